@@ -3,7 +3,6 @@
 mod vpa;
 mod watch;
 
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -82,18 +81,22 @@ enum Object {
 }
 
 impl FromStr for Object {
-    type Err = Infallible;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Infallible> {
+    fn from_str(text: &str) -> Result<Self, String> {
         const VPA: [&str; 4] = ["vpa", "vpas", "verticalpodautoscaler", "verticalpodautoscalers"];
+        const POD: [&str; 3] = ["pod", "pods", "po"];
         let is_vpa = |kind: &str| VPA.contains(&kind.split('.').next().unwrap_or(kind));
         Ok(match text.split_once('/') {
             Some((kind, name)) if is_vpa(kind) => Self::Vpa(name.to_owned()),
             None if is_vpa(text) => Self::Vpas,
-            _ => match text.parse() {
+            Some((kind, name)) if POD.contains(&kind) => Self::Pod(name.to_owned()),
+            Some((kind, _)) => match text.parse() {
                 Ok(workload) => Self::Workload(workload),
-                Err(_) => Self::Pod(client::pod_name(text).to_owned()),
+                Err(_) if kind.is_empty() => return Err("the kind is missing: write pod/NAME".to_owned()),
+                Err(why) => return Err(format!("{why}; a pod is pod/NAME or NAME, a VPA is vpa/NAME")),
             },
+            None => Self::Pod(text.to_owned()),
         })
     }
 }
@@ -286,6 +289,10 @@ mod tests {
             ("verticalpodautoscaler.autoscaling.k8s.io/web", Object::Vpa("web".to_owned())),
         ] {
             assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+        for text in ["job/web", "deploy/", "cloneset/web", "/web"] {
+            let refused = text.parse::<Object>().unwrap_err();
+            assert!(refused.contains("pod/NAME"), "{text}: {refused}");
         }
     }
 

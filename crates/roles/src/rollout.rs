@@ -31,6 +31,7 @@ pub const ROLLOUT: Component = Component {
             &["create", "delete", "get", "list", "patch", "update", "watch"],
         ),
         rule(&["apps"], &["daemonsets", "deployments", "statefulsets"], &["get", "list", "patch", "watch"]),
+        rule(&["apps"], &["daemonsets/status", "deployments/status"], &["patch"]),
         rule(&["apps"], &["replicasets"], &["create", "delete", "get", "list", "patch", "watch"]),
         rule(&["apps.kruise.io"], &["clonesets"], &["get", "list", "patch", "watch"]),
         // With the admission plugin OwnerReferencesPermissionEnforcement pods can block the deletion of their owner only so.

@@ -31,4 +31,5 @@ pub mod view;
 pub use action::{Action, Decision, Note, Purpose};
 pub use decide::{Context, Failures, PodFailure, State, decide};
 pub use record::ROLLOUT_ANNOTATION;
-pub use run::{Config, NAME, run};
+pub use run::NAME;
+pub(crate) use run::run;

@@ -1,15 +1,24 @@
 //! What people ask of a rollout: to pause, to resume, to undo. `plumb rollout` calls these.
 
+use std::sync::Arc;
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
 use plumb_client::{Api, Codec};
 use serde_json::{Value, json};
 
-use crate::engine::{Heading, Outcome, RolloutStatus};
-use crate::workloads::{RECORD_ANNOTATION, STATUS_ANNOTATION, WorkloadKind, WorkloadRecord};
+use crate::api::RolloutPolicy;
+use crate::engine::{Heading, Outcome, RolloutStatus, Selected, select};
+use crate::features::IN_PLACE_WORKLOAD_VERTICAL_SCALING;
+use crate::webhook;
+use crate::workloads::{
+    IN_PLACE_ANNOTATION, RECORD_ANNOTATION, STATUS_ANNOTATION, WorkloadKind, WorkloadRecord,
+};
 
 /// The manager of the fields that commands write.
 const FIELD_MANAGER: &str = "plumb-cli";
@@ -31,10 +40,10 @@ pub enum Command {
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The workload has no rollout under way.
-    #[error("no rollout in place is under way")]
+    #[error("no in-place rollout is under way")]
     NotRolling,
     /// There is nothing to go back to.
-    #[error("there is no rollout in place to undo")]
+    #[error("there is no in-place rollout to undo")]
     NothingToUndo,
     /// The rollout goes back already.
     #[error("the rollout goes back already")]
@@ -159,8 +168,47 @@ where
     }
 }
 
+/// Why a workload had no in-place rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoRollout {
+    /// No webhook holds workloads.
+    #[error("in-place rollouts are off in this cluster (feature gate {})", IN_PLACE_WORKLOAD_VERTICAL_SCALING.name)]
+    Off,
+    /// The annotation says so.
+    #[error("its annotation {IN_PLACE_ANNOTATION} opts out")]
+    OptedOut,
+    /// It has no annotation and no policy.
+    #[error(
+        "it does not opt in, by the annotation {IN_PLACE_ANNOTATION}: \"true\" or a RolloutPolicy that selects it"
+    )]
+    NotOptedIn,
+    /// Nothing was to be rolled out.
+    #[error("the cpu and memory in its template have not changed")]
+    NoChange,
+}
+
+/// Finds out why a workload had no in-place rollout. What this user may not read counts as if it were there.
+pub async fn no_rollout(client: &Client, kind: WorkloadKind, metadata: &ObjectMeta) -> NoRollout {
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    if let Ok(None) = webhooks.get_metadata_opt(webhook::NAME).await {
+        return NoRollout::Off;
+    }
+    let annotation = metadata.annotations.as_ref().and_then(|all| all.get(IN_PLACE_ANNOTATION));
+    match annotation.map(String::as_str) {
+        Some("true") => return NoRollout::NoChange,
+        Some(_) => return NoRollout::OptedOut,
+        None => {}
+    }
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let policies: Api<RolloutPolicy> = Api::namespaced(client.clone(), namespace);
+    let Ok(policies) = policies.list(&ListParams::default()).await else { return NoRollout::NotOptedIn };
+    let policies: Vec<Arc<RolloutPolicy>> = policies.items.into_iter().map(Arc::new).collect();
+    let workload = Selected { group: "apps", kind: kind.name(), metadata };
+    if select(&policies, &workload).bound.is_some() { NoRollout::NoChange } else { NoRollout::NotOptedIn }
+}
+
 /// What is reported about the rollout of a workload; none if there was none.
-pub fn status(workload: &impl Resource) -> Option<RolloutStatus> {
-    let text = workload.meta().annotations.as_ref()?.get(STATUS_ANNOTATION)?;
+pub fn status(workload: &ObjectMeta) -> Option<RolloutStatus> {
+    let text = workload.annotations.as_ref()?.get(STATUS_ANNOTATION)?;
     serde_json::from_str(text).ok()
 }

@@ -7,6 +7,7 @@
 //!   CloneSet   ─┘                                   └── RolloutPolicy: pace, canary, soak, failure
 //! ```
 
+mod activation;
 pub mod api;
 pub mod cloneset;
 pub mod commands;

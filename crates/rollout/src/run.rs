@@ -8,7 +8,8 @@ use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
 
 use crate::metrics::RolloutMetrics;
-use crate::{cloneset, policies, workloads};
+use crate::vpas::Vpas;
+use crate::{activation, cloneset, policies, workloads};
 
 /// What the controllers run with.
 #[derive(Clone)]
@@ -36,46 +37,40 @@ pub struct Config {
 
 /// The controllers of the rollout: Deployments, `StatefulSets` and `DaemonSets`, `CloneSet`s, and the status of policies.
 ///
-/// The definitions have to be installed before ([`install`](crate::install::install)).
+/// The definitions have to be installed before ([`install`](crate::install::install)). The controllers, and the informers that
+/// they read, start once there is anything to do.
 pub struct Rollout {
     config: Config,
-    factory: InformerFactory,
-    controllers: Vec<BoxFuture<'static, ()>>,
 }
 
 impl Rollout {
-    /// Controllers that do not run yet. Has to be called inside a Tokio runtime.
-    pub fn new(config: Config) -> Self {
-        let factory = InformerFactory::with_metrics(&config.metrics);
-        let controllers = vec![
-            workloads::run(&config, &factory),
-            policies::run(&config, &factory),
-            cloneset::run(clonesets(&config), &factory),
-        ];
-        Self { config, factory, controllers }
+    /// Controllers that do not run yet.
+    pub const fn new(config: Config) -> Self {
+        Self { config }
     }
 
     /// Runs for good, or until the future is dropped.
     pub fn run(self) -> BoxFuture<'static, ()> {
-        let Self { config, factory, controllers } = self;
+        let config = self.config;
         async move {
+            let client = config.watch.clone();
+            let needed = config.supervisor.finish("rollout-activation", move || {
+                let client = client.clone();
+                async move { activation::needed(&client).await }
+            });
+            needed.await;
+            let factory = InformerFactory::with_metrics(&config.metrics);
+            let vpas = Vpas::default();
+            let controllers = [
+                workloads::run(&config, &factory, &vpas),
+                policies::run(&config, &factory),
+                cloneset::run(&config, &factory, &vpas),
+                vpas.run(&config.watch, &config.supervisor),
+            ];
             let _informing = factory.start(&config.watch, &config.supervisor);
             futures_util::future::join_all(controllers).await;
         }
         .boxed()
-    }
-}
-
-fn clonesets(config: &Config) -> cloneset::Config {
-    cloneset::Config {
-        watch: config.watch.clone(),
-        write: config.write.clone(),
-        supervisor: config.supervisor.clone(),
-        metrics: config.metrics.clone(),
-        clock: config.clock.clone(),
-        random: config.random.clone(),
-        rules: config.rules.clone(),
-        vertical: config.enabled,
     }
 }
 

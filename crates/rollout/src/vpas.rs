@@ -10,94 +10,20 @@ mod watch;
 
 use std::sync::Arc;
 
-use kube::{CustomResource, ResourceExt as _};
+use kube::ResourceExt as _;
 use plumb_resize::resource::Resource;
-use serde::{Deserialize, Serialize};
+use plumb_vpa_api::{
+    ContainerControlledValues, UpdateMode, VerticalPodAutoscaler, VerticalPodAutoscalerSpec,
+};
 
-use crate::engine::{Field, Selected};
+use crate::engine::{Desired, Field, Selected};
 
 pub(crate) use watch::Vpas;
 
-/// What a rollout reads of a `VerticalPodAutoscaler`.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[kube(
-    group = "autoscaling.k8s.io",
-    version = "v1",
-    kind = "VerticalPodAutoscaler",
-    namespaced,
-    schema = "disabled",
-    derive = "PartialEq"
-)]
-#[serde(rename_all = "camelCase")]
-pub struct VerticalPodAutoscalerSpec {
-    /// The workload.
-    #[serde(default)]
-    pub target_ref: TargetRef,
-    /// How recommendations are applied.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub update_policy: Option<UpdatePolicy>,
-    /// What is controlled, by container.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource_policy: Option<ResourcePolicy>,
-}
-
-/// A workload in the namespace of the VPA.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TargetRef {
-    /// Group and version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_version: Option<String>,
-    /// Kind.
-    #[serde(default)]
-    pub kind: String,
-    /// Name.
-    #[serde(default)]
-    pub name: String,
-}
-
-/// How recommendations are applied.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct UpdatePolicy {
-    /// When and how; `Recreate` if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub update_mode: Option<String>,
-}
-
-/// What is controlled.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ResourcePolicy {
-    /// By container.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub container_policies: Vec<ContainerPolicy>,
-}
-
-/// What is controlled of a container.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ContainerPolicy {
-    /// The container; `*` are those without a policy of their own.
-    #[serde(default)]
-    pub container_name: String,
-    /// `Auto` or `Off`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
-    /// Which resources; cpu and memory if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub controlled_resources: Option<Vec<String>>,
-    /// `RequestsAndLimits` or `RequestsOnly`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub controlled_values: Option<String>,
-}
-
-plumb_client::codec!(VerticalPodAutoscaler);
-
 /// Whether a VPA changes running pods.
 fn updates(vpa: &VerticalPodAutoscaler) -> bool {
-    let mode = vpa.spec.update_policy.as_ref().and_then(|policy| policy.update_mode.as_deref());
-    vpa.metadata.deletion_timestamp.is_none() && !matches!(mode, Some("Off" | "Initial"))
+    vpa.metadata.deletion_timestamp.is_none()
+        && !matches!(vpa.spec.update_mode(), UpdateMode::Off | UpdateMode::Initial)
 }
 
 fn targets(vpa: &VerticalPodAutoscaler, workload: &Selected<'_>) -> bool {
@@ -127,17 +53,31 @@ impl Owners {
         let owner = self.0.iter().find(|vpa| controls(&vpa.spec, container, field, resource));
         owner.map(|vpa| vpa.name_any())
     }
+
+    /// What a template desires without what VPAs own.
+    #[must_use]
+    pub fn without(&self, desired: Desired) -> Desired {
+        if self.0.is_empty() {
+            return desired;
+        }
+        desired.without(|container, field, resource| self.owner(container, field, resource).is_some())
+    }
+
+    /// What VPAs own of what a template desires, such as `app: requests.cpu (VerticalPodAutoscaler web)`.
+    pub fn named(&self, desired: &Desired) -> Vec<String> {
+        let owned = desired.named().filter_map(|(container, field, resource)| {
+            let owner = self.owner(container, field, resource)?;
+            Some(format!("{container}: {field}.{resource} (VerticalPodAutoscaler {owner})"))
+        });
+        owned.collect()
+    }
 }
 
 fn controls(spec: &VerticalPodAutoscalerSpec, container: &str, field: Field, resource: Resource) -> bool {
-    let policies = spec.resource_policy.as_ref().map(|policy| &policy.container_policies[..]);
-    let policies = policies.unwrap_or_default();
-    let named = |name: &str| policies.iter().find(|policy| policy.container_name == name);
-    let Some(policy) = named(container).or_else(|| named("*")) else { return true };
-    let controlled = policy.controlled_resources.as_ref();
-    policy.mode.as_deref() != Some("Off")
-        && controlled.is_none_or(|names| names.iter().any(|name| Resource::named(name) == Some(resource)))
-        && (field == Field::Requests || policy.controlled_values.as_deref() != Some("RequestsOnly"))
+    let Some(policy) = spec.container_policy(container) else { return true };
+    policy.scales()
+        && policy.controls(resource.name())
+        && (field == Field::Requests || policy.controlled_values() != ContainerControlledValues::RequestsOnly)
 }
 
 #[cfg(test)]

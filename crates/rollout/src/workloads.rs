@@ -16,9 +16,15 @@
 //! end. A ReplicaSet without pods has the template and revision from before, for `kubectl rollout undo`.
 
 mod admission;
+mod condition;
+mod informers;
 mod kind;
 mod object;
+mod pod_writes;
+mod prepare;
+mod reconcile;
 mod record;
+mod release;
 mod replica_sets;
 mod report;
 mod run;
@@ -26,11 +32,12 @@ mod tracker;
 mod write;
 
 pub use admission::{AdmissionContext, Admitted, admit};
+pub use condition::CONDITION;
 pub use kind::WorkloadKind;
 pub use record::{Hold, TemplateResources, WorkloadRecord, revision_of};
 pub use replica_sets::{HELD_ANNOTATION, Live, Step, next_step, release_step};
-pub(crate) use run::release_all;
-pub use run::{NAME, run};
+pub use run::NAME;
+pub(crate) use run::{release_all, run};
 pub use tracker::Key;
 pub use write::WriteError;
 

@@ -83,6 +83,11 @@ impl FromStr for Workload {
             "deploy" | "deployment" | "deployments" => WorkloadKind::Deployment,
             "sts" | "statefulset" | "statefulsets" => WorkloadKind::StatefulSet,
             "ds" | "daemonset" | "daemonsets" => WorkloadKind::DaemonSet,
+            "clone" | "cloneset" | "clonesets" => {
+                return Err(
+                    "a CloneSet reports its rollout in its own status: kubectl get cloneset NAME".to_owned()
+                );
+            }
             _ => return Err("write deploy/NAME, sts/NAME or ds/NAME".to_owned()),
         };
         if name.is_empty() || name.contains('/') {
@@ -133,9 +138,14 @@ pub(crate) async fn show(
         WorkloadKind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
         WorkloadKind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
     };
-    let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let read = api.get_metadata(&workload.name).await.map_err(refusal)?;
     let progress = Progress::of(&read);
+    if let (Progress::None, None | Some(Output::Wide)) = (&progress, output) {
+        let why = commands::no_rollout(&client, workload.kind, read.meta()).await;
+        write_out(&format!("{workload}: no in-place rollout: {why}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if !watch || progress.has_ended() {
         write_out(&progress.text(workload, output)?)?;
         return Ok(progress.exit_code());
@@ -166,7 +176,7 @@ pub(crate) async fn show(
 
 /// How far a rollout is.
 enum Progress {
-    /// The workload had no rollout in place.
+    /// The workload had no in-place rollout.
     None,
     /// The workload is held, and the controller has reported nothing yet.
     Held,
@@ -177,7 +187,7 @@ enum Progress {
 impl Progress {
     fn of(workload: &PartialObjectMeta<DynamicObject>) -> Self {
         let open = WorkloadRecord::read(workload.meta()).filter(WorkloadRecord::is_open);
-        match (commands::status(workload), open) {
+        match (commands::status(workload.meta()), open) {
             // What was reported may be of the rollout before.
             (Some(status), Some(record)) if status.revision == record.rollout.revision => {
                 Self::Reported(status)
@@ -222,7 +232,7 @@ impl Progress {
     /// What people read.
     fn lines(&self, workload: &Workload) -> String {
         let status = match self {
-            Self::None => return format!("{workload}: no rollout in place\n"),
+            Self::None => return format!("{workload}: no in-place rollout\n"),
             Self::Held => return format!("{workload}: held, waiting for the rollout controller\n"),
             Self::Reported(status) => status,
         };
@@ -275,7 +285,7 @@ mod tests {
                 Ok(expected.to_owned())
             );
         }
-        for text in ["web", "deploy", "deploy/", "pod/web", "deploy/a/b", ""] {
+        for text in ["web", "deploy", "deploy/", "pod/web", "cloneset/web", "deploy/a/b", ""] {
             assert!(text.parse::<Workload>().is_err(), "{text}");
         }
     }

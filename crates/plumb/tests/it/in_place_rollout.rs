@@ -63,6 +63,20 @@ fn cpu(pod: &Pod) -> String {
     resources.unwrap().requests.as_ref().unwrap()["cpu"].0.clone()
 }
 
+/// Creates the policy of the Deployment, and waits until the controllers have observed it.
+async fn create_policy(client: &Client, mut spec: Value) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("plumb.dev", "v1alpha1", "RolloutPolicy"));
+    let resource = ApiResource { plural: "rolloutpolicies".to_owned(), ..resource };
+    let policies: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &resource);
+    spec["targetRef"] = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" });
+    let policy = json!({
+        "apiVersion": "plumb.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": { "name": "web" }, "spec": spec,
+    });
+    policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+    until(&policies, "web", |policy: &DynamicObject| policy.data["status"]["conditions"].is_array()).await;
+    policies
+}
+
 /// What the node reports as actual.
 fn actual_cpu(pod: &Pod) -> Option<String> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
@@ -175,6 +189,35 @@ async fn without_the_gate_pods_are_recreated_and_nothing_is_registered() {
     deployments.patch("web", &PatchParams::default(), &more_cpu()).await.unwrap();
     let after = uids(&until_pods(&client, "web", 2, "150m").await);
     assert!(before.is_disjoint(&after), "the Deployment's own controller has recreated them");
+    let (code, printed) = run(&cluster, &["status", "deploy/web"]);
+    let off = "in-place rollouts are off in this cluster (feature gate InPlaceWorkloadVerticalScaling)";
+    assert_eq!((code, printed), (Some(0), format!("deployment/web: no in-place rollout: {off}\n")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_is_released_if_the_gate_is_turned_off_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let cluster = Cluster::start_with(&data, &on());
+    let client = cluster.client().await;
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    until(&webhooks, "plumb-rollout-webhook", |_: &MutatingWebhookConfiguration| true).await;
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    let web = object(workload("web", json!({ "replicas": 2 })));
+    deployments.create(&PostParams::default(), &web).await.unwrap();
+    let before = uids(&until_pods(&client, "web", 2, "100m").await);
+    create_policy(&client, json!({ "paused": true })).await;
+    let held = deployments.patch("web", &PatchParams::default(), &more_cpu()).await.unwrap();
+    assert_eq!(held.spec.unwrap().paused, Some(true));
+    assert!(cluster.stop().success());
+
+    let cluster = Cluster::start_with(&data, &FLAGS);
+    let client = cluster.client().await;
+    let after = uids(&until_pods(&client, "web", 2, "150m").await);
+    assert!(before.is_disjoint(&after), "the Deployment's own controller has recreated them");
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    let web = deployments.get("web").await.unwrap();
+    assert_eq!(web.spec.unwrap().paused, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,27 +260,23 @@ async fn people_follow_pause_resume_and_undo_a_rollout() {
     let before = uids(&until_pods(&client, "web", 3, "100m").await);
 
     let none = run(&cluster, &["rollout", "status", "deploy/web"]);
-    assert_eq!(none, (Some(0), "deployment/web: no rollout in place\n".to_owned()));
+    let unchanged =
+        "deployment/web: no in-place rollout: the cpu and memory in its template have not changed\n";
+    assert_eq!(none, (Some(0), unchanged.to_owned()));
     for (command, expected) in [
-        (["rollout", "pause", "deploy/web"], "deployment/web: no rollout in place is under way"),
-        (["rollout", "undo", "deploy/web"], "deployment/web: there is no rollout in place to undo"),
+        (["rollout", "pause", "deploy/web"], "deployment/web: no in-place rollout is under way"),
+        (["rollout", "undo", "deploy/web"], "deployment/web: there is no in-place rollout to undo"),
         (["rollout", "resume", "deploy/other"], "deployments.apps \"other\" not found"),
+        (["rollout", "status", "deploy/other"], "deployments.apps \"other\" not found"),
         (["rollout", "status", "web"], "write deploy/NAME, sts/NAME or ds/NAME"),
+        (["rollout", "status", "cloneset/web"], "kubectl get cloneset"),
     ] {
         let (code, printed) = run(&cluster, &command);
         assert!(code != Some(0) && printed.contains(expected), "{command:?}: {code:?} {printed}");
     }
 
     // A policy that pauses leaves time for commands.
-    let policies = ApiResource::from_gvk(&GroupVersionKind::gvk("plumb.dev", "v1alpha1", "RolloutPolicy"));
-    let policies = ApiResource { plural: "rolloutpolicies".to_owned(), ..policies };
-    let policies: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &policies);
-    let policy = json!({
-        "apiVersion": "plumb.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": { "name": "web" },
-        "spec": { "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" }, "canary": [{ "pods": 1 }] },
-    });
-    policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
-    until(&policies, "web", |policy: &DynamicObject| policy.data["status"]["conditions"].is_array()).await;
+    let policies = create_policy(&client, json!({ "canary": [{ "pods": 1 }] })).await;
     deployments.patch("web", &PatchParams::default(), &more_cpu()).await.unwrap();
     eventually(async || run(&cluster, &["status", "deploy/web"]).1.contains("Paused, 1 of 3 pods done"))
         .await;

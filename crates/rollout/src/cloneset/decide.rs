@@ -29,6 +29,7 @@ use super::view::PodView;
 use super::{record, status};
 use crate::api::cloneset::{CloneSet, validate};
 use crate::engine::{self, Desired, Heading};
+use crate::vpas::Owners;
 
 /// A set and all that matters for it.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ pub struct State {
     pub claims: Vec<Arc<PersistentVolumeClaim>>,
     /// The settings of resizes.
     pub policy: engine::Settings,
+    /// The autoscalers that own resources of its pods.
+    pub owners: Owners,
 }
 
 /// What a decision is made in view of, besides the state.
@@ -159,7 +162,7 @@ fn scope<'a>(
         context,
         // It was read when the set was validated.
         claim_templates: state.set.claim_templates().unwrap_or_default(),
-        desired: Desired::of(&template, context.rules).unwrap_or_default(),
+        desired: state.owners.without(Desired::of(&template, context.rules).unwrap_or_default()),
         settings,
         template,
         revisions,

@@ -10,18 +10,15 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Client, Resource, ResourceExt as _};
+use kube::{Resource, ResourceExt as _};
 use plumb_client::Api;
 use plumb_controller::adoption::{self, Claim, adoption_patch, release_patch};
 use plumb_controller::api_error::{is_conflict, is_settled};
 use plumb_controller::events::{EventRecorder, EventType, NewEvent, RecorderConfig};
-use plumb_controller::metrics::Metrics;
 use plumb_controller::{
-    Backoff, Change, Clock, Controller, Informer, InformerFactory, ObjectRef, Random, Reconciler, Requeue,
-    Store, Watchable, WorkQueue, Write, controller_of, controller_of_kind, controller_reference, revision,
+    Backoff, Change, Controller, Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, Watchable,
+    WorkQueue, Write, controller_of, controller_of_kind, controller_reference, revision,
 };
-use plumb_resize::rules::Rules;
-use plumb_supervise::Supervisor;
 
 use super::action::Note;
 use super::decide::{Context, Failures, State, decide};
@@ -30,6 +27,8 @@ use super::perform::{Performed, Performer};
 use crate::api::RolloutPolicy;
 use crate::api::cloneset::{CloneSet, GROUP};
 use crate::engine::{self, Selected};
+use crate::run::Config;
+use crate::vpas::Vpas;
 
 /// The name of the controller, in events and metrics.
 pub const NAME: &str = "cloneset-controller";
@@ -37,27 +36,6 @@ pub const NAME: &str = "cloneset-controller";
 const WORKERS: usize = 16;
 /// How long adopted objects are awaited.
 const OBSERVED_WITHIN: Duration = Duration::from_secs(30);
-
-/// What the controller needs.
-#[derive(Clone)]
-pub struct Config {
-    /// To list and watch with.
-    pub watch: Client,
-    /// To write with.
-    pub write: Client,
-    /// Restarts what fails, and counts it.
-    pub supervisor: Supervisor,
-    /// What the controller, its queue and its reflectors count.
-    pub metrics: Metrics,
-    /// What time it is.
-    pub clock: Clock,
-    /// What names of pods are made from.
-    pub random: Random,
-    /// The rules of the API server.
-    pub rules: Rules,
-    /// Whether the feature gate `InPlaceWorkloadVerticalScaling` is on.
-    pub vertical: bool,
-}
 
 /// The informers that the controller reads.
 pub(super) struct Informers {
@@ -69,7 +47,7 @@ pub(super) struct Informers {
 }
 
 /// Runs the controller on informers of a factory, which is started afterwards, until the future is dropped.
-pub fn run(config: Config, factory: &InformerFactory) -> BoxFuture<'static, ()> {
+pub(crate) fn run(config: &Config, factory: &InformerFactory, vpas: &Vpas) -> BoxFuture<'static, ()> {
     let informers = Arc::new(Informers {
         sets: factory.informer(),
         pods: factory.informer(),
@@ -90,8 +68,15 @@ pub fn run(config: Config, factory: &InformerFactory) -> BoxFuture<'static, ()> 
         recorder: recorder.clone(),
         failures: Mutex::default(),
         stopped_by: Mutex::default(),
+        vpas: vpas.clone(),
         config: config.clone(),
     };
+    let by_vpas = queue.clone();
+    vpas.add_handler(move |target| {
+        if target.kind == CloneSet::kind(&()) {
+            by_vpas.add(target.object);
+        }
+    });
     let (by_orphans, by_policies) = (informers.clone(), informers.clone());
     let (by_definition, by_webhooks) = (informers.clone(), informers.clone());
     let panics = recorder;
@@ -100,6 +85,7 @@ pub fn run(config: Config, factory: &InformerFactory) -> BoxFuture<'static, ()> 
         .with_panic_events(move || panics.clone())
         .with_queue(queue)
         .with_workers(WORKERS)
+        .awaits(Arc::new(vpas.clone()))
         .reconciles(&informers.sets)
         .watches(&informers.pods, move |change, queue| pod_changed(&by_orphans.sets, change, queue))
         .owns::<CloneSet, _>(&informers.revisions)
@@ -144,6 +130,11 @@ fn pod_changed(sets: &Store<CloneSet>, change: &Change<'_, Pod>, queue: &WorkQue
     }
 }
 
+/// A set as policies and autoscalers select it.
+fn selected(set: &CloneSet) -> Selected<'_> {
+    Selected { group: GROUP, kind: "CloneSet", metadata: &set.metadata }
+}
+
 /// Why a set could not be reconciled.
 #[derive(Debug, thiserror::Error)]
 enum ReconcileError {
@@ -157,6 +148,7 @@ enum ReconcileError {
 
 struct CloneSets {
     config: Config,
+    vpas: Vpas,
     informers: Arc<Informers>,
     openkruise: OpenKruise,
     queue: Arc<WorkQueue>,
@@ -201,8 +193,7 @@ impl CloneSets {
     fn policy(&self, set: &CloneSet) -> engine::Settings {
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         let policies = self.informers.policies.in_namespace(namespace);
-        let selected = Selected { group: GROUP, kind: "CloneSet", metadata: &set.metadata };
-        let bound = engine::select(&policies, &selected).bound;
+        let bound = engine::select(&policies, &selected(set)).bound;
         bound.map_or_else(engine::Settings::default, |policy| (&policy.spec).into())
     }
 
@@ -217,6 +208,7 @@ impl CloneSets {
             taken: named.iter().map(|one| revision::name(one).to_owned()).collect(),
             claims: self.informers.claims.controlled_by(uid),
             policy: self.policy(set),
+            owners: self.vpas.owners(&selected(set)),
         }
     }
 
@@ -302,7 +294,7 @@ impl Reconciler for CloneSets {
             now,
             seed: (self.config.random)().to_bits(),
             rules: &self.config.rules,
-            vertical: self.config.vertical,
+            vertical: self.config.enabled,
             failures: &before,
         };
         let decision = decide(&state, &context);

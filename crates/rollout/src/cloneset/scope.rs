@@ -128,7 +128,7 @@ impl Scope<'_> {
             self.desired.clone()
         } else {
             let template = self.revisions.template_of(pod).unwrap_or_default();
-            Desired::of(&template, self.context.rules).unwrap_or_default()
+            self.state.owners.without(Desired::of(&template, self.context.rules).unwrap_or_default())
         };
         PodHooks {
             revision: revision.unwrap_or_else(|| name.to_owned()),

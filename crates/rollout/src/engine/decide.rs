@@ -253,28 +253,26 @@ fn begin(state: &State<'_>, allowed: usize, actions: &mut Vec<Action>) {
     let mut left = allowed.saturating_sub(state.pods.begun());
     // The nodes that a pod of this decision is resized on.
     let mut taken: BTreeSet<&str> = BTreeSet::new();
+    // A resize that was refused was begun before, and is sent again where nothing else is done about it.
+    let retries = state.record.heading != Heading::Back && state.settings.on_failure == OnFailure::Hold;
     for (restarts, budget) in [(false, &mut plain), (true, &mut restarting)] {
-        for name in state.pods.candidates(restarts) {
-            if *budget == 0 {
-                break;
+        for again in [false, true] {
+            for name in state.pods.candidates(restarts, again) {
+                if *budget == 0 || !again && left == 0 {
+                    break;
+                }
+                let Some(view) = state.pods.get(name) else { continue };
+                let is_refused = matches!(view.judgement.state, PodState::Stuck { .. });
+                if is_refused && !retries || view.grows && taken.contains(view.node.as_str()) {
+                    continue;
+                }
+                if !view.node.is_empty() {
+                    taken.insert(&view.node);
+                }
+                *budget -= 1;
+                left -= usize::from(!again);
+                actions.push(Action::Update(name.clone()));
             }
-            let Some(view) = state.pods.get(name) else { continue };
-            // A resize that was refused was begun before, and is sent again where nothing else is done about it.
-            let first = !view.intended;
-            if !first
-                && (state.record.heading == Heading::Back || state.settings.on_failure != OnFailure::Hold)
-            {
-                continue;
-            }
-            if first && left == 0 || view.grows && taken.contains(view.node.as_str()) {
-                continue;
-            }
-            if !view.node.is_empty() {
-                taken.insert(&view.node);
-            }
-            *budget -= 1;
-            left -= usize::from(first);
-            actions.push(Action::Update(name.clone()));
         }
     }
 }

@@ -96,7 +96,7 @@ impl PodView {
             | (Next::Send(_), PodState::Resizing { .. } | PodState::RollingBack) => Class::Write,
             (Next::Begin(Some(_)), _) if self.overtaken && !self.grows && !self.restarts => Class::Revert,
             (Next::Begin(Some(_)) | Next::Send(_), _) => {
-                Class::Candidate { restarts: self.restarts && self.available }
+                Class::Candidate { restarts: self.restarts && self.available, again: self.intended }
             }
             (Next::Nothing, _) => Class::None,
         }
@@ -127,6 +127,8 @@ enum Class {
     /// A resize when the pace allows it.
     Candidate {
         restarts: bool,
+        /// Whether it was begun before: it was refused, or something else has resized the pod since.
+        again: bool,
     },
 }
 
@@ -232,8 +234,8 @@ pub struct Pods {
     /// Those with a write that is not paced.
     writes: BTreeSet<Name>,
     reverts: BTreeSet<Position>,
-    plain: Queue,
-    restarting: Queue,
+    /// Those that wait for a resize, by whether it restarts a container and whether it was begun before.
+    queues: [[Queue; 2]; 2],
     stuck: BTreeSet<Name>,
     /// How many resizes without a restart are in flight.
     plain_in_flight: usize,
@@ -337,8 +339,8 @@ impl Pods {
             Class::None => {}
             Class::Write => toggle(&mut self.writes, name.to_owned(), added),
             Class::Revert => toggle(&mut self.reverts, position(), added),
-            Class::Candidate { restarts } => {
-                let queue = if restarts { &mut self.restarting } else { &mut self.plain };
+            Class::Candidate { restarts, again } => {
+                let queue = &mut self.queues[usize::from(restarts)][usize::from(again)];
                 if added {
                     queue.insert(view, position());
                 } else {
@@ -386,10 +388,10 @@ impl Pods {
         self.disturbed
     }
 
-    /// The pods that can be resized next, with or without a restart: those that shrink, then on each node that no other
-    /// pod of the workload is being resized on the first one that grows.
-    pub(super) fn candidates(&self, restarts: bool) -> impl Iterator<Item = &Name> {
-        let queue = if restarts { &self.restarting } else { &self.plain };
+    /// The pods that can be resized next, with or without a restart, for the first time or again: those that shrink, then on
+    /// each node that no other pod of the workload is being resized on the first one that grows.
+    pub(super) fn candidates(&self, restarts: bool, again: bool) -> impl Iterator<Item = &Name> {
+        let queue = &self.queues[usize::from(restarts)][usize::from(again)];
         let free = |node: &String| !self.growing.contains_key(node) && !self.shrinking.contains_key(node);
         let growths = queue.heads.iter().filter(move |(_, node)| free(node)).map(|((_, name), _)| name);
         queue.shrinks.iter().map(|(_, name)| name).chain(growths)

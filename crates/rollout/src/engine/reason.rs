@@ -60,6 +60,18 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Whether it is about resources that were changed.
+    pub const fn is_about_resources(&self) -> bool {
+        matches!(
+            self,
+            Self::Removed { .. }
+                | Self::QosClass { .. }
+                | Self::InitContainer { .. }
+                | Self::PodLevel
+                | Self::OtherResource { .. }
+        )
+    }
+
     /// The reason as one word, for conditions, events and metrics.
     pub const fn code(&self) -> &'static str {
         match self {

@@ -33,7 +33,7 @@ pub struct Step {
     pub pause: Option<SignedDuration>,
 }
 
-/// What is in force without a policy.
+/// The settings without a policy.
 impl Default for Settings {
     fn default() -> Self {
         Self {

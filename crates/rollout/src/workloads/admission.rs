@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::kind::{WorkloadKind, template};
 use super::record::{Hold, TemplateResources, WorkloadRecord, intent, revision_of};
 use super::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION, STATUS_ANNOTATION};
-use crate::engine::{Outcome, RolloutStatus, TemplateChange, can_update, merged};
+use crate::engine::{Outcome, Reason, RolloutStatus, TemplateChange, can_update, merged};
 
 /// What an admission depends on besides the objects.
 #[derive(Clone, Copy, Debug)]
@@ -184,7 +184,8 @@ impl Admission {
     }
 
     fn explain(&mut self, change: &TemplateChange, wanted: bool) {
-        if wanted && change.resizes() {
+        let is_about_resources = change.resizes() || change.reasons.iter().any(Reason::is_about_resources);
+        if wanted && is_about_resources {
             let reasons: Vec<String> = change.reasons.iter().map(ToString::to_string).collect();
             self.warnings
                 .push(format!("pods are recreated and not resized in place: {}", reasons.join("; ")));

@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use plumb_controller::ObjectRef;
 use serde_json::Value;
 
 use super::IN_PLACE_ANNOTATION;
@@ -38,6 +39,13 @@ impl Workload {
             Self::StatefulSet(object) => &object.metadata,
             Self::DaemonSet(object) => &object.metadata,
         }
+    }
+
+    /// Its namespace and name.
+    pub(super) fn object_ref(&self) -> ObjectRef {
+        let metadata = self.metadata();
+        let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
+        ObjectRef::namespaced(namespace.unwrap_or_default(), name.unwrap_or_default())
     }
 
     /// The workload as policies and autoscalers select it.

@@ -28,6 +28,28 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 /// The longest name of an object whose name a label has to take, less a hyphen and a hash.
 const LONGEST_PREFIX: usize = 253 - 11;
 
+/// How many steps a ReplicaSet may need: each is one write, and there are at most a few.
+pub(super) const MOST_STEPS: usize = 16;
+
+/// What [`Live::find`] and [`next_step`] depend on, by versions. While it stays the same there is nothing to compare, however
+/// often the pods of a Deployment change and however many revisions it has.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Sets {
+    deployment: Option<i64>,
+    held: bool,
+    sets: Vec<(Option<String>, Option<i64>, bool, i64)>,
+}
+
+impl Sets {
+    pub(super) fn of(deployment: &Deployment, held: bool, sets: &[Arc<ReplicaSet>]) -> Self {
+        let version = |set: &Arc<ReplicaSet>| {
+            let metadata = &set.metadata;
+            (metadata.uid.clone(), metadata.generation, is_active(set), revision(set))
+        };
+        Self { deployment: deployment.metadata.generation, held, sets: sets.iter().map(version).collect() }
+    }
+}
+
 /// The ReplicaSet whose pods are resized.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Live {

@@ -10,6 +10,7 @@ use plumb_controller::object_ref::resource_version;
 use plumb_controller::{ObjectRef, Store, controller_of};
 
 use super::kind::WorkloadKind;
+use super::replica_sets::Sets;
 use crate::engine::{Decision, Phase, PodPolicy, PodView, Pods, ResizeOnly, RolloutStatus};
 
 /// A workload.
@@ -47,6 +48,8 @@ pub(super) struct Tracker {
     pub(super) key: Key,
     /// The pods that changed since they were judged.
     dirty: Mutex<BTreeSet<String>>,
+    /// The `ReplicaSets` that were found to be right, and the uid of the live one.
+    prepared: Mutex<Option<(Sets, String)>>,
     /// Only the reconcile of the workload reads and writes it.
     pub(super) state: tokio::sync::Mutex<TrackerState>,
 }
@@ -54,7 +57,7 @@ pub(super) struct Tracker {
 /// What only the reconcile of the workload reads and writes.
 #[derive(Debug, Default)]
 pub(super) struct TrackerState {
-    epoch: Option<Epoch>,
+    epoch: Option<Arc<Epoch>>,
     pub(super) pods: Pods,
     /// The pods that this process wrote and the store does not hold yet.
     own: BTreeMap<String, Arc<Pod>>,
@@ -81,6 +84,7 @@ impl Trackers {
             Arc::new(Tracker {
                 key: key.clone(),
                 dirty: Mutex::default(),
+                prepared: Mutex::default(),
                 state: tokio::sync::Mutex::default(),
             })
         });
@@ -90,6 +94,13 @@ impl Trackers {
             tables.by_owner.insert(owner.to_owned(), tracker.clone());
         }
         tracker
+    }
+
+    /// The uid of the live ReplicaSet of a Deployment, if these were found to be right before.
+    pub(super) fn prepared(&self, key: &Key, sets: &Sets) -> Option<String> {
+        let tracker = lock(&self.0).by_key.get(key)?.clone();
+        let prepared = lock(&tracker.prepared);
+        prepared.as_ref().filter(|(known, _)| known == sets).map(|(_, live)| live.clone())
     }
 
     /// Forgets a workload.
@@ -110,6 +121,11 @@ impl Trackers {
 }
 
 impl Tracker {
+    /// Notes which `ReplicaSets` are right.
+    pub(super) fn set_prepared(&self, sets: Sets, live: &str) {
+        *lock(&self.prepared) = Some((sets, live.to_owned()));
+    }
+
     pub(super) fn take_dirty(&self) -> BTreeSet<String> {
         std::mem::take(&mut *lock(&self.dirty))
     }
@@ -118,7 +134,7 @@ impl Tracker {
 impl TrackerState {
     /// Whether the index is of this epoch.
     pub(super) fn is_of(&self, epoch: &Epoch) -> bool {
-        self.epoch.as_ref() == Some(epoch)
+        self.epoch.as_deref() == Some(epoch)
     }
 
     /// Brings the index up to date: for the pods that changed, those that are due, or all if what they depend on changed.
@@ -147,7 +163,7 @@ impl TrackerState {
             let pod = self.latest(&name, Some(pod));
             self.judge(&epoch, &name, pod, &order, now);
         }
-        self.epoch = Some(epoch);
+        self.epoch = Some(Arc::new(epoch));
     }
 
     /// The latest version of a pod: of what the store holds and what this process has written.

@@ -1,17 +1,18 @@
 //! The writes of a workload: its record, its hold, its `ReplicaSets`.
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use kube::Client;
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Resource};
 use plumb_client::Api;
-use plumb_controller::{ObjectRef, Store, Write};
+use plumb_controller::{ObjectRef, Store, Watchable, Write};
 use serde_json::{Value, json};
 
+use super::informers::Informers;
 use super::kind::WorkloadKind;
 use super::object::Workload;
 use super::record::WorkloadRecord;
 use super::replica_sets::Step;
-use super::run::Informers;
 use super::{RECORD_ANNOTATION, STATUS_ANNOTATION};
 use crate::engine::FIELD_MANAGER;
 
@@ -46,34 +47,65 @@ pub(super) async fn patch_workload(
     mut patch: Value,
     strategic: bool,
 ) -> Result<(), WriteError> {
-    let metadata = workload.metadata();
-    patch["metadata"]["resourceVersion"] = json!(metadata.resource_version);
-    let namespace = metadata.namespace.clone().unwrap_or_default();
-    let name = metadata.name.clone().unwrap_or_default();
+    patch["metadata"]["resourceVersion"] = json!(workload.metadata().resource_version);
     let patch = if strategic { Patch::Strategic(patch) } else { Patch::Merge(patch) };
-    let failed = |source| WriteError::Request {
+    let sent = send(client, informers, workload, Part::Object, &patch).await;
+    sent.map_err(|source| WriteError::Request {
         operation,
         kind: workload.kind().name(),
-        object: ObjectRef::namespaced(namespace.clone(), name.clone()),
+        object: workload.object_ref(),
         source,
-    };
+    })
+}
+
+/// Patches the status of a workload, and waits until its store has the result.
+pub(super) async fn patch_status(
+    client: &Client,
+    informers: &Informers,
+    workload: &Workload,
+    patch: Value,
+) -> kube::Result<()> {
+    send(client, informers, workload, Part::Status, &Patch::Strategic(patch)).await
+}
+
+/// What of a workload is patched.
+#[derive(Clone, Copy)]
+enum Part {
+    Object,
+    Status,
+}
+
+async fn send(
+    client: &Client,
+    informers: &Informers,
+    workload: &Workload,
+    part: Part,
+    patch: &Patch<Value>,
+) -> kube::Result<()> {
+    let object = workload.object_ref();
     match workload.kind() {
-        WorkloadKind::Deployment => {
-            let api: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
-            let written = api.patch(&name, &params(), &patch).await.map_err(failed)?;
-            informers.deployments.wait_for_write(&Write::updated(&written.metadata)).await;
-        }
-        WorkloadKind::StatefulSet => {
-            let api: Api<StatefulSet> = Api::namespaced(client.clone(), &namespace);
-            let written = api.patch(&name, &params(), &patch).await.map_err(failed)?;
-            informers.stateful_sets.wait_for_write(&Write::updated(&written.metadata)).await;
-        }
-        WorkloadKind::DaemonSet => {
-            let api: Api<DaemonSet> = Api::namespaced(client.clone(), &namespace);
-            let written = api.patch(&name, &params(), &patch).await.map_err(failed)?;
-            informers.daemon_sets.wait_for_write(&Write::updated(&written.metadata)).await;
-        }
+        WorkloadKind::Deployment => send_one(client, &informers.deployments, &object, part, patch).await,
+        WorkloadKind::StatefulSet => send_one(client, &informers.stateful_sets, &object, part, patch).await,
+        WorkloadKind::DaemonSet => send_one(client, &informers.daemon_sets, &object, part, patch).await,
     }
+}
+
+async fn send_one<K>(
+    client: &Client,
+    store: &Store<K>,
+    object: &ObjectRef,
+    part: Part,
+    patch: &Patch<Value>,
+) -> kube::Result<()>
+where
+    K: Watchable + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace);
+    let written = match part {
+        Part::Object => api.patch(&object.name, &params(), patch).await?,
+        Part::Status => api.patch_status(&object.name, &params(), patch).await?,
+    };
+    store.wait_for_write(&Write::updated(written.meta())).await;
     Ok(())
 }
 

@@ -10,13 +10,15 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use plumb_client::{Api, Codec};
 use plumb_controller::metrics::Metrics;
-use plumb_controller::{InformerFactory, Reflector, WatchConfig, WatchEvent, Watchable, system_random};
+use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable, system_random};
 use plumb_harness::{ManualClock, Options, TestCluster, object, until, until_all};
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
 use plumb_rollout::api::crds;
-use plumb_rollout::cloneset::{self, Config, keys};
+use plumb_rollout::cloneset::keys;
 use plumb_rollout::install::install_cloneset;
+use plumb_rollout::metrics::RolloutMetrics;
+use plumb_rollout::{Config, Rollout};
 use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -94,22 +96,20 @@ impl Cluster {
     }
 
     pub(super) fn start_controller(&mut self) {
-        let (informers, supervisor) = (InformerFactory::default(), Supervisor::default());
         let intercept = self.setup.intercept.clone();
         let write = self.api_server.intercepted("admin", ["system:masters"], move |uri| intercept(uri));
         let config = Config {
             watch: self.admin.clone(),
             write,
-            supervisor: supervisor.clone(),
+            supervisor: Supervisor::default(),
             metrics: Metrics::default(),
+            rollout_metrics: RolloutMetrics::default(),
             clock: self.clock.clock(),
             random: system_random(),
             rules: Rules::v1_36(),
-            vertical: self.setup.vertical,
+            enabled: self.setup.vertical,
         };
-        self.running.spawn(cloneset::run(config, &informers));
-        let mut informing = informers.start(&self.admin, &supervisor);
-        self.running.spawn(async move { while informing.join_next().await.is_some() {} });
+        self.running.spawn(Rollout::new(config).run());
     }
 
     /// Kills the controller wherever it is.

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
 use plumb_client::Api;
-use plumb_harness::until_all;
+use plumb_harness::{eventually, object, until_all};
 use plumb_rollout::cloneset::keys;
+use plumb_vpa_api::VerticalPodAutoscaler;
 use serde_json::json;
 
 use super::cluster::{
@@ -151,4 +153,33 @@ async fn labels_and_annotations_are_changed_in_place() {
     cluster.until_settled(2).await;
     let after = cluster.until_pods(|pods| all(pods, |pod| label(pod, "tier") == "front")).await;
     assert_eq!(uids(&before), uids(&after));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_autoscaler_owns_is_left_to_it() {
+    let mut cluster = Cluster::without_controller(Setup::default()).await;
+    let definition = plumb_vpa_api::crds::vertical_pod_autoscaler();
+    Api::all(cluster.admin.clone()).create(&PostParams::default(), &definition).await.unwrap();
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(cluster.admin.clone());
+    let vpa: VerticalPodAutoscaler = object(json!({
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": { "name": "web" },
+        "spec": {
+            "targetRef": { "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web" },
+            "resourcePolicy": { "containerPolicies": [{ "containerName": "*", "controlledResources": ["cpu"] }] },
+        },
+    }));
+    eventually(async || vpas.create(&PostParams::default(), &vpa).await.is_ok()).await;
+    cluster.start_controller();
+    let before = cluster.settled(2, spec(2, "one", "100m", in_place())).await;
+    let mut changed = template("one", "200m");
+    changed["spec"]["containers"][0]["resources"]["requests"]["memory"] = json!("128Mi");
+    cluster.merge(json!({ "spec": { "template": changed } })).await;
+    cluster.until_settled(2).await;
+    let memory = |pod: &Pod| {
+        let resources = pod.spec.as_ref().unwrap().containers[0].resources.clone().unwrap();
+        resources.requests.unwrap()["memory"].0.clone()
+    };
+    let after = cluster.until_pods(|pods| all(pods, |pod| memory(pod) == "128Mi" && is_normal(pod))).await;
+    assert_eq!(uids(&before), uids(&after));
+    assert!(after.values().all(|pod| cpu(pod) == "100m"), "the autoscaler owns the cpu");
 }

@@ -125,6 +125,17 @@ impl Cluster {
         }
     }
 
+    /// A client that our controllers watch with, and the paths of its requests.
+    pub(super) fn noting(&self) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let (paths, user) = (Arc::<Mutex<Vec<String>>>::default(), user_of(plumb_roles::ROLLOUT.account));
+        let noted = paths.clone();
+        let client = self.test.intercepted(&user, GROUPS, move |uri: &mut http::Uri| {
+            noted.lock().unwrap().push(uri.path().to_owned());
+            Ok(())
+        });
+        (client, paths)
+    }
+
     /// Stops our controller, in the middle of whatever it does.
     pub(super) fn crash(&mut self) {
         self.rollout = None;

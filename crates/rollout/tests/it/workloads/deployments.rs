@@ -2,6 +2,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::engine::Phase;
+use plumb_rollout::workloads::CONDITION;
 use serde_json::{Value, json};
 
 use super::cluster::{Answer, Cluster, actual_cpu, cpu, rolled_out, status};
@@ -75,6 +76,14 @@ async fn an_edit_of_resources_resizes_all_pods_and_recreates_none() {
     let pods = cluster.pods().await;
     assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
     assert!(pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("200m")));
+    let ended = |web: &Deployment| {
+        let conditions = web.status.as_ref().unwrap().conditions.iter().flatten();
+        let mut conditions = conditions.filter(|one| one.type_ == CONDITION);
+        conditions.any(|one| one.status == "False" && one.reason.as_deref() == Some("Complete"))
+    };
+    let web = cluster.until("web", ended).await;
+    let conditions = web.status.unwrap().conditions.unwrap();
+    assert!(conditions.iter().any(|one| one.type_ == "Available"), "those of its controller stay");
     // The old template stays for an undo.
     let all = cluster.until_all::<ReplicaSet>(|all| all.len() == 2).await;
     assert_eq!(sets(&all), [("1".into(), 0, "100m".into()), ("2".into(), 5, "200m".into())]);

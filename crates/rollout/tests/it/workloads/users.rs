@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use plumb_client::Api;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::commands::{Command, CommandError, command};
 use plumb_rollout::engine::Phase;
-use plumb_rollout::vpas::VerticalPodAutoscaler;
 use plumb_rollout::workloads::WorkloadKind;
+use plumb_vpa_api::{VerticalPodAutoscaler, crds};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -217,18 +216,6 @@ async fn a_rollout_is_paused_resumed_and_undone_by_command() {
     assert!(pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("300m")));
 }
 
-/// A definition of VPAs that says nothing about their fields.
-fn vpas_definition() -> CustomResourceDefinition {
-    plumb_harness::object(json!({
-        "metadata": { "name": "verticalpodautoscalers.autoscaling.k8s.io",
-            "annotations": { "api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/63797" } },
-        "spec": { "group": "autoscaling.k8s.io", "scope": "Namespaced",
-            "names": { "kind": "VerticalPodAutoscaler", "plural": "verticalpodautoscalers" },
-            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }] },
-    }))
-}
-
 fn vpa(resources: Value) -> Value {
     json!({ "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": { "name": "web" },
         "spec": { "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
@@ -239,13 +226,16 @@ fn vpa(resources: Value) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_autoscaler_owns_is_left_to_it_whatever_the_policy_says_about_drift() {
     let (mut cluster, before) = running(2, 2).await;
-    Api::all(cluster.client.clone()).create(&PostParams::default(), &vpas_definition()).await.unwrap();
+    Api::all(cluster.client.clone())
+        .create(&PostParams::default(), &crds::vertical_pod_autoscaler())
+        .await
+        .unwrap();
     plumb_harness::eventually(async || {
         let api = cluster.api::<VerticalPodAutoscaler>();
         api.create(&PostParams::default(), &plumb_harness::object(vpa(json!(["cpu"])))).await.is_ok()
     })
     .await;
-    cluster.create::<RolloutPolicy>(policy(json!({ "drift": "Enforce" }))).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "drift": "Enforce", "onFailure": "RollbackPod" }))).await;
     cluster.roll_out(true);
     let both = |cpu: &str, memory: &str| {
         let resources = json!({ "requests": { "cpu": cpu, "memory": memory } });

@@ -1,0 +1,135 @@
+//! What a rollout costs: what a change of one pod costs the controller, by the number of pods of its workload, and how long it takes
+//! until all pods of a Deployment are resized in place, against an API server in this process.
+//!
+//! `cargo bench -p plumb-rollout`; `PLUMB_BENCH_PODS` makes the second smaller.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark, not a service")]
+
+#[expect(dead_code, reason = "tests need more of it")]
+#[path = "../tests/it/workloads/cluster.rs"]
+mod cluster;
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use plumb_harness::object;
+use plumb_resize::rules::Rules;
+use plumb_rollout::api::{RolloutPolicy, Share};
+use plumb_rollout::engine::{
+    Desired, Phase, PodPolicy, PodView, Pods, ResizeOnly, RolloutRecord, Settings, State, decide,
+};
+use serde_json::{Value, json};
+
+use cluster::{Cluster, actual_cpu, status};
+
+/// How many pods a workload has where a change of one is measured.
+const SIZES: [usize; 4] = [10, 100, 1_000, 5_000];
+const CHANGES: u32 = 2_000;
+const NODES: usize = 50;
+
+fn template(cpu: &str) -> Value {
+    let resources = json!({ "requests": { "cpu": cpu, "memory": "16Mi" } });
+    json!({
+        "metadata": { "labels": { "app": "web" } },
+        "spec": { "containers": [{ "name": "app", "image": "app:1", "resources": resources }] },
+    })
+}
+
+fn pod(number: usize, cpu: &str) -> Pod {
+    let resources = json!({ "requests": { "cpu": cpu, "memory": "16Mi" } });
+    let mut pod = template(cpu);
+    pod["metadata"]["name"] = json!(format!("web-{number}"));
+    pod["metadata"]["uid"] = json!(format!("uid-{number}"));
+    pod["metadata"]["generation"] = json!(1);
+    pod["spec"]["nodeName"] = json!(format!("node-{}", number % NODES));
+    pod["status"] = json!({
+        "phase": "Running", "observedGeneration": 1, "conditions": [{ "type": "Ready", "status": "True" }],
+        "containerStatuses": [{
+            "name": "app", "image": "app:1", "imageID": "", "ready": true, "restartCount": 0,
+            "state": { "running": {} }, "resources": resources, "allocatedResources": resources["requests"],
+        }],
+    });
+    object(pod)
+}
+
+/// One pod changes, and it is decided what comes next.
+fn change_of_one_pod(pods_in_all: usize) {
+    let (rules, now) = (Rules::v1_36(), "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap());
+    let template: PodTemplateSpec = object(template("200m"));
+    let hooks = ResizeOnly {
+        revision: "new".to_owned(),
+        base: "old".to_owned(),
+        desired: Desired::of(&template, &rules).unwrap(),
+        back: false,
+        revision_label: None,
+        rules,
+    };
+    let policy = PodPolicy::default();
+    let view = |pod: &Pod| PodView::of(pod, &hooks, &policy, SignedDuration::ZERO, 0, now);
+    let mut pods = Pods::default();
+    for number in 0..pods_in_all {
+        pods.set(&format!("web-{number}"), view(&pod(number, "100m")));
+    }
+    let settings = Settings { max_concurrent: Share::Count(50), ..Settings::default() };
+    let record = RolloutRecord::new("new".to_owned(), "old".to_owned(), Desired::default(), now);
+    let changed = [pod(0, "100m"), pod(0, "200m")];
+    let started = Instant::now();
+    for round in 0..CHANGES {
+        let pod = &changed[usize::from(round % 2 == 0)];
+        pods.set("web-0", view(pod));
+        black_box(decide(&State {
+            pods: &pods,
+            settings: &settings,
+            record: &record,
+            replicas: pods_in_all,
+            max_unavailable: 1,
+            now,
+        }));
+    }
+    let took = started.elapsed() / CHANGES;
+    println!("a change of one of {pods_in_all} pods: {:.1} µs", took.as_secs_f64() * 1e6);
+}
+
+/// All pods of a Deployment are resized in place.
+async fn all_pods(replicas: usize) {
+    let mut cluster = Cluster::start(NODES).await;
+    let deployment = json!({
+        "metadata": { "name": "web", "annotations": { "rollout.plumb.dev/in-place": "true" } },
+        "spec": {
+            "replicas": replicas, "selector": { "matchLabels": { "app": "web" } }, "template": template("100m"),
+        },
+    });
+    cluster.create::<Deployment>(deployment).await;
+    let ready = i32::try_from(replicas).unwrap();
+    cluster
+        .until::<Deployment>("web", |web| web.status.as_ref().and_then(|s| s.ready_replicas) == Some(ready))
+        .await;
+    let policy = json!({
+        "metadata": { "name": "web" },
+        "spec": { "targetRef": { "kind": "Deployment", "name": "web" }, "maxConcurrent": 50 },
+    });
+    cluster.create::<RolloutPolicy>(policy).await;
+    cluster.roll_out(true);
+    let started = Instant::now();
+    cluster.edit::<Deployment>("web", json!({ "spec": { "template": template("200m") } })).await;
+    let is_complete = |web: &Deployment| status(web).is_some_and(|status| status.phase == Phase::Complete);
+    cluster.until::<Deployment>("web", is_complete).await;
+    let took = started.elapsed();
+    let pods = cluster.pods().await;
+    let resized = pods.values().filter(|pod| actual_cpu(pod).as_deref() == Some("200m")).count();
+    assert_eq!(resized, replicas, "all pods are resized");
+    println!("{replicas} pods on {NODES} nodes, 50 at a time, resized in place: {:.2} s", took.as_secs_f64());
+}
+
+fn main() {
+    // `cargo test --benches` runs it, too.
+    if std::env::args().any(|argument| argument == "--test") {
+        return;
+    }
+    SIZES.into_iter().for_each(change_of_one_pod);
+    let replicas = std::env::var("PLUMB_BENCH_PODS").ok().and_then(|text| text.parse().ok()).unwrap_or(500);
+    tokio::runtime::Runtime::new().unwrap().block_on(all_pods(replicas));
+}

@@ -1,0 +1,272 @@
+//! One workload that has a rollout: what is decided about it, and what is written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use plumb_controller::{Clock, Reconciler, Requeue};
+use plumb_resize::rules::Rules;
+use serde_json::json;
+
+use super::informers::Informers;
+use super::object::Workload;
+use super::prepare::{Prepared, Ready};
+use super::record::WorkloadRecord;
+use super::report::{self, Reporter};
+use super::tracker::{Epoch, Key, TrackerState, Trackers};
+use super::write::{self, WriteError};
+use super::{STATUS_ANNOTATION, condition};
+use crate::api::Share;
+use crate::commands;
+use crate::engine::{
+    self, Action, Decision, Desired, Heading, Outcome, ResizeOnly, RolloutStatus, Settings, State, decide,
+    select,
+};
+use crate::metrics::RolloutMetrics;
+
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+
+/// Rolls out what changed in templates.
+pub(super) struct Rollouts {
+    pub(super) client: Client,
+    pub(super) informers: Informers,
+    pub(super) trackers: Arc<Trackers>,
+    pub(super) reporter: Reporter,
+    pub(super) metrics: RolloutMetrics,
+    pub(super) clock: Clock,
+    pub(super) rules: Rules,
+    pub(super) enabled: bool,
+}
+
+impl Reconciler for Rollouts {
+    type Key = Key;
+    type Error = WriteError;
+
+    async fn reconcile(&self, key: &Key) -> Result<Requeue, WriteError> {
+        let workload = self.informers.workload(key);
+        let Some((workload, record)) = workload.and_then(|workload| {
+            let record = workload.record()?;
+            Some((workload, record))
+        }) else {
+            self.trackers.forget(key);
+            return Ok(Requeue::AwaitChange);
+        };
+        if workload.metadata().deletion_timestamp.is_some() {
+            return Ok(Requeue::AwaitChange);
+        }
+        let held = record.hold.is_some();
+        if held && !self.enabled {
+            return self.leave(&workload, record, "the feature gate is off").await;
+        }
+        if held && workload.opts() == Some(false) {
+            return self.leave(&workload, record, "the workload opted out").await;
+        }
+        let generation = workload.metadata().generation.unwrap_or(0);
+        let overtaken =
+            workload.template().and_then(|template| record.overtaken(template, generation, self.clock.now()));
+        if let Some(record) = overtaken {
+            self.patch(&workload, "recording", write::recording(&record), false).await?;
+            return Ok(Requeue::Now);
+        }
+        let settings = self.settings(&workload, &record);
+        let enforces = settings.pod.enforce_drift && record.rollout.outcome == Some(Outcome::Complete);
+        if !record.is_open() && held {
+            return self.release(&workload, record).await;
+        }
+        if !record.is_open() && !enforces {
+            self.trackers.forget(key);
+            self.restore_replica_sets(&workload, &record).await?;
+            if let Some(status) = commands::status(workload.metadata()) {
+                self.set_condition(&workload, &status).await;
+            }
+            return Ok(Requeue::AwaitChange);
+        }
+        self.roll_out(key, &workload, record, &settings).await
+    }
+}
+
+impl Rollouts {
+    /// The settings that bind a workload.
+    fn settings(&self, workload: &Workload, record: &WorkloadRecord) -> Settings {
+        let metadata = workload.metadata();
+        let policies =
+            self.informers.policies.in_namespace(metadata.namespace.as_deref().unwrap_or_default());
+        let bound = select(&policies, &workload.selected()).bound;
+        let mut settings = bound.map_or_else(Settings::default, |policy| Settings::from(&policy.spec));
+        // The partition of a StatefulSet binds, too.
+        if let Some(hold) = &record.hold {
+            let own = u32::try_from(workload.kind().own_partition(&hold.restored)).unwrap_or(u32::MAX);
+            let total = workload.replicas();
+            if Share::Count(own).rounded_up(total) > settings.partition.rounded_up(total) {
+                settings.partition = Share::Count(own);
+            }
+        }
+        settings
+    }
+
+    /// What a template says without the resources that a VPA owns, and which those are.
+    fn left_to_autoscalers(&self, workload: &Workload, desired: Desired) -> (Desired, Vec<String>) {
+        let owners = self.informers.vpas.owners(&workload.selected());
+        let autoscaled = owners.named(&desired);
+        (owners.without(desired), autoscaled)
+    }
+
+    async fn roll_out(
+        &self,
+        key: &Key,
+        workload: &Workload,
+        record: WorkloadRecord,
+        settings: &Settings,
+    ) -> Result<Requeue, WriteError> {
+        let Ready { owner, label, observed, sets } = match self.prepare(key, workload, &record).await? {
+            Prepared::Ready(ready) => ready,
+            Prepared::Wait => return Ok(Requeue::AwaitChange),
+            // Its controller is at work, and nothing is held.
+            Prepared::Release(_) if !record.is_open() => return Ok(Requeue::AwaitChange),
+            Prepared::Release(why) => return self.leave(workload, record, &why).await,
+        };
+        let Some(template) = workload.template() else { return Ok(Requeue::AwaitChange) };
+        // Once a rollout has ended, the label is up to the workload's controller.
+        let label = label.filter(|_| record.is_open());
+        // What the API server has admitted can be read.
+        let desired = Desired::of(template, &self.rules).unwrap_or_default();
+        let (desired, autoscaled) = self.left_to_autoscalers(workload, desired);
+        let hooks = ResizeOnly {
+            revision: record.rollout.pod_revision(),
+            base: record.rollout.base.clone(),
+            desired,
+            back: record.rollout.heading == Heading::Back,
+            revision_label: label,
+            rules: self.rules.clone(),
+        };
+        let epoch =
+            Epoch { hooks, policy: settings.pod, min_ready: workload.min_ready(), owner: owner.clone() };
+        let tracker = self.trackers.track(key, &owner);
+        if let Some(sets) = sets {
+            tracker.set_prepared(sets, &owner);
+        }
+        let mut state = tracker.state.lock().await;
+        if !state.is_of(&epoch)
+            && let Some(label) = &epoch.hooks.revision_label
+            && let Some(pod) = self.pod_of_other_template(&owner, label, template)
+        {
+            drop(state);
+            let why = format!("pod {pod} is of a revision that differs in more than resources");
+            return self.leave(workload, record, &why).await;
+        }
+        let now = self.clock.now();
+        state.refresh(&tracker, epoch, &self.informers.pods, |pod| workload.order(pod), now);
+        let restored = record.hold.as_ref().map(|hold| &hold.restored);
+        let mut decision = decide(&State {
+            pods: &state.pods,
+            settings,
+            record: &record.rollout,
+            replicas: workload.replicas(),
+            max_unavailable: workload.max_unavailable(restored),
+            now,
+        });
+        decision.status.autoscaled = autoscaled;
+        let wrote = self.write_pods(workload, &mut state, &decision.actions, now).await;
+        self.reporter.announce(workload, &record, &decision.status, &mut state, now);
+        if let Some(requeue) = self.advance(workload, &record, &decision, observed, &mut state).await? {
+            return Ok(requeue);
+        }
+        if wrote {
+            return Ok(Requeue::Now);
+        }
+        let due = state.next_due(&decision);
+        let report_due = report::due(&state, &decision.status, now);
+        if report_due == Some(Duration::ZERO) {
+            self.report(workload, &decision.status).await?;
+            self.set_condition(workload, &decision.status).await;
+            // Only now: a write that another writer overtook is repeated.
+            state.reported = Some((decision.status.clone(), now));
+        }
+        drop(state);
+        let due = due.map(|due| Duration::try_from(due.duration_since(now)).unwrap_or(Duration::ZERO));
+        let wait = due.into_iter().chain(report_due.filter(|wait| !wait.is_zero())).min();
+        Ok(wait.map_or(Requeue::AwaitChange, |wait| Requeue::After(wait.max(Duration::from_millis(10)))))
+    }
+
+    /// Performs the action that is about the rollout as a whole, if there is one.
+    async fn advance(
+        &self,
+        workload: &Workload,
+        record: &WorkloadRecord,
+        decision: &Decision,
+        observed: bool,
+        state: &mut TrackerState,
+    ) -> Result<Option<Requeue>, WriteError> {
+        let is_whole =
+            |action: &&Action| !matches!(action, Action::Update(_) | Action::RollBack(..) | Action::Evict(_));
+        let Some(action) = decision.actions.iter().find(is_whole) else { return Ok(None) };
+        let (mut record, now) = (record.clone(), self.clock.now());
+        match action {
+            Action::Finish(_) if !observed => return Ok(None),
+            Action::Finish(outcome) => {
+                if !self.label_pods(workload, state, now).await {
+                    return Ok(Some(Requeue::After(FIRST_RETRY)));
+                }
+                // The outcome comes before the release: whatever write is the last one of this process, the next
+                // goes on from it.
+                record.rollout.outcome = Some(*outcome);
+                let status = write::reporting(&report::text(&decision.status));
+                let patch = engine::merged(write::recording(&record), Some(status));
+                self.patch(workload, "recording", patch, false).await?;
+                self.metrics.finished(*outcome, now.duration_since(record.rollout.started_at));
+            }
+            Action::RollBackAll(failure) => {
+                let Some(template) = workload.template() else { return Ok(None) };
+                record.rollout.heading = Heading::Back;
+                (record.rollout.step, record.rollout.step_done_at) = (0, None);
+                record.rollout.failure = Some(failure.clone());
+                let spec = record.previous_template.patch(template);
+                let mut patch = write::recording(&record);
+                patch["spec"] = json!({ "template": { "spec": spec } });
+                self.patch(workload, "rolling back", patch, true).await?;
+            }
+            Action::RecreateAll(failure) => {
+                let why = format!("{} is stuck: {}", failure.pod, failure.message);
+                record.rollout.failure = Some(failure.clone());
+                return self.leave(workload, record, &why).await.map(Some);
+            }
+            Action::StepDone => {
+                record.rollout.step_done_at = Some(now);
+                self.patch(workload, "recording", write::recording(&record), false).await?;
+            }
+            Action::NextStep => {
+                record.rollout.step += 1;
+                record.rollout.step_done_at = None;
+                self.patch(workload, "recording", write::recording(&record), false).await?;
+            }
+            Action::Update(_) | Action::RollBack(..) | Action::Evict(_) => return Ok(None),
+        }
+        Ok(Some(Requeue::Now))
+    }
+
+    async fn report(&self, workload: &Workload, status: &RolloutStatus) -> Result<(), WriteError> {
+        let text = report::text(status);
+        if workload.annotation(STATUS_ANNOTATION) == Some(&text) {
+            return Ok(());
+        }
+        self.patch(workload, "reporting on", write::reporting(&text), false).await
+    }
+
+    /// Sets the condition of a workload. If that fails, the next change of the workload sets it.
+    async fn set_condition(&self, workload: &Workload, status: &RolloutStatus) {
+        let Some(patch) = condition::patch(workload, status, self.clock.now()) else { return };
+        if let Err(error) = write::patch_status(&self.client, &self.informers, workload, patch).await {
+            tracing::debug!(%error, workload = ?workload.metadata().name, "cannot set the condition of a workload");
+        }
+    }
+
+    pub(super) async fn patch(
+        &self,
+        workload: &Workload,
+        operation: &'static str,
+        patch: serde_json::Value,
+        strategic: bool,
+    ) -> Result<(), WriteError> {
+        write::patch_workload(&self.client, &self.informers, workload, operation, patch, strategic).await
+    }
+}

@@ -1,0 +1,141 @@
+//! How a workload is given back to its controller.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use plumb_controller::Requeue;
+
+use super::object::Workload;
+use super::reconcile::Rollouts;
+use super::record::WorkloadRecord;
+use super::replica_sets::{self, Live, MOST_STEPS};
+use super::write::{self, WriteError};
+use super::{STATUS_ANNOTATION, report};
+use crate::engine::{self, Heading, Outcome, REVISION_LABEL, RolloutStatus};
+
+impl Rollouts {
+    /// Gives a workload back to its controller once nothing is left to do.
+    pub(super) async fn release(
+        &self,
+        workload: &Workload,
+        mut record: WorkloadRecord,
+    ) -> Result<Requeue, WriteError> {
+        if let Workload::Deployment(deployment) = workload {
+            self.step_through(deployment, |sets| match Live::find(deployment, sets, &self.rules) {
+                Live::Found(live) => {
+                    replica_sets::next_step(deployment, &live, sets, false, true, &self.rules)
+                }
+                _ => None,
+            })
+            .await?;
+        }
+        if !self.is_observed_by_controller(workload) {
+            return Ok(Requeue::AwaitChange);
+        }
+        let hold = record.hold.take();
+        let mut patch = write::recording(&record);
+        if let Some(hold) = hold {
+            patch["spec"] = workload.kind().restoring(&hold.restored);
+        }
+        self.patch(workload, "releasing", patch, false).await?;
+        Ok(Requeue::Now)
+    }
+
+    /// Whether the workload's controller has observed what was written of its `ReplicaSet` or pods. It watches them apart from
+    /// the workload: released before that, it would recreate pods that only its own cache holds as they were.
+    fn is_observed_by_controller(&self, workload: &Workload) -> bool {
+        let is_counted = |updated: Option<i32>, owner: Option<&str>, label: Option<&str>| {
+            let pods = self.informers.pods.controlled_by(owner.unwrap_or_default());
+            let labelled = pods.iter().filter(|pod| {
+                let labels = pod.metadata.labels.as_ref();
+                let found = labels.and_then(|labels| labels.get(REVISION_LABEL)).map(String::as_str);
+                pod.metadata.deletion_timestamp.is_none() && found.is_some() && found == label
+            });
+            usize::try_from(updated.unwrap_or(0)).is_ok_and(|updated| updated >= labelled.count())
+        };
+        let is_found = match workload {
+            Workload::Deployment(deployment) => {
+                let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
+                let sets = self.informers.replica_sets.controlled_by(uid);
+                let updated = deployment.status.as_ref().and_then(|status| status.updated_replicas);
+                match Live::find(deployment, &sets, &self.rules) {
+                    // Only one that equals the template is counted.
+                    Live::Found(live) => {
+                        updated.unwrap_or(0) > 0
+                            || live.status.as_ref().is_none_or(|status| status.replicas == 0)
+                    }
+                    _ => true,
+                }
+            }
+            Workload::StatefulSet(set) => {
+                let status = set.status.as_ref();
+                let revision = status.and_then(|status| status.update_revision.as_deref());
+                is_counted(
+                    status.and_then(|status| status.updated_replicas),
+                    set.metadata.uid.as_deref(),
+                    revision,
+                )
+            }
+            Workload::DaemonSet(set) => {
+                let updated = set.status.as_ref().and_then(|status| status.updated_number_scheduled);
+                is_counted(updated, set.metadata.uid.as_deref(), self.hash_of(set).as_deref())
+            }
+        };
+        is_found && workload.is_observed()
+    }
+
+    /// Leaves the pods of a workload to its controller, which recreates them.
+    pub(super) async fn leave(
+        &self,
+        workload: &Workload,
+        mut record: WorkloadRecord,
+        why: &str,
+    ) -> Result<Requeue, WriteError> {
+        record.rollout.heading = Heading::Recreate;
+        record.rollout.outcome = Some(Outcome::Recreated);
+        self.restore_replica_sets(workload, &record).await?;
+        let now = self.clock.now();
+        let hold = record.hold.take();
+        let reported = workload.annotation(STATUS_ANNOTATION);
+        let status = RolloutStatus::recreating(reported, &record.rollout.revision, why);
+        let mut patch =
+            engine::merged(write::recording(&record), Some(write::reporting(&report::text(&status))));
+        if let Some(hold) = hold {
+            patch["spec"] = workload.kind().restoring(&hold.restored);
+        }
+        self.patch(workload, "releasing", patch, false).await?;
+        self.metrics.finished(Outcome::Recreated, now.duration_since(record.rollout.started_at));
+        self.reporter.released(workload, why, now);
+        Ok(Requeue::Now)
+    }
+
+    /// Makes the `ReplicaSets` of a Deployment that is left to its controller what they were before the hold.
+    pub(super) async fn restore_replica_sets(
+        &self,
+        workload: &Workload,
+        record: &WorkloadRecord,
+    ) -> Result<(), WriteError> {
+        let (Workload::Deployment(deployment), Some(Outcome::Recreated)) = (workload, record.rollout.outcome)
+        else {
+            return Ok(());
+        };
+        let previous = &record.previous_template;
+        self.step_through(deployment, |sets| replica_sets::release_step(sets, previous, &self.rules)).await
+    }
+
+    /// Performs one step after the other, each decided upon what the one before has made of the `ReplicaSets`.
+    async fn step_through(
+        &self,
+        deployment: &Deployment,
+        next: impl Fn(&[Arc<ReplicaSet>]) -> Option<replica_sets::Step> + Send,
+    ) -> Result<(), WriteError> {
+        let uid = deployment.metadata.uid.clone().unwrap_or_default();
+        let namespace = deployment.metadata.namespace.clone().unwrap_or_default();
+        for _ in 0..MOST_STEPS {
+            let step = next(&self.informers.replica_sets.controlled_by(&uid));
+            let Some(step) = step else { break };
+            write::perform_step(&self.client, &self.informers.replica_sets, &namespace, &step).await?;
+        }
+        Ok(())
+    }
+}
