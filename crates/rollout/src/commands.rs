@@ -172,14 +172,14 @@ where
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoRollout {
     /// No webhook holds workloads.
-    #[error("in-place rollouts are off in this cluster (feature gate {})", IN_PLACE_WORKLOAD_VERTICAL_SCALING.name)]
+    #[error("in-place rollouts are off in this cluster; --feature-gates {}=true turns them on", IN_PLACE_WORKLOAD_VERTICAL_SCALING.name)]
     Off,
     /// The annotation says so.
-    #[error("its annotation {IN_PLACE_ANNOTATION} opts out")]
+    #[error("its annotation {IN_PLACE_ANNOTATION} opts out; \"true\" opts in")]
     OptedOut,
     /// It has no annotation and no policy.
     #[error(
-        "it does not opt in, by the annotation {IN_PLACE_ANNOTATION}: \"true\" or a RolloutPolicy that selects it"
+        "it does not opt in; kubectl annotate it with {IN_PLACE_ANNOTATION}=true, or select it by a RolloutPolicy"
     )]
     NotOptedIn,
     /// Nothing was to be rolled out.

@@ -143,7 +143,10 @@ pub(crate) async fn show(
     let progress = Progress::of(&read);
     if let (Progress::None, None | Some(Output::Wide)) = (&progress, output) {
         let why = commands::no_rollout(&client, workload.kind, read.meta()).await;
-        write_out(&format!("{workload}: no in-place rollout: {why}\n"))?;
+        let object = api.get(&workload.name).await.map_err(refusal)?;
+        let native =
+            if is_replacing(workload.kind, &object) { " (its own controller replaces pods now)" } else { "" };
+        write_out(&format!("{workload}: no in-place rollout{native}: {why}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     if !watch || progress.has_ended() {
@@ -172,6 +175,22 @@ pub(crate) async fn show(
         }
     }
     Ok(ExitCode::FAILURE)
+}
+
+/// Whether the controller of a workload replaces its pods, or is about to.
+fn is_replacing(kind: WorkloadKind, workload: &DynamicObject) -> bool {
+    let (spec, status) = (&workload.data["spec"], &workload.data["status"]);
+    let count = |value: &serde_json::Value| value.as_i64().unwrap_or(0);
+    let is_behind = match kind {
+        WorkloadKind::Deployment => {
+            count(&status["updatedReplicas"]) < spec["replicas"].as_i64().unwrap_or(1)
+        }
+        WorkloadKind::StatefulSet => status["updateRevision"] != status["currentRevision"],
+        WorkloadKind::DaemonSet => {
+            count(&status["updatedNumberScheduled"]) < count(&status["desiredNumberScheduled"])
+        }
+    };
+    is_behind || count(&status["observedGeneration"]) < workload.metadata.generation.unwrap_or(0)
 }
 
 /// How far a rollout is.

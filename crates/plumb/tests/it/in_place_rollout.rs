@@ -190,8 +190,9 @@ async fn without_the_gate_pods_are_recreated_and_nothing_is_registered() {
     let after = uids(&until_pods(&client, "web", 2, "150m").await);
     assert!(before.is_disjoint(&after), "the Deployment's own controller has recreated them");
     let (code, printed) = run(&cluster, &["status", "deploy/web"]);
-    let off = "in-place rollouts are off in this cluster (feature gate InPlaceWorkloadVerticalScaling)";
-    assert_eq!((code, printed), (Some(0), format!("deployment/web: no in-place rollout: {off}\n")));
+    let off = "in-place rollouts are off in this cluster; --feature-gates InPlaceWorkloadVerticalScaling=true turns them on";
+    assert!(code == Some(0) && printed.ends_with(&format!(": {off}\n")), "{code:?} {printed}");
+    assert!(printed.starts_with("deployment/web: no in-place rollout"), "{printed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -260,6 +261,12 @@ async fn people_follow_pause_resume_and_undo_a_rollout() {
     let before = uids(&until_pods(&client, "web", 3, "100m").await);
 
     let none = run(&cluster, &["rollout", "status", "deploy/web"]);
+    let mut api = workload("api", json!({ "replicas": 1 }));
+    api["metadata"]["annotations"] = json!({});
+    deployments.create(&PostParams::default(), &object(api)).await.unwrap();
+    until_pods(&client, "api", 1, "100m").await;
+    let (_, without) = run(&cluster, &["rollout", "status", "deploy/api"]);
+    assert!(without.contains("it does not opt in; kubectl annotate it with"), "{without}");
     let unchanged =
         "deployment/web: no in-place rollout: the cpu and memory in its template have not changed\n";
     assert_eq!(none, (Some(0), unchanged.to_owned()));
