@@ -76,6 +76,7 @@ impl TestNode {
             reachable: false,
             volumes: None,
             supervisor: Supervisor::default(),
+            image_gc: None,
             sandbox_defaults: SandboxDefaults {
                 log_root: self.directory.path().join("logs"),
                 cluster_dns: None,

@@ -31,6 +31,7 @@ use crate::cpus::CpuAllocator;
 use crate::cri_config;
 use crate::env::{ApiServerAddress, EnvFacts};
 use crate::events::{Kind, Recorder};
+use crate::image_gc::{self, ImageGcConfig};
 use crate::journal::{Entry, Journal, JournalError};
 use crate::metrics::Metrics;
 use crate::node::{Node, Workers};
@@ -74,6 +75,8 @@ pub struct Config {
     pub reachable: bool,
     /// The directory of volumes; none if pods are virtual.
     pub volumes: Option<PathBuf>,
+    /// When images are removed; none if never.
+    pub image_gc: Option<ImageGcConfig>,
     /// Logs and DNS of pods.
     pub sandbox_defaults: cri_config::SandboxDefaults,
     /// Metrics; nodes of one process may share them.
@@ -111,6 +114,7 @@ pub struct Agent {
     registrar: Registrar,
     registered: Option<Registered>,
     health: watch::Receiver<NodeHealth>,
+    image_gc: Option<ImageGcConfig>,
     /// The journal's entries, until their pods are listed.
     entries: BTreeMap<String, Entry>,
     /// The damage of the journal.
@@ -180,6 +184,7 @@ impl Agent {
             registrar: Registrar::new(client, setup, machine, clock),
             registered: None,
             health: config.health,
+            image_gc: config.image_gc,
             node: Arc::new(node),
             entries: found.entries,
             damage,
@@ -257,6 +262,7 @@ impl Agent {
         let reflecting = Reflector::new(pods, on_this_node).run(sender);
         let node = self.node.clone();
         let classes = classes::keep(&node);
+        let image_gc = image_gc::run(&node, self.image_gc.clone(), self.health.clone());
         let mut events = self.node.runtime.events();
         // Events that came between the end of the last run and this one were lost.
         self.sandboxes.clear();
@@ -279,7 +285,7 @@ impl Agent {
                 }
             }
         };
-        tokio::join!(reflecting, work, registered, classes);
+        tokio::join!(reflecting, work, registered, classes, image_gc);
     }
 
     /// Takes a pod that is new or changed.

@@ -13,6 +13,7 @@ mod allocated;
 mod cleanup;
 mod count;
 mod ephemeral;
+mod image;
 mod pin;
 mod probes;
 mod reconsider;
@@ -46,9 +47,9 @@ use crate::observe::{self, Observation, Written, observe};
 use crate::probe::Report;
 use crate::resized;
 use crate::status::Known;
-use act::Fetch;
 use allocated::FollowedVolumes;
 use count::Counted;
+use image::{Pull, Pulled};
 use probes::ProbedContainer;
 use report::Report as StatusReport;
 use resize::RestoredLimits;
@@ -85,8 +86,8 @@ pub(crate) enum Message {
     Retry,
     /// A container was stopped.
     Stopped(ContainerId),
-    /// An image was pulled, or the pull failed with this error.
-    Pulled(Box<(String, Option<String>)>),
+    /// An image was pulled, or the pull failed.
+    Pulled(Box<Pulled>),
     /// A post-start hook failed.
     HookFailed(Box<(ContainerId, String)>),
     /// A report of a container's probes.
@@ -134,7 +135,7 @@ pub(crate) struct Worker {
     /// The attempt after the last one that ran, of each container by position.
     next_attempts: Vec<u32>,
     stopping: Stopping,
-    images: BTreeMap<String, Fetch>,
+    images: BTreeMap<String, Pull>,
     report: StatusReport,
     /// Reason and message of the pod's failure, if it is not that of its containers.
     because: Option<(String, String)>,
@@ -287,7 +288,7 @@ impl Worker {
                 self.fresh = false;
                 self.stopping.remove(&id);
             }
-            Message::Pulled(pulled) => self.handle_pulled(&pulled.0, pulled.1),
+            Message::Pulled(pulled) => self.handle_pulled(*pulled),
             Message::HookFailed(failed) => self.handle_failed_hook(&failed.0, &failed.1),
             Message::Probed(report) => self.handle_probed(*report),
         }

@@ -7,6 +7,7 @@ mod node;
 mod recommender;
 #[cfg(test)]
 mod reference;
+mod registry;
 mod run;
 
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
 pub(crate) use node::{CpuPolicy, CriFlags, DieAt, DriverKind, OnNode, RuntimeDelay, RuntimeKind};
 pub(crate) use recommender::{PrometheusFlags, Tuning};
+pub(crate) use registry::RegistryFlags;
 pub(crate) use run::{
     AdmissionFlags, Chosen, CommonFlags, Elected, ElectionFlags, Ignored, RecommenderFlags, RolloutFlags,
     Run, StorageFlag, UpdaterFlags,
@@ -126,7 +128,7 @@ pub(crate) enum Command {
     ///
     /// Copy the old DIR/pki into it first if clients, nodes and pods are to stay valid; otherwise new keys are created.
     Restore(Restore),
-    /// Import, list and remove images of the built-in runtime.
+    /// Pull, import, list and remove images of the built-in runtime.
     Image(Image),
     /// Print a script that completes commands and flags in a shell.
     ///
@@ -181,6 +183,8 @@ pub(crate) enum ImageCommand {
         #[arg(long, value_name = "BYTES", default_value_t = plumb_runtime::image::Limits::default().unpacked_bytes)]
         max_unpacked_bytes: u64,
     },
+    /// Pull an image from its registry.
+    Pull(ImagePull),
     /// List the images.
     Ls,
     /// Remove a name, and with its last name the image.
@@ -188,6 +192,22 @@ pub(crate) enum ImageCommand {
         /// The name, or the image's id.
         name: String,
     },
+}
+
+/// What to pull, and how.
+#[derive(Debug, Args)]
+pub(crate) struct ImagePull {
+    /// The image, such as `nginx`, `quay.io/org/app:1.2` or `nginx@sha256:…`.
+    pub(crate) name: String,
+    /// A file with credentials in the form of Docker's `config.json`. [default: $DOCKER_CONFIG/config.json or
+    /// ~/.docker/config.json, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) auth_file: Option<PathBuf>,
+    /// The most that the layers may take together, uncompressed.
+    #[arg(long, value_name = "BYTES", default_value_t = plumb_runtime::image::Limits::default().unpacked_bytes)]
+    pub(crate) max_unpacked_bytes: u64,
+    #[command(flatten)]
+    pub(crate) registry: RegistryFlags,
 }
 
 /// What `plumb up` runs, and where.

@@ -1,5 +1,7 @@
 //! `plumb image`.
 
+mod pull;
+
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, bail};
@@ -25,6 +27,7 @@ pub(crate) fn run(image: Image) -> anyhow::Result<()> {
                 println!("imported {name}");
             }
         }
+        ImageCommand::Pull(args) => pull::run(&image.data_dir, &args)?,
         ImageCommand::Ls => {
             let mut text = format!("{:<48} {:<SHORT_ID$} {:>10}\n", "NAME", "ID", "SIZE");
             // Without any nothing is made.

@@ -29,6 +29,7 @@ mod it {
     mod nodes;
     mod prometheus;
     mod race;
+    mod real_registry;
     mod recommend;
     mod reflectors;
     mod rollouts;

@@ -20,21 +20,18 @@ fn parse(header: &str) -> Vec<Challenge> {
     while !rest.is_empty() {
         let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '=' | ',')).unwrap_or(rest.len());
         let (token, after) = rest.split_at(end);
-        match after.trim_start().strip_prefix('=') {
+        if let Some(after) = after.trim_start().strip_prefix('=') {
+            let (value, after) = value(after.trim_start());
             // Outside of a scheme it is part of something that is not understood.
-            Some(after) => {
-                let (value, after) = value(after.trim_start());
-                if let Some((_, parameters)) = found.last_mut() {
-                    parameters.push((token.to_ascii_lowercase(), value));
-                }
-                rest = after;
+            if let Some((_, parameters)) = found.last_mut() {
+                parameters.push((token.to_ascii_lowercase(), value));
             }
-            None => {
-                if !token.is_empty() {
-                    found.push((token.to_ascii_lowercase(), Vec::new()));
-                }
-                rest = after;
+            rest = after;
+        } else {
+            if !token.is_empty() {
+                found.push((token.to_ascii_lowercase(), Vec::new()));
             }
+            rest = after;
         }
         rest = rest.trim_start_matches(is_separator);
     }

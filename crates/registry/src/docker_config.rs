@@ -132,7 +132,7 @@ impl Entry {
             let (username, password) = decoded.split_once(':')?;
             // Some tools pad the password.
             let password = password.trim_end_matches('\0');
-            credentials.username = username.to_owned();
+            username.clone_into(&mut credentials.username);
             password.clone_into(&mut credentials.password);
         }
         Some(credentials)

@@ -29,7 +29,8 @@ pub(crate) struct Repository {
     transport: Arc<Transport>,
     scheme: Scheme,
     host: String,
-    repository: String,
+    /// Its name in the registry.
+    path: String,
     credentials: Option<Credentials>,
     /// What the registry has accepted in this pull.
     authorization: Mutex<Option<HeaderValue>>,
@@ -68,7 +69,7 @@ impl Repository {
             transport,
             scheme,
             host: host.to_owned(),
-            repository: repository.to_owned(),
+            path: repository.to_owned(),
             credentials,
             authorization: Mutex::default(),
         })
@@ -80,7 +81,7 @@ impl Repository {
 
     /// The name of the repository, for messages.
     pub(crate) fn name(&self) -> String {
-        format!("{}/{}", self.host, self.repository)
+        format!("{}/{}", self.host, self.path)
     }
 
     /// A manifest or an index, and its media type. `reference` is a tag or a digest.
@@ -120,7 +121,7 @@ impl Repository {
 
     /// Requests something, and authenticates if the registry asks for it.
     async fn get(&self, what: &str, path: &str, headers: HeaderMap) -> Result<Response<Incoming>, PullError> {
-        let uri = uri(&self.scheme, &self.host, &format!("/v2/{}/{path}", self.repository))?;
+        let uri = uri(&self.scheme, &self.host, &format!("/v2/{}/{path}", self.path))?;
         let known = self.authorization.lock().clone();
         let response = self.transport.get(uri.clone(), &headers, known.as_ref()).await?;
         if response.status() != StatusCode::UNAUTHORIZED {
@@ -211,7 +212,7 @@ impl Repository {
         service: Option<&str>,
         scope: Option<&str>,
     ) -> Result<String, PullError> {
-        let usual = format!("repository:{}:pull", self.repository);
+        let usual = format!("repository:{}:pull", self.path);
         let mut query = vec![("scope", scope.unwrap_or(&usual))];
         query.extend(service.map(|service| ("service", service)));
         let realm: Uri =

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use plumb_registry::RegistryConfig;
 use plumb_resize::qos::QosClass;
 use plumb_runtime::builtin::{Builtin, Config};
 use plumb_runtime::cgroup::Layout;
@@ -42,6 +43,7 @@ async fn open(folder: &Path) -> Result<Builtin> {
         pod_network: None,
         masquerade: false,
         guard_window: plumb_runtime::builtin::GUARD_WINDOW,
+        registry: RegistryConfig::default(),
         load: Some(Load {
             name: "plumb/load".into(),
             program: SHIM.into(),

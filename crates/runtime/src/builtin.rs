@@ -26,6 +26,7 @@ mod network;
 mod open;
 mod port_forward;
 mod program;
+mod pulls;
 mod runtime;
 mod sandbox;
 mod specify;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use plumb_registry::RegistryConfig;
 
 use crate::cgroup::Layout;
 use crate::error::{Error, Result};
@@ -63,6 +65,8 @@ pub struct Config {
     pub load: Option<Load>,
     /// For how long a lowered memory limit is guarded against OOM kills; usually [`GUARD_WINDOW`].
     pub guard_window: Duration,
+    /// How registries are reached.
+    pub registry: RegistryConfig,
 }
 
 /// For how long a memory limit is guarded after it was lowered: it causes no OOM kill, and it is restored if usage is

@@ -67,11 +67,6 @@ impl Error {
         Self::NotFound { what: "image", id: name.into() }
     }
 
-    /// A missing image of a runtime that pulls none.
-    pub fn not_imported(name: impl Into<String>) -> Self {
-        Self::NotFound { what: "imported image (`plumb image import FILE` adds one)", id: name.into() }
-    }
-
     /// A failed system call.
     pub fn io(doing: impl Into<String>, error: &io::Error) -> Self {
         Self::Failed { doing: doing.into(), message: error.to_string(), errno: error.raw_os_error() }

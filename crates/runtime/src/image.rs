@@ -1,10 +1,11 @@
-//! Images: imported from files, kept by what is in them.
+//! Images: imported from files or pulled from registries, stored by their content.
 //!
 //! ```text
 //!   lock
 //!   records/<digest of the configuration>.json   names, configuration, which snapshots
 //!   snapshots/<chain>/fs                         what a layer changes, on top of those below it
 //!   snapshots/.new-import                        an import that is not finished
+//!   downloads/                                   layers of pulls that are not finished
 //! ```
 //!
 //! A layer is unpacked once for every stack of layers that it is on top of, onto that very stack: so links of a
@@ -24,6 +25,7 @@ mod limits;
 mod load;
 mod manifest;
 mod name;
+mod pull;
 mod store;
 mod unpack;
 mod zstd;
@@ -32,4 +34,5 @@ pub use config::ImageConfig;
 pub use limits::Limits;
 pub use load::Load;
 pub use plumb_registry::{Digest, InvalidDigest, normalise};
+pub use pull::{PullRequest, pull};
 pub use store::{ImageError, ImageRecord, Images};

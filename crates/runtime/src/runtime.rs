@@ -140,6 +140,12 @@ pub trait Runtime: Send + Sync + 'static {
     /// compared with the registry, and pulled if it differs.
     async fn pull_image(&self, name: &str, credentials: Option<&Credentials>) -> Result<String>;
 
+    /// How an image that is missing gets onto this node, for the message of a pod that must not pull it.
+    fn image_advice(&self, name: &str) -> Option<String> {
+        let _ = name;
+        None
+    }
+
     /// Removes an image by name or id. Idempotent; one that containers use is [`Error::FailedPrecondition`].
     async fn remove_image(&self, name: &str) -> Result<()>;
 

@@ -79,7 +79,8 @@ impl Agent {
         let cgroup = info.shape.cgroup(resources);
         let (written, before) = (Written::default(), ObservedPod::default());
         let observation =
-            observe(&*self.node.runtime, uid, (&info.shape, &[]), &before, &written, &effective, cgroup).await?;
+            observe(&*self.node.runtime, uid, (&info.shape, &[]), &before, &written, &effective, cgroup)
+                .await?;
         let cgroups = observation.cgroups(cgroup);
         let runs = cgroups.containers.iter().any(Option::is_some);
         Ok(Actual { resources: cgroups.resources(&info.shape, resources), runs })

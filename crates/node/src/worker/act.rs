@@ -9,12 +9,13 @@ use plumb_resize::resource::Requirements;
 use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, LinuxResources, SandboxId};
 
-use super::start_backoff::Retry;
+use super::start_backoff::{Retry, StartBackoff};
 use super::{Message, POD_WORKER, Worker, declared_by_pod, error_chain};
 use crate::cri_config::{self, ConfigError};
 use crate::env::{EnvFacts, environment};
 use crate::events::Kind;
 use crate::lifecycle::{Action, Decision, ObservedContainer, State, containers};
+use crate::node::Node;
 use crate::observe::MADE_WITH;
 use crate::readback;
 use crate::runtime_class;
@@ -23,27 +24,30 @@ use crate::status::Waiting;
 /// The reason of a container whose spec refers to something that is missing.
 pub(super) const CONFIG_ERROR: &str = "CreateContainerConfigError";
 
-/// The state of an image pull.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fetch {
-    /// It is being pulled.
-    UnderWay,
-    /// It was pulled for the next start.
-    Here,
-}
-
-/// Why a container could not be started: the reasons of its status and its event, and the message.
+/// Why a container could not be started.
 pub(super) struct NotStarted {
-    pub(super) reason: &'static str,
-    pub(super) event: &'static str,
-    pub(super) message: String,
-    /// Its waiting state during the backoff.
-    pub(super) later: Option<Waiting>,
+    /// The reason of its waiting state, and the message.
+    reason: &'static str,
+    message: String,
+    /// The reason of the event that has the message, if its image is why.
+    of_image: Option<&'static str>,
+    /// Its waiting state during the backoff of a pull.
+    later: Option<Waiting>,
 }
 
 impl NotStarted {
     pub(super) fn new(reason: &'static str, message: impl ToString) -> Self {
-        Self { reason, event: "Failed", message: message.to_string(), later: None }
+        Self { reason, message: message.to_string(), of_image: None, later: None }
+    }
+
+    /// Because of its image: the message has an event of its own.
+    pub(super) fn of_image(reason: &'static str, event: &'static str, message: String) -> Self {
+        Self { of_image: Some(event), ..Self::new(reason, message) }
+    }
+
+    /// With this waiting state if the same happens again.
+    pub(super) fn then(self, later: Waiting) -> Self {
+        Self { later: Some(later), ..self }
     }
 }
 
@@ -340,113 +344,42 @@ impl Worker {
         }
     }
 
-    /// The image of a container, if it is on this node by now.
-    pub(super) async fn image(&mut self, container: &Container) -> Result<Option<Image>, NotStarted> {
-        let name = container.image.clone().unwrap_or_default();
-        let runtime = self.node.runtime.clone();
-        let inspect = |error: Error| NotStarted::new("ImageInspectError", error);
-        let found = runtime.image_status(&name).await.map_err(inspect)?;
-        let policy = container.image_pull_policy.as_deref();
-        match (found, policy) {
-            (Some(image), policy) if policy != Some("Always") || image.pinned || self.pulled(&name) => {
-                Ok(Some(image))
-            }
-            (None, Some("Never")) => Err(NotStarted {
-                event: "ErrImageNeverPull",
-                ..NotStarted::new(
-                    "ErrImageNeverPull",
-                    format!("Container image {name:?} is not present with pull policy of Never"),
-                )
-            }),
-            _ => {
-                self.pull(name);
-                Ok(None)
-            }
-        }
-    }
-
-    /// Whether an image was fetched for this start.
-    fn pulled(&mut self, name: &str) -> bool {
-        let here = self.images.get(name) == Some(&Fetch::Here);
-        if here {
-            self.images.remove(name);
-        }
-        here
-    }
-
-    /// Fetches an image, beside everything else.
-    fn pull(&mut self, name: String) {
-        if self.images.insert(name.clone(), Fetch::UnderWay) == Some(Fetch::UnderWay) {
-            return;
-        }
-        self.node.events.pod(&self.pod, Kind::Normal, "Pulling", format!("Pulling image {name:?}"));
-        let (runtime, sender) = (self.node.runtime.clone(), self.sender.clone());
-        let supervisor = self.node.supervisor.clone();
-        tokio::spawn(async move {
-            let pulled = supervisor.guard(POD_WORKER, runtime.pull_image(&name, None)).await;
-            let error = match pulled {
-                Ok(pulled) => pulled.err().map(|error| error.to_string()),
-                Err(panic) => Some(panic.to_string()),
-            };
-            // A worker that has ended need not know.
-            let _ = sender.send(Message::Pulled(Box::new((name, error))));
-        });
-    }
-
-    /// Takes what became of an image that was to be fetched.
-    pub(super) fn handle_pulled(&mut self, image: &str, error: Option<String>) {
-        self.images.remove(image);
-        let Some(error) = error else {
-            self.images.insert(image.to_owned(), Fetch::Here);
-            self.node.events.pod(
-                &self.pod,
-                Kind::Normal,
-                "Pulled",
-                format!("Successfully pulled image {image:?}"),
-            );
-            return;
-        };
-        let wants = |container: &Container| container.image.as_deref() == Some(image);
-        let spec = self.pod.spec.as_ref();
-        let positions: Vec<usize> = spec
-            .map(|spec| containers(spec).enumerate().filter(|(_, c)| wants(c)).map(|(at, _)| at).collect())
-            .unwrap_or_default();
-        let failed = || {
-            let later = Waiting {
-                reason: "ImagePullBackOff".to_owned(),
-                message: format!("Back-off pulling image {image:?}: ErrImagePull: {error}"),
-            };
-            let message = format!("Failed to pull image {image:?}: {error}");
-            NotStarted { later: Some(later), ..NotStarted::new("ErrImagePull", message) }
-        };
-        self.ephemeral_not_pulled(image, failed);
-        for position in positions {
-            let runs = self.observation.observed.containers.get(position).and_then(Option::as_ref);
-            if !runs.is_some_and(ObservedContainer::runs) {
-                self.not_started(position, failed());
-            }
-        }
-    }
-
     /// Notes that a container could not be started.
-    fn not_started(&mut self, position: usize, failed: NotStarted) {
-        let NotStarted { reason, event, message, later } = failed;
+    pub(super) fn not_started(&mut self, position: usize, failed: NotStarted) {
         let name = self.name_of(position).to_owned();
-        let text = if event == "Failed" { format!("Error: {message}") } else { message.clone() };
-        self.node.events.container(&self.pod, &name, Kind::Warning, event, text);
-        let retry = if reason == CONFIG_ERROR { Retry::Steady } else { Retry::Backoff };
-        let waiting = Waiting { reason: reason.to_owned(), message };
-        let now = (self.node.clock)();
         let image =
             self.container(position).and_then(|container| container.image.clone()).unwrap_or_default();
-        let is_pull = later.is_some();
-        let start_backoff = self.start_backoffs.get_mut(position);
-        let again = start_backoff
-            .is_some_and(|start_backoff| start_backoff.failed(image.clone(), waiting, later, retry, now));
-        if again && is_pull {
-            let message = format!("Back-off pulling image {image:?}");
-            self.node.events.container(&self.pod, &name, Kind::Normal, "BackOff", message);
-        }
+        let backoff = self.start_backoffs.get_mut(position);
+        note_failure(&self.node, &self.pod, &name, image, failed, backoff);
+    }
+}
+
+/// Emits the events of a container that could not be started, and notes when it is tried again.
+pub(super) fn note_failure(
+    node: &Node,
+    pod: &Pod,
+    container: &str,
+    image: String,
+    failed: NotStarted,
+    backoff: Option<&mut StartBackoff>,
+) {
+    let NotStarted { reason, message, of_image, later } = failed;
+    let emit = |kind: Kind, reason: &'static str, text: String| {
+        node.events.container(pod, container, kind, reason, text);
+    };
+    if let Some(event) = of_image {
+        emit(Kind::Warning, event, message.clone());
+    }
+    let error = if of_image.is_some() { reason } else { message.as_str() };
+    emit(Kind::Warning, "Failed", format!("Error: {error}"));
+    let retry = if reason == CONFIG_ERROR { Retry::Steady } else { Retry::Backoff };
+    let waiting = Waiting { reason: reason.to_owned(), message };
+    let is_pull = later.is_some();
+    let back_off = format!("Back-off pulling image {image:?}");
+    let again = backoff.is_some_and(|backoff| backoff.failed(image, waiting, later, retry, (node.clock)()));
+    if again && is_pull {
+        emit(Kind::Normal, "BackOff", back_off);
+        emit(Kind::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
     }
 }
 

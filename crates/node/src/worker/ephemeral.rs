@@ -11,8 +11,7 @@ use plumb_resize::resource::Requirements;
 use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
 
-use super::act::{CONFIG_ERROR, NotStarted};
-use super::start_backoff::Retry;
+use super::act::{CONFIG_ERROR, NotStarted, note_failure};
 use super::{Worker, is_finished};
 use crate::cri_config;
 use crate::events::Kind;
@@ -145,17 +144,9 @@ impl Worker {
 
     /// Notes that a container could not be started; it is tried again after a backoff.
     fn ephemeral_not_started(&mut self, container: &EphemeralContainer, failed: NotStarted) {
-        let NotStarted { reason, event, message, later } = failed;
-        let text = if event == "Failed" { format!("Error: {message}") } else { message.clone() };
-        self.node.events.container(&self.pod, &container.name, Kind::Warning, event, text);
-        let retry = if reason == CONFIG_ERROR { Retry::Steady } else { Retry::Backoff };
-        let waiting = Waiting { reason: reason.to_owned(), message };
-        let now = (self.node.clock)();
         let image = container.image.clone().unwrap_or_default();
-        self.ephemeral_backoffs
-            .entry(container.name.clone())
-            .or_default()
-            .failed(image, waiting, later, retry, now);
+        let backoff = self.ephemeral_backoffs.entry(container.name.clone()).or_default();
+        note_failure(&self.node, &self.pod, &container.name, image, failed, Some(backoff));
     }
 
     /// Notes that an image could not be pulled, of all containers that wait for it.

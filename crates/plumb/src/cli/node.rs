@@ -1,16 +1,18 @@
 //! Flags of nodes, of `plumb up` and of `plumb node`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use plumb_node::cpus::CpuSet;
+use plumb_node::image_gc::ImageGcConfig;
 use plumb_node::sysctls::UnsafeSysctls;
 use plumb_resize::Quantity;
 use plumb_runtime::fault::Call;
 
-use super::interval;
+use super::{RegistryFlags, interval};
 
 /// What a node is like.
 #[derive(Debug, Args)]
@@ -51,6 +53,14 @@ pub(crate) struct OnNode {
     /// How often the usage of nodes and pods is measured, for `kubectl top`.
     #[arg(long, default_value = "15s", value_name = "TIME", value_parser = interval)]
     pub(crate) metric_resolution: Duration,
+    #[command(flatten)]
+    pub(crate) registry: RegistryFlags,
+    /// The percentage of disk usage from which images are removed that no container uses. 100 removes none.
+    #[arg(long, default_value = "85", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) image_gc_high_threshold: u8,
+    /// The percentage of disk usage that images are removed down to.
+    #[arg(long, default_value = "80", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) image_gc_low_threshold: u8,
     /// Kill this process at the nth call of this name to the container runtime: for crash tests.
     #[arg(long, hide = true, value_name = "CALL:N")]
     pub(crate) die_at: Option<DieAt>,
@@ -98,6 +108,15 @@ pub(crate) enum DriverKind {
 }
 
 impl OnNode {
+    /// When images are removed from the disk that this directory is on.
+    pub(crate) fn image_gc(&self, path: PathBuf) -> ImageGcConfig {
+        ImageGcConfig {
+            high_threshold_percent: self.image_gc_high_threshold,
+            low_threshold_percent: self.image_gc_low_threshold,
+            ..ImageGcConfig::new(path)
+        }
+    }
+
     /// What is wrong with flags that are right each by itself.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
         let reserved = match &self.reserved_cpus {
@@ -108,6 +127,9 @@ impl OnNode {
             return Some(
                 "--cpu-manager-policy static needs cpus that are not given away: --reserved-cpus or a cpu in --system-reserved",
             );
+        }
+        if self.image_gc_low_threshold >= self.image_gc_high_threshold {
+            return Some("--image-gc-low-threshold must be less than --image-gc-high-threshold");
         }
         None
     }

@@ -22,6 +22,7 @@ use plumb_node::metrics::Metrics;
 use plumb_node::register::{Machine, NodeHealth, Setup, pressures};
 use plumb_node::usage::{Usage, UsageConfig};
 use plumb_node::{Agent, Clock, StatusLimiter};
+use plumb_registry::RegistryConfig;
 use plumb_resize::Quantity;
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
@@ -229,7 +230,9 @@ impl Ground {
                 opened
             }
             RuntimeKind::Builtin | RuntimeKind::Auto => {
-                let opened = Builtin::open(builtin_config(&self.data, true)?).await;
+                let mut config = builtin_config(&self.data, true)?;
+                config.registry = args.registry.config();
+                let opened = Builtin::open(config).await;
                 let opened = opened.context("opening the built-in container runtime")?;
                 service_reachable = self.carry_to_api(&opened, &site.api);
                 Arc::new(opened)
@@ -278,6 +281,7 @@ impl Ground {
             }),
             reachable: !is_virtual,
             volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),
+            image_gc: (self.kind == RuntimeKind::Builtin).then(|| args.image_gc(self.data.clone())),
             sandbox_defaults: self.sandbox_defaults.clone(),
             metrics: self.metrics.clone(),
             status_limiter: self.status_limiter.clone(),
@@ -422,5 +426,6 @@ pub(crate) fn builtin_config(data: &Path, with_load: bool) -> anyhow::Result<bui
         masquerade: false,
         load: load.transpose()?,
         guard_window: builtin::GUARD_WINDOW,
+        registry: RegistryConfig::default(),
     })
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use plumb_conformance::{Case, Cgroups, Dialect, Gate, Options, Target, Verdict, run, skips, table};
+use plumb_registry::RegistryConfig;
 use plumb_runtime::builtin::{Builtin, Config};
 use plumb_runtime::cgroup::Layout;
 
@@ -221,6 +222,7 @@ pub(crate) async fn clear(data: &Path) {
         pod_network: None,
         masquerade: false,
         guard_window: plumb_runtime::builtin::GUARD_WINDOW,
+        registry: RegistryConfig::default(),
         load: None,
     };
     Builtin::open(config).await.unwrap().clear().await.unwrap();

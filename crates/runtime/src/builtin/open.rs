@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use plumb_registry::Registry;
 use plumb_resize::cgroup::WeightScale;
 use plumb_resize::qos::QosClass;
 use rustix::fs::{FlockOperation, flock};
@@ -24,6 +25,7 @@ use super::naming::Naming;
 use super::nat::{Nat, PodNetwork};
 use super::network::{Addresses, Wire};
 use super::program::ShimProgram;
+use super::pulls::Pulls;
 use super::state::{
     ContainerEntry, ContainerRecord, EVENTS, Pods, SandboxEntry, SandboxRecord, State, WatchedContainer,
 };
@@ -101,7 +103,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     }
     let tree = Tree::new(config.cgroups, naming.cgroup());
     tree.create()?;
-    let images = Images::open(folder.join(IMAGES))?;
+    let images = Arc::new(Images::open(folder.join(IMAGES))?);
     if let Some(load) = &config.load {
         images.make_load(load)?;
     }
@@ -132,6 +134,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         folder,
         naming,
         tree,
+        pulls: Pulls::new(Registry::new(config.registry), images.clone()),
         images,
         shim,
         pods: Mutex::default(),

@@ -316,10 +316,12 @@ impl Runtime for Builtin {
         Ok(self.state.images.find(name)?.map(|record| image(&record)))
     }
 
-    async fn pull_image(&self, name: &str, _credentials: Option<&Credentials>) -> Result<String> {
-        // There is no registry: what is here is here.
-        let found = self.state.images.find(name)?.ok_or_else(|| Error::not_imported(name))?;
-        Ok(found.id.clone())
+    async fn pull_image(&self, name: &str, credentials: Option<&Credentials>) -> Result<String> {
+        self.state.pulls.pull(name, credentials).await
+    }
+
+    fn image_advice(&self, name: &str) -> Option<String> {
+        Some(format!("`plumb image pull {name}` or `plumb image import FILE` adds it to the node"))
     }
 
     async fn remove_image(&self, name: &str) -> Result<()> {

@@ -18,6 +18,7 @@ use super::naming::Naming;
 use super::nat::Nat;
 use super::network::Addresses;
 use super::program::ShimProgram;
+use super::pulls::Pulls;
 use crate::cgroup::{Group, Notifier, Tree};
 use crate::image::Images;
 use crate::shim::is_running;
@@ -34,7 +35,8 @@ pub(super) struct State {
     pub(super) folder: PathBuf,
     pub(super) naming: Naming,
     pub(super) tree: Tree,
-    pub(super) images: Images,
+    pub(super) images: Arc<Images>,
+    pub(super) pulls: Pulls,
     pub(super) shim: ShimProgram,
     pub(super) pods: Mutex<Pods>,
     pub(super) addresses: Mutex<Addresses>,

@@ -226,6 +226,10 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
         self.through(Call::PullImage, name, self.inner.pull_image(name, credentials)).await
     }
 
+    fn image_advice(&self, name: &str) -> Option<String> {
+        self.inner.image_advice(name)
+    }
+
     async fn remove_image(&self, name: &str) -> Result<()> {
         self.through(Call::RemoveImage, name, self.inner.remove_image(name)).await
     }

@@ -9,21 +9,27 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::num::NonZero;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
 
 use jiff::Timestamp;
-use plumb_registry::Digest;
+use parking_lot::Mutex;
+use plumb_registry::{Digest, architecture};
 
 use super::archive::Archive;
 use super::config::WholeConfig;
 use super::layers::{MOST_LAYERS, Staging, Verified, free, layer_path, verify};
 use super::limits::{Limits, OverLimit};
-use super::manifest::{Found, LayerFile, architecture, images};
+use super::manifest::{Found, LayerFile, images};
 use super::name::tagged;
 use super::store::{ImageError, ImageRecord, Images, Lock};
 
 /// All names of the files that an import unpacks; they are held in memory.
 const MOST_NAME_BYTES: u64 = 256 << 20;
+/// How many layers are checked at once.
+const MOST_THREADS: usize = 4;
 
 /// An image whose documents were checked.
 struct Checked {
@@ -32,6 +38,8 @@ struct Checked {
     layers: Vec<Layer>,
     tags: Vec<String>,
     digest: Option<Digest>,
+    /// Whole names with digests.
+    digests: Vec<String>,
 }
 
 struct Layer {
@@ -57,20 +65,34 @@ impl Images {
         limits: Limits,
     ) -> Result<Vec<ImageRecord>, ImageError> {
         let unusable = |why: String| ImageError::Unusable { file: file.to_owned(), why };
+        self.import_found(file, limits, |staging| {
+            let archive = Archive::open(file, staging.path(), within_free_space(staging, limits))
+                .map_err(|error| explained(error, file, "reading it".to_owned()))?;
+            let mut found = images(&archive).map_err(unusable)?;
+            match found.as_mut_slice() {
+                [] => return Err(unusable("no image for this machine in it".to_owned())),
+                [one] => one.tags.extend(names.iter().cloned()),
+                _ if names.is_empty() => {}
+                _ => return Err(unusable("it has several images, so they keep their own names".to_owned())),
+            }
+            Ok((archive, found))
+        })
+    }
+
+    /// Checks, unpacks and stores images that were found; `file` is their name in messages.
+    pub(super) fn import_found(
+        &self,
+        file: &Path,
+        limits: Limits,
+        find: impl FnOnce(&Staging) -> Result<(Archive, Vec<Found>), ImageError>,
+    ) -> Result<Vec<ImageRecord>, ImageError> {
+        let unusable = |why: String| ImageError::Unusable { file: file.to_owned(), why };
         let lock = self.lock()?;
         let staging = Staging::make(&self.snapshots()).map_err(ImageError::io(format!(
             "making a staging directory in {}",
             self.snapshots().display()
         )))?;
-        let archive = Archive::open(file, staging.path(), within_free_space(&staging, limits))
-            .map_err(|error| explained(error, file, "reading it".to_owned()))?;
-        let mut found = images(&archive).map_err(unusable)?;
-        match found.as_mut_slice() {
-            [] => return Err(unusable("no image for this machine in it".to_owned())),
-            [one] => one.tags.extend(names.iter().cloned()),
-            _ if names.is_empty() => {}
-            _ => return Err(unusable("it has several images, so they keep their own names".to_owned())),
-        }
+        let (archive, found) = find(&staging)?;
         let checked: Vec<Checked> =
             found.into_iter().map(|image| check(image).map_err(unusable)).collect::<Result<_, _>>()?;
         self.refuse_pinned_names(&checked, file)?;
@@ -104,22 +126,19 @@ impl Images {
         limits: Limits,
     ) -> Result<HashMap<Digest, Verified>, ImageError> {
         let unusable = |why: String| ImageError::Unusable { file: file.to_owned(), why };
-        let mut files: HashMap<(LayerFile, Digest), Verified> = HashMap::new();
-        let mut new: HashMap<Digest, Verified> = HashMap::new();
-        let mut total = Verified::default();
+        let mut new: Vec<&Layer> = Vec::new();
+        let mut chains: HashSet<Digest> = HashSet::new();
         for layer in images.iter().flat_map(|image| &image.layers) {
-            if new.contains_key(&layer.chain) || self.stored(&layer.chain)?.is_some() {
-                continue;
+            if chains.insert(layer.chain) && self.stored(&layer.chain)?.is_none() {
+                new.push(layer);
             }
-            let key = (layer.file.clone(), layer.diff);
-            let verified = match files.get(&key).copied() {
-                Some(known) => known,
-                None => verify(archive, &layer.file, layer.diff, limits).map_err(|error| {
-                    error.explained(file, format!("reading the layer {:?}", layer.file.name))
-                })?,
-            };
-            files.insert(key, verified);
-            new.insert(layer.chain, verified);
+        }
+        let files = verify_files(archive, &new, file, limits)?;
+        let mut total = Verified::default();
+        let mut verified_chains: HashMap<Digest, Verified> = HashMap::new();
+        for layer in new {
+            let verified = files.get(&(&layer.file, layer.diff)).copied().unwrap_or_default();
+            verified_chains.insert(layer.chain, verified);
             // A layer counts as often as it is unpacked: once for each stack of layers that it is on top of.
             total = total.and(verified);
             if total.bytes > limits.unpacked_bytes {
@@ -144,7 +163,7 @@ impl Images {
                 self.snapshots().display()
             )));
         }
-        Ok(new)
+        Ok(verified_chains)
     }
 
     /// Moves the new layers into the store, and writes the records. If that fails, what was changed is changed back.
@@ -178,10 +197,10 @@ impl Images {
             size += self.stored(&layer.chain)?.unwrap_or(0);
         }
         let mut tags = image.tags;
-        let mut digests: Vec<String> = match &image.digest {
-            Some(digest) => tags.iter().map(|tag| format!("{}@{digest}", without_tag(tag))).collect(),
-            None => Vec::new(),
-        };
+        let mut digests = image.digests;
+        if let Some(digest) = &image.digest {
+            digests.extend(tags.iter().map(|tag| format!("{}@{digest}", without_tag(tag))));
+        }
         let id = image.id.to_string();
         if let Some(before) = self.list()?.iter().find(|record| record.id == id) {
             // The same image under another name.
@@ -202,6 +221,59 @@ impl Images {
             imported_at: Timestamp::now(),
             pinned: false,
         })
+    }
+}
+
+/// Checks the content of layers, each file once and several at a time.
+fn verify_files<'a>(
+    archive: &Archive,
+    layers: &[&'a Layer],
+    file: &Path,
+    limits: Limits,
+) -> Result<HashMap<(&'a LayerFile, Digest), Verified>, ImageError> {
+    let mut files: Vec<(&LayerFile, Digest)> = Vec::new();
+    let mut known: HashSet<(&LayerFile, Digest)> = HashSet::new();
+    for layer in layers {
+        if known.insert((&layer.file, layer.diff)) {
+            files.push((&layer.file, layer.diff));
+        }
+    }
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(files.len()).min(MOST_THREADS);
+    let (next, bytes, failed) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let results = Mutex::new(Vec::new());
+    let work = || {
+        // No further layer is read once they are too many bytes together, or one is bad.
+        while !failed.load(Ordering::Relaxed) && bytes.load(Ordering::Relaxed) <= limits.unpacked_bytes {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some((layer, diff)) = files.get(index) else { break };
+            let verified = verify(archive, layer, *diff, limits);
+            match &verified {
+                Ok(verified) => _ = bytes.fetch_add(verified.bytes, Ordering::Relaxed),
+                Err(_) => failed.store(true, Ordering::Relaxed),
+            }
+            results.lock().push((index, verified));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut results = results.into_inner();
+    results.sort_by_key(|(index, _)| *index);
+    let complete = results.len() == files.len();
+    let mut verified = HashMap::new();
+    for (index, result) in results {
+        let (layer, diff) = files[index];
+        let doing = || format!("reading the layer {:?}", layer.name);
+        verified.insert((layer, diff), result.map_err(|error| error.explained(file, doing()))?);
+    }
+    if complete {
+        Ok(verified)
+    } else {
+        let why = OverLimit::Bytes(limits.unpacked_bytes).to_string();
+        Err(ImageError::Unusable { file: file.to_owned(), why })
     }
 }
 
@@ -243,19 +315,34 @@ fn check(image: Found) -> Result<Checked, String> {
     if image.layers.len() > MOST_LAYERS {
         return Err(format!("it has {} layers; at most {MOST_LAYERS} can be mounted", image.layers.len()));
     }
-    let mut layers: Vec<Layer> = Vec::new();
-    for (file, diff) in image.layers.into_iter().zip(config.rootfs.diff_ids.iter().copied()) {
-        let chain = match layers.last() {
-            None => diff,
-            Some(below) => Digest::of(format!("{} {diff}", below.chain).as_bytes()),
-        };
-        layers.push(Layer { file, diff, chain });
-    }
+    let diffs = config.rootfs.diff_ids.iter().copied();
+    let files = image.layers.into_iter().zip(diffs).zip(chains(&config.rootfs.diff_ids));
+    let layers = files.map(|((file, diff), chain)| Layer { file, diff, chain }).collect();
     let tags = image.tags.iter().map(|tag| tagged(tag).map_err(|error| error.to_string()));
     let mut tags: Vec<String> = tags.collect::<Result<_, _>>()?;
     tags.sort();
     tags.dedup();
-    Ok(Checked { id: Digest::of(&image.config), config, layers, tags, digest: image.digest })
+    Ok(Checked {
+        id: Digest::of(&image.config),
+        config,
+        layers,
+        tags,
+        digest: image.digest,
+        digests: image.digests,
+    })
+}
+
+/// Of each layer, the digest that names it together with all that are below it.
+pub(super) fn chains(diffs: &[Digest]) -> Vec<Digest> {
+    let mut chains: Vec<Digest> = Vec::new();
+    for diff in diffs {
+        let chain = match chains.last() {
+            None => *diff,
+            Some(below) => Digest::of(format!("{below} {diff}").as_bytes()),
+        };
+        chains.push(chain);
+    }
+    chains
 }
 
 /// An error of the archive is distinguished from one of the operating system.

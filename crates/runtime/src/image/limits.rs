@@ -27,7 +27,7 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum OverLimit {
     #[error(
-        "it unpacks to more than {0} bytes; if that is right, import it with a larger --max-unpacked-bytes"
+        "it unpacks to more than {0} bytes; if that is right, allow it with a larger --max-unpacked-bytes"
     )]
     Bytes(u64),
     #[error("it has more than {0} files, directories and links")]

@@ -1,8 +1,6 @@
 //! Which images an archive describes.
 
-use std::collections::HashMap;
-
-use plumb_registry::Digest;
+use plumb_registry::{Descriptor, Digest, ImageIndex, ImageManifest, Platform};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -21,7 +19,10 @@ pub(super) struct Found {
     pub(super) config: Vec<u8>,
     pub(super) layers: Vec<LayerFile>,
     pub(super) tags: Vec<String>,
+    /// The digest of its manifest, for each tag.
     pub(super) digest: Option<Digest>,
+    /// Whole names with digests.
+    pub(super) digests: Vec<String>,
 }
 
 /// A file of the archive that is a layer.
@@ -39,36 +40,6 @@ struct DockerManifest {
     #[serde(default)]
     repo_tags: Option<Vec<String>>,
     layers: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OciIndex {
-    manifests: Vec<Descriptor>,
-}
-
-#[derive(Deserialize)]
-struct OciManifest {
-    config: Descriptor,
-    layers: Vec<Descriptor>,
-}
-
-#[derive(Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Descriptor {
-    #[serde(default)]
-    media_type: String,
-    digest: Digest,
-    #[serde(default)]
-    platform: Option<Platform>,
-    #[serde(default)]
-    annotations: HashMap<String, String>,
-}
-
-#[derive(Clone, Deserialize)]
-struct Platform {
-    architecture: String,
-    os: String,
 }
 
 /// The images of an archive. All its documents are read here, and checked where they have a digest.
@@ -155,13 +126,14 @@ impl Documents<'_> {
                 layers: manifest.layers.into_iter().map(layer).collect::<Result<_, String>>()?,
                 tags: manifest.repo_tags.unwrap_or_default(),
                 digest: None,
+                digests: Vec::new(),
             });
         }
         Ok(found)
     }
 
     fn oci_layout(mut self) -> Result<Vec<Found>, String> {
-        let index: OciIndex = parse(INDEX, &self.read(INDEX)?)?;
+        let index: ImageIndex = parse(INDEX, &self.read(INDEX)?)?;
         let mut found = Vec::new();
         for descriptor in index.manifests {
             let name = ["io.containerd.image.name", "org.opencontainers.image.ref.name"]
@@ -179,14 +151,14 @@ impl Documents<'_> {
 
     /// The manifest for this machine behind a descriptor, through indexes.
     fn manifest(&mut self, descriptor: &Descriptor, depth: u32) -> Result<Option<Descriptor>, String> {
-        let other = |platform: &Platform| platform.os != "linux" || platform.architecture != architecture();
-        if descriptor.platform.as_ref().is_some_and(other) || depth > DEEPEST_INDEX {
+        let is_other = |platform: &Platform| !platform.is_of_this_machine();
+        if descriptor.platform.as_ref().is_some_and(is_other) || depth > DEEPEST_INDEX {
             return Ok(None);
         }
-        if !descriptor.media_type.contains("index") && !descriptor.media_type.contains("manifest.list") {
+        if !descriptor.is_index() {
             return Ok(Some(descriptor.clone()));
         }
-        let index: OciIndex = self.blob(descriptor.digest).and_then(|(name, text)| parse(&name, &text))?;
+        let index: ImageIndex = self.blob(descriptor.digest).and_then(|(name, text)| parse(&name, &text))?;
         for descriptor in &index.manifests {
             if let Some(found) = self.manifest(descriptor, depth + 1)? {
                 return Ok(Some(found));
@@ -196,7 +168,7 @@ impl Documents<'_> {
     }
 
     fn image(&mut self, descriptor: &Descriptor, name: Option<String>) -> Result<Found, String> {
-        let manifest: OciManifest =
+        let manifest: ImageManifest =
             self.blob(descriptor.digest).and_then(|(name, text)| parse(&name, &text))?;
         let layer =
             |layer: &Descriptor| LayerFile { name: blob_path(layer.digest), digest: Some(layer.digest) };
@@ -205,19 +177,12 @@ impl Documents<'_> {
             layers: manifest.layers.iter().map(layer).collect(),
             tags: name.into_iter().collect(),
             digest: Some(descriptor.digest),
+            digests: Vec::new(),
         })
     }
 }
 
-fn blob_path(digest: Digest) -> String {
+/// Where a blob is in an OCI layout.
+pub(super) fn blob_path(digest: Digest) -> String {
     format!("{BLOBS}{}", digest.hex())
-}
-
-/// This machine, as images call it.
-pub(super) fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }

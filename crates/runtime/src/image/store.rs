@@ -17,10 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use super::config::ImageConfig;
 use super::layers::is_layer_path;
+use super::pull::sweep_downloads;
 use crate::shim::{load, store};
 
 const RECORDS: &str = "records";
 pub(super) const SNAPSHOTS: &str = "snapshots";
+pub(super) const DOWNLOADS: &str = "downloads";
 const LOCK_FILE: &str = "lock";
 /// What is being made and not yet part of the store.
 pub(super) const UNFINISHED: &str = ".new";
@@ -119,7 +121,7 @@ impl Images {
     /// The images in this folder, which is made if it is not there.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, ImageError> {
         let folder = folder.into();
-        for part in [RECORDS, SNAPSHOTS] {
+        for part in [RECORDS, SNAPSHOTS, DOWNLOADS] {
             let path = folder.join(part);
             fs::create_dir_all(&path).map_err(ImageError::io(format!("making {}", path.display())))?;
         }
@@ -129,7 +131,14 @@ impl Images {
         // What an import left that was killed.
         let _lock = images.lock()?;
         images.sweep()?;
+        if let Err(error) = sweep_downloads(&images.downloads()) {
+            tracing::warn!(%error, "old downloads of images could not be looked through");
+        }
         Ok(images)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Where layers are.

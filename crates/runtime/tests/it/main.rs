@@ -6,6 +6,8 @@ mod attacks;
 mod cgroup_real;
 mod cgroup_v2;
 mod containers;
+#[path = "../../../registry/tests/it/fake.rs"]
+mod fake;
 mod faults;
 mod fuzz;
 mod guards;
@@ -16,6 +18,7 @@ mod leaks;
 mod machine;
 mod network;
 mod node;
+mod pulls;
 mod restarts;
 mod streams;
 mod untrusted;

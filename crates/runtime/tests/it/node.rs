@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use plumb_registry::RegistryConfig;
 use plumb_resize::qos::QosClass;
 use plumb_runtime::Runtime as _;
 use plumb_runtime::builtin::{Builtin, Config};
@@ -215,6 +216,7 @@ fn config(folder: &Path) -> plumb_runtime::Result<Config> {
             args: vec!["load".into()],
         }),
         guard_window: LONG,
+        registry: RegistryConfig::default(),
     })
 }
 

@@ -1,0 +1,180 @@
+//! The images of containers: present, pulled, or the reason why not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use plumb_runtime::Error;
+use plumb_runtime::types::Image;
+
+use super::act::NotStarted;
+use super::{Message, POD_WORKER, Worker};
+use crate::events::Kind;
+use crate::lifecycle::{ObservedContainer, containers};
+use crate::node::Node;
+use crate::pull_secrets::PullSecrets;
+use crate::status::Waiting;
+
+/// The state of an image pull.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pull {
+    /// It is being pulled.
+    UnderWay,
+    /// It was pulled for the next start.
+    Done,
+}
+
+/// The result of a pull.
+#[derive(Debug)]
+pub(crate) struct Pulled {
+    /// The container that it was pulled for first.
+    container: String,
+    image: String,
+    outcome: Result<Success, String>,
+}
+
+#[derive(Debug)]
+struct Success {
+    /// How long it took.
+    took: Duration,
+    /// The size of the image, in bytes.
+    size: u64,
+}
+
+impl Worker {
+    /// The image of a container, if it is on this node by now; none while it is being pulled.
+    pub(super) async fn image(&mut self, container: &Container) -> Result<Option<Image>, NotStarted> {
+        let name = container.image.clone().unwrap_or_default();
+        if let Err(error) = name.parse::<plumb_registry::Reference>() {
+            let message = format!(
+                "Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: {error}"
+            );
+            return Err(NotStarted::of_image("InvalidImageName", "InspectFailed", message));
+        }
+        let found = self.node.runtime.image_status(&name).await.map_err(|error: Error| {
+            let message = format!("Failed to inspect image {name:?}: {error}");
+            NotStarted::of_image("ImageInspectError", "InspectFailed", message)
+        })?;
+        match (found, container.image_pull_policy.as_deref()) {
+            // An image that is part of Plumb is in no registry.
+            (Some(image), policy) if policy != Some("Always") || image.pinned || self.was_pulled(&name) => {
+                Ok(Some(image))
+            }
+            (None, Some("Never")) => {
+                let advice = self.node.runtime.image_advice(&name).map(|advice| format!("; {advice}"));
+                let message = format!(
+                    "Container image {name:?} is not present with pull policy of Never{}",
+                    advice.unwrap_or_default()
+                );
+                Err(NotStarted::of_image("ErrImageNeverPull", "ErrImageNeverPull", message))
+            }
+            _ => {
+                self.pull(container, name);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether an image was pulled for this start.
+    fn was_pulled(&mut self, name: &str) -> bool {
+        let done = self.images.get(name) == Some(&Pull::Done);
+        if done {
+            self.images.remove(name);
+        }
+        done
+    }
+
+    /// Pulls an image in a task of its own.
+    fn pull(&mut self, container: &Container, name: String) {
+        if self.images.insert(name.clone(), Pull::UnderWay) == Some(Pull::UnderWay) {
+            return;
+        }
+        let message = format!("Pulling image {name:?}");
+        self.node.events.container(&self.pod, &container.name, Kind::Normal, "Pulling", message);
+        let (node, pod, sender) = (self.node.clone(), self.pod.clone(), self.sender.clone());
+        let container = container.name.clone();
+        tokio::spawn(async move {
+            let pulled = node.supervisor.guard(POD_WORKER, pull(&node, &pod, &name)).await;
+            let outcome = pulled.unwrap_or_else(|panic| Err(panic.to_string()));
+            // A worker that has ended need not know.
+            let _ = sender.send(Message::Pulled(Box::new(Pulled { container, image: name, outcome })));
+        });
+    }
+
+    /// Handles the result of a pull.
+    pub(super) fn handle_pulled(&mut self, pulled: Pulled) {
+        let Pulled { container, image, outcome } = pulled;
+        self.images.remove(&image);
+        let error = match outcome {
+            Ok(Success { took, size }) => {
+                let took = plumb_go::duration::format_std(took);
+                let message = format!(
+                    "Successfully pulled image {image:?} in {took} ({took} including waiting). Image size: {size} bytes."
+                );
+                self.node.events.container(&self.pod, &container, Kind::Normal, "Pulled", message);
+                self.images.insert(image, Pull::Done);
+                return;
+            }
+            Err(error) => error,
+        };
+        let failed = || {
+            let later = Waiting {
+                reason: "ImagePullBackOff".to_owned(),
+                message: format!("Back-off pulling image {image:?}: ErrImagePull: {error}"),
+            };
+            let message = format!("Failed to pull image {image:?}: {error}");
+            NotStarted::of_image("ErrImagePull", "Failed", message).then(later)
+        };
+        self.ephemeral_not_pulled(&image, failed);
+        for position in self.waiting_for(&image) {
+            self.not_started(position, failed());
+        }
+    }
+
+    /// The positions of the containers of an image that do not run.
+    fn waiting_for(&self, image: &str) -> Vec<usize> {
+        let runs = |position: usize| {
+            let observed = self.observation.observed.containers.get(position).and_then(Option::as_ref);
+            observed.is_some_and(ObservedContainer::runs)
+        };
+        let all = self.pod.spec.iter().flat_map(containers).enumerate();
+        let of_image = all.filter(|(_, container)| container.image.as_deref() == Some(image));
+        of_image.map(|(position, _)| position).filter(|position| !runs(*position)).collect()
+    }
+}
+
+/// Pulls an image with each of the pod's credentials for its registry until one is accepted, as the kubelet does.
+async fn pull(node: &Arc<Node>, pod: &Arc<Pod>, image: &str) -> Result<Success, String> {
+    let start = (node.clock)();
+    let secrets = PullSecrets::read(&node.objects, pod).await.map_err(|error| error.to_string())?;
+    if !secrets.missing.is_empty() {
+        let message = format!(
+            "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+            secrets.missing.join(", ")
+        );
+        node.events.pod(pod, Kind::Warning, "FailedToRetrieveImagePullSecret", message);
+    }
+    let credentials = secrets.lookup(image);
+    if credentials.is_empty() {
+        node.runtime.pull_image(image, None).await.map_err(|error| error.to_string())?;
+    } else {
+        let mut errors: Vec<String> = Vec::new();
+        let mut pulled = false;
+        for credentials in &credentials {
+            match node.runtime.pull_image(image, Some(credentials)).await {
+                Ok(_) => {
+                    pulled = true;
+                    break;
+                }
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        if !pulled {
+            errors.dedup();
+            return Err(errors.join(", "));
+        }
+    }
+    let took = Duration::try_from((node.clock)().duration_since(start)).unwrap_or_default();
+    let size = node.runtime.image_status(image).await.ok().flatten().map_or(0, |image| image.size);
+    Ok(Success { took: Duration::from_millis(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)), size })
+}

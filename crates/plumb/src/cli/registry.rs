@@ -1,0 +1,32 @@
+//! Flags of registries, of nodes and of `plumb image pull`.
+
+use clap::Args;
+use plumb_registry::{Mirror, RegistryConfig, is_registry};
+
+/// How registries are reached.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct RegistryFlags {
+    /// A host that is asked for the images of docker.io before docker.io is, or `REGISTRY=HOST` for those of another
+    /// registry. May be given several times.
+    #[arg(long = "registry-mirror", value_name = "HOST")]
+    mirrors: Vec<Mirror>,
+    /// A registry, `HOST[:PORT]`, that may be spoken to in plain HTTP if it does not speak TLS. May be given several
+    /// times; one on this machine needs no flag.
+    #[arg(long = "insecure-registry", value_name = "HOST", value_parser = registry)]
+    insecure: Vec<String>,
+}
+
+impl RegistryFlags {
+    /// The same for the client.
+    pub(crate) fn config(&self) -> RegistryConfig {
+        RegistryConfig {
+            mirrors: self.mirrors.clone(),
+            insecure: self.insecure.clone(),
+            ..RegistryConfig::default()
+        }
+    }
+}
+
+fn registry(text: &str) -> Result<String, String> {
+    if is_registry(text) { Ok(text.to_owned()) } else { Err(format!("{text:?} is not HOST[:PORT]")) }
+}
