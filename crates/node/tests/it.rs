@@ -12,6 +12,7 @@ mod it {
     mod lifecycle;
     mod objects;
     mod probe;
+    mod pull_secrets;
     mod register;
     mod server;
     mod site;

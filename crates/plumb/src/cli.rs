@@ -199,8 +199,8 @@ pub(crate) enum ImageCommand {
 pub(crate) struct ImagePull {
     /// The image, such as `nginx`, `quay.io/org/app:1.2` or `nginx@sha256:…`.
     pub(crate) name: String,
-    /// A file with credentials in the form of Docker's `config.json`. [default: $DOCKER_CONFIG/config.json or
-    /// ~/.docker/config.json, if there is one]
+    /// A file with credentials in the form of Docker's `config.json`. [default: `$DOCKER_CONFIG/config.json` or
+    /// `~/.docker/config.json`, if there is one]
     #[arg(long, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
     /// The most that the layers may take together, uncompressed.

@@ -286,6 +286,46 @@ async fn an_image_that_cannot_be_pulled_is_not_pulled_again_and_again() {
 }
 
 #[tokio::test]
+async fn the_state_of_an_image_has_the_words_of_the_kubelet() {
+    let site = Site::start(kep()).await;
+    let waits = |pod: &Pod| {
+        let waiting = status(pod).state.and_then(|state| state.waiting)?;
+        Some((waiting.reason?, waiting.message.unwrap_or_default()))
+    };
+    for (name, image, policy, reason, event, message) in [
+        (
+            "invalid",
+            "Not/Valid",
+            "IfNotPresent",
+            "InvalidImageName",
+            "InspectFailed",
+            "Failed to apply default image tag \"Not/Valid\": couldn't parse image name \"Not/Valid\": invalid \
+             reference format: repository name (Not/Valid) must be lowercase",
+        ),
+        (
+            "never",
+            "example.com/a:1",
+            "Never",
+            "ErrImageNeverPull",
+            "ErrImageNeverPull",
+            "Container image \"example.com/a:1\" is not present with pull policy of Never",
+        ),
+    ] {
+        site.pod(name, json!([{ "name": "c", "image": image, "imagePullPolicy": policy }])).await;
+        let pod = site.until(name, |pod| waits(pod).is_some_and(|(found, _)| found == reason)).await;
+        assert_eq!(waits(&pod).unwrap().1, message);
+        assert_eq!(site.event(name, event).await, message);
+        assert_eq!(site.event(name, "Failed").await, format!("Error: {reason}"));
+    }
+    site.pod("there", json!([{ "name": "c", "image": "example.com/b:1" }])).await;
+    site.until("there", |pod| status(pod).ready).await;
+    assert_eq!(site.event("there", "Pulling").await, "Pulling image \"example.com/b:1\"");
+    let pulled = site.event("there", "Pulled").await;
+    assert!(pulled.starts_with("Successfully pulled image \"example.com/b:1\" in "), "{pulled}");
+    assert!(pulled.ends_with("including waiting). Image size: 0 bytes."), "{pulled}");
+}
+
+#[tokio::test]
 async fn a_container_whose_config_map_is_gone_is_not_started_again_and_again() {
     let site = Site::start(kep()).await;
     site.cluster.config_map("settings", json!({ "A": "1" })).await;
