@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use futures_util::stream;
 use plumb_runtime::types::{
     Condition, Container, ContainerConfig, ContainerFilter, ContainerId, ContainerState, ContainerStats,
-    ContainerStatus, Event, ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources,
-    RuntimeStatus, Sandbox, SandboxConfig, SandboxFilter, SandboxId, SandboxState, SandboxStats,
+    ContainerStatus, Credentials, Event, ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass,
+    Resources, RuntimeStatus, Sandbox, SandboxConfig, SandboxFilter, SandboxId, SandboxState, SandboxStats,
     SandboxStatus, StatsFilter, Version,
 };
 use plumb_runtime::{
@@ -552,8 +552,15 @@ impl Runtime for Cri {
         self.state.image(name).await
     }
 
-    async fn pull_image(&self, name: &str) -> Result<String> {
-        let request = api::PullImageRequest { image: Some(name.into()), auth: None };
+    async fn pull_image(&self, name: &str, credentials: Option<&Credentials>) -> Result<String> {
+        let auth = credentials.cloned().map(|credentials| api::AuthConfig {
+            username: credentials.username,
+            password: credentials.password,
+            identity_token: credentials.identity_token,
+            registry_token: credentials.registry_token,
+            ..api::AuthConfig::default()
+        });
+        let request = api::PullImageRequest { image: Some(name.into()), auth };
         // As long as it takes: the runtime gives up by itself when a pull makes no progress.
         let response: api::PullImageResponse = self
             .state

@@ -53,7 +53,9 @@ pub struct ImageStatusResponse {
     pub image: Option<Image>,
 }
 
+/// It has no [`Debug`](std::fmt::Debug) that shows secrets.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[prost(skip_debug)]
 pub struct AuthConfig {
     #[prost(string, tag = "1")]
     pub username: String,
@@ -67,6 +69,12 @@ pub struct AuthConfig {
     pub identity_token: String,
     #[prost(string, tag = "6")]
     pub registry_token: String,
+}
+
+impl std::fmt::Debug for AuthConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuthConfig").field("username", &self.username).finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
