@@ -36,17 +36,11 @@ static POD: [Field; 2] = [
 ];
 
 /// Of a container and of an init container.
-static CONTAINER: [Field; 4] = [
+static CONTAINER: [Field; 3] = [
     Field {
         path: "securityContext.seLinuxOptions",
         matters: always,
         instead: "the container runs without an SELinux label",
-    },
-    Field {
-        path: "ports[].hostPort",
-        // There the port of the container is the port of the host.
-        matters: |spec, _| spec["hostNetwork"] != true,
-        instead: "the scheduler reserves the port, but nothing forwards it to the pod",
     },
     Field {
         path: "resources.limits[ephemeral-storage]",

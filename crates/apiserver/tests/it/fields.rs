@@ -289,7 +289,7 @@ async fn a_value_that_asks_for_nothing_is_not_warned_about() {
         json!({ "spec.securityContext.appArmorProfile": { "type": "Unconfined" } }),
         json!({ "spec.volumes[0].emptyDir": { "medium": "Memory", "sizeLimit": "1Mi" } }),
         json!({ "spec.volumes[0].emptyDir.sizeLimit": "0" }),
-        json!({ "spec.hostNetwork": true, "spec.containers[0].ports[0].hostPort": 80 }),
+        json!({ "spec.containers[0].ports[0].hostPort": 80 }),
         json!({ "spec.containers[0].resources.limits[memory]": "1Gi" }),
         json!({ "spec.resourceClaims": [] }),
         json!({ "spec.hostUsers": true }),

@@ -27,9 +27,12 @@ use crate::nftables::{
 use crate::types::{PortMapping, Protocol};
 
 /// The types of the `nft` program, for `nft list`: `inet_proto . ipv4_addr . inet_service`.
-const KEY_TYPE: u32 = (12 << 12) | (7 << 6) | 13;
+const KEY_TYPE: u32 = (INET_PROTO << 12) | (IPV4_ADDR << 6) | INET_SERVICE;
 /// `ipv4_addr . inet_service`.
-const VALUE_TYPE: u32 = (7 << 6) | 13;
+const VALUE_TYPE: u32 = (IPV4_ADDR << 6) | INET_SERVICE;
+const IPV4_ADDR: u32 = 7;
+const INET_PROTO: u32 = 12;
+const INET_SERVICE: u32 = 13;
 const HOST_PORTS: Map =
     Map { name: "host-ports", key_type: KEY_TYPE, key_length: 12, value_type: VALUE_TYPE, value_length: 8 };
 
@@ -174,7 +177,9 @@ impl Nat {
         }
         match self.replace(&mut rules) {
             Ok(()) => {
-                tracing::warn!("another program had removed the rules of the pod network; they are made anew")
+                tracing::warn!(
+                    "another program had removed the rules of the pod network; they are made anew"
+                );
             }
             Err(error) => tracing::warn!(%error, "another program has removed the rules of the pod network"),
         }
@@ -302,8 +307,7 @@ fn elements(ports: &BTreeMap<HostPort, PodPort>) -> Vec<Element> {
 }
 
 /// Refuses a port that a process of this machine listens on: the translation would take its connections away from it.
-/// Only the loopback address is tried for a port of all addresses, so that servers of this node on the bridge are in
-/// nobody's way.
+/// For a port of all addresses only the loopback address is tried: servers of this node listen on the bridge.
 fn check_unused(port: HostPort) -> Result<()> {
     let address = if port.address.is_unspecified() { Ipv4Addr::LOCALHOST } else { port.address };
     let bound = match port.protocol {
@@ -363,7 +367,7 @@ impl PodNetwork {
         from_loopback.push(Expression::Masquerade);
         // From a pod to a host port of a pod: the answer would go straight to it, from an address that it did not call.
         let mut from_pods = to_pods();
-        from_pods.extend(self.from_pods());
+        from_pods.extend(self.in_network());
         from_pods.extend([
             Expression::ConnectionStatus(FIRST),
             Expression::Mask(FIRST, DESTINATION_TRANSLATED.to_ne_bytes()),
@@ -372,7 +376,7 @@ impl PodNetwork {
         ]);
         let mut rules = vec![from_loopback, from_pods];
         if self.masquerade {
-            let mut out = self.from_pods();
+            let mut out = self.in_network();
             out.extend([
                 Expression::OutputInterface(FIRST),
                 Expression::is_other_interface(FIRST, &self.bridge),
@@ -387,7 +391,7 @@ impl PodNetwork {
         Expression::is_interface(FIRST, &self.bridge)
     }
 
-    fn from_pods(&self) -> Vec<Expression> {
+    fn in_network(&self) -> Vec<Expression> {
         let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
         vec![
             Expression::SourceAddress(FIRST),
