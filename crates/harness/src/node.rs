@@ -13,7 +13,6 @@ use plumb_node::{Agent, Config, StatusLimiter};
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
 use plumb_runtime::Runtime;
-use plumb_runtime::types::Dns;
 use plumb_store::Store;
 use plumb_supervise::Supervisor;
 use tempfile::TempDir;
@@ -75,12 +74,13 @@ impl TestNode {
             api_server: None,
             reachable: false,
             volumes: None,
+            pod_manifest_path: None,
             supervisor: Supervisor::default(),
             image_gc: None,
             sandbox_defaults: SandboxDefaults {
                 log_root: self.directory.path().join("logs"),
                 cluster_dns: None,
-                host_dns: Dns::default(),
+                resolv_conf: None,
             },
             metrics: Arc::default(),
             status_limiter: StatusLimiter::default(),

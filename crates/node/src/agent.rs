@@ -7,6 +7,7 @@ mod rebuild;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
@@ -39,6 +40,8 @@ use crate::objects::Objects;
 use crate::predicates::{self, Predicate};
 use crate::register::{self, Machine, NodeHealth, Registered, Registrar, Setup};
 use crate::server::{Gate, Server, ServerConfig};
+use crate::shutdown::{self, NodeShutdown};
+use crate::static_pods::{self, StaticPods};
 use crate::status_patch::StatusLimiter;
 use crate::sysctls::{self, Allowlist, UnsafeSysctls};
 use crate::unsupported;
@@ -77,6 +80,8 @@ pub struct Config {
     pub volumes: Option<PathBuf>,
     /// When images are removed; none if never.
     pub image_gc: Option<ImageGcConfig>,
+    /// The directory of the manifests of static pods.
+    pub pod_manifest_path: Option<PathBuf>,
     /// Logs and DNS of pods.
     pub sandbox_defaults: cri_config::SandboxDefaults,
     /// Metrics; nodes of one process may share them.
@@ -124,6 +129,7 @@ pub struct Agent {
     /// Which pod a sandbox is for.
     sandboxes: HashMap<SandboxId, String>,
     workers: JoinSet<()>,
+    static_pods: Option<Arc<StaticPods>>,
     /// Whether all pods have been listed once.
     listed: bool,
 }
@@ -177,6 +183,7 @@ impl Agent {
             sysctls: Allowlist::new(&machine.kernel_version, config.allowed_unsafe_sysctls),
             memory: i64::try_from(machine.memory).unwrap_or(i64::MAX),
             workers: Workers::default(),
+            shutting_down: AtomicBool::new(false),
             supervisor: config.supervisor,
         };
         let damage = config.damage.into_iter().chain(found.damage).collect();
@@ -191,6 +198,7 @@ impl Agent {
             places: HashMap::new(),
             sandboxes: HashMap::new(),
             workers: JoinSet::new(),
+            static_pods: config.pod_manifest_path.map(StaticPods::new).map(Arc::new),
             listed: false,
         })
     }
@@ -228,6 +236,11 @@ impl Agent {
         })
     }
 
+    /// What shuts the node down, while the agent runs.
+    pub fn shutdown(&self) -> NodeShutdown {
+        NodeShutdown(self.node.clone())
+    }
+
     /// Runs until the future is dropped. Containers keep running. Pod workers outlive a restart of this task.
     pub fn run(self) -> BoxFuture<'static, ()> {
         // Boxed, so that it is compiled here and not with each crate that awaits it.
@@ -263,6 +276,12 @@ impl Agent {
         let node = self.node.clone();
         let classes = classes::keep(&node);
         let image_gc = image_gc::run(&node, self.image_gc.clone(), self.health.clone());
+        let (static_pods, runs_static) = (self.static_pods.clone(), self.node.clone());
+        let static_pods = async move {
+            if let Some(static_pods) = static_pods {
+                static_pods.run(&runs_static).await;
+            }
+        };
         let mut events = self.node.runtime.events();
         // Events that came between the end of the last run and this one were lost.
         self.sandboxes.clear();
@@ -271,7 +290,10 @@ impl Agent {
             loop {
                 tokio::select! {
                     event = pod_events.recv() => match event {
-                        Some(WatchEvent::Restarted(pods)) => self.handle_list(pods).await,
+                        Some(WatchEvent::Restarted(pods)) => {
+                            self.handle_list(pods).await;
+                            self.reconcile_static_pods();
+                        }
                         Some(WatchEvent::Applied(pod)) => self.handle_pod(Arc::new(*pod)),
                         Some(WatchEvent::Deleted(pod)) => self.handle_deleted(&pod),
                         None => return,
@@ -285,7 +307,7 @@ impl Agent {
                 }
             }
         };
-        tokio::join!(reflecting, work, registered, classes, image_gc);
+        tokio::join!(reflecting, work, registered, classes, image_gc, static_pods);
     }
 
     /// Takes a pod that is new or changed.
@@ -304,8 +326,18 @@ impl Agent {
             // Another pod had the name; that it is gone was missed.
             self.node.workers.send(&other, Message::Deleted);
         }
+        let is_mirror = static_pods::is_mirror(&pod);
         if !self.node.workers.send(&uid, message(pod.clone())) {
             self.start_worker(uid, pod, start);
+        }
+        if is_mirror {
+            self.reconcile_static_pods();
+        }
+    }
+
+    fn reconcile_static_pods(&self) {
+        if let Some(static_pods) = &self.static_pods {
+            static_pods.pods_changed();
         }
     }
 
@@ -313,6 +345,7 @@ impl Agent {
         if let Some(uid) = self.places.remove(pod) {
             self.node.workers.send(&uid, Message::Deleted);
         }
+        self.reconcile_static_pods();
     }
 
     /// Starts the worker of a pod.
@@ -434,7 +467,15 @@ async fn new_worker(
         let error = AdmissionError::Predicate(start.failed?);
         Some((error.reason(), error.to_string()))
     };
-    let rejected = if over { None } else { forbidden_sysctl().or_else(unsupported).or_else(predicate) };
+    let shutting_down = || {
+        let is_new = start.entry.is_none() && node.is_shutting_down();
+        is_new.then(|| (shutdown::NOT_ADMITTED, shutdown::NOT_ADMITTED_MESSAGE.to_owned()))
+    };
+    let rejected = if over {
+        None
+    } else {
+        shutting_down().or_else(forbidden_sysctl).or_else(unsupported).or_else(predicate)
+    };
     let forbidden = rejected.map(|(reason, message)| {
         let status = format!("Pod was rejected: {message}");
         node.events.pod(&pod, Kind::Warning, reason, message);

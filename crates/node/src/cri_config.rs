@@ -16,7 +16,7 @@ mod sandbox;
 mod security;
 
 pub use container::{container, oom_score_adj, spec_hash};
-pub use dns::{ClusterDns, resolv_conf};
+pub use dns::{ClusterDns, PodDns, pod_dns, read_resolv_conf, usual_resolv_conf};
 pub use error::ConfigError;
 pub use expand::expand;
 pub use sandbox::{SandboxDefaults, host_name, log_folder, sandbox};

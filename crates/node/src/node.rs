@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
@@ -49,6 +50,8 @@ pub(crate) struct Node {
     /// The machine's memory, which OOM scores are relative to.
     pub(crate) memory: i64,
     pub(crate) workers: Workers,
+    /// Whether the node shuts down, and admits no pod any more.
+    pub(crate) shutting_down: AtomicBool,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) status_limiter: StatusLimiter,
     pub(crate) supervisor: Supervisor,
@@ -65,6 +68,15 @@ impl Pods for Node {
 }
 
 impl Node {
+    /// Admits no pod from now on.
+    pub(crate) fn begin_shutdown(&self) {
+        self.shutting_down.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.shutting_down.load(Ordering::Acquire)
+    }
+
     /// Where the logs of a pod are.
     pub(crate) fn logs(&self, pod: &Pod) -> PathBuf {
         crate::cri_config::log_folder(&self.sandbox_defaults.log_root, pod)
@@ -121,6 +133,12 @@ impl Workers {
             // The worker may have ended.
             let _ = handle.sender.send(message());
         }
+    }
+
+    /// The pods that have workers and were not deleted from the API.
+    pub(crate) fn existing(&self) -> Vec<Arc<Pod>> {
+        let workers = self.0.lock();
+        workers.values().filter(|handle| !handle.deleted).map(|handle| handle.pod.clone()).collect()
     }
 
     /// Updates the last state of a pod.

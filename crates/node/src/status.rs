@@ -32,6 +32,8 @@ pub(crate) struct Known<'a> {
     pub(crate) phase: Phase,
     /// Reason and message of the pod's failure, if it is not that of its containers.
     pub(crate) because: Option<(&'a str, &'a str)>,
+    /// Whether the pod is terminated because the node shuts down.
+    pub(crate) disrupted: bool,
     /// Whether the node has admitted the pod. A rejected pod has no containers and no allocation.
     pub(crate) taken_in: bool,
     pub(crate) desired: &'a PodResources,

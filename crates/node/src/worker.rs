@@ -46,6 +46,7 @@ use crate::node::Node;
 use crate::observe::{self, Observation, Written, observe};
 use crate::probe::Report;
 use crate::resized;
+use crate::shutdown::{self, Termination};
 use crate::status::Known;
 use allocated::FollowedVolumes;
 use count::Counted;
@@ -92,6 +93,8 @@ pub(crate) enum Message {
     HookFailed(Box<(ContainerId, String)>),
     /// A report of a container's probes.
     Probed(Box<Report>),
+    /// The node shuts down.
+    Shutdown(Box<Termination>),
 }
 
 impl From<Report> for Message {
@@ -162,6 +165,8 @@ pub(crate) struct Worker {
     /// Consecutive failures.
     failures: u32,
     volumes: FollowedVolumes,
+    /// How the pod is terminated because the node shuts down.
+    shutdown: Option<Termination>,
 }
 
 impl Worker {
@@ -205,6 +210,7 @@ impl Worker {
             restored_limits: RestoredLimits::default(),
             failures: 0,
             volumes: FollowedVolumes::default(),
+            shutdown: None,
             pod,
             info,
             entry,
@@ -291,6 +297,7 @@ impl Worker {
             Message::Pulled(pulled) => self.handle_pulled(*pulled),
             Message::HookFailed(failed) => self.handle_failed_hook(&failed.0, &failed.1),
             Message::Probed(report) => self.handle_probed(*report),
+            Message::Shutdown(termination) => self.handle_shutdown(*termination),
         }
     }
 
@@ -319,6 +326,24 @@ impl Worker {
         self.refresh_volumes();
         self.node.workers.update_pod(&self.uid, self.pod.clone());
         self.update_termination();
+    }
+
+    /// Terminates the pod because the node shuts down.
+    fn handle_shutdown(&mut self, termination: Termination) {
+        if !self.over && !is_finished(&self.pod) {
+            self.because = Some((shutdown::REASON.to_owned(), shutdown::MESSAGE.to_owned()));
+        }
+        self.shutdown = Some(termination);
+        self.shorten_stops();
+    }
+
+    /// Reports the end of the pod to the shutdown of the node, once its status has it.
+    fn report_shutdown(&mut self) {
+        let has_ended = self.over && !self.runs() && self.stopping.is_empty() && !self.report.is_open();
+        if let Some(termination) = self.shutdown.take_if(|_| has_ended) {
+            // The shutdown may have given up on it.
+            let _ = termination.ended.send(());
+        }
     }
 
     /// Sets the start of termination and the grace period, if the pod is deleted.
@@ -385,6 +410,7 @@ impl Worker {
             self.over = true;
             self.node.allocations.release(&self.uid, Trigger::PodTerminated).await;
         }
+        self.report_shutdown();
         if !decision.actions.is_empty() {
             self.fresh = false;
             if self.act(&decision, cgroups.clone()).await? {
@@ -576,6 +602,7 @@ impl Worker {
             ephemeral_waiting: parts.ephemeral_waiting,
             phase: parts.phase,
             because: self.because.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str())),
+            disrupted: self.shutdown.is_some(),
             taken_in: !self.rejected,
             desired: &self.info.desired,
             allocation: &self.entry.allocation,

@@ -20,8 +20,8 @@ use tokio::sync::watch;
 
 use crate::cli::Node;
 use crate::invitation::{self, NodeSettings};
-use crate::nodes::{Ground, Site, is_api_server};
-use crate::up::{stop_requested, stopping};
+use crate::nodes::{Ground, Site, is_api_server, shut_down};
+use crate::up::{Signals, Stop, stopping};
 use crate::{features, holder};
 use enrol::Enrolled;
 
@@ -120,9 +120,11 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     ground.running.spawn(supervisor.keep("renewal-signal", move || renew_on_hangup(ask_for_new.clone())));
 
     eprintln!("plumb: node {name} {}", ground.what_it_runs());
-    let stop = stop_requested()?;
+    let mut signals = Signals::listen()?;
     println!("plumb node {name} has joined {}", args.server);
-    stop.await;
+    if let (Stop::Terminate, Some(periods)) = (signals.next().await, args.like.shutdown_periods()) {
+        shut_down(&ground, periods, &mut signals).await;
+    }
     eprintln!("{}", stopping(!ground.is_virtual()));
     trigger.pull();
     answering.await.context("the node's server ended badly")?;

@@ -15,9 +15,11 @@ use plumb_apiserver::authn::User;
 use plumb_apiserver::pki::{NODE_CLIENT_USER, Pki};
 use plumb_apiserver::serve::{self, Listener, Peer, Shutdown};
 use plumb_node::Agent;
+use plumb_node::shutdown::GracePeriods;
 use plumb_resize::rules::Rules;
 
 use crate::cli::Up;
+use crate::up::Signals;
 use crate::usage::Measurements;
 
 pub(crate) use aside::one_on_each_core;
@@ -32,12 +34,20 @@ pub(crate) struct Nodes {
     /// How many there are and what runs their containers, in a few words.
     pub(crate) what: String,
     ground: Ground,
+    shutdown: Option<GracePeriods>,
 }
 
 impl Nodes {
     /// Whether their containers go on when they end.
     pub(crate) fn run_on(&self) -> bool {
         !self.ground.is_virtual()
+    }
+
+    /// Terminates their pods, if they are to be when this process is terminated. A further signal ends that.
+    pub(crate) async fn shut_down(&self, signals: &mut Signals) {
+        if let Some(periods) = self.shutdown {
+            shut_down(&self.ground, periods, signals).await;
+        }
     }
 
     /// Ends them.
@@ -106,7 +116,16 @@ pub(crate) async fn start(
         1 => format!("node {usual} {}", ground.what_it_runs()),
         n => format!("{n} nodes run virtual pods"),
     };
-    Ok(Nodes { what, ground })
+    Ok(Nodes { what, ground, shutdown: args.node.shutdown_periods() })
+}
+
+/// Terminates the pods of nodes before the machine goes down, until it is done or a further signal comes.
+pub(crate) async fn shut_down(ground: &Ground, periods: GracePeriods, signals: &mut Signals) {
+    eprintln!("plumb: shutting down; pods are terminated within {:?}", periods.total);
+    tokio::select! {
+        () = ground.shut_down(periods) => {}
+        _ = signals.next() => eprintln!("plumb: a second signal: pods that still run are left running"),
+    }
 }
 
 /// Only the API server asks a node; who may ask for what is decided there.

@@ -32,7 +32,7 @@ use tokio::sync::watch;
 
 use crate::cli::{Chosen, CommonFlags, ElectionFlags, Ignored, Run};
 use crate::features;
-use crate::up::stop_requested;
+use crate::up::Signals;
 use http::{Asked, Handler, Page};
 
 /// The work of a component, for as long as this process leads.
@@ -116,7 +116,7 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
     let ground = Ground { client, metrics, supervisor, stopped: stopped.clone() };
     let parts: Arc<[Part]> = parts(&chosen, &ground)?.into();
 
-    let stop = stop_requested()?;
+    let mut signals = Signals::listen()?;
     let handler = pages(parts.clone(), &ground, &chosen.common);
     let serving = tokio::spawn(http::serve(listener, handler, until_stopped(stopped.clone())));
     let names: Vec<&str> = parts.iter().map(|part| part.name).collect();
@@ -125,7 +125,7 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
     let election = chosen.election.as_ref();
     let working = parts.iter().map(|part| work(part, election, &ground, stopped.clone()));
     let stopping = async {
-        stop.await;
+        signals.next().await;
         eprintln!("plumb: stopping");
         ask_to_stop.send_replace(true);
     };

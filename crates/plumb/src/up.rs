@@ -17,7 +17,7 @@ use plumb_apiserver::{ApiServer, Config, NodeLink};
 use plumb_resize::rules::Rules;
 use plumb_store::{OpenError, Options, Recent, Store};
 use plumb_supervise::{Supervisor, Task};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::{RuntimeKind, Up};
@@ -189,9 +189,11 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     if let Some(nodes) = &nodes {
         eprintln!("plumb: {}", nodes.what);
     }
-    let stop = stop_requested()?;
+    let mut signals = Signals::listen()?;
     println!("plumb is ready at {url}; export KUBECONFIG={}", shell_word(&kubeconfig));
-    stop.await;
+    if let (Stop::Terminate, Some(nodes)) = (signals.next().await, &nodes) {
+        nodes.shut_down(&mut signals).await;
+    }
     eprintln!("{}", stopping(nodes.as_ref().is_some_and(nodes::Nodes::run_on)));
     trigger.pull();
     let drained = serving.await.context("the API server ended badly")?;
@@ -360,17 +362,37 @@ fn behind_sudo() -> Option<(u32, u32)> {
     nix::unistd::geteuid().is_root().then(|| id("SUDO_UID").zip(id("SUDO_GID"))).flatten()
 }
 
-/// Listens for SIGINT (Ctrl-C) and SIGTERM from now on. What is answered ends at the first one: a signal that comes before it is
-/// waited for is not lost.
-pub(crate) fn stop_requested() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
-    Ok(async move {
+/// Which signal asked this process to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// SIGINT, Ctrl-C.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+}
+
+/// The signals that ask this process to stop. One that comes before it is waited for is not lost.
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Listens from now on.
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).context("listening for Ctrl-C")?,
+            terminate: signal(SignalKind::terminate()).context("listening for SIGTERM")?,
+        })
+    }
+
+    /// Waits for the next one.
+    pub(crate) async fn next(&mut self) -> Stop {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = self.interrupt.recv() => Stop::Interrupt,
+            _ = self.terminate.recv() => Stop::Terminate,
         }
-    })
+    }
 }
 
 #[cfg(test)]

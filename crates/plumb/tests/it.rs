@@ -26,6 +26,8 @@ mod it {
     mod kubectl;
     mod kubectl_apply;
     mod life;
+    mod node_allocatable;
+    mod node_shutdown;
     mod nodes;
     mod prometheus;
     mod race;
@@ -39,6 +41,7 @@ mod it {
     mod sets;
     mod soak;
     mod startup_boost;
+    mod static_pods;
     mod status_vpa;
     mod storms;
     mod tasks;

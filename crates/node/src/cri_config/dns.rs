@@ -1,9 +1,13 @@
 //! The DNS configuration of a pod.
 
-use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec};
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
 use plumb_runtime::types::Dns;
 
-use super::on_host_network;
+use super::{identity, on_host_network};
 
 /// What a resolver takes at most.
 const MAX_SERVERS: usize = 3;
@@ -20,15 +24,25 @@ pub struct ClusterDns {
     pub domain: String,
 }
 
-/// What a pod's `/etc/resolv.conf` is to say; `None` if it is what the machine's says.
-pub(super) fn dns(
-    spec: &PodSpec,
-    namespace: &str,
-    cluster: Option<&ClusterDns>,
-    machine: &Dns,
-) -> Option<Dns> {
+/// What a pod's `/etc/resolv.conf` is to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodDns {
+    /// The configuration.
+    pub dns: Dns,
+    /// What of it was omitted, in the kubelet's words: events with the reason `DNSConfigForming`.
+    pub omitted: Vec<String>,
+}
+
+/// What a pod's `/etc/resolv.conf` is to say. `host` is what the host's says; `None` leaves pods that do not use the
+/// cluster's DNS without any, as the kubelet does whose `--resolv-conf` is empty.
+pub fn pod_dns(pod: &Pod, cluster: Option<&ClusterDns>, host: Option<&Dns>) -> PodDns {
+    let none = PodSpec::default();
+    fitting(configured(pod.spec.as_ref().unwrap_or(&none), identity(pod).0, cluster, host))
+}
+
+fn configured(spec: &PodSpec, namespace: &str, cluster: Option<&ClusterDns>, host: Option<&Dns>) -> Dns {
     let of_cluster = match spec.dns_policy.as_deref() {
-        Some("None") => return Some(fitting(added(Dns::default(), spec.dns_config.as_ref()))),
+        Some("None") => return added(Dns::default(), spec.dns_config.as_ref()),
         Some("Default") => None,
         Some("ClusterFirstWithHostNet") => cluster,
         // Without a name service of its own a cluster uses the machine's.
@@ -37,14 +51,17 @@ pub(super) fn dns(
     let dns = if let Some(cluster) = of_cluster {
         Dns {
             servers: cluster.servers.clone(),
-            searches: searches(cluster, namespace, &machine.searches),
+            searches: searches(cluster, namespace, host.map_or(&[], |host| &host.searches)),
             options: vec!["ndots:5".to_owned()],
         }
     } else {
-        spec.dns_config.as_ref()?;
-        machine.clone()
+        host.cloned().unwrap_or_else(|| Dns {
+            servers: vec!["127.0.0.1".to_owned()],
+            searches: vec![".".to_owned()],
+            options: Vec::new(),
+        })
     };
-    Some(fitting(added(dns, spec.dns_config.as_ref())))
+    added(dns, spec.dns_config.as_ref())
 }
 
 fn searches(cluster: &ClusterDns, namespace: &str, machine: &[String]) -> Vec<String> {
@@ -82,7 +99,8 @@ fn set_option(options: &mut Vec<String>, written: &str) {
 }
 
 /// As much of it as a resolver takes.
-fn fitting(mut dns: Dns) -> Dns {
+fn fitting(mut dns: Dns) -> PodDns {
+    let (servers, searches) = (dns.servers.len(), dns.searches.len());
     dns.servers.truncate(MAX_SERVERS);
     dns.searches.truncate(MAX_SEARCHES);
     dns.searches.retain(|search| search.len() <= MAX_DOMAIN);
@@ -93,7 +111,20 @@ fn fitting(mut dns: Dns) -> Dns {
     });
     let fits = fits.count();
     dns.searches.truncate(fits);
-    dns
+    let mut omitted = Vec::new();
+    if dns.servers.len() < servers {
+        omitted.push(format!(
+            "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
+            dns.servers.join(" ")
+        ));
+    }
+    if dns.searches.len() < searches {
+        omitted.push(format!(
+            "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
+            dns.searches.join(" ")
+        ));
+    }
+    PodDns { dns, omitted }
 }
 
 fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
@@ -106,8 +137,27 @@ fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
     kept
 }
 
-/// What a file such as `/etc/resolv.conf` says.
-pub fn resolv_conf(text: &str) -> Dns {
+/// The file that is the host's resolver configuration, below a root directory: `/etc/resolv.conf`, or where that names
+/// only the stub of systemd-resolved, which pods do not reach, the file with the servers behind it. So does kubeadm.
+pub fn usual_resolv_conf(root: &Path) -> PathBuf {
+    let (usual, behind) = (root.join("etc/resolv.conf"), root.join("run/systemd/resolve/resolv.conf"));
+    let dns = read_resolv_conf(&usual).unwrap_or_default();
+    let is_loopback = |server: &String| server.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    let is_stub = !dns.servers.is_empty() && dns.servers.iter().all(is_loopback);
+    if is_stub && behind.is_file() { behind } else { usual }
+}
+
+/// What a file such as `/etc/resolv.conf` says; one that is missing says nothing.
+pub fn read_resolv_conf(file: &Path) -> io::Result<Dns> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(resolv_conf(&text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Dns::default()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the text of a file such as `/etc/resolv.conf` says.
+fn resolv_conf(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines() {
         let mut words = line.split_whitespace();
@@ -131,15 +181,16 @@ mod tests {
 
     use super::*;
 
-    fn looked_up(spec: Value, cluster: bool) -> Option<Dns> {
+    fn looked_up(spec: Value, cluster: bool) -> PodDns {
         let mut spec = spec;
         spec["containers"] = json!([]);
-        let spec: PodSpec = serde_json::from_value(spec).unwrap();
+        let pod = json!({ "metadata": { "namespace": "ns" }, "spec": spec });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
         let service = ClusterDns { servers: vec!["10.96.0.10".into()], domain: "cluster.local".into() };
         let machine = resolv_conf(
             "nameserver 1.1.1.1\nsearch old.example\nsearch example.com. .\noptions ndots:1 rotate\n",
         );
-        dns(&spec, "ns", cluster.then_some(&service), &machine)
+        pod_dns(&pod, cluster.then_some(&service), Some(&machine))
     }
 
     fn lines(dns: &Dns) -> [String; 3] {
@@ -150,24 +201,28 @@ mod tests {
     fn the_policy_says_where_to_begin() {
         let cluster =
             ["10.96.0.10", "ns.svc.cluster.local svc.cluster.local cluster.local example.com", "ndots:5"];
+        let host = ["1.1.1.1", "example.com", "ndots:1 rotate"];
         let table = [
-            (json!({}), true, Some(cluster)),
-            (json!({ "dnsPolicy": "ClusterFirst" }), true, Some(cluster)),
-            (json!({ "dnsPolicy": "ClusterFirst", "hostNetwork": true }), true, None),
-            (json!({ "dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true }), true, Some(cluster)),
-            (json!({ "dnsPolicy": "ClusterFirst" }), false, None),
-            (json!({ "dnsPolicy": "Default" }), true, None),
+            (json!({}), true, cluster),
+            (json!({ "dnsPolicy": "ClusterFirst" }), true, cluster),
+            (json!({ "dnsPolicy": "ClusterFirst", "hostNetwork": true }), true, host),
+            (json!({ "dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true }), true, cluster),
+            (json!({ "dnsPolicy": "ClusterFirst" }), false, host),
+            (json!({ "dnsPolicy": "Default" }), true, host),
             (
                 json!({ "dnsPolicy": "None", "dnsConfig": { "nameservers": ["9.9.9.9"] } }),
                 true,
-                Some(["9.9.9.9", "", ""]),
+                ["9.9.9.9", "", ""],
             ),
         ];
         for (spec, service, expected) in table {
             let found = looked_up(spec.clone(), service);
-            let expected = expected.map(|lines| lines.map(str::to_owned));
-            assert_eq!(found.as_ref().map(lines), expected, "{spec}");
+            assert_eq!(lines(&found.dns), expected.map(str::to_owned), "{spec}");
+            assert_eq!(found.omitted, [""; 0], "{spec}");
         }
+        // The kubelet's empty --resolv-conf.
+        let found = pod_dns(&Pod::default(), None, None).dns;
+        assert_eq!(lines(&found), ["127.0.0.1", ".", ""]);
     }
 
     #[test]
@@ -177,11 +232,14 @@ mod tests {
             "searches": ["example.com", "more.example"],
             "options": [{ "name": "ndots", "value": "3" }, { "name": "edns0" }],
         }});
-        let found = looked_up(wanted, true).unwrap();
+        let found = looked_up(wanted, true);
         assert_eq!(
-            lines(&found),
+            lines(&found.dns),
             ["1.1.1.1 2.2.2.2 3.3.3.3", "example.com more.example", "ndots:3 rotate edns0"]
         );
+        let omitted = "Nameserver limits were exceeded, some nameservers have been omitted, \
+                       the applied nameserver line is: 1.1.1.1 2.2.2.2 3.3.3.3";
+        assert_eq!(found.omitted, [omitted]);
     }
 
     #[test]
@@ -189,7 +247,30 @@ mod tests {
         let long = |number: usize| format!("{number}.{}", "d".repeat(200));
         let searches: Vec<String> = (0..40).map(long).chain(["x".repeat(300)]).collect();
         let wanted = json!({ "dnsPolicy": "None", "dnsConfig": { "searches": searches } });
-        let found = looked_up(wanted, true).unwrap();
-        assert_eq!(found.searches.len(), 10);
+        let found = looked_up(wanted, true);
+        assert_eq!(found.dns.searches.len(), 10);
+        assert!(
+            found.omitted.concat().starts_with("Search Line limits were exceeded, "),
+            "{:?}",
+            found.omitted
+        );
+    }
+
+    #[test]
+    fn the_stub_of_systemd_is_passed_over_for_the_servers_behind_it() {
+        let root = tempfile::tempdir().unwrap();
+        let (usual, behind) =
+            (root.path().join("etc/resolv.conf"), root.path().join("run/systemd/resolve/resolv.conf"));
+        for file in [&usual, &behind] {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        }
+        assert_eq!(usual_resolv_conf(root.path()), usual);
+        assert_eq!(read_resolv_conf(&usual).unwrap(), Dns::default());
+        std::fs::write(&usual, "nameserver 127.0.0.53\noptions edns0\n").unwrap();
+        assert_eq!(usual_resolv_conf(root.path()), usual);
+        std::fs::write(&behind, "nameserver 192.0.2.1\n").unwrap();
+        assert_eq!(usual_resolv_conf(root.path()), behind);
+        std::fs::write(&usual, "nameserver 127.0.0.1\nnameserver 192.0.2.2\n").unwrap();
+        assert_eq!(usual_resolv_conf(root.path()), usual);
     }
 }

@@ -7,7 +7,7 @@ use plumb_runtime::types::{
     Dns, LinuxResources, NamespaceMode, Namespaces, PodMeta, PortMapping, Protocol, QosClass, SandboxConfig,
 };
 
-use super::dns::{ClusterDns, dns};
+use super::dns::ClusterDns;
 use super::{ConfigError, identity, on_host_network, pod_labels};
 use crate::lifecycle::containers;
 
@@ -22,17 +22,20 @@ pub struct SandboxDefaults {
     pub log_root: PathBuf,
     /// The cluster's DNS service, if it has one.
     pub cluster_dns: Option<ClusterDns>,
-    /// The host's `/etc/resolv.conf`: see [`resolv_conf`](super::resolv_conf).
-    pub host_dns: Dns,
+    /// The file with the resolver's configuration of the host, which is read for each sandbox; `None` leaves pods that do
+    /// not use the cluster's DNS without any.
+    pub resolv_conf: Option<PathBuf>,
 }
 
-/// The configuration of a pod's sandbox. `attempt` is how many it had before.
+/// The configuration of a pod's sandbox. `attempt` is how many it had before; `dns` is that of
+/// [`pod_dns`](super::pod_dns).
 pub fn sandbox(
     pod: &Pod,
     class: QosClass,
     attempt: u32,
     resources: LinuxResources,
     defaults: &SandboxDefaults,
+    dns: Dns,
 ) -> Result<SandboxConfig, ConfigError> {
     let none = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&none);
@@ -54,7 +57,7 @@ pub fn sandbox(
         class,
         hostname: if on_host { String::new() } else { kernel_name(pod, spec, defaults)? },
         log_directory: Some(log_folder(&defaults.log_root, pod)),
-        dns: dns(spec, namespace, defaults.cluster_dns.as_ref(), &defaults.host_dns),
+        dns: Some(dns),
         host_aliases: aliases
             .filter_map(|alias| Some((alias.ip.parse().ok()?, alias.hostnames.clone()?)))
             .collect(),
@@ -123,7 +126,9 @@ fn namespaces(spec: &PodSpec) -> Namespaces {
 }
 
 fn port_mappings(spec: &PodSpec) -> Vec<PortMapping> {
-    let ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
+    let sidecars = spec.init_containers.iter().flatten();
+    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
     ports.filter_map(port_mapping).collect()
 }
 

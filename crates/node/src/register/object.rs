@@ -80,6 +80,30 @@ pub fn allocatable(setup: &Setup, machine: &Machine) -> BTreeMap<String, WireQua
     all
 }
 
+/// Refuses to reserve more than a node has, in the kubelet's words.
+pub fn check_reserved(setup: &Setup, machine: &Machine) -> Result<(), String> {
+    let all = capacity(setup, machine);
+    let read = |amount: &WireQuantity| amount.0.parse::<Quantity>().ok();
+    let exceeding: Vec<String> = setup
+        .reserved
+        .iter()
+        .filter_map(|(name, reserved)| {
+            let capacity = all.get(name)?;
+            (read(reserved)? > read(capacity)?).then(|| {
+                format!(
+                    "Resource {name:?} has a reservation of {} but capacity of {}. Expected capacity >= reservation.",
+                    reserved.0, capacity.0
+                )
+            })
+        })
+        .collect();
+    if exceeding.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("invalid Node Allocatable configuration. {}", exceeding.join(" ")))
+    }
+}
+
 /// What a node says of itself now. Of `before` only the times of conditions count.
 pub fn status(
     setup: &Setup,

@@ -1,6 +1,5 @@
 //! What containers wrote.
 
-mod changes;
 mod options;
 mod reader;
 mod which;
@@ -19,8 +18,8 @@ use plumb_runtime::{Events, Runtime};
 use super::ServerConfig;
 use super::answer::{Body, refusal, stream_of};
 use super::query::Query;
+use crate::file_changes::Changes;
 use crate::lifecycle::containers;
-use changes::Changes;
 use options::{Options, Refused};
 use reader::{Piece, Reader};
 

@@ -6,6 +6,7 @@ use plumb_resize::aggregate::Role;
 
 use super::{Known, is_initialized};
 use crate::lifecycle::Phase;
+use crate::shutdown;
 
 /// Whether something holds, and if not, why.
 struct Verdict {
@@ -30,6 +31,9 @@ pub(super) fn publish(known: &Known<'_>, old: &PodStatus, status: &mut PodStatus
     let ready = ready(known, &containers, status);
     let sandbox = known.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready);
     let networked = if sandbox { Verdict::yes() } else { Verdict { holds: false, ..Verdict::yes() } };
+    let disrupted = known.disrupted && known.because.is_some_and(|(reason, _)| reason == shutdown::REASON);
+    let disruption =
+        Verdict { reason: shutdown::DISRUPTION, message: shutdown::MESSAGE.to_owned(), ..Verdict::yes() };
     let all = [
         ("PodReadyToStartContainers", networked),
         ("Initialized", initialized(known)),
@@ -37,6 +41,7 @@ pub(super) fn publish(known: &Known<'_>, old: &PodStatus, status: &mut PodStatus
         ("ContainersReady", containers),
         ("PodScheduled", Verdict::yes()),
     ];
+    let all = all.into_iter().chain(disrupted.then_some(("DisruptionTarget", disruption)));
     let conditions = status.conditions.get_or_insert_default();
     for (type_, verdict) in all {
         let before = old.conditions.iter().flatten().find(|condition| condition.type_ == type_);

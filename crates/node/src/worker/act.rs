@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use plumb_resize::plan::{CgroupState, Step, inherited, start_with};
 use plumb_resize::resource::Requirements;
 use plumb_runtime::Error;
-use plumb_runtime::types::{ContainerConfig, ContainerId, Image, LinuxResources, SandboxId};
+use plumb_runtime::types::{ContainerConfig, ContainerId, Dns, Image, LinuxResources, SandboxId};
 
 use super::start_backoff::{Retry, StartBackoff};
 use super::{Message, POD_WORKER, Worker, declared_by_pod, error_chain};
@@ -83,14 +83,11 @@ impl Worker {
         let cgroup = self.info.shape.cgroup(&self.entry.allocation.allocated);
         let runtime_class = self.pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
         let config = match runtime_class::check(&self.node.client, runtime_class).await {
-            Ok(()) => cri_config::sandbox(
-                &self.pod,
-                class,
-                attempt,
-                readback::pod_cgroup(&cgroup),
-                &self.node.sandbox_defaults,
-            )
-            .map_err(|error| error.to_string()),
+            Ok(()) => self.pod_dns().and_then(|dns| {
+                let resources = readback::pod_cgroup(&cgroup);
+                cri_config::sandbox(&self.pod, class, attempt, resources, &self.node.sandbox_defaults, dns)
+                    .map_err(|error| error.to_string())
+            }),
             Err(error) => Err(error_chain(&error)),
         };
         let made = match config {
@@ -109,6 +106,19 @@ impl Worker {
                 Err(format!("making a sandbox: {error}"))
             }
         }
+    }
+
+    /// The DNS configuration of the pod, from what the host has now.
+    fn pod_dns(&self) -> Result<Dns, String> {
+        let defaults = &self.node.sandbox_defaults;
+        let host = defaults.resolv_conf.as_deref().map(|file| {
+            cri_config::read_resolv_conf(file).map_err(|error| format!("open {}: {error}", file.display()))
+        });
+        let found = cri_config::pod_dns(&self.pod, defaults.cluster_dns.as_ref(), host.transpose()?.as_ref());
+        for message in found.omitted {
+            self.node.events.pod(&self.pod, Kind::Warning, "DNSConfigForming", message);
+        }
+        Ok(found.dns)
     }
 
     /// Removes the sandboxes before the newest; their containers have exited with them.

@@ -106,7 +106,8 @@ impl Worker {
             | StopReason::HookFailed
             | StopReason::Resized => None,
         });
-        match self.ends {
+        let shutdown = self.shutdown.as_ref().map_or(Duration::MAX, |termination| termination.grace);
+        let grace = match self.ends {
             // The grace period is that of the whole pod, so a container that is stopped later has less.
             Some((since, grace)) => {
                 let passed = (self.node.clock)().duration_since(since);
@@ -115,7 +116,8 @@ impl Worker {
                 if grace.is_zero() { Duration::ZERO } else { left.max(SHORTEST_GRACE.min(grace)) }
             }
             None => seconds(of_probe.or(of_pod).unwrap_or(30)),
-        }
+        };
+        grace.min(shutdown)
     }
 
     /// Whether a container is being stopped already.

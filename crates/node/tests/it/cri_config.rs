@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Pod;
 use plumb_node::cri_config::{
-    ClusterDns, ConfigError, HASH, SandboxDefaults, container, host_name, oom_score_adj, sandbox, spec_hash,
+    ClusterDns, ConfigError, HASH, SandboxDefaults, container, host_name, oom_score_adj, pod_dns, sandbox,
+    spec_hash,
 };
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_runtime::types::{
@@ -35,7 +36,9 @@ fn place() -> SandboxDefaults {
 }
 
 fn sandbox_of(spec: Value) -> Result<SandboxConfig, ConfigError> {
-    sandbox(&pod(spec), QosClass::Burstable, 2, LinuxResources::default(), &place())
+    let (pod, defaults) = (pod(spec), place());
+    let dns = pod_dns(&pod, defaults.cluster_dns.as_ref(), None).dns;
+    sandbox(&pod, QosClass::Burstable, 2, LinuxResources::default(), &defaults, dns)
 }
 
 /// The first container of a pod, of an image that runs as this user.
@@ -109,7 +112,7 @@ fn a_pod_on_the_machines_network_has_its_name_and_ports() {
         "containers": [{ "name": "c", "image": "i", "ports": [{ "containerPort": 80, "hostPort": 80 }] }],
     }))
     .unwrap();
-    assert_eq!((config.hostname.as_str(), config.port_mappings.len(), config.dns), ("", 0, None));
+    assert_eq!((config.hostname.as_str(), config.port_mappings.len()), ("", 0));
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use plumb_node::cpus::CpuSet;
 use plumb_node::image_gc::ImageGcConfig;
+use plumb_node::shutdown::GracePeriods;
 use plumb_node::sysctls::UnsafeSysctls;
 use plumb_resize::Quantity;
 use plumb_runtime::fault::Call;
@@ -32,15 +33,19 @@ pub(crate) struct OnNode {
     /// The memory capacity of each node, such as 8Gi. [default: that of this machine]
     #[arg(long, value_name = "MEMORY", value_parser = capacity)]
     pub(crate) node_memory: Option<Quantity>,
-    /// Resources that are reserved and not allocatable to pods, such as `cpu=200m,memory=512Mi`.
+    /// Resources that are reserved for the system and not allocatable to pods, such as `cpu=200m,memory=512Mi`: cpu,
+    /// memory, ephemeral-storage, pid.
     #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
     pub(crate) system_reserved: Reserved,
+    /// Resources that are reserved for Kubernetes, in addition to --system-reserved.
+    #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
+    pub(crate) kube_reserved: Reserved,
     /// The CPU manager policy: `none`, or `static` for exclusive CPUs of containers of Guaranteed pods with integer CPU
     /// requests. Reserved CPUs are never exclusive; `static` needs some to be reserved.
     #[arg(long, value_enum, default_value = "none", value_name = "POLICY")]
     pub(crate) cpu_manager_policy: CpuPolicy,
-    /// The CPUs of a node that are reserved, such as 0-1, in place of the cpu of --system-reserved.
-    /// [default: as many as --system-reserved says, the first ones]
+    /// The CPUs of a node that are reserved, such as 0-1, in place of the cpu of --system-reserved and --kube-reserved.
+    /// [default: as many as those say, the first ones]
     #[arg(long, value_name = "CPUS")]
     pub(crate) reserved_cpus: Option<CpuSet>,
     /// Which sysctls pods may set besides the safe ones: names, or prefixes that end with `*`, of namespaced sysctls
@@ -50,6 +55,25 @@ pub(crate) struct OnNode {
     /// The maximum number of pods of a node.
     #[arg(long, default_value = "110", value_name = "N")]
     pub(crate) max_pods: u32,
+    /// Whether pods reach beyond this machine, with its address: the node adds masquerade rules to nftables and sets
+    /// net.ipv4.ip_forward.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "true|false")]
+    pub(crate) masquerade: bool,
+    /// The resolver configuration that pods get; empty gives them none. [default: /etc/resolv.conf, or what is behind
+    /// the stub of systemd-resolved]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resolv_conf: Option<PathBuf>,
+    /// A directory of manifests, or one manifest, that the node runs static pods from; of several nodes the first one does.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) pod_manifest_path: Option<PathBuf>,
+    /// Terminate pods on SIGTERM before this process ends, within this time: graceful node shutdown. Without it
+    /// containers keep running.
+    #[arg(long, default_value = "0s", value_name = "TIME", value_parser = grace_period)]
+    pub(crate) shutdown_grace_period: Duration,
+    /// How much of that time is for critical pods, which are terminated last.
+    #[arg(long, default_value = "0s", value_name = "TIME", value_parser = grace_period)]
+    pub(crate) shutdown_grace_period_critical_pods: Duration,
     /// How often the usage of nodes and pods is measured, for `kubectl top`.
     #[arg(long, default_value = "15s", value_name = "TIME", value_parser = interval)]
     pub(crate) metric_resolution: Duration,
@@ -121,7 +145,7 @@ impl OnNode {
     pub(crate) fn conflict(&self) -> Option<&'static str> {
         let reserved = match &self.reserved_cpus {
             Some(cpus) => !cpus.is_empty(),
-            None => self.system_reserved.cpu().saturating_milli() > 0,
+            None => self.reserved_cpu().saturating_milli() > 0,
         };
         if self.cpu_manager_policy == CpuPolicy::Static && !reserved {
             return Some(
@@ -131,13 +155,48 @@ impl OnNode {
         if self.image_gc_low_threshold >= self.image_gc_high_threshold {
             return Some("--image-gc-low-threshold must be less than --image-gc-high-threshold");
         }
+        if self.shutdown_grace_period_critical_pods > self.shutdown_grace_period {
+            return Some("--shutdown-grace-period must be at least --shutdown-grace-period-critical-pods");
+        }
         None
+    }
+
+    /// How long pods have when the node shuts down, if they are to be terminated then.
+    pub(crate) fn shutdown_periods(&self) -> Option<GracePeriods> {
+        let total = self.shutdown_grace_period;
+        let critical_pods = self.shutdown_grace_period_critical_pods;
+        (!total.is_zero()).then_some(GracePeriods { total, critical_pods })
+    }
+
+    /// What is reserved of each resource.
+    pub(crate) fn reserved(&self) -> BTreeMap<String, Quantity> {
+        let mut sum = self.system_reserved.0.clone();
+        for (resource, amount) in &self.kube_reserved.0 {
+            let all =
+                sum.entry(resource.clone()).or_insert_with(|| Quantity::ZERO.with_format(amount.format()));
+            *all = all.saturating_add(*amount);
+        }
+        sum
+    }
+
+    /// What is reserved of cpu.
+    pub(crate) fn reserved_cpu(&self) -> Quantity {
+        self.reserved().get("cpu").copied().unwrap_or_default()
     }
 }
 
 /// The name of a node, by the API's rules.
 fn node_name(text: &str) -> Result<String, String> {
     plumb_validation::names::dns_subdomain(text).into_iter().next().map_or_else(|| Ok(text.to_owned()), Err)
+}
+
+/// How long a shutdown may take, by the kubelet's rule.
+fn grace_period(text: &str) -> Result<Duration, String> {
+    let time: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    match Duration::try_from(time) {
+        Ok(time) if time.is_zero() || time >= Duration::from_secs(1) => Ok(time),
+        _ => Err("it must be 0 or 1s or more".to_owned()),
+    }
 }
 
 /// What a node has of a resource.
@@ -198,16 +257,12 @@ fn change(name: &str) -> Result<Call, String> {
     call.ok_or_else(|| format!("{name:?} is no call that changes anything"))
 }
 
+/// What the kubelet lets be reserved.
+const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
+
 /// Amounts by resource, as a flag spells them: `cpu=200m,memory=512Mi`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reserved(pub(crate) BTreeMap<String, Quantity>);
-
-impl Reserved {
-    /// What is reserved of cpu.
-    pub(crate) fn cpu(&self) -> Quantity {
-        self.0.get("cpu").copied().unwrap_or_default()
-    }
-}
 
 impl FromStr for Reserved {
     type Err = String;
@@ -217,8 +272,15 @@ impl FromStr for Reserved {
         let amounts = parts.map(|part| {
             let (name, amount) =
                 part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=AMOUNT"))?;
-            let amount = amount.trim().parse().map_err(|error| format!("{part:?}: {error}"))?;
-            Ok((name.trim().to_owned(), amount))
+            let name = name.trim();
+            if !RESERVABLE.contains(&name) {
+                return Err(format!("cannot reserve {name:?} resource"));
+            }
+            let quantity: Quantity = amount.trim().parse().map_err(|error| format!("{part:?}: {error}"))?;
+            if quantity.is_negative() {
+                return Err(format!("resource quantity for {name:?} cannot be negative: {}", amount.trim()));
+            }
+            Ok((name.to_owned(), quantity))
         });
         amounts.collect::<Result<_, String>>().map(Self)
     }

@@ -15,11 +15,13 @@ use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_controllers::kubernetes_service;
 use plumb_node::api_proxy::ApiProxy;
 use plumb_node::cpus::{CpuAllocator, CpuSet};
-use plumb_node::cri_config::{SandboxDefaults, resolv_conf};
+use plumb_node::cri_config::{SandboxDefaults, usual_resolv_conf};
 use plumb_node::env::ApiServerAddress;
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::metrics::Metrics;
-use plumb_node::register::{Machine, NodeHealth, Setup, pressures};
+use plumb_node::register::{Machine, NodeHealth, Setup, check_reserved, pressures};
+use plumb_node::shutdown::{self, GracePeriods, NodeShutdown};
+use plumb_node::static_pods::check_directory;
 use plumb_node::usage::{Usage, UsageConfig};
 use plumb_node::{Agent, Clock, StatusLimiter};
 use plumb_registry::RegistryConfig;
@@ -59,7 +61,10 @@ pub(crate) struct Ground {
     tell_health: Arc<watch::Sender<NodeHealth>>,
     /// What runs containers, for people.
     runs: String,
+    /// What shuts the nodes down whose agents run.
+    shutdowns: Vec<NodeShutdown>,
     sandbox_defaults: SandboxDefaults,
+    pod_manifest_path: Option<PathBuf>,
     cpus: Option<CpuAllocator>,
     metrics: Arc<Metrics>,
     status_limiter: StatusLimiter,
@@ -68,6 +73,8 @@ pub(crate) struct Ground {
     pub(crate) running: JoinSet<()>,
     /// Where agents of virtual nodes run.
     aside: Option<Aside>,
+    /// The runtime of real containers.
+    builtin: Option<Builtin>,
 }
 
 /// One node: who it is, where it is, and whose.
@@ -126,7 +133,7 @@ impl Ground {
         let sandbox_defaults = SandboxDefaults {
             log_root: data.join(LOGS),
             cluster_dns: None,
-            host_dns: resolv_conf(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
+            resolv_conf: resolv_conf(args, is_virtual)?,
         };
         let cpus = match args.cpu_manager_policy {
             CpuPolicy::None => None,
@@ -148,13 +155,16 @@ impl Ground {
             damage,
             tell_health,
             runs,
+            shutdowns: Vec::new(),
             sandbox_defaults,
+            pod_manifest_path: pod_manifest_path(args)?,
             cpus,
             metrics,
             status_limiter,
             clock,
             running,
             aside,
+            builtin: None,
         })
     }
 
@@ -180,12 +190,24 @@ impl Ground {
 
     /// Has an agent do its work.
     pub(crate) fn employ(&mut self, agent: Agent) {
+        self.shutdowns.push(agent.shutdown());
         self.running.spawn_on(agent.run(), &self.hands());
+    }
+
+    /// Terminates the pods of the nodes: graceful node shutdown. Agents are running.
+    pub(crate) async fn shut_down(&self, periods: GracePeriods) {
+        self.tell_health.send_modify(|health| health.not_ready = Some(shutdown::NOT_READY.to_owned()));
+        futures_util::future::join_all(self.shutdowns.iter().map(|node| node.run(periods))).await;
     }
 
     /// Ends what goes on, and then the threads that it goes on: without them what is left of it would fail, and say so.
     pub(crate) async fn stop(mut self) {
         self.running.shutdown().await;
+        if let Some(runtime) = &self.builtin
+            && let Err(error) = runtime.release_unused_network().await
+        {
+            tracing::warn!(%error, "what is left of the pod network was not removed");
+        }
     }
 
     /// Lets pods reach the API server at the Service `kubernetes` and at the address of their bridge. Says whether they do.
@@ -232,8 +254,13 @@ impl Ground {
             RuntimeKind::Builtin | RuntimeKind::Auto => {
                 let mut config = builtin_config(&self.data, true)?;
                 config.registry = args.registry.config();
+                config.masquerade = args.masquerade;
                 let opened = Builtin::open(config).await;
                 let opened = opened.context("opening the built-in container runtime")?;
+                let watched = opened.clone();
+                let watching = move || watched.watch_network();
+                self.running.spawn(plumb_supervise::process().keep("pod-network", watching));
+                self.builtin = Some(opened.clone());
                 service_reachable = self.carry_to_api(&opened, &site.api);
                 Arc::new(opened)
             }
@@ -259,8 +286,10 @@ impl Ground {
             async move { measuring.run().await }
         });
         self.running.spawn_on(measuring, &self.hands());
+        let setup = setup(args, &site);
+        check_reserved(&setup, &self.machine).map_err(anyhow::Error::msg)?;
         let agent = Agent::new(plumb_node::Config {
-            setup: setup(args, &site),
+            setup,
             machine: self.machine.clone(),
             health: self.tell_health.subscribe(),
             client: site.client,
@@ -280,6 +309,7 @@ impl Ground {
                 host: site.api,
             }),
             reachable: !is_virtual,
+            pod_manifest_path: self.pod_manifest_path.clone().filter(|_| site.index == 0),
             volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),
             image_gc: (self.kind == RuntimeKind::Builtin).then(|| args.image_gc(self.data.clone())),
             sandbox_defaults: self.sandbox_defaults.clone(),
@@ -299,8 +329,8 @@ fn setup(args: &OnNode, site: &Site) -> Setup {
     let capacity = [("cpu", &args.node_cpu), ("memory", &args.node_memory)];
     let given = capacity.into_iter().filter_map(|(resource, amount)| Some((resource, (*amount)?)));
     setup.capacity = given.map(|(resource, amount)| (resource.to_owned(), amount.into())).collect();
-    let reserved = args.system_reserved.0.iter();
-    setup.reserved = reserved.map(|(resource, amount)| (resource.clone(), (*amount).into())).collect();
+    let reserved = args.reserved().into_iter();
+    setup.reserved = reserved.map(|(resource, amount)| (resource, amount.into())).collect();
     if let Some(cpus) = &args.reserved_cpus {
         let count = Quantity::from_units(i64::try_from(cpus.len()).unwrap_or(i64::MAX));
         setup.reserved.insert("cpu".to_owned(), count.into());
@@ -309,6 +339,28 @@ fn setup(args: &OnNode, site: &Site) -> Setup {
     setup.addresses.clone_from(&site.addresses);
     AGENT_VERSION.clone_into(&mut setup.agent_version);
     setup
+}
+
+/// Where the manifests of static pods are.
+fn pod_manifest_path(args: &OnNode) -> anyhow::Result<Option<PathBuf>> {
+    let Some(path) = &args.pod_manifest_path else { return Ok(None) };
+    let path = std::path::absolute(path).context("finding the path of --pod-manifest-path")?;
+    check_directory(&path).with_context(|| format!("--pod-manifest-path {}", path.display()))?;
+    Ok(Some(path))
+}
+
+/// The file with the resolver configuration of pods. Virtual pods resolve no names.
+fn resolv_conf(args: &OnNode, is_virtual: bool) -> anyhow::Result<Option<PathBuf>> {
+    let file = match &args.resolv_conf {
+        _ if is_virtual => return Ok(None),
+        Some(file) if file.as_os_str().is_empty() => return Ok(None),
+        Some(file) => std::path::absolute(file).context("finding the file of --resolv-conf")?,
+        None => return Ok(Some(usual_resolv_conf(Path::new("/")))),
+    };
+    if !file.is_file() {
+        bail!("--resolv-conf {}: there is no such file", file.display());
+    }
+    Ok(Some(file))
 }
 
 /// The cpus that a node gives to pods that want some for themselves: those of the machine, or as many as a node of
@@ -335,7 +387,7 @@ fn cpus_of(args: &OnNode, machine: &Machine, is_virtual: bool) -> anyhow::Result
         }
         Some(cpus) => cpus.clone(),
         None => {
-            let count = args.system_reserved.cpu().saturating_milli().unsigned_abs().div_ceil(1000);
+            let count = args.reserved_cpu().saturating_milli().unsigned_abs().div_ceil(1000);
             all.take(usize::try_from(count).unwrap_or(usize::MAX))
         }
     };

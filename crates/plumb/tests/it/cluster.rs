@@ -153,6 +153,12 @@ impl Cluster {
         self.process.wait().unwrap()
     }
 
+    /// Asks it to stop as the machine does that shuts down, and waits until it has.
+    pub(crate) fn terminate(mut self) -> ExitStatus {
+        self.signal(Signal::SIGTERM);
+        self.process.wait().unwrap()
+    }
+
     /// Ends it without asking.
     pub(crate) fn kill(mut self) {
         self.signal(Signal::SIGKILL);

@@ -167,11 +167,18 @@ fn flags_that_do_not_go_together_are_refused_before_anything_is_made() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let node = ["--components", "apiserver,node", "--runtime"];
-    let table: [(&[&str], &str); 4] = [
+    let table: [(&[&str], &str); 8] = [
         (&["builtin", "--nodes", "2"], "several nodes on one machine (--nodes) need --runtime virtual"),
         (&["virtual", "--nodes", "0"], "0 is not in 1..="),
         (&["virtual", "--cpu-manager-policy", "static"], "needs cpus that are not given away"),
         (&["virtual", "--reserved-cpus", "2-1"], "\"2-1\" is not a list of cpus such as 0-2,7"),
+        (&["virtual", "--kube-reserved", "gpu=1"], "cannot reserve \"gpu\" resource"),
+        (&["virtual", "--system-reserved", "cpu=-1"], "resource quantity for \"cpu\" cannot be negative: -1"),
+        (&["virtual", "--shutdown-grace-period", "10ms"], "it must be 0 or 1s or more"),
+        (
+            &["virtual", "--shutdown-grace-period-critical-pods", "1s"],
+            "--shutdown-grace-period must be at least --shutdown-grace-period-critical-pods",
+        ),
     ];
     for (flags, expected) in table {
         let mut command = up(&data);

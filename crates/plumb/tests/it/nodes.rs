@@ -7,6 +7,7 @@ mod hostile;
 mod leaks;
 pub(crate) mod machine;
 mod memory;
+mod network;
 mod remains;
 mod sums;
 mod told;

@@ -1,7 +1,7 @@
 //! What happens to files, from the kernel.
 //!
-//! A process may have few inotify instances (128 by default, for all of a user's processes), so all who follow
-//! logs share one, and one thread waits for it.
+//! A process may have few inotify instances (128 by default, for all of a user's processes), so all users
+//! of this module share one, and one thread waits for it.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 /// A folder whose files are watched until this is dropped.
 #[derive(Debug)]
-pub(super) struct Changes {
+pub(crate) struct Changes {
     watch: i32,
     bell: Arc<Notify>,
     watcher: &'static Watcher,
@@ -33,12 +33,14 @@ struct Watcher {
 
 impl Changes {
     /// Watches a folder. What happens from now on is not missed, however late it is asked about.
-    pub(super) fn of(folder: &Path) -> io::Result<Self> {
+    pub(crate) fn of(folder: &Path) -> io::Result<Self> {
         let watcher = watcher()?;
         let bell = Arc::new(Notify::new());
         // Held until the bell is there, so that it is not rung before.
         let mut bells = watcher.bells.lock();
-        let flags = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
+        let moved = WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM;
+        let flags =
+            WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::DELETE | moved | WatchFlags::ONLYDIR;
         // There is one watch per directory.
         let watch = inotify::add_watch(&watcher.inotify, folder, flags)?;
         bells.entry(watch).or_default().push(bell.clone());
@@ -47,7 +49,7 @@ impl Changes {
     }
 
     /// Returns when something has happened since it was last asked.
-    pub(super) async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         self.bell.notified().await;
     }
 }
@@ -79,12 +81,12 @@ fn watcher() -> io::Result<&'static Watcher> {
     let inotify = inotify::init(CreateFlags::CLOEXEC)?;
     let watcher = WATCHER.get_or_init(|| Watcher { inotify, bells: Mutex::default() });
     let listening = || {
-        plumb_supervise::process().keep_on_thread("log-changes", || {
+        plumb_supervise::process().keep_on_thread("file-changes", || {
             watcher.listen();
             ControlFlow::Continue(())
         });
     };
-    thread::Builder::new().name("log-changes".into()).stack_size(256 << 10).spawn(listening)?;
+    thread::Builder::new().name("file-changes".into()).stack_size(256 << 10).spawn(listening)?;
     Ok(watcher)
 }
 
@@ -104,7 +106,7 @@ impl Watcher {
                 }
                 Err(Errno::INTR) => {}
                 Err(error) => {
-                    tracing::error!(%error, "logs are no longer followed");
+                    tracing::error!(%error, "changes of files are no longer noticed");
                     return;
                 }
             }
