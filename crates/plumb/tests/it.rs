@@ -25,6 +25,7 @@ mod it {
     mod kubeconfigs;
     mod kubectl;
     mod kubectl_apply;
+    mod kubectl_streams;
     mod life;
     mod node_allocatable;
     mod node_shutdown;
@@ -44,6 +45,7 @@ mod it {
     mod static_pods;
     mod status_vpa;
     mod storms;
+    mod streams;
     mod tasks;
     mod top;
     mod upstream;

@@ -11,6 +11,11 @@ use super::nodes::machine::{Machine, create, equal, is_settled, load, pod, pods,
 
 /// A pod in which the machine's own programs can be run.
 async fn start(cluster: &Cluster) {
+    start_with(cluster, json!({})).await;
+}
+
+/// The same, with these fields of its container.
+pub(super) async fn start_with(cluster: &Cluster, fields: Value) {
     let mut container = load("main", &["--cpu", "1m", "--memory", "1Mi"], equal("100m", "64Mi"));
     let folders = [("bin", "/usr/bin"), ("lib", "/usr/lib"), ("lib64", "/usr/lib64")];
     container["volumeMounts"] = folders
@@ -18,6 +23,7 @@ async fn start(cluster: &Cluster) {
         .map(|(name, _)| json!({ "name": name, "mountPath": format!("/{name}"), "readOnly": true }))
         .collect();
     container["env"] = json!([{ "name": "PATH", "value": "/bin" }]);
+    container.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     let volumes: Vec<Value> =
         folders.iter().map(|(name, path)| json!({ "name": name, "hostPath": { "path": path } })).collect();
     let mut wanted = serde_json::to_value(pod("web", json!([container]))).unwrap();
@@ -102,7 +108,7 @@ async fn a_command_ends_with_the_client_that_asked_for_it() {
 }
 
 /// Whether anything on this machine sleeps for so long.
-fn runs(seconds: &str) -> bool {
+pub(super) fn runs(seconds: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let mut lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     lines.any(|line| line == format!("sleep\0{seconds}\0").as_bytes())
