@@ -1,6 +1,6 @@
 //! What a case is made of.
 
-use crate::scale::Scale;
+use crate::scale::{Scale, Scaled};
 use crate::step::{Act, Expectation, Step};
 
 /// A case: a pod, what is around it, and what is asked of it.
@@ -66,7 +66,9 @@ impl Case {
 
     /// Whether a resize that is in progress is seen in it where the container runtime is slow.
     pub fn shows_progress(&self) -> bool {
-        let shows = |expectation: Expectation| matches!(expectation, Expectation::Underway);
+        let shows = |expectation: Expectation| {
+            matches!(expectation, Expectation::Underway | Expectation::Scaled(Scaled::InProgress { .. }))
+        };
         self.steps.iter().any(|step| shows(step.expect.kep) || shows(step.expect.v1_36))
     }
 

@@ -43,7 +43,7 @@ mod wait;
 mod witness;
 
 pub use case::{Amounts, Case, Container, Dialect, Gate, Policy, Rule};
-pub use cgroups::Cgroups;
+pub use cgroups::{Cgroups, Figure, Group};
 pub use error::Error;
 pub use glob::matches;
 pub use junit::junit;

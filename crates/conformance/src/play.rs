@@ -3,12 +3,12 @@
 mod roll;
 mod scale;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
@@ -42,6 +42,8 @@ pub(crate) struct Play<'a> {
     standings: BTreeMap<&'static str, Standing>,
     /// A watch that was begun before something was asked that does not last.
     watch: Option<Changes<Pod>>,
+    /// The uids of the pods of the case's Deployment.
+    rolled_out: BTreeSet<String>,
     /// Workloads that VPAs scale, as steps name them.
     workloads: BTreeMap<&'static str, Scaling>,
     /// Shows what the autoscaler has observed.
@@ -73,6 +75,7 @@ impl<'a> Play<'a> {
             pods: Api::namespaced(client.clone(), namespace),
             standings: BTreeMap::new(),
             watch: None,
+            rolled_out: BTreeSet::new(),
             workloads: BTreeMap::new(),
             witness,
             warnings: Vec::new(),
@@ -327,10 +330,7 @@ impl<'a> Play<'a> {
                 let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace);
                 until_event(&events, &name, reason, self.options.patience).await?;
             }
-            Expectation::RolledOut => {
-                let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), self.namespace);
-                until(&deployments, self.case.name, self.options.patience, is_rolled_out).await?;
-            }
+            Expectation::RolledOut { cpu } => self.rolled_out(cpu).await?,
             Expectation::Scaled(scaled) => self.come_to_scaled(of, scaled).await?,
             Expectation::Rolled(rolled) => self.come_to_rolled(of, rolled).await?,
             Expectation::Refused(_)
@@ -339,6 +339,32 @@ impl<'a> Play<'a> {
             | Expectation::Nothing
             | Expectation::Untried => {}
         }
+        Ok(())
+    }
+
+    /// Waits until the Deployment of the case has other pods than before, with this CPU request.
+    async fn rolled_out(&mut self, cpu: &'static str) -> Result<(), String> {
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), self.namespace);
+        until(&deployments, self.case.name, self.options.patience, is_rolled_out).await?;
+        let labels = ListParams::default().labels(&format!("app={}", self.case.name));
+        let pods = self.pods.list(&labels).await.map_err(|error| error.to_string())?;
+        let pods = pods.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        let sizes = Sizes::from([("main", Amounts::cpu(cpu))]);
+        let mut uids = BTreeSet::new();
+        for pod in pods {
+            let (name, uid) = (pod.name_any(), pod.metadata.uid.unwrap_or_default());
+            if self.rolled_out.contains(&uid) {
+                return Err(format!("the pod {name} was not replaced"));
+            }
+            let holds = |pod: &Pod| check::applied(pod, &sizes, &[], self.options.dialect);
+            let pod = self.until(&name, holds).await?;
+            let spec = pod.spec.as_ref().and_then(|spec| spec.containers.first()?.resources.clone());
+            if spec.as_ref() != Some(&pod::requirements(Amounts::cpu(cpu))) {
+                return Err(format!("the pod {name} has {spec:?} in its spec"));
+            }
+            uids.insert(uid);
+        }
+        self.rolled_out = uids;
         Ok(())
     }
 

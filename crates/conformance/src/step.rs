@@ -222,8 +222,12 @@ pub enum Expectation {
     Says(&'static [Field]),
     /// The request is answered with an object that says this.
     Answered(&'static [Field]),
-    /// The Deployment that is named after the case has replaced its pods by such as its template now asks for.
-    RolledOut,
+    /// The Deployment that is named after the case has replaced all of its pods by others, which request this much CPU and
+    /// run with it.
+    RolledOut {
+        /// The CPU request; of no interest if there are no pods.
+        cpu: &'static str,
+    },
     /// The pods of a workload come to be as said, or its VPA does.
     Scaled(Scaled),
     /// The rollout of a workload comes to be as said.

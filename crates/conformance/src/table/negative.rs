@@ -1,9 +1,9 @@
 //! The proposal's "Backward Compatibility and Negative Tests".
 
-use crate::case::Case;
+use crate::case::{Amounts, Case};
 use crate::step::{Call, Expect, Expectation, Refusal, Step, Who};
 
-use super::{MAIN_DOOR_IS_SHUT, SMALL};
+use super::{LARGE, MAIN_DOOR_IS_SHUT, SMALL};
 
 const POD: &str = "/api/v1/namespaces/{ns}/pods/{pod}";
 /// Asked without effect: the node of the pod is there and would have its own say.
@@ -167,20 +167,26 @@ pub(super) const CASES: &[Case] = &[
                             {"name":"main","image":"{image}","command":{command},"resources":{"requests":{"cpu":"100m"}}}]}}}}"#,
                 ),
                 DEPLOYMENTS,
-                Expect::both(Expectation::RolledOut),
+                Expect::both(Expectation::RolledOut { cpu: "100m" }),
             ),
-            Step::ask(Who::Us, Call::Patch(GROW_TEMPLATE), DEPLOYMENT, Expect::both(Expectation::RolledOut)),
+            Step::ask(
+                Who::Us,
+                Call::Patch(GROW_TEMPLATE),
+                DEPLOYMENT,
+                Expect::both(Expectation::RolledOut { cpu: "200m" }),
+            ),
             Step::ask(
                 Who::Us,
                 Call::Patch(r#"{"spec":{"replicas":0}}"#),
                 DEPLOYMENT,
-                Expect::both(Expectation::RolledOut),
+                Expect::both(Expectation::RolledOut { cpu: "" }),
             ),
         ],
     ),
     Case::new(
         "old-client-does-not-lose-what-it-does-not-know",
-        &[SMALL],
+        // Not the policy that would be filled in if it were lost.
+        &[SMALL.restarts_on(&["memory"])],
         &[
             Step::ask(
                 Who::Us,
@@ -193,7 +199,8 @@ pub(super) const CASES: &[Case] = &[
                     v1_36: MAIN_DOOR_IS_SHUT,
                     kep: Expectation::Answered(&[
                         ("/metadata/labels/seen", "\"yes\""),
-                        ("/spec/containers/0/resizePolicy/1/restartPolicy", "\"NotRequired\""),
+                        ("/spec/containers/0/resizePolicy/0/restartPolicy", "\"NotRequired\""),
+                        ("/spec/containers/0/resizePolicy/1/restartPolicy", "\"RestartContainer\""),
                         ("/status/containerStatuses/0/allocatedResources/cpu", "\"100m\""),
                     ]),
                 },
@@ -211,6 +218,12 @@ pub(super) const CASES: &[Case] = &[
                     ("/status/containerStatuses/0/allocatedResources/cpu", "\"100m\""),
                 ])),
             ),
+            // The policies still bind.
+            Step::resize(
+                &[("main", Amounts::new(("200m", "400m"), ("32Mi", "64Mi")))],
+                Expect::both(Expectation::Applied { restarts: &[] }),
+            ),
+            Step::resize(&[("main", LARGE)], Expect::both(Expectation::Applied { restarts: &[("main", 1)] })),
         ],
     ),
 ];

@@ -1,9 +1,16 @@
-//! The feature switched off and on again between starts on one data directory.
+//! The feature switched off and on again between starts on one data directory, and off at the node alone, at the API server
+//! alone, and at both.
+
+use std::path::Path;
 
 use http::Method;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
+use super::join::{ALONE, Agent, agent, invitation, until};
 use super::wire::{Connection, Speech, soon};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -127,4 +134,111 @@ async fn the_feature_is_switched_off_and_on_again_and_nothing_is_lost() {
         let (status, _) = run.patch("old", &cpu("800m")).await;
         assert_eq!(status, if dialect == "kep" { 200 } else { 422 });
     }
+}
+
+/// A cluster and its one node, each a process with its own feature gates.
+struct Skewed {
+    cluster: Cluster,
+    agent: Agent,
+    pods: Api<Pod>,
+}
+
+impl Skewed {
+    async fn start(folder: &Path, server: &str, node: &str, words: &mut Vec<String>) -> Self {
+        let cluster =
+            Cluster::start_with(&folder.join("data"), &[&ALONE[..], &["--feature-gates", server]].concat());
+        if words.is_empty() {
+            *words = invitation(&cluster).split_whitespace().skip(1).map(str::to_owned).collect();
+        }
+        // The port may be another one than last time.
+        if let Some(at) = words.iter().position(|word| word == "--server") {
+            words[at + 1] = format!("https://{}", cluster.address());
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let data = folder.join("node");
+        let mut command = agent(&words, &data);
+        command.args(["--feature-gates", node]);
+        let pods = Api::default_namespaced(cluster.client().await);
+        Self { agent: Agent::start(command, &data), cluster, pods }
+    }
+
+    fn stop(self) {
+        self.agent.stop();
+        assert!(self.cluster.stop().success());
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        until(what, async || {
+            let pod = serde_json::to_value(self.pods.get("a").await.unwrap()).unwrap();
+            holds(&pod).then_some(pod)
+        })
+        .await
+    }
+
+    async fn resize(&self, amount: &str) -> Result<Pod, kube::Error> {
+        self.pods.patch_resize("a", &PatchParams::default(), &Patch::Strategic(cpu(amount))).await
+    }
+}
+
+fn status(pod: &Value) -> &Value {
+    &pod["status"]["containerStatuses"][0]
+}
+
+fn has_cpu(amount: &str) -> impl Fn(&Value) -> bool {
+    move |pod| status(pod)["resources"]["limits"]["cpu"] == amount && status(pod)["ready"] == true
+}
+
+fn is_pending(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.iter().any(|condition| {
+        condition["type"] == "PodResizePending"
+            && condition["reason"] == "Infeasible"
+            && condition["message"] == "InPlacePodVerticalScaling is disabled"
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_feature_is_off_at_the_node_alone_at_the_server_alone_and_at_both() {
+    const ON: &str = "InPlacePodVerticalScaling=true";
+    let folder = tempfile::tempdir().unwrap();
+    let (folder, mut words) = (folder.path(), Vec::new());
+
+    // At the node alone: it says so, and does what it was asked for once it may.
+    let run = Skewed::start(folder, ON, OFF, &mut words).await;
+    let new = serde_json::from_value(pod("a")).unwrap();
+    run.pods.create(&PostParams::default(), &new).await.unwrap();
+    let first = run.until("running", |pod| status(pod)["ready"] == true).await;
+    run.resize("600m").await.unwrap();
+    let pod = run.until("infeasible", is_pending).await;
+    assert_eq!(status(&pod)["containerID"], status(&first)["containerID"]);
+    run.stop();
+    let run = Skewed::start(folder, ON, ON, &mut words).await;
+    // The pods of the virtual runtime ended with its process; they have what is allocated.
+    run.until("resized", has_cpu("600m")).await;
+    run.stop();
+
+    // At the server alone: no resize gets to the node, and what the node reports of it is dropped, without end.
+    let run = Skewed::start(folder, OFF, ON, &mut words).await;
+    run.until("running", |pod| status(pod)["ready"] == true).await;
+    assert!(run.resize("700m").await.is_err());
+    let other = serde_json::from_value(self::pod("b")).unwrap();
+    run.pods.create(&PostParams::default(), &other).await.unwrap();
+    let is_running = async || {
+        let pod = serde_json::to_value(run.pods.get("b").await.unwrap()).unwrap();
+        (status(&pod)["ready"] == true).then_some(pod)
+    };
+    let pod = until("running", is_running).await;
+    assert!(status(&pod).get("allocatedResources").is_none(), "{pod}");
+    run.stop();
+
+    // At both, and on again.
+    let run = Skewed::start(folder, OFF, OFF, &mut words).await;
+    run.until("running", |pod| status(pod)["ready"] == true).await;
+    assert!(run.resize("700m").await.is_err());
+    run.stop();
+    let run = Skewed::start(folder, ON, ON, &mut words).await;
+    run.until("running", has_cpu("600m")).await;
+    run.resize("700m").await.unwrap();
+    run.until("resized", has_cpu("700m")).await;
+    run.stop();
 }

@@ -17,14 +17,15 @@ use serde_json::{Value, json};
 use super::cluster::{Cluster, complaint};
 
 /// A cluster without a node of its own.
-const ALONE: [&str; 4] = ["--components", "apiserver,controllers,scheduler", "--metric-resolution", "100ms"];
+pub(super) const ALONE: [&str; 4] =
+    ["--components", "apiserver,controllers,scheduler", "--metric-resolution", "100ms"];
 
 /// A running `plumb node`. It is killed when it is dropped.
-struct Agent(Child);
+pub(super) struct Agent(Child);
 
 impl Agent {
     /// Starts it and waits until it has joined.
-    fn start(mut command: Command, data: &Path) -> Self {
+    pub(super) fn start(mut command: Command, data: &Path) -> Self {
         let said = fs::File::create(data.with_extension("stderr")).unwrap();
         let mut process = command.stdout(Stdio::piped()).stderr(said).spawn().unwrap();
         let mut line = String::new();
@@ -39,7 +40,7 @@ impl Agent {
     }
 
     /// Asks it to stop, and waits until it has.
-    fn stop(mut self) {
+    pub(super) fn stop(mut self) {
         self.signal(Signal::SIGINT);
         assert!(self.0.wait().unwrap().success());
     }
@@ -53,7 +54,7 @@ impl Drop for Agent {
 }
 
 /// What `plumb token create` prints.
-fn invitation(cluster: &Cluster) -> String {
+pub(super) fn invitation(cluster: &Cluster) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
     command.args(["token", "create", "--kubeconfig"]).arg(cluster.kubeconfig());
     let deadline = std::time::Instant::now() + Duration::from_mins(1);
@@ -68,7 +69,7 @@ fn invitation(cluster: &Cluster) -> String {
 }
 
 /// The command of an invitation, for an agent of virtual pods.
-fn agent(words: &[&str], data: &Path) -> Command {
+pub(super) fn agent(words: &[&str], data: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
     command.args(words).args(["--name", "n1", "--runtime", "virtual", "--listen", "127.0.0.1:0"]);
     command.args(["--metric-resolution", "100ms", "--data-dir"]).arg(data);
@@ -83,7 +84,7 @@ fn pod(name: &str) -> Pod {
 }
 
 /// Asks until an answer is as it must become.
-async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+pub(super) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let wait = async {
         loop {
             if let Some(found) = ask().await {

@@ -3,6 +3,7 @@
 mod api;
 mod cpus;
 mod deaths;
+mod flow;
 mod hostile;
 mod leaks;
 pub(crate) mod machine;

@@ -39,24 +39,24 @@ async fn a_container_with_whole_cpus_is_alone_on_them_and_stays_there_over_resta
     };
     create(&api, &pod("shares", json!([load("c", &[], json!({ "requests": { "cpu": "100m" } }))]))).await;
     let (shares, c) = settled(&api, "shares").await;
-    assert_eq!(shares.text(&c, "cpuset.cpus").unwrap(), all);
+    assert_eq!(shares.cpus(&c), all);
     create(&api, &pod("whole", json!([load("c", &[], equal("1", "32Mi"))]))).await;
     let (whole, w) = settled(&api, "whole").await;
-    assert_eq!(whole.text(&w, "cpuset.cpus").unwrap(), "1");
-    soon("moved aside", || shares.text(&c, "cpuset.cpus").unwrap() == rest).await;
+    assert_eq!(whole.cpus(&w), "1");
+    soon("moved aside", || shares.cpus(&c) == rest).await;
     drop(cluster);
 
     let cluster = machine.start(&STATIC);
     let api = pods(&cluster).await;
     let (whole, again) = settled(&api, "whole").await;
-    assert_eq!((again.as_str(), whole.text(&w, "cpuset.cpus").unwrap().as_str()), (w.as_str(), "1"));
-    assert_eq!(shares.text(&c, "cpuset.cpus").unwrap(), rest);
+    assert_eq!((again.as_str(), whole.cpus(&w).as_str()), (w.as_str(), "1"));
+    assert_eq!(shares.cpus(&c), rest);
     resize(&api, "whole", json!([{ "name": "c", "resources": equal("500m", "32Mi") }])).await;
     let refused = until(&api, "whole", "refused", |pod| condition(pod, "PodResizePending").is_some()).await;
     let message = condition(&refused, "PodResizePending").unwrap();
     assert!(message.ends_with("the cpu of container \"c\" must be a whole number of cores"), "{message}");
     api.delete("whole", &DeleteParams::default()).await.unwrap();
-    soon("shared again", || shares.text(&c, "cpuset.cpus").unwrap() == all).await;
+    soon("shared again", || shares.cpus(&c) == all).await;
     drop(cluster);
     machine.clear().await;
 }
@@ -71,14 +71,14 @@ async fn the_burstable_class_weighs_what_its_pods_are_promised_and_best_effort_n
     }
     let (class, _) = settled(&api, "a").await;
     settled(&api, "b").await;
-    soon("weighed", || class.of_class("burstable", "cpu.shares") == Some(768)).await;
-    assert_eq!(class.of_class("besteffort", "cpu.shares"), Some(2));
+    soon("weighed", || class.class_weighs("burstable", 750)).await;
+    assert!(class.class_weighs("besteffort", 0));
     resize(&api, "b", json!([{ "name": "c", "resources": { "requests": { "cpu": "500m" } } }])).await;
-    soon("weighed", || class.of_class("burstable", "cpu.shares") == Some(1024)).await;
+    soon("weighed", || class.class_weighs("burstable", 1000)).await;
     for name in ["a", "b"] {
         api.delete(name, &DeleteParams::default()).await.unwrap();
     }
-    soon("weighed", || class.of_class("burstable", "cpu.shares") == Some(2)).await;
+    soon("weighed", || class.class_weighs("burstable", 0)).await;
     drop(cluster);
     machine.clear().await;
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use super::machine::{
     Groups, Machine, ask_for_resize, create, equal, id, is_settled, load, pod, pods, until,
 };
+use plumb_conformance::Figure;
+use serde_json::{Value, json};
 
 fn containers(restarts: bool) -> Value {
     let policy = if restarts { "RestartContainer" } else { "NotRequired" };
@@ -58,9 +58,9 @@ async fn a_resize_survives_a_kill_before_each_of_its_steps_and_containers_run_on
         let after =
             until(&api, &name, "settled", |pod| is_settled(pod) && pod.metadata.generation == Some(2)).await;
         assert_eq!(groups.pid(&other), pids.1, "{point}");
-        assert_eq!(groups.number(&other, "memory.limit_in_bytes"), Some(32 << 20), "{point}");
-        assert_eq!(groups.number(&id(&after, "c"), "cpu.cfs_quota_us"), Some(30_000), "{point}");
-        assert_eq!(groups.number("", "memory.limit_in_bytes"), Some(160 << 20), "{point}");
+        assert_eq!(groups.number(&other, Figure::MemoryLimit), Some(32 << 20), "{point}");
+        assert_eq!(groups.number(&id(&after, "c"), Figure::CpuQuota), Some(30_000), "{point}");
+        assert_eq!(groups.number("", Figure::MemoryLimit), Some(160 << 20), "{point}");
         if !restarts {
             assert_eq!(groups.pid(&changed), pids.0, "{point}");
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use futures_util::StreamExt as _;
 use kube::api::DeleteParams;
-use plumb_conformance::Cgroups;
+use plumb_conformance::Group;
 use serde_json::json;
 
 use super::machine::{Machine, create, equal, is_settled, load, pod, pods, soon, until};
@@ -48,7 +48,7 @@ async fn pods_that_come_and_go_leave_no_cgroup_mount_interface_process_or_file()
     let uids: Vec<String> = live.buffer_unordered(8).collect().await;
     soon("empty", || left() == 0).await;
     for uid in &uids {
-        assert_eq!(Cgroups::find("memory", &format!("pod{uid}")), None);
+        assert!(Group::find(&format!("pod{uid}")).is_none());
     }
     let mut after = Seen::now(&data, cluster.pid(), &bridge);
     // The kernel lets interfaces and processes go a moment after whoever had them.
@@ -106,8 +106,8 @@ impl Seen {
 
 /// The bridge of the cluster that a pod is in: its name and the cgroup's come from the same folder.
 fn bridge(pod: &k8s_openapi::api::core::v1::Pod) -> String {
-    let group = Cgroups::find("memory", &format!("pod{}", pod.metadata.uid.as_deref().unwrap())).unwrap();
-    let mut names = group.ancestors().filter_map(|folder| folder.file_name()?.to_str());
+    let group = Group::find(&format!("pod{}", pod.metadata.uid.as_deref().unwrap())).unwrap();
+    let mut names = group.path().ancestors().filter_map(|folder| folder.file_name()?.to_str());
     let name = names.find_map(|name| name.strip_prefix("plumb-")).unwrap();
     format!("plumb{}", &name[..8])
 }

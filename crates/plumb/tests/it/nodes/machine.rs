@@ -1,6 +1,5 @@
 //! A cluster with real containers, and what the kernel says of them.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +7,8 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
-use plumb_conformance::Cgroups;
+use plumb_conformance::{Figure, Group};
+use plumb_resize::cgroup::WeightScale;
 use serde_json::{Value, json};
 
 use crate::it::cluster::Cluster;
@@ -134,57 +134,39 @@ pub(crate) fn condition(pod: &Pod, type_: &str) -> Option<String> {
     Some(found.message.clone().unwrap_or_default())
 }
 
-/// The groups of a pod: its own in each hierarchy, below which its containers' are.
-pub(crate) struct Groups {
-    cpu: PathBuf,
-    cpuset: PathBuf,
-    memory: PathBuf,
-}
+/// The groups of a pod: its own, below which its containers' are.
+pub(crate) struct Groups(Group);
 
 impl Groups {
     pub(crate) fn of(pod: &Pod) -> Self {
         let name = format!("pod{}", pod.metadata.uid.as_deref().unwrap());
-        let find = |controller: &str| {
-            Cgroups::find(controller, &name).unwrap_or_else(|| panic!("{name} has no group"))
-        };
-        Self { cpu: find("cpu"), cpuset: find("cpuset"), memory: find("memory") }
+        Self(Group::find(&name).unwrap_or_else(|| panic!("{name} has no group")))
     }
 
     /// The ids of the containers that have groups.
     pub(crate) fn containers(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.memory).unwrap().flatten();
-        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let mut ids: Vec<String> = folders.map(|entry| entry.file_name().into_string().unwrap()).collect();
-        ids.sort();
-        ids
+        self.0.children()
     }
 
     /// A figure of the pod (of no container), or of a container.
-    pub(crate) fn number(&self, container: &str, file: &str) -> Option<i64> {
-        self.text(container, file)?.parse().ok()
+    pub(crate) fn number(&self, container: &str, figure: Figure) -> Option<i64> {
+        self.0.child(container).number(figure).ok()
     }
 
-    /// What a file of the pod, or of a container, says.
-    pub(crate) fn text(&self, container: &str, file: &str) -> Option<String> {
-        let root = match file.split('.').next() {
-            Some("cpu") => &self.cpu,
-            Some("cpuset") => &self.cpuset,
-            _ => &self.memory,
-        };
-        let text = fs::read_to_string(root.join(container).join(file)).ok()?;
-        Some(text.trim().to_owned())
+    /// The CPUs that a container may use.
+    pub(crate) fn cpus(&self, container: &str) -> String {
+        self.0.child(container).cpus().unwrap()
     }
 
-    /// A figure of the cpu group of a class, which is beside the one that the pod is in, or around it.
-    pub(crate) fn of_class(&self, class: &str, file: &str) -> Option<i64> {
-        let all = self.cpu.ancestors().find(|folder| folder.join(class).is_dir())?;
-        fs::read_to_string(all.join(class).join(file)).ok()?.trim().parse().ok()
+    /// Whether the group of a class, which is beside the one that the pod is in, or around it, weighs this request.
+    pub(crate) fn class_weighs(&self, class: &str, milli: i64) -> bool {
+        let class = self.0.beside(class);
+        class.is_some_and(|class| class.has_request(milli, WeightScale::Linear).is_ok())
     }
 
     /// The first process of a container.
     pub(crate) fn pid(&self, container: &str) -> Option<i64> {
-        let processes = fs::read_to_string(self.memory.join(container).join("cgroup.procs")).ok()?;
-        processes.lines().filter_map(|line| line.parse().ok()).min()
+        self.0.child(container).first_process().map(i64::from)
     }
 }
 

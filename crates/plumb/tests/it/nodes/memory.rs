@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
-
 use super::machine::{
     Groups, Machine, condition, create, equal, id, is_settled, load, pod, pods, resize, soon, until,
 };
+use k8s_openapi::api::core::v1::Pod;
+use plumb_conformance::Figure;
+use serde_json::json;
 
 const MIB: i64 = 1 << 20;
 
@@ -23,7 +23,7 @@ async fn a_limit_below_what_is_used_kills_nobody_is_told_and_completes_once_memo
     let before = until(&pods, "holder", "running", is_settled).await;
     let (groups, container) = (Groups::of(&before), id(&before, "c"));
     let pid = groups.pid(&container);
-    let used = || groups.number(&container, "memory.usage_in_bytes").unwrap();
+    let used = || groups.number(&container, Figure::MemoryUsage).unwrap();
     soon("100 MiB", || used() > 95 * MIB).await;
     resize(&pods, "holder", json!([{ "name": "c", "resources": { "limits": { "memory": "64Mi" } } }])).await;
     let told = until(&pods, "holder", "told", |pod| {
@@ -34,8 +34,22 @@ async fn a_limit_below_what_is_used_kills_nobody_is_told_and_completes_once_memo
     let expected = "cannot decrease memory limits: attempting to set container \"c\" memory limit (67108864) below \
                     current usage (";
     assert!(message.starts_with(expected), "{message}");
+    // The limit stays as it was for as long as the memory is in use, in the kernel and in the status.
+    let (mut limits, mut looks) = (BTreeSet::new(), 0);
+    soon("given up", || {
+        let (limit, still_used) = (groups.number(&container, Figure::MemoryLimit), used() > 64 * MIB);
+        // Read before the usage: what was in use then is in use at that limit.
+        if still_used {
+            limits.extend(limit);
+            looks += 1;
+        }
+        !still_used
+    })
+    .await;
+    assert_eq!(limits, [256 * MIB].into(), "in {looks} looks");
+    assert_eq!(memory_limit(&told), "256Mi");
     let after = until(&pods, "holder", "settled", is_settled).await;
-    assert_eq!(groups.number(&container, "memory.limit_in_bytes"), Some(64 * MIB));
+    assert_eq!(groups.number(&container, Figure::MemoryLimit), Some(64 * MIB));
     assert_eq!((id(&after, "c"), groups.pid(&container)), (container.clone(), pid), "nobody was killed");
     drop(cluster);
     machine.clear().await;
@@ -55,7 +69,7 @@ async fn a_program_that_allocates_1_mib_per_ms_while_the_limit_drops_is_not_kill
     })
     .await;
     let (groups, container) = (Groups::of(&started), id(&started, "c"));
-    let used = || groups.number(&container, "memory.usage_in_bytes").unwrap();
+    let used = || groups.number(&container, Figure::MemoryUsage).unwrap();
     soon("growing", || used() > 20 * MIB).await;
     resize(&pods, "grower", json!([{ "name": "c", "resources": { "limits": { "memory": "512Mi" } } }])).await;
     soon("800 MiB", || used() > 790 * MIB).await;
@@ -82,7 +96,7 @@ async fn a_container_that_grows_keeps_the_limit_it_had_while_a_lower_one_cannot_
     let before = until(&pods, "leaker", "running", is_settled).await;
     let (groups, container) = (Groups::of(&before), id(&before, "c"));
     let pid = groups.pid(&container);
-    let used = || groups.number(&container, "memory.usage_in_bytes").unwrap_or_default();
+    let used = || groups.number(&container, Figure::MemoryUsage).unwrap_or_default();
     soon("growing", || used() > 66 * MIB).await;
     resize(&pods, "leaker", json!([{ "name": "c", "resources": { "limits": { "memory": "40Mi" } } }])).await;
     let failing = |pod: &Pod| {
@@ -96,7 +110,7 @@ async fn a_container_that_grows_keeps_the_limit_it_had_while_a_lower_one_cannot_
     // It grows by far more than a margin above what it used when it was asked to shrink.
     let mut limits = BTreeSet::new();
     soon("grown", || {
-        limits.extend(groups.number(&container, "memory.limit_in_bytes"));
+        limits.extend(groups.number(&container, Figure::MemoryLimit));
         used() > 130 * MIB
     })
     .await;
@@ -121,7 +135,7 @@ async fn a_container_that_dies_while_another_holds_its_memory_starts_with_the_li
     create(&pods, &pod("pair", containers)).await;
     let before = until(&pods, "pair", "running", is_settled).await;
     let (groups, holder) = (Groups::of(&before), id(&before, "holder"));
-    soon("150 MiB", || groups.number(&holder, "memory.usage_in_bytes").unwrap_or_default() > 150 * MIB).await;
+    soon("150 MiB", || groups.number(&holder, Figure::MemoryUsage).unwrap_or_default() > 150 * MIB).await;
     let moved = json!([
         { "name": "c", "resources": equal("100m", "192Mi") },
         { "name": "holder", "resources": equal("100m", "64Mi") },
@@ -141,8 +155,8 @@ async fn a_container_that_dies_while_another_holds_its_memory_starts_with_the_li
         (found.restart_count, found.ready)
     };
     let back = until(&pods, "pair", "back", |pod| restarts(pod, "c") == (1, true) && names_holder(pod)).await;
-    assert_eq!(groups.number(&id(&back, "c"), "memory.limit_in_bytes"), Some(64 * MIB));
-    assert_eq!(groups.number(&holder, "memory.limit_in_bytes"), Some(192 * MIB));
+    assert_eq!(groups.number(&id(&back, "c"), Figure::MemoryLimit), Some(64 * MIB));
+    assert_eq!(groups.number(&holder, Figure::MemoryLimit), Some(192 * MIB));
     assert_eq!((memory_limit(&back), restarts(&back, "holder")), ("64Mi".to_owned(), (0, true)));
     drop(cluster);
     machine.clear().await;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use serde_json::json;
-
 use super::machine::{Groups, Machine, create, equal, is_settled, load, pod, pods, resize, until};
+use plumb_conformance::Figure;
+use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_of_containers_stay_within_their_pods_throughout() {
@@ -27,16 +27,16 @@ async fn limits_of_containers_stay_within_their_pods_throughout() {
             let ids = groups.containers();
             let mut broken = Vec::new();
             while !over.load(Ordering::Relaxed) {
-                for file in ["memory.limit_in_bytes", "cpu.cfs_quota_us"] {
+                for figure in [Figure::MemoryLimit, Figure::CpuQuota] {
                     let all =
-                        || -> Option<Vec<i64>> { ids.iter().map(|id| groups.number(id, file)).collect() };
+                        || -> Option<Vec<i64>> { ids.iter().map(|id| groups.number(id, figure)).collect() };
                     // Files are read one after another: only what stood still while they were counts.
-                    let (Some(first), Some(pod), Some(again)) = (all(), groups.number("", file), all())
+                    let (Some(first), Some(pod), Some(again)) = (all(), groups.number("", figure), all())
                     else {
                         continue;
                     };
                     if first == again && first.iter().sum::<i64>() > pod {
-                        broken.push(format!("{file}: {first:?} in {pod}"));
+                        broken.push(format!("{figure:?}: {first:?} in {pod}"));
                     }
                     looks.fetch_add(1, Ordering::Relaxed);
                 }
