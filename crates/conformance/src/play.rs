@@ -43,7 +43,7 @@ pub(crate) struct Play<'a> {
     /// A watch that was begun before something was asked that does not last.
     watch: Option<Changes<Pod>>,
     /// The uids of the pods of the case's Deployment.
-    rolled_out: BTreeSet<String>,
+    replaced: BTreeSet<String>,
     /// Workloads that VPAs scale, as steps name them.
     workloads: BTreeMap<&'static str, Scaling>,
     /// Shows what the autoscaler has observed.
@@ -75,7 +75,7 @@ impl<'a> Play<'a> {
             pods: Api::namespaced(client.clone(), namespace),
             standings: BTreeMap::new(),
             watch: None,
-            rolled_out: BTreeSet::new(),
+            replaced: BTreeSet::new(),
             workloads: BTreeMap::new(),
             witness,
             warnings: Vec::new(),
@@ -330,7 +330,8 @@ impl<'a> Play<'a> {
                 let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace);
                 until_event(&events, &name, reason, self.options.patience).await?;
             }
-            Expectation::RolledOut { cpu } => self.rolled_out(cpu).await?,
+            Expectation::RolledOut => self.rolled_out().await?,
+            Expectation::Replaced { cpu } => self.replaced(cpu).await?,
             Expectation::Scaled(scaled) => self.come_to_scaled(of, scaled).await?,
             Expectation::Rolled(rolled) => self.come_to_rolled(of, rolled).await?,
             Expectation::Refused(_)
@@ -342,10 +343,15 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Waits until the Deployment of the case has other pods than before, with this CPU request.
-    async fn rolled_out(&mut self, cpu: &'static str) -> Result<(), String> {
+    async fn rolled_out(&self) -> Result<(), String> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), self.namespace);
         until(&deployments, self.case.name, self.options.patience, is_rolled_out).await?;
+        Ok(())
+    }
+
+    /// Waits until the Deployment of the case has other pods than before, with this CPU request.
+    async fn replaced(&mut self, cpu: &'static str) -> Result<(), String> {
+        self.rolled_out().await?;
         let labels = ListParams::default().labels(&format!("app={}", self.case.name));
         let pods = self.pods.list(&labels).await.map_err(|error| error.to_string())?;
         let pods = pods.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
@@ -353,7 +359,7 @@ impl<'a> Play<'a> {
         let mut uids = BTreeSet::new();
         for pod in pods {
             let (name, uid) = (pod.name_any(), pod.metadata.uid.unwrap_or_default());
-            if self.rolled_out.contains(&uid) {
+            if self.replaced.contains(&uid) {
                 return Err(format!("the pod {name} was not replaced"));
             }
             let holds = |pod: &Pod| check::applied(pod, &sizes, &[], self.options.dialect);
@@ -364,7 +370,7 @@ impl<'a> Play<'a> {
             }
             uids.insert(uid);
         }
-        self.rolled_out = uids;
+        self.replaced = uids;
         Ok(())
     }
 

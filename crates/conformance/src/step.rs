@@ -222,9 +222,10 @@ pub enum Expectation {
     Says(&'static [Field]),
     /// The request is answered with an object that says this.
     Answered(&'static [Field]),
-    /// The Deployment that is named after the case has replaced all of its pods by others, which request this much CPU and
-    /// run with it.
-    RolledOut {
+    /// The Deployment that is named after the case has as many pods of its template as it is to have, and all are available.
+    RolledOut,
+    /// The same, and all of its pods are others than before, which request this much CPU and run with it.
+    Replaced {
         /// The CPU request; of no interest if there are no pods.
         cpu: &'static str,
     },
