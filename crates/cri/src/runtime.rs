@@ -553,13 +553,7 @@ impl Runtime for Cri {
     }
 
     async fn pull_image(&self, name: &str, credentials: Option<&Credentials>) -> Result<String> {
-        let auth = credentials.cloned().map(|credentials| api::AuthConfig {
-            username: credentials.username,
-            password: credentials.password,
-            identity_token: credentials.identity_token,
-            registry_token: credentials.registry_token,
-            ..api::AuthConfig::default()
-        });
+        let auth = credentials.map(api::AuthConfig::from);
         let request = api::PullImageRequest { image: Some(name.into()), auth };
         // As long as it takes: the runtime gives up by itself when a pull makes no progress.
         let response: api::PullImageResponse = self

@@ -148,6 +148,8 @@ pub struct ContainerConfig {
     pub log_path: String,
     #[prost(bool, tag = "12")]
     pub stdin: bool,
+    #[prost(bool, tag = "13")]
+    pub stdin_once: bool,
     #[prost(bool, tag = "14")]
     pub tty: bool,
     #[prost(message, optional, tag = "15")]

@@ -1,5 +1,7 @@
 //! Images.
 
+use plumb_runtime::types::Credentials;
+
 use super::{Int64Value, UInt64Value};
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -53,7 +55,6 @@ pub struct ImageStatusResponse {
     pub image: Option<Image>,
 }
 
-/// It has no [`Debug`](std::fmt::Debug) that shows secrets.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 #[prost(skip_debug)]
 pub struct AuthConfig {
@@ -71,9 +72,22 @@ pub struct AuthConfig {
     pub registry_token: String,
 }
 
+/// Without secrets: credentials must not appear in a log.
 impl std::fmt::Debug for AuthConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AuthConfig").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+impl From<&Credentials> for AuthConfig {
+    fn from(credentials: &Credentials) -> Self {
+        Self {
+            username: credentials.username.clone(),
+            password: credentials.password.clone(),
+            identity_token: credentials.identity_token.clone(),
+            registry_token: credentials.registry_token.clone(),
+            ..Self::default()
+        }
     }
 }
 

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use plumb_runtime::types::{
     Container, ContainerConfig, ContainerMeta, ContainerState, ContainerStatus, DEFAULT_MASKED_PATHS,
     DEFAULT_READONLY_PATHS, Mount, Propagation, Resources, SandboxConfig, SandboxId, SeccompProfile,
-    Security,
 };
 
 use super::sandbox::namespace_options;
@@ -63,17 +62,24 @@ pub(crate) fn config(
         annotations,
         log_path: config.log_path.as_deref().map(text).unwrap_or_default(),
         stdin: config.stdin,
+        stdin_once: config.stdin_once,
         tty: config.tty,
         linux: linux.map(|resources| api::LinuxContainerConfig {
             resources: Some(resources),
-            security_context: Some(security_context(&config.security, sandbox)),
+            security_context: Some(security_context(config, sandbox)),
         }),
         windows: windows.map(|resources| api::WindowsContainerConfig { resources: Some(resources) }),
         stop_signal: config.stop_signal.as_deref().map_or(0, signal::number),
     }
 }
 
-fn security_context(security: &Security, sandbox: &SandboxConfig) -> api::LinuxContainerSecurityContext {
+fn security_context(config: &ContainerConfig, sandbox: &SandboxConfig) -> api::LinuxContainerSecurityContext {
+    let security = &config.security;
+    let mut namespaces = namespace_options(sandbox.namespaces);
+    if let Some(target) = &config.pid_target {
+        namespaces.pid = api::NamespaceMode::Target.into();
+        namespaces.target_id = target.to_string();
+    }
     let uid = security.user.as_ref().and_then(|user| user.parse::<i64>().ok());
     let paths = |given: &Option<Vec<String>>, usual: &[&str]| match given {
         // A privileged container sees all of them.
@@ -99,7 +105,7 @@ fn security_context(security: &Security, sandbox: &SandboxConfig) -> api::LinuxC
             drop_capabilities: bare(&security.capabilities.drop),
         }),
         privileged: security.privileged,
-        namespace_options: Some(namespace_options(sandbox.namespaces)),
+        namespace_options: Some(namespaces),
         run_as_user: uid.map(|value| api::Int64Value { value }),
         run_as_username: security.user.clone().filter(|_| uid.is_none()).unwrap_or_default(),
         run_as_group: security.group.map(|group| api::Int64Value { value: group.into() }),
