@@ -209,15 +209,12 @@ fn percent_decoded(text: &[u8]) -> String {
             [high, low, ..] if *first == b'%' => hex(high).zip(hex(low)).map(|(high, low)| high * 16 + low),
             _ => None,
         };
-        match byte.and_then(|byte| u8::try_from(byte).ok()) {
-            Some(byte) => {
-                decoded.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                decoded.push(*first);
-                rest = after;
-            }
+        if let Some(byte) = byte.and_then(|byte| u8::try_from(byte).ok()) {
+            decoded.push(byte);
+            rest = after.get(2..).unwrap_or_default();
+        } else {
+            decoded.push(*first);
+            rest = after;
         }
     }
     String::from_utf8_lossy(&decoded).into_owned()

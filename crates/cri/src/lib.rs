@@ -25,6 +25,7 @@ mod events;
 mod grpc;
 mod hosts;
 mod load;
+mod logs;
 mod names;
 mod runtime;
 mod sandboxes;
@@ -142,8 +143,9 @@ impl Cri {
             has_events: AtomicBool::new(false),
         });
         let mut tasks = JoinSet::new();
-        let following = state.clone();
+        let (following, logs) = (state.clone(), state.clone());
         tasks.spawn(supervisor.keep("cri-events", move || events::follow(following.clone())));
+        tasks.spawn(supervisor.keep("cri-log-rotation", move || logs::rotate(logs.clone())));
         Ok(Self { state, _tasks: Arc::new(tasks) })
     }
 

@@ -1,6 +1,8 @@
 //! Labels and annotations by which a sandbox or a container is known as ours.
 
-use plumb_runtime::types::{Pairs, QosClass};
+use std::path::Path;
+
+use plumb_runtime::types::{LogLimits, Pairs, QosClass};
 
 /// The label with the name of the cluster, which is also its cgroup's: a runtime may have pods of others.
 pub(crate) const CLUSTER: &str = "plumb.dev/cluster";
@@ -10,10 +12,10 @@ pub(crate) const SANDBOX_CONFIG: &str = "plumb.dev/sandbox-config";
 pub(crate) const SANDBOX: &str = "plumb.dev/sandbox";
 /// The annotation of a container with the place of its cgroup: `CLASS/UID` of its pod.
 pub(crate) const CGROUP: &str = "plumb.dev/cgroup";
-/// The annotation of a container with the size at which its log is rotated and the number of files: `SIZE/FILES`.
-pub(crate) const LOG_LIMITS: &str = "plumb.dev/log-limits";
+/// The annotation of a container with its log, the size at which it is rotated and the number of files: `SIZE:FILES:PATH`.
+pub(crate) const LOG: &str = "plumb.dev/log";
 
-const OURS: [&str; 5] = [CLUSTER, SANDBOX_CONFIG, SANDBOX, CGROUP, LOG_LIMITS];
+const OURS: [&str; 5] = [CLUSTER, SANDBOX_CONFIG, SANDBOX, CGROUP, LOG];
 
 /// Labels or annotations without ours.
 pub(crate) fn without_ours(pairs: &Pairs) -> Pairs {
@@ -22,6 +24,18 @@ pub(crate) fn without_ours(pairs: &Pairs) -> Pairs {
         .filter(|(name, _)| !OURS.contains(&name.as_str()))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
+}
+
+/// The value of [`LOG`].
+pub(crate) fn log_of(limits: LogLimits, path: &Path) -> String {
+    format!("{}:{}:{}", limits.max_size, limits.max_files, path.display())
+}
+
+/// Reads the value of [`LOG`].
+pub(crate) fn parse_log(annotations: &Pairs) -> Option<(LogLimits, &Path)> {
+    let mut parts = annotations.get(LOG)?.splitn(3, ':');
+    let limits = LogLimits { max_size: parts.next()?.parse().ok()?, max_files: parts.next()?.parse().ok()? };
+    Some((limits, Path::new(parts.next()?)))
 }
 
 /// The value of [`CGROUP`].
@@ -33,4 +47,22 @@ pub(crate) fn cgroup_of(class: QosClass, uid: &str) -> String {
 pub(crate) fn parse_cgroup(annotations: &Pairs) -> Option<(QosClass, &str)> {
     let (class, uid) = annotations.get(CGROUP)?.split_once('/')?;
     Some((QosClass::named(class)?, uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotations_are_read_as_they_were_written() {
+        let (limits, path) = (LogLimits { max_size: 1024, max_files: 3 }, Path::new("/logs/a:b/0.log"));
+        let pairs: Pairs = [
+            (LOG.to_owned(), log_of(limits, path)),
+            (CGROUP.to_owned(), cgroup_of(QosClass::BestEffort, "u-1")),
+        ]
+        .into();
+        assert_eq!(parse_log(&pairs), Some((limits, path)));
+        assert_eq!(parse_cgroup(&pairs), Some((QosClass::BestEffort, "u-1")));
+        assert_eq!(parse_log(&Pairs::new()), None);
+    }
 }

@@ -127,9 +127,17 @@ impl State {
         Ok(response.containers)
     }
 
-    async fn running(&self, filter: &ContainerFilter) -> Result<Vec<Running>> {
+    pub(crate) async fn running(&self, filter: &ContainerFilter) -> Result<Vec<Running>> {
         let filter = ContainerFilter { state: Some(ContainerState::Running), ..filter.clone() };
         Ok(self.containers(&filter).await?.into_iter().filter_map(Running::of).collect())
+    }
+
+    /// Has the runtime open a container's log by its name again.
+    pub(crate) async fn reopen_log(&self, id: &ContainerId) -> Result<()> {
+        let request = api::ContainerRequest { container_id: id.to_string() };
+        let about = container("reopening the log of", id);
+        let _: api::Empty = self.call(runtime_call!("ReopenContainerLog"), request, about).await?;
+        Ok(())
     }
 
     /// Informs the runtime about new resources of a pod. One without this call need not know.
@@ -429,10 +437,7 @@ impl Runtime for Cri {
     }
 
     async fn reopen_container_log(&self, id: &ContainerId) -> Result<()> {
-        let request = api::ContainerRequest { container_id: id.to_string() };
-        let about = container("reopening the log of", id);
-        let _: api::Empty = self.state.call(runtime_call!("ReopenContainerLog"), request, about).await?;
-        Ok(())
+        self.state.reopen_log(id).await
     }
 
     async fn exec_sync(

@@ -17,6 +17,7 @@ pub mod fault;
 mod hosts;
 pub mod image;
 pub mod load;
+mod log_rotation;
 mod mountinfo;
 mod nftables;
 mod rootfs;
@@ -34,6 +35,7 @@ pub use execution::{
     AttachRequest, Connection, Duplex, ExecRequest, Execution, Resizer, Streaming, TerminalSize,
 };
 pub use hosts::hosts_file;
+pub use log_rotation::move_aside;
 pub use mountinfo::mounts_below;
 pub use runtime::{Events, Runtime};
 pub use r#virtual::{MODEL, Virtual, VirtualConfig};

@@ -332,6 +332,7 @@ pub struct ExecSyncResponse {
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[expect(clippy::struct_excessive_bools, reason = "they are the CRI's fields")]
 pub struct ExecRequest {
     #[prost(string, tag = "1")]
     pub container_id: String,
@@ -348,6 +349,7 @@ pub struct ExecRequest {
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[expect(clippy::struct_excessive_bools, reason = "they are the CRI's fields")]
 pub struct AttachRequest {
     #[prost(string, tag = "1")]
     pub container_id: String,

@@ -12,7 +12,7 @@ use super::sandbox::namespace_options;
 use super::signal;
 use super::{created_with, time, windows};
 use crate::api;
-use crate::names::{CGROUP, CLUSTER, LOG_LIMITS, SANDBOX, cgroup_of, without_ours};
+use crate::names::{CGROUP, CLUSTER, LOG, SANDBOX, cgroup_of, log_of, without_ours};
 
 /// The configuration of a container in a sandbox.
 pub(crate) fn config(
@@ -25,8 +25,9 @@ pub(crate) fn config(
     let mut annotations = config.annotations.clone();
     annotations.insert(SANDBOX.to_owned(), id.to_string());
     annotations.insert(CGROUP.to_owned(), cgroup_of(sandbox.class, &sandbox.meta.uid));
-    let limits = config.log_limits;
-    annotations.insert(LOG_LIMITS.to_owned(), format!("{}/{}", limits.max_size, limits.max_files));
+    if let (Some(folder), Some(path)) = (&sandbox.log_directory, &config.log_path) {
+        annotations.insert(LOG.to_owned(), log_of(config.log_limits, &folder.join(path)));
+    }
     let (linux, windows) = match &config.resources {
         Resources::Linux(resources) => (Some(created_with(resources)), None),
         Resources::Windows(resources) => (None, Some(windows(resources))),

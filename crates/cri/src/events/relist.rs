@@ -33,13 +33,13 @@ pub(super) fn changes(before: &Listing, now: &Listing) -> Vec<Change> {
         if was == Some(*state) {
             continue;
         }
-        changes.extend(match state {
-            ContainerState::Created => Some(of((id, sandbox), ContainerChange::Created)),
-            ContainerState::Running => Some(of((id, sandbox), ContainerChange::Started)),
-            ContainerState::Exited => Some(of((id, sandbox), ContainerChange::Stopped)),
-            // Its shim is gone: it runs no more.
-            ContainerState::Unknown => Some(of((id, sandbox), ContainerChange::Stopped)),
-        });
+        let change = match state {
+            ContainerState::Created => ContainerChange::Created,
+            ContainerState::Running => ContainerChange::Started,
+            // The shim of an unknown one is gone: it runs no more.
+            ContainerState::Exited | ContainerState::Unknown => ContainerChange::Stopped,
+        };
+        changes.push(of((id, sandbox), change));
     }
     for (id, (sandbox, state)) in &before.containers {
         if now.containers.contains_key(id) {

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use plumb_runtime::image::Load;
 use plumb_runtime::types::{
-    ContainerFilter, ContainerState, LinuxResources, Resources, SandboxFilter, SandboxState, StatsFilter,
+    ContainerFilter, ContainerState, LinuxResources, LogLimits, Resources, SandboxFilter, SandboxState,
+    StatsFilter,
 };
 use plumb_runtime::{Error, Runtime as _};
 use plumb_testbed::{Cache, RuntimeAssets};
 
-use crate::node::{MIB, Node, figures, resources, shell, stopped};
+use crate::node::{MIB, Node, eventually, figures, resources, shell, stopped};
 
 async fn actual(node: &Node, id: &plumb_runtime::types::ContainerId) -> LinuxResources {
     let status = node.runtime.container_status(id).await.unwrap();
@@ -144,6 +145,29 @@ async fn images_are_found_by_name_and_not_removed_under_containers() {
     let refused = runtime.remove_image(plumb_testbed::BUSYBOX).await;
     assert!(matches!(refused, Err(Error::FailedPrecondition(_))), "{refused:?}");
     runtime.remove_image("localhost/absent:1").await.unwrap();
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn a_log_that_has_grown_is_moved_aside_and_written_on() {
+    let node = Node::start().await;
+    let sandbox = node.sandbox("writer").await;
+    let mut config =
+        shell("c", "mkfifo /tmp/go; echo before; read line < /tmp/go; echo after; sleep infinity");
+    config.log_limits = LogLimits { max_size: 1, max_files: 2 };
+    let id = node.runtime.create_container(&sandbox, config).await.unwrap();
+    node.runtime.start_container(&id).await.unwrap();
+    let path = node.runtime.container_status(&id).await.unwrap().log_path.unwrap();
+    let has = |text: &str| fs::read_to_string(&path).is_ok_and(|log| log.contains(text));
+    eventually(async || has("before")).await;
+    node.runtime.rotate_logs().await.unwrap();
+    let go = ["/bin/sh", "-c", "echo x > /tmp/go"].map(str::to_owned);
+    node.runtime.exec_sync(&id, &go, None).await.unwrap();
+    eventually(async || has("after")).await;
+    assert!(!has("before"));
+    let files = fs::read_dir(path.parent().unwrap()).unwrap().count();
+    assert_eq!(files, 2, "the log, and the one before it");
     node.stop().await;
 }
 

@@ -14,7 +14,6 @@ use crate::node::{Node, back, figures, resources};
 #[ignore = "needs containerd: .ci/containerd"]
 async fn no_container_is_lost_when_containerd_is_killed_under_a_resize() {
     let node = Node::start().await;
-    let mut events = node.runtime.events();
     let sandbox = node.sandbox("survivor").await;
     let id = node.run(&sandbox, "c", "sleep infinity").await;
     let before = node.runtime.container_status(&id).await.unwrap();
@@ -41,7 +40,6 @@ async fn no_container_is_lost_when_containerd_is_killed_under_a_resize() {
     assert_eq!(after.started_at, before.started_at, "it was not restarted");
     let linux = after.resources.as_ref().and_then(Resources::linux).unwrap();
     assert_eq!(figures(linux), figures(&resources(300, 128)));
-    drop(events.as_mut());
     node.stop().await;
 }
 

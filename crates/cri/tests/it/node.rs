@@ -146,3 +146,13 @@ pub(crate) async fn back(events: &mut Events) {
     }
     panic!("the events ended");
 }
+
+/// Waits until something holds that no event announces.
+pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !holds().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait).await.expect("it holds in time");
+}

@@ -108,9 +108,10 @@ pub(super) async fn watch_health(runtime: Arc<Cri>, tell: Arc<watch::Sender<Node
         tell.send_if_modified(|health| {
             let changed = health.not_ready != not_ready;
             if changed {
-                match &not_ready {
-                    Some(why) => tracing::warn!(why, "the node is not ready"),
-                    None => tracing::info!("the node is ready"),
+                if let Some(why) = &not_ready {
+                    tracing::warn!(why, "the node is not ready");
+                } else {
+                    tracing::info!("the node is ready");
                 }
                 health.not_ready = not_ready;
             }

@@ -3,14 +3,14 @@
 //! What cannot be written, on a full disk for example, is dropped and counted: the container is not held up, and the
 //! shim does not grow. The next line that can be written says before it how many lines are missing.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
 use super::spec::LogSpec;
+use crate::log_rotation::move_aside;
 
 /// A line that is longer is written in parts of this size.
 pub(super) const LONGEST_PART: usize = 16 << 10;
@@ -180,50 +180,18 @@ impl Log {
     fn rotate(&mut self, now: Timestamp) -> io::Result<()> {
         self.file = None;
         let path = self.spec.path.clone();
-        let at = now.strftime("%Y%m%d-%H%M%S").to_string();
-        let mut aside = suffixed(&path, &at);
-        // Later ones sort after earlier ones, also within a second.
-        let newest = rotated(&path)?.pop();
-        let mut more = 1;
-        while newest.as_ref().is_some_and(|newest| *newest >= aside) && more < 1000 {
-            aside = suffixed(&path, &format!("{at}.{more:03}"));
-            more += 1;
-        }
-        fs::rename(&path, &aside)?;
-        let keep = usize::try_from(self.spec.max_files.max(1) - 1).unwrap_or(usize::MAX);
-        let old = rotated(&path)?;
-        for oldest in old.iter().take(old.len().saturating_sub(keep)) {
-            fs::remove_file(oldest)?;
-        }
+        move_aside(&path, self.spec.max_files, now)?;
         self.reopen()
     }
 }
 
-fn suffixed(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".");
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-/// The files that were moved aside, the oldest first.
-fn rotated(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(Vec::new()) };
-    let prefix = format!("{}.", name.to_string_lossy());
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            found.push(entry.path());
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
+    use crate::log_rotation::rotated;
 
     fn log(folder: &Path, max_size: u64) -> Log {
         Log::open(LogSpec { path: folder.join("0.log"), max_size, max_files: 3 }).unwrap()

@@ -1,0 +1,113 @@
+//! What is sent to a runtime, and what is made of its responses.
+
+use futures_util::StreamExt as _;
+use plumb_cri::api;
+use plumb_runtime::types::{
+    ContainerChange, Event, LinuxResources, PodMeta, QosClass, Resources, SandboxConfig, WindowsResources,
+};
+use plumb_runtime::{Error, Runtime as _};
+
+use crate::fake::Fake;
+
+#[tokio::test]
+async fn linux_resources_are_always_set_and_windows_resources_have_their_own_field() {
+    let fake = Fake::start();
+    fake.answer("UpdateContainerResources", &api::Empty {});
+    let runtime = fake.client().await.unwrap();
+    let linux = LinuxResources { cpu_shares: Some(512), ..LinuxResources::default() };
+    let windows = WindowsResources { cpu_maximum: Some(5000), ..WindowsResources::default() };
+    runtime.update_container_resources(&"c".into(), &linux.into()).await.unwrap();
+    runtime.update_container_resources(&"c".into(), &Resources::Windows(windows)).await.unwrap();
+    let asked = fake.asked::<api::UpdateContainerResourcesRequest>("UpdateContainerResources");
+    let sent = api::LinuxContainerResources { cpu_shares: 512, ..Default::default() };
+    assert_eq!((asked[0].linux.clone(), asked[0].windows.clone()), (Some(sent), None));
+    assert_eq!(asked[1].linux, Some(api::LinuxContainerResources::default()));
+    assert_eq!(asked[1].windows.as_ref().map(|windows| windows.cpu_maximum), Some(5000));
+}
+
+#[tokio::test]
+async fn resources_that_a_runtime_reports_count_where_no_cgroup_is_found() {
+    let fake = Fake::start();
+    let runtime = fake.client().await.unwrap();
+    let reported =
+        api::LinuxContainerResources { cpu_shares: 512, memory_limit_in_bytes: 64, ..Default::default() };
+    let table = [
+        (
+            Some(reported),
+            Some(LinuxResources { cpu_shares: Some(512), memory_limit: Some(64), ..Default::default() }),
+        ),
+        // A runtime from before the field was there.
+        (None, None),
+    ];
+    for (reported, expected) in table {
+        let resources = reported.map(|linux| api::ContainerResources { linux: Some(linux), windows: None });
+        let status = api::ContainerStatus {
+            id: "c".into(),
+            state: api::ContainerState::Running.into(),
+            resources,
+            ..Default::default()
+        };
+        fake.answer("ContainerStatus", &api::ContainerStatusResponse { status: Some(status) });
+        let found = runtime.container_status(&"c".into()).await.unwrap().resources;
+        assert_eq!(found.as_ref().and_then(Resources::linux), expected.as_ref());
+    }
+}
+
+#[tokio::test]
+async fn a_runtime_without_sandbox_updates_is_asked_once_and_the_cgroup_is_written() {
+    let fake = Fake::start();
+    fake.answer("RunPodSandbox", &api::RunPodSandboxResponse { pod_sandbox_id: "s".into() });
+    let runtime = fake.client().await.unwrap();
+    let meta = PodMeta { name: "web".into(), namespace: "ns".into(), uid: "u".into(), attempt: 0 };
+    let id = runtime.run_sandbox(SandboxConfig::new(meta, QosClass::Burstable)).await.unwrap();
+    // As the kernel has it.
+    let group = |controller: &str| fake.cgroups().join(controller).join("plumb-fake/burstable/podu");
+    for (controller, file, text) in [
+        ("cpu", "cpu.shares", "2"),
+        ("cpu", "cpu.cfs_quota_us", "-1"),
+        ("cpu", "cpu.cfs_period_us", "100000"),
+        ("memory", "memory.limit_in_bytes", "9223372036854771712"),
+    ] {
+        std::fs::write(group(controller).join(file), text).unwrap();
+    }
+    let to = LinuxResources { cpu_shares: Some(512), ..LinuxResources::default() };
+    for _ in 0..2 {
+        runtime.update_sandbox_resources(&id, &to).await.unwrap();
+    }
+    assert_eq!(fake.asked::<api::UpdatePodSandboxResourcesRequest>("UpdatePodSandboxResources").len(), 1);
+    assert_eq!(std::fs::read_to_string(group("cpu").join("cpu.shares")).unwrap(), "512");
+
+    let run = fake.asked::<api::RunPodSandboxRequest>("RunPodSandbox").remove(0).config.unwrap();
+    assert_eq!(run.linux.unwrap().cgroup_parent, "/plumb-fake/burstable/podu");
+}
+
+#[tokio::test]
+async fn a_runtime_that_has_systemd_for_cgroups_is_refused() {
+    let fake = Fake::start();
+    let linux = api::LinuxRuntimeConfiguration { cgroup_driver: api::CgroupDriver::Systemd.into() };
+    fake.answer("RuntimeConfig", &api::RuntimeConfigResponse { linux: Some(linux) });
+    let refused = fake.client().await.unwrap_err();
+    assert!(matches!(&refused, Error::Unsupported(why) if why.contains("systemd")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn events_of_the_runtime_are_sent_on_if_they_are_about_our_pods() {
+    let fake = Fake::start();
+    let event = |cluster: &str, id: &str| api::ContainerEventResponse {
+        container_id: id.into(),
+        container_event_type: api::ContainerEventType::Stopped.into(),
+        created_at: 1_000_000_000,
+        pod_sandbox_status: Some(api::PodSandboxStatus {
+            id: "s".into(),
+            labels: [("plumb.dev/cluster".to_owned(), cluster.to_owned())].into(),
+            ..Default::default()
+        }),
+        containers_statuses: Vec::new(),
+    };
+    fake.stream("GetContainerEvents", &[event("another", "a"), event("plumb-fake", "b")]);
+    let runtime = fake.client().await.unwrap();
+    let mut events = runtime.events();
+    let first = events.next().await.unwrap();
+    let Event::Container { id, sandbox, change, .. } = first else { panic!("{first:?}") };
+    assert_eq!((id.as_str(), sandbox.as_str(), change), ("b", "s", ContainerChange::Stopped));
+}
