@@ -27,6 +27,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     if !subresource.verbs.contains(&call.verb.name()) {
         return Err(ApiError::method_not_allowed());
     }
+    // What goes to nodes is boxed: every other request would hold the memory of it, too.
     let is_pod = (call.row.group(), call.row.kind()) == ("", "Pod");
     let is_node = (call.row.group(), call.row.kind()) == ("", "Node");
     match (name.as_str(), call.verb) {
@@ -43,14 +44,16 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         ("ephemeralcontainers", Verb::Update | Verb::Patch) if is_pod => {
             write::change(call, Part::EphemeralContainers).await
         }
-        ("exec", Verb::Get | Verb::Create) if is_pod => nodes::streams::exec(call).await,
-        ("attach", Verb::Get | Verb::Create) if is_pod => nodes::streams::attach(call).await,
-        ("portforward", Verb::Get | Verb::Create) if is_pod => nodes::streams::port_forward(call).await,
-        ("log", Verb::Get) if is_pod => nodes::log::answer(call).await,
-        ("proxy", _) if is_node => nodes::proxy::node(call).await,
-        ("proxy", _) if is_pod => nodes::proxy::pod(call).await,
+        ("exec", Verb::Get | Verb::Create) if is_pod => Box::pin(nodes::streams::exec(call)).await,
+        ("attach", Verb::Get | Verb::Create) if is_pod => Box::pin(nodes::streams::attach(call)).await,
+        ("portforward", Verb::Get | Verb::Create) if is_pod => {
+            Box::pin(nodes::streams::port_forward(call)).await
+        }
+        ("log", Verb::Get) if is_pod => Box::pin(nodes::log::answer(call)).await,
+        ("proxy", _) if is_node => Box::pin(nodes::proxy::node(call)).await,
+        ("proxy", _) if is_pod => Box::pin(nodes::proxy::pod(call)).await,
         ("proxy", _) if (call.row.group(), call.row.kind()) == ("", "Service") => {
-            nodes::proxy::service(call).await
+            Box::pin(nodes::proxy::service(call)).await
         }
         ("eviction", Verb::Create) if is_pod => eviction::evict(call).await,
         ("scale", Verb::Get) => scale::get(call),

@@ -15,8 +15,6 @@ use serde_json::Value;
 use crate::kinds::Row;
 use crate::validation::dns_label_complaints;
 
-pub(crate) use no_effect::ephemeral_containers as on_ephemeral_containers;
-
 /// Warnings about a new object that is allowed.
 pub(crate) fn on_create(row: &Row, object: &Value) -> Vec<String> {
     let mut warnings = Vec::new();

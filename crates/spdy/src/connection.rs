@@ -267,8 +267,8 @@ impl Reading {
     /// Whether the other side may have chosen this number.
     fn opens(&self, id: u32) -> bool {
         match self.side {
-            Side::Server => id % 2 == 1,
-            Side::Client => id % 2 == 0,
+            Side::Server => !id.is_multiple_of(2),
+            Side::Client => id.is_multiple_of(2),
         }
     }
 

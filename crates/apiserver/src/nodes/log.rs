@@ -1,5 +1,7 @@
 //! `pods/log`: what a container wrote, from the node that runs it.
 
+mod socket;
+
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -148,6 +150,9 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     let answered = call.server.nodes()?.send(&endpoint, !options.unverified, request).await?;
     if !(200..=206).contains(&answered.status().as_u16()) {
         return Err(refusal(answered, "pods/log", call.name()).await);
+    }
+    if socket::is_asked_for(&call.head.headers) {
+        return socket::answer(call, answered.into_body());
     }
     let body = answered.into_body().map_err(io::Error::other);
     let mut response = Response::new(Body::stream(body));

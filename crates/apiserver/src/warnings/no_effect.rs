@@ -110,14 +110,6 @@ pub(super) fn pod(spec: &Value, path: &str, warnings: &mut Vec<String>) {
     }
 }
 
-/// Warnings about the ephemeral containers that an update adds to a pod.
-pub(crate) fn ephemeral_containers(old: &Value, new: &Value) -> Vec<String> {
-    let list = |pod: &Value| pod["spec"]["ephemeralContainers"].as_array().map_or(0, Vec::len);
-    let added = list(old)..list(new);
-    let path = |i: usize| format!("spec.ephemeralContainers[{i}]");
-    added.map(|i| warning(&path(i), "the node agent does not start ephemeral containers")).collect()
-}
-
 /// Warnings about an object of a kind that no component reads.
 pub(super) fn kind(group: &str, kind: &str, warnings: &mut Vec<String>) {
     let known = KINDS.iter().find(|(of, name, _)| (*of, *name) == (group, kind));

@@ -135,8 +135,7 @@ impl Part {
         match self {
             Self::Main => warnings::on_update(&call.row, old, new),
             Self::Status => warnings::on_status(&call.row, new),
-            Self::EphemeralContainers => warnings::on_ephemeral_containers(old, new),
-            Self::Resize | Self::Finalize | Self::Approval => Vec::new(),
+            Self::EphemeralContainers | Self::Resize | Self::Finalize | Self::Approval => Vec::new(),
         }
     }
 

@@ -68,13 +68,13 @@ impl Worker {
         sandbox: &SandboxId,
         container: &EphemeralContainer,
     ) -> Result<bool, NotStarted> {
-        let id = match self.observation.observed.ephemeral.get(&container.name) {
-            Some(created) => created.id.clone(),
-            None => {
-                // The pull sends a message when it is done.
-                let Some(image) = self.image(&ephemeral(container)).await? else { return Ok(false) };
-                self.create_ephemeral(sandbox, container, &image).await?
-            }
+        let created = self.observation.observed.ephemeral.get(&container.name);
+        let id = if let Some(created) = created {
+            created.id.clone()
+        } else {
+            // The pull sends a message when it is done.
+            let Some(image) = self.image(&ephemeral(container)).await? else { return Ok(false) };
+            self.create_ephemeral(sandbox, container, &image).await?
         };
         if let Err(error) = self.node.runtime.start_container(&id).await {
             if let Err(also) = self.node.runtime.remove_container(&id).await {

@@ -491,6 +491,14 @@ async fn an_ephemeral_container_comes_into_a_pod_that_runs() {
     let (code, log) =
         soon(door.ask(Method::GET, &format!("{WEB}/log?container=debugger"), "", "")).await.unwrap();
     assert!(code == 200 && log.as_str().is_some_and(|log| log.contains("--memory")), "{code} {log}");
+    // The log inside of a WebSocket, as browsers read it.
+    for protocol in ["binary.k8s.io", "base64.binary.k8s.io"] {
+        let mut socket = websocket(&cluster, &format!("{WEB}/log?container=debugger"), protocol).await;
+        let message = soon(socket.next()).await.unwrap().unwrap();
+        assert_eq!(message.is_text(), protocol.starts_with("base64"));
+        assert!(!message.into_data().is_empty());
+        assert!(soon(socket.next()).await.unwrap().unwrap().is_close());
+    }
     socket.send(Message::binary(b"\0go\n".to_vec())).await.unwrap();
     hears(&mut socket, 3, "Success").await;
     // It has ended, and is not started again; the pod runs on.

@@ -113,12 +113,7 @@ async fn send(
                 None => std::future::pending().await,
             }
         };
-        let resized = async {
-            match resizable {
-                true => size.changed().await,
-                false => std::future::pending().await,
-            }
-        };
+        let resized = async { if resizable { size.changed().await } else { std::future::pending().await } };
         let piece = tokio::select! {
             length = typed => {
                 // An empty piece is the end.

@@ -145,7 +145,7 @@ async fn type_in(stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>, mut typed: m
         let _ = stdin.shutdown().await;
     }
     drop(typed);
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Reads until the client has closed the connection. If it were dropped while the client still sends, as pings, the kernel

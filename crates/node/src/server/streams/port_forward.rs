@@ -88,7 +88,7 @@ pub(in super::super) async fn answer(
             Handshake::Raw => {}
             Handshake::Spdy(_) => pod.serve_spdy(io).await,
             Handshake::WebSocket { protocol: TUNNEL, .. } => {
-                pod.serve_spdy(Tunnel::new(websocket(io).await)).await
+                pod.serve_spdy(Tunnel::new(websocket(io).await)).await;
             }
             Handshake::WebSocket { protocol, .. } => {
                 pod.serve_channels(&ports, protocol == BASE64, websocket(io).await).await;
@@ -254,7 +254,9 @@ impl Pod {
                     _ => None,
                 };
                 // Only the even channels carry data.
-                let Some((channel, data)) = decoded.filter(|(channel, _)| channel % 2 == 0) else { continue };
+                let Some((channel, data)) = decoded.filter(|(channel, _)| channel.is_multiple_of(2)) else {
+                    continue;
+                };
                 if let Some(slot) = inputs.get_mut(usize::from(channel / 2))
                     && let Some(input) = slot
                     && input.send(data).await.is_err()
