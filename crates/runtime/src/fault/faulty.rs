@@ -162,7 +162,7 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
         let fault = self.faults.inject(Call::UpdateContainerResources, id.as_str());
         let resources = match resources {
             Resources::Linux(linux) => Resources::Linux(altered(fault.as_ref(), linux)),
-            other => other.clone(),
+            other @ Resources::Windows(_) => other.clone(),
         };
         self.apply(fault, id.as_str(), self.inner.update_container_resources(id, &resources)).await
     }
