@@ -79,6 +79,8 @@ pub struct NodeAssets {
     pub kubelet: PathBuf,
     /// What its containers run on.
     pub runtime: RuntimeAssets,
+    /// metrics-server, if it is to run.
+    pub metrics_server: Option<PathBuf>,
 }
 
 /// The programs of a container runtime.
@@ -161,6 +163,7 @@ impl Search<'_> {
             scheduler: self.kubernetes("kube-scheduler")?,
             kubelet: self.kubernetes("kubelet")?,
             runtime: self.runtime()?,
+            metrics_server: None,
         })
     }
 

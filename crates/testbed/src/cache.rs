@@ -44,16 +44,22 @@ impl Cache {
         self.root.join(format!("vertical-pod-autoscaler-{}", release::AUTOSCALER_VERSION))
     }
 
-    /// The recommender of the Vertical Pod Autoscaler, if it was obtained.
-    pub fn recommender(&self) -> Result<PathBuf, Error> {
-        let path = self.autoscaler().join("bin").join(release::RECOMMENDER);
+    /// A program of the Vertical Pod Autoscaler (`vpa-recommender`, `vpa-updater`, `vpa-admission-controller`), if it was
+    /// obtained.
+    pub fn autoscaler_program(&self, program: &str) -> Result<PathBuf, Error> {
+        let path = self.autoscaler().join("bin").join(program);
         if path.is_file() {
             return Ok(path);
         }
         Err(Error::Missing {
-            program: format!("{}; `testbed obtain --autoscaler` builds it", release::RECOMMENDER),
+            program: format!("{program}; `testbed obtain --autoscaler` builds it"),
             places: path.display().to_string(),
         })
+    }
+
+    /// The folder with the manifests of the Vertical Pod Autoscaler, as it ships them.
+    pub fn autoscaler_manifests(&self) -> PathBuf {
+        self.autoscaler().join("deploy")
     }
 
     /// The folder of Helm, for its release.

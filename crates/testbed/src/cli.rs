@@ -9,6 +9,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::{Cluster, Config, Parts};
 use crate::error::{Error, IoContext as _, full_text};
+use crate::image::ProgramImage;
+use crate::instance::NODES;
 use crate::{assets, cache::Cache, conductor, init, keeper, leftovers, obtain, release};
 
 /// A real Kubernetes in processes, for tests.
@@ -23,7 +25,7 @@ struct Arguments {
 enum Subject {
     /// Gets the programs into the cache folder; what is there already is not fetched again.
     Obtain {
-        /// Get the recommender of the Vertical Pod Autoscaler, too.
+        /// Get the Vertical Pod Autoscaler, too.
         #[arg(long)]
         autoscaler: bool,
         /// Get Helm, too.
@@ -35,7 +37,8 @@ enum Subject {
     },
     /// Starts a cluster and keeps it until Ctrl-C.
     Up(Up),
-    /// Prints the path of one of Kubernetes' programs, such as kubectl, or of vpa-recommender or helm.
+    /// Prints the path of one of Kubernetes' programs, such as kubectl, or of vpa-recommender, vpa-updater, vpa-admission-controller,
+    /// metrics-server or helm.
     Which {
         /// The program.
         program: String,
@@ -71,6 +74,16 @@ struct Up {
     /// The same for kube-controller-manager.
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     controllers_flag: Vec<String>,
+    /// How many nodes; each is a kubelet and a containerd that take the whole machine for their own.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(NODES)), conflicts_with = "control_plane_only")]
+    nodes: u8,
+    /// metrics-server as well.
+    #[arg(long, conflicts_with = "control_plane_only")]
+    metrics: bool,
+    /// An image made of a program of this machine and its libraries, such as
+    /// `localhost/plumb:0.1.0=target/debug/plumb`; may be given several times.
+    #[arg(long, value_name = "NAME=PROGRAM", value_parser = program_image, conflicts_with = "control_plane_only")]
+    image: Vec<ProgramImage>,
     /// The cluster's folder; must be empty or not be there yet.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -83,6 +96,12 @@ struct Up {
 enum Target {
     /// Kubernetes itself, from its own release.
     Kubernetes,
+}
+
+fn program_image(text: &str) -> Result<ProgramImage, String> {
+    let (name, program) = text.split_once('=').ok_or("write NAME=PROGRAM")?;
+    let program = std::path::absolute(program).map_err(|error| error.to_string())?;
+    Ok(ProgramImage { name: name.to_owned(), program, args: Vec::new() })
 }
 
 /// Runs the program.
@@ -123,7 +142,9 @@ fn get(autoscaler: bool, helm: bool) -> Result<(), Error> {
 fn which(program: &str) -> Result<(), Error> {
     let cache = Cache::of_user()?;
     let path = match program {
-        release::RECOMMENDER => cache.recommender()?,
+        _ if release::AUTOSCALER_PROGRAMS.iter().any(|(own, _)| *own == program) => {
+            cache.autoscaler_program(program)?
+        }
         release::HELM => cache.helm()?,
         _ => assets::kubernetes_program(&cache, program)?,
     };
@@ -153,6 +174,9 @@ async fn up(arguments: Up) -> Result<(), Error> {
         dir: arguments.dir,
         apiserver_flags: arguments.apiserver_flag,
         controllers_flags: arguments.controllers_flag,
+        nodes: arguments.nodes,
+        metrics: arguments.metrics,
+        images: arguments.image,
         keeper: None,
     };
     let start = Cluster::start_telling(config, |step| {

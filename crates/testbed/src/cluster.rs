@@ -6,10 +6,12 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::mpsc;
 
-use crate::assets::{Assets, Programs};
+use crate::assets::{self, Assets, Programs};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::event::{Endpoints, Event};
+use crate::image::ProgramImage;
+use crate::instance::NODES;
 use crate::keeper::Order;
 use crate::lifeline::Lifeline;
 use crate::release;
@@ -30,8 +32,8 @@ pub enum Parts {
     ApiServer,
 }
 
-/// What to start. `Config::default()` is a whole cluster in a temporary folder.
-#[derive(Clone, Debug, Default)]
+/// What to start. `Config::default()` is a whole cluster of one node in a temporary folder.
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
     /// Which parts.
@@ -42,8 +44,29 @@ pub struct Config {
     pub apiserver_flags: Vec<String>,
     /// The same for kube-controller-manager.
     pub controllers_flags: Vec<String>,
+    /// How many nodes it has; each is called by its number but for the first, `testbed-node`. At least one, at most 16.
+    pub nodes: u8,
+    /// Whether metrics-server runs, so that `kubectl top` and autoscalers have values. It needs a node.
+    pub metrics: bool,
+    /// Images of programs of this machine, beside the two that every node has.
+    pub images: Vec<ProgramImage>,
     /// The `testbed` program; found beside the running program if `None`.
     pub keeper: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            parts: Parts::default(),
+            dir: None,
+            apiserver_flags: Vec::new(),
+            controllers_flags: Vec::new(),
+            nodes: 1,
+            metrics: false,
+            images: Vec::new(),
+            keeper: None,
+        }
+    }
 }
 
 impl Config {
@@ -75,7 +98,10 @@ impl Cluster {
         if config.parts == Parts::Cluster && !nix::unistd::geteuid().is_root() {
             return Err(Error::NotRoot);
         }
-        let assets = Assets::find(&cache, config.parts)?;
+        let mut assets = Assets::find(&cache, config.parts)?;
+        if let Some(node) = assets.node.as_mut().filter(|_| config.metrics) {
+            node.metrics_server = Some(assets::kubernetes_program(&cache, release::METRICS_SERVER)?);
+        }
         let kubectl = assets.kubectl.clone();
         if let Some(version) = assets.other_version() {
             on_step(&format!("KUBEBUILDER_ASSETS has {version}, not Kubernetes {}", release::VERSION));
@@ -85,6 +111,8 @@ impl Cluster {
             programs: Programs::Kubernetes(Box::new(assets)),
             apiserver_flags: config.apiserver_flags,
             controllers_flags: config.controllers_flags,
+            nodes: config.nodes.clamp(1, NODES),
+            images: config.images,
             kept_logs: cache.logs(),
         };
         let (mut lifeline, mut events) = Lifeline::start(config.keeper, &order)?;

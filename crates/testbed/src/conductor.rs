@@ -3,7 +3,9 @@
 mod control_plane;
 mod crew;
 mod kubeconfig;
+mod metrics_server;
 mod node;
+mod proxy;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -55,9 +57,11 @@ async fn conduct(dir: &Path, lifeline: bool) -> Result<(), Error> {
                 tell(&Event::Ready(endpoints));
             }
             Programs::Containerd(assets) => {
-                node::start_containerd(&instance, assets, &mut crew, Life::OutlivesIt).await?;
+                let site = node::Site::first(&instance);
+                node::write_images(&instance, assets)?;
+                node::start_containerd(site, assets, &mut crew, Life::OutlivesIt).await?;
                 tell(&Event::RuntimeReady(RuntimeEndpoints {
-                    socket: node::socket(&instance),
+                    socket: site.socket(),
                     cgroup: instance.cgroup(),
                     subnet: instance.subnet_text(),
                 }));
@@ -90,7 +94,10 @@ async fn bring_up(instance: &Instance, assets: &Assets, crew: &mut Crew) -> Resu
     plane.start_apiserver(crew)?;
     // containerd needs no API server: it comes up and takes its images in the meantime.
     if let Some(node) = &assets.node {
-        node::start_containerd(instance, &node.runtime, crew, Life::EndsWithIt).await?;
+        node::write_images(instance, &node.runtime)?;
+        for site in node::Site::all(instance) {
+            node::start_containerd(site, &node.runtime, crew, Life::EndsWithIt).await?;
+        }
     }
     let client = plane.wait_until_ready().await?;
     tell(&Event::Step("kube-apiserver is ready".to_owned()));
@@ -100,12 +107,22 @@ async fn bring_up(instance: &Instance, assets: &Assets, crew: &mut Crew) -> Resu
     }
     let mut node_name = None;
     if let Some(assets) = &assets.node {
-        node::register(&client).await?;
-        node::start_kubelet(instance, assets, &plane, crew)?;
+        proxy::start(instance, plane.address()).await?;
+        let sites = node::Site::all(instance);
+        for &site in &sites {
+            node::register(site, &client).await?;
+            node::start_kubelet(site, assets, &plane, crew)?;
+        }
         plane.start_scheduler(&assets.scheduler, crew)?;
-        node::wait_until_ready(&client).await?;
-        tell(&Event::Step("the node is ready".to_owned()));
-        node_name = Some(node::NAME.to_owned());
+        for &site in &sites {
+            node::wait_until_ready(site, &client).await?;
+            tell(&Event::Step(format!("node {} is ready", site.name())));
+        }
+        node_name = sites.first().map(|site| site.name());
+        if let Some(program) = &assets.metrics_server {
+            metrics_server::start(program, instance, &plane, &client, crew).await?;
+            tell(&Event::Step("metrics-server is ready".to_owned()));
+        }
     }
     if controllers.is_some() {
         // Pods are refused until their namespace has this account.

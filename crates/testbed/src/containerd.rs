@@ -40,6 +40,8 @@ impl Containerd {
             programs: Programs::Containerd(assets.clone()),
             apiserver_flags: Vec::new(),
             controllers_flags: Vec::new(),
+            nodes: 1,
+            images: Vec::new(),
             kept_logs: cache.logs(),
         };
         let (mut lifeline, mut events) = Lifeline::start(None, &order)?;

@@ -1,13 +1,15 @@
-//! Container images made on the spot: no registry is asked. One docker-archive holds both, over one layer.
+//! Container images made on the spot: no registry is asked. One docker-archive holds all of them.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::error::{Error, IoContext as _};
 
@@ -16,50 +18,124 @@ pub const BUSYBOX: &str = "localhost/busybox:1";
 /// The image that holds a pod's namespaces open.
 pub const PAUSE: &str = "localhost/pause:1";
 
-/// Writes the archive with both images, made from a static busybox.
-pub(crate) fn write_archive(path: &Path, busybox: &Path) -> Result<(), Error> {
-    let layer = layer(busybox).doing("read", busybox)?;
-    let layer_digest = sha256(&layer);
-    let images = [
+/// An image with one program of this machine in it, its shared libraries, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramImage {
+    /// The name that pods call it by, with a tag.
+    pub name: String,
+    /// The program; it stands in the root folder of the image.
+    pub program: PathBuf,
+    /// Arguments that it is always run with, before those of a pod.
+    #[serde(default)]
+    pub args: Vec<String>,
+}
+
+/// The content of images, and its digest.
+struct Layer {
+    digest: String,
+    tar: Vec<u8>,
+}
+
+impl Layer {
+    fn new(tar: Vec<u8>) -> Self {
+        Self { digest: sha256(&tar), tar }
+    }
+
+    fn path(&self) -> String {
+        format!("{}/layer.tar", self.digest)
+    }
+}
+
+/// Writes the archive: busybox and pause, made from a static busybox, and one image for each program.
+pub(crate) fn write_archive(path: &Path, busybox: &Path, programs: &[ProgramImage]) -> Result<(), Error> {
+    let mut images = Images::create(path).doing("write", path)?;
+    let layer = Layer::new(layer(busybox).doing("read", busybox)?);
+    let base = [
         (BUSYBOX, json!({ "Cmd": ["/bin/sh"], "Env": ["PATH=/bin"] })),
         (PAUSE, json!({ "Entrypoint": ["/bin/sleep", "infinity"], "Env": ["PATH=/bin"] })),
     ];
-    let mut configs = Vec::new();
-    let mut manifest = Vec::new();
-    for (name, config) in images {
-        let text = json!({
-            "architecture": architecture(),
-            "os": "linux",
-            "config": config,
-            "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{layer_digest}")] },
-        })
-        .to_string();
-        let file = format!("{}.json", sha256(text.as_bytes()));
-        manifest.push(json!({
-            "Config": file,
-            "RepoTags": [name],
-            "Layers": [format!("{layer_digest}/layer.tar")],
-        }));
-        configs.push((file, text));
+    images.add(&layer, &base).doing("write", path)?;
+    for ProgramImage { name, program, args } in programs {
+        let file = format!("/{}", program.file_name().unwrap_or_default().to_string_lossy());
+        let entrypoint: Vec<&String> = [&file].into_iter().chain(args).collect();
+        let config = json!({ "Entrypoint": entrypoint, "WorkingDir": "/" });
+        let layer = Layer::new(program_layer(program)?);
+        images.add(&layer, &[(name, config)]).doing("write", path)?;
     }
-    let manifest = serde_json::Value::from(manifest).to_string();
-    write(path, &layer_digest, &layer, &configs, &manifest).doing("write", path)
+    images.finish().doing("write", path)
 }
 
-fn write(
-    path: &Path,
-    layer_digest: &str,
-    layer: &[u8],
-    configs: &[(String, String)],
-    manifest: &str,
-) -> io::Result<()> {
-    let mut archive = tar::Builder::new(File::create(path)?);
-    for (file, text) in configs {
-        regular(&mut archive, file, 0o644, text.as_bytes())?;
+/// A docker-archive that is being written.
+struct Images {
+    archive: tar::Builder<File>,
+    manifest: Vec<Value>,
+}
+
+impl Images {
+    fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self { archive: tar::Builder::new(File::create(path)?), manifest: Vec::new() })
     }
-    regular(&mut archive, &format!("{layer_digest}/layer.tar"), 0o644, layer)?;
-    regular(&mut archive, "manifest.json", 0o644, manifest.as_bytes())?;
-    archive.into_inner()?.sync_all()
+
+    /// Adds images over one layer, each with its name and configuration.
+    fn add(&mut self, layer: &Layer, images: &[(&str, Value)]) -> io::Result<()> {
+        regular(&mut self.archive, &layer.path(), 0o644, &layer.tar)?;
+        for (name, config) in images {
+            let text = json!({
+                "architecture": architecture(),
+                "os": "linux",
+                "config": config,
+                "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", layer.digest)] },
+            })
+            .to_string();
+            let file = format!("{}.json", sha256(text.as_bytes()));
+            regular(&mut self.archive, &file, 0o644, text.as_bytes())?;
+            self.manifest.push(json!({ "Config": file, "RepoTags": [name], "Layers": [layer.path()] }));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        let manifest = Value::from(self.manifest).to_string();
+        regular(&mut self.archive, "manifest.json", 0o644, manifest.as_bytes())?;
+        self.archive.into_inner()?.sync_all()
+    }
+}
+
+/// A program and the shared libraries that it is linked with, each at its own path.
+fn program_layer(program: &Path) -> Result<Vec<u8>, Error> {
+    let mut files = vec![(PathBuf::from(program.file_name().unwrap_or_default()), program.to_owned())];
+    for library in libraries(program)? {
+        files.push((library.strip_prefix("/").unwrap_or(&library).to_owned(), library.clone()));
+    }
+    let mut layer = tar::Builder::new(Vec::new());
+    let folders: BTreeSet<&Path> = files
+        .iter()
+        .flat_map(|(path, _)| path.ancestors().skip(1))
+        .filter(|path| *path != Path::new(""))
+        .collect();
+    for folder in folders.into_iter().chain([Path::new("tmp")]) {
+        let mode = if folder == Path::new("tmp") { 0o1777 } else { 0o755 };
+        let mut header = header(tar::EntryType::Directory, mode, 0);
+        layer.append_data(&mut header, folder, io::empty()).doing("pack", folder)?;
+    }
+    for (path, from) in &files {
+        let content = std::fs::read(from).doing("read", from)?;
+        regular(&mut layer, &path.to_string_lossy(), 0o755, &content).doing("pack", from)?;
+    }
+    layer.into_inner().doing("pack", program)
+}
+
+/// The shared libraries of a program, the dynamic loader among them; none of a static program.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>, Error> {
+    let output = Command::new("ldd").arg(program).stdin(Stdio::null()).output().doing("run", "ldd")?;
+    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(library).map(PathBuf::from).collect())
+}
+
+/// The path in a line of ldd: `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x…)`, or the loader without a name. The kernel's own
+/// has none.
+fn library(line: &str) -> Option<&str> {
+    let path = line.split_once("=> ").map_or(line, |(_, path)| path).trim();
+    path.split(" (").next().filter(|path| path.starts_with('/'))
 }
 
 fn layer(busybox: &Path) -> io::Result<Vec<u8>> {
@@ -112,4 +188,39 @@ fn architecture() -> &'static str {
 
 fn sha256(bytes: &[u8]) -> String {
     HEXLOWER.encode(digest(&SHA256, bytes).as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_libraries_are_the_paths_that_ldd_prints() {
+        for (line, path) in [
+            ("\tlinux-vdso.so.1 (0x00007ffc5a7d3000)", None),
+            (
+                "\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)",
+                Some("/lib/x86_64-linux-gnu/libc.so.6"),
+            ),
+            ("\t/lib64/ld-linux-x86-64.so.2 (0x00007f)", Some("/lib64/ld-linux-x86-64.so.2")),
+            ("\tlibgone.so.1 => not found", None),
+            ("\tstatically linked", None),
+        ] {
+            assert_eq!(library(line), path, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_image_of_a_program_holds_it_and_what_it_is_linked_with() {
+        let program = std::env::current_exe().unwrap();
+        let layer = program_layer(&program).unwrap();
+        let mut archive = tar::Archive::new(&*layer);
+        let paths: Vec<String> = archive
+            .entries()
+            .unwrap()
+            .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+            .collect();
+        assert!(paths.contains(&program.file_name().unwrap().to_string_lossy().into_owned()), "{paths:?}");
+        assert!(paths.iter().any(|path| path.contains("libc.so")), "{paths:?}");
+    }
 }

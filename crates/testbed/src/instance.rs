@@ -7,10 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::assets::Programs;
 use crate::error::{Error, IoContext as _};
+use crate::image::ProgramImage;
 use crate::process::Process;
 
 /// How many clusters may run at once on one machine.
 pub(crate) const SLOTS: u8 = 64;
+
+/// How many nodes a cluster may have: each is a kubelet and a containerd.
+pub(crate) const NODES: u8 = 16;
 
 /// One cluster's possessions. Written down before any of them is made, so that whoever comes later can
 /// remove them even when all its processes are dead.
@@ -32,6 +36,11 @@ pub(crate) struct Instance {
     /// What kube-controller-manager is told beside the usual.
     #[serde(default)]
     pub(crate) controllers_flags: Vec<String>,
+    /// How many nodes it has, if any.
+    pub(crate) nodes: u8,
+    /// Images of programs of this machine.
+    #[serde(default)]
+    pub(crate) images: Vec<ProgramImage>,
 }
 
 impl Instance {
@@ -62,6 +71,12 @@ impl Instance {
         format!("plumb-testbed-{}", self.slot)
     }
 
+    /// The cgroup of one of its nodes, from 1 on.
+    pub(crate) fn node_cgroup(&self, number: u8) -> String {
+        let all = self.cgroup();
+        if number == 1 { all } else { format!("{all}/node-{number}") }
+    }
+
     /// The bridge that its pods hang on.
     pub(crate) fn bridge(&self) -> String {
         format!("plumbtb{}", self.slot)
@@ -90,6 +105,21 @@ impl Instance {
         format!("{a}.{b}.{c}.0/24")
     }
 
+    /// The subnet of the addresses of Services: a /24 of its own if there are pods that reach them.
+    pub(crate) fn service_subnet(&self) -> String {
+        if !self.has_node() {
+            return "10.96.0.0/16".to_owned();
+        }
+        let [a, b, c, d] = service_subnet(self.slot);
+        format!("{a}.{b}.{c}.{d}/24")
+    }
+
+    /// The address of the Service `kubernetes`: the first of its subnet.
+    pub(crate) fn service_address(&self) -> String {
+        let [a, b, c, _] = service_subnet(self.slot);
+        format!("{a}.{b}.{c}.1")
+    }
+
     /// Its logs, one file per process.
     pub(crate) fn logs(&self) -> PathBuf {
         self.dir.join("logs")
@@ -106,7 +136,12 @@ impl Instance {
     }
 }
 
-/// The /24 that belongs to a slot.
+/// The /24 of pods that belongs to a slot.
 pub(crate) fn subnet(slot: u8) -> [u8; 4] {
     [10, 213, slot, 0]
+}
+
+/// The /24 of Services that belongs to a slot.
+pub(crate) fn service_subnet(slot: u8) -> [u8; 4] {
+    [10, 214, slot, 0]
 }

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::assets::Programs;
 use crate::error::{Error, IoContext as _, full_text};
 use crate::event::{Event, tell};
+use crate::image::ProgramImage;
 use crate::instance::Instance;
 use crate::process::Process;
 use crate::slot::Slot;
@@ -38,6 +39,8 @@ pub(crate) struct Order {
     pub(crate) programs: Programs,
     pub(crate) apiserver_flags: Vec<String>,
     pub(crate) controllers_flags: Vec<String>,
+    pub(crate) nodes: u8,
+    pub(crate) images: Vec<ProgramImage>,
     pub(crate) kept_logs: PathBuf,
 }
 
@@ -124,6 +127,8 @@ fn place(order: &Order, slot: u8) -> Result<Instance, Error> {
         programs: order.programs.clone(),
         apiserver_flags: order.apiserver_flags.clone(),
         controllers_flags: order.controllers_flags.clone(),
+        nodes: order.nodes,
+        images: order.images.clone(),
     })
 }
 
@@ -139,6 +144,9 @@ fn start(instance: &Instance) -> Result<First, Error> {
     instance.write()?;
     if let Some(runtime) = instance.programs.runtime() {
         cgroup::create(&instance.cgroup())?;
+        for number in 2..=instance.nodes {
+            cgroup::create(&instance.node_cgroup(number))?;
+        }
         link::create(instance, &runtime.busybox)?;
     }
     let program = std::env::current_exe().doing("find", "the own program")?;

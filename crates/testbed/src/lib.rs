@@ -5,7 +5,7 @@
 //!    └─ keeper                              owns what has a name: slot, folder, cgroups, bridge
 //!         └─ init                           process 1 of a PID and a mount namespace; dies with the keeper
 //!              └─ conductor                 starts the parts, waits for each, says when all is ready
-//!                   ├─ etcd, kube-apiserver, kube-controller-manager, kube-scheduler
+//!                   ├─ etcd, kube-apiserver, kube-controller-manager, kube-scheduler, metrics-server
 //!                   └─ containerd, kubelet  and below them the pods
 //! ```
 //!
@@ -54,10 +54,10 @@ pub use cluster::{Cluster, Config, Parts};
 pub use containerd::Containerd;
 pub use error::Error;
 pub use event::{Endpoints, RuntimeEndpoints};
-pub use image::{BUSYBOX, PAUSE};
+pub use image::{BUSYBOX, PAUSE, ProgramImage};
 pub use leftovers::clean;
 pub use obtain::{obtain, obtain_autoscaler, obtain_helm, obtain_packages};
-pub use release::{AUTOSCALER_VERSION, HELM_VERSION, VERSION};
+pub use release::{AUTOSCALER_VERSION, HELM_VERSION, METRICS_SERVER_VERSION, VERSION};
 
 /// Chooses the one crypto provider for this process; a second call changes nothing.
 pub fn install_crypto() {

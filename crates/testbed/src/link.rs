@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 use crate::error::{Error, IoContext as _};
 use crate::instance::Instance;
 
-/// Makes the bridge with the host's address on it.
+/// Makes the bridge with the host's address on it, and that of the Service `kubernetes`: pods reach the API server there.
 pub(crate) fn create(instance: &Instance, busybox: &Path) -> Result<(), Error> {
     let bridge = instance.bridge();
     ip(busybox, &["link", "add", "name", &bridge, "type", "bridge"])?;
     ip(busybox, &["address", "add", &format!("{}/24", instance.gateway()), "dev", &bridge])?;
+    ip(busybox, &["address", "add", &format!("{}/32", instance.service_address()), "dev", &bridge])?;
     ip(busybox, &["link", "set", &bridge, "up"])
 }
 

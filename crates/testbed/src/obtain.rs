@@ -10,7 +10,7 @@ mod tool;
 use crate::assets;
 use crate::cache::Cache;
 use crate::error::Error;
-use crate::release::GoModule;
+use crate::release::{self, GoModule};
 
 /// Obtains what a cluster is made of and is missing, and reports each step through `say`.
 pub fn obtain(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
@@ -30,10 +30,12 @@ pub fn obtain_packages(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), E
     debian::obtain(cache, say)
 }
 
-/// Obtains the recommender of the Vertical Pod Autoscaler.
+/// Obtains the Vertical Pod Autoscaler: its programs, and the manifests that it ships.
 pub fn obtain_autoscaler(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     let _lock = cache.lock(|| say("another obtain is at work; waiting for it"))?;
-    golang::obtain(&GoModule::autoscaler(cache), say)
+    let module = GoModule::autoscaler(cache);
+    golang::obtain(&module, say)?;
+    golang::copy(&module, release::AUTOSCALER_MODULE, "deploy", &cache.autoscaler_manifests())
 }
 
 /// Obtains Helm.

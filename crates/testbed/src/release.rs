@@ -1,4 +1,4 @@
-//! Which Kubernetes, and which Vertical Pod Autoscaler, this crate obtains and starts.
+//! Which Kubernetes, and what beside it, this crate obtains and starts.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -13,22 +13,42 @@ pub(crate) const GO_MOD: &str = include_str!("../kubernetes/go.mod");
 /// The checksums of everything that module needs.
 pub(crate) const GO_SUM: &str = include_str!("../kubernetes/go.sum");
 
-/// The programs built from that module, in the order they are built: the first two are enough for
+/// The programs built from that module and the package of each, in the order they are built: the first two are enough for
 /// `--control-plane-only`, so they come first.
-pub(crate) const PROGRAMS: [&str; 5] =
-    ["kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kubelet"];
+pub(crate) const PROGRAMS: [(&str, &str); 6] = [
+    ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+    (METRICS_SERVER, "sigs.k8s.io/metrics-server/cmd/metrics-server"),
+];
 
 /// The release of the Vertical Pod Autoscaler that the Go module in `autoscaler/` pins.
 pub const AUTOSCALER_VERSION: &str = "1.8.1";
 
-/// The name that the recommender of the Vertical Pod Autoscaler has in the cache.
-pub(crate) const RECOMMENDER: &str = "vpa-recommender";
+/// The programs of the Vertical Pod Autoscaler, each called as its image, and the package of each.
+pub(crate) const AUTOSCALER_PROGRAMS: [(&str, &str); 3] = [
+    ("vpa-recommender", "recommender"),
+    ("vpa-updater", "updater"),
+    ("vpa-admission-controller", "admission-controller"),
+];
+
+/// The module that they are in.
+pub(crate) const AUTOSCALER_MODULE: &str = "k8s.io/autoscaler/vertical-pod-autoscaler";
 
 /// The release of Helm that the Go module in `helm/` pins.
 pub const HELM_VERSION: &str = "v3.22.0";
 
 /// The name that Helm has in the cache.
 pub(crate) const HELM: &str = "helm";
+
+/// The release of metrics-server that the same module pins. Its `replace` lines are the versions that Kubernetes is built
+/// from, whatever metrics-server asks for: nearly all of it is compiled for kube-apiserver already.
+pub const METRICS_SERVER_VERSION: &str = "v0.9.0";
+
+/// The name that metrics-server has in the cache.
+pub(crate) const METRICS_SERVER: &str = "metrics-server";
 
 /// A Go module, and what is built from it.
 pub(crate) struct GoModule {
@@ -48,14 +68,13 @@ pub(crate) struct GoModule {
 impl GoModule {
     /// Kubernetes.
     pub(crate) fn kubernetes(cache: &Cache) -> Self {
-        let package = |program: &'static str| (program, format!("k8s.io/kubernetes/cmd/{program}"));
         Self {
             title: format!("Kubernetes {VERSION}"),
             go_mod: GO_MOD,
             go_sum: GO_SUM,
             module: cache.module(),
             programs: cache.programs(),
-            packages: PROGRAMS.map(package).to_vec(),
+            packages: PROGRAMS.map(|(program, package)| (program, package.to_owned())).to_vec(),
             linker_flags: linker_flags(),
         }
     }
@@ -81,16 +100,18 @@ impl GoModule {
         }
     }
 
-    /// The recommender of the Vertical Pod Autoscaler.
+    /// The Vertical Pod Autoscaler.
     pub(crate) fn autoscaler(cache: &Cache) -> Self {
-        let package = "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender".to_owned();
+        let package = |(program, package): (&'static str, &str)| {
+            (program, format!("{AUTOSCALER_MODULE}/pkg/{package}"))
+        };
         Self {
             title: format!("Vertical Pod Autoscaler {AUTOSCALER_VERSION}"),
             go_mod: include_str!("../autoscaler/go.mod"),
             go_sum: include_str!("../autoscaler/go.sum"),
             module: cache.autoscaler().join("module"),
             programs: cache.autoscaler().join("bin"),
-            packages: vec![(RECOMMENDER, package)],
+            packages: AUTOSCALER_PROGRAMS.map(package).to_vec(),
             linker_flags: "-s -w".to_owned(),
         }
     }
@@ -128,19 +149,21 @@ mod tests {
         assert!(GO_MOD.contains(&format!("k8s.io/kubernetes {VERSION}")));
         let staging = VERSION.replacen("v1.", "v0.", 1);
         assert!(GO_MOD.contains(&format!("k8s.io/kubelet => k8s.io/kubelet {staging}")));
-        for program in PROGRAMS {
-            assert!(GO_MOD.contains(&format!("\tk8s.io/kubernetes/cmd/{program}\n")), "{program}");
+        for (program, package) in PROGRAMS {
+            assert!(GO_MOD.contains(&format!("\t{package}\n")), "{program}");
         }
+        assert!(GO_MOD.contains(&format!("sigs.k8s.io/metrics-server {METRICS_SERVER_VERSION}")));
         assert!(GO_SUM.contains(&format!("k8s.io/kubernetes {VERSION} h1:")));
     }
 
     #[test]
     fn the_module_of_the_autoscaler_pins_its_release() {
         let module = GoModule::autoscaler(&Cache::at(PathBuf::new()));
-        let package = "k8s.io/autoscaler/vertical-pod-autoscaler";
-        assert!(module.go_mod.contains(&format!("{package} v{AUTOSCALER_VERSION}")));
-        assert!(module.go_sum.contains(&format!("{package} v{AUTOSCALER_VERSION} h1:")));
-        assert!(module.go_mod.contains(&format!("tool {}\n", module.packages[0].1)));
+        assert!(module.go_mod.contains(&format!("{AUTOSCALER_MODULE} v{AUTOSCALER_VERSION}")));
+        assert!(module.go_sum.contains(&format!("{AUTOSCALER_MODULE} v{AUTOSCALER_VERSION} h1:")));
+        for (program, package) in &module.packages {
+            assert!(module.go_mod.contains(&format!("\t{package}\n")), "{program}");
+        }
     }
 
     #[test]

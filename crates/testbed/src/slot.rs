@@ -31,11 +31,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Takes the first free number whose subnet is not routed anywhere.
+    /// Takes the first free number whose subnets are not routed anywhere.
     pub(crate) fn take() -> Result<Self, Error> {
         let registry = registry();
         for number in 0..SLOTS {
-            if is_routed(instance::subnet(number)) {
+            if is_routed(instance::subnet(number)) || is_routed(instance::service_subnet(number)) {
                 continue;
             }
             fs::create_dir_all(&registry).doing("create", &registry)?;

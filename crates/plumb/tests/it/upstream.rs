@@ -34,7 +34,7 @@ struct Recommender(Child);
 
 impl Recommender {
     fn upstream(kubeconfig: &Path, name: &str) -> Self {
-        let program = Cache::of_user().unwrap().recommender().unwrap();
+        let program = Cache::of_user().unwrap().autoscaler_program("vpa-recommender").unwrap();
         Self::start(Command::new(program).args(["--v=2", "--address=127.0.0.1:0"]), kubeconfig, name)
     }
 

@@ -1,7 +1,7 @@
 //! etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use kube::Client;
@@ -84,7 +84,8 @@ impl ControlPlane<'_> {
     }
 
     pub(super) fn start_apiserver(&self, crew: &mut Crew) -> Result<(), Error> {
-        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+        let address = self.instance.service_address();
+        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", &address];
         let serving = self.authority.server("apiserver", &names)?;
         let kubelet_client = self.authority.client(
             "apiserver-kubelet-client",
@@ -98,9 +99,12 @@ impl ControlPlane<'_> {
 
         let mut server = Command::new(&self.assets.apiserver);
         server.args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"]);
-        // A loopback address is no endpoint for the kubernetes service, and pods here need none.
-        server.arg("--endpoint-reconciler-type=none");
-        server.args(["--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true"]);
+        // A loopback address is no endpoint for the Service `kubernetes`; pods reach its address by the conductor's proxy.
+        server.arg("--endpoint-reconciler-type=none").arg("--allow-privileged=true");
+        server.arg(format!("--service-cluster-ip-range={}", self.instance.service_subnet()));
+        if self.instance.has_node() {
+            self.aggregate(&mut server)?;
+        }
         server.args(["--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"]);
         if self.assets.controller_manager.is_none() {
             // Nobody makes the accounts that this plugin waits for.
@@ -126,6 +130,32 @@ impl ControlPlane<'_> {
         }
         server.args(&self.instance.apiserver_flags);
         crew.start("kube-apiserver", server)
+    }
+
+    /// Lets it call webhooks and aggregated API servers. There is no kube-proxy: it connects to the endpoints of a Service.
+    fn aggregate(&self, server: &mut Command) -> Result<(), Error> {
+        let name = "front-proxy-client";
+        let identity = self.authority.client(name, name, None)?;
+        server.arg("--enable-aggregator-routing=true");
+        server.arg(format!("--requestheader-allowed-names={name}"));
+        server.args([
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        ]);
+        for (flag, path) in [
+            ("--requestheader-client-ca-file", &self.authority.identity().certificate),
+            ("--proxy-client-cert-file", &identity.certificate),
+            ("--proxy-client-key-file", &identity.key),
+        ] {
+            server.arg(flag).arg(path);
+        }
+        Ok(())
+    }
+
+    /// Where the API server listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
     pub(super) fn start_controllers(&self, program: &Path, crew: &mut Crew) -> Result<(), Error> {

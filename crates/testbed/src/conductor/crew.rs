@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::error::{Error, IoContext as _};
 
 /// More than there are parts, so that no end is ever lost.
-const PARTS: usize = 16;
+const PARTS: usize = 64;
 /// How much of a part's log an error carries.
 const TAIL_LINES: usize = 12;
 /// Between two questions whether something is up.

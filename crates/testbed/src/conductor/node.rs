@@ -1,4 +1,4 @@
-//! The node: containerd with its images, and the kubelet.
+//! A node: containerd with its images, and the kubelet. Several share the machine, and each takes all of it for its own.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,11 +18,56 @@ use crate::error::{Error, IoContext as _};
 use crate::image;
 use crate::instance::Instance;
 
-/// The node's name.
-pub(super) const NAME: &str = "testbed-node";
+/// One of the nodes of a cluster, and what it is called by.
+#[derive(Clone, Copy)]
+pub(super) struct Site<'a> {
+    instance: &'a Instance,
+    /// From 1 on.
+    number: u8,
+}
 
-pub(super) fn socket(instance: &Instance) -> PathBuf {
-    instance.file("containerd.sock")
+impl<'a> Site<'a> {
+    /// Every node of a cluster.
+    pub(super) fn all(instance: &'a Instance) -> Vec<Self> {
+        (1..=instance.nodes).map(|number| Self { instance, number }).collect()
+    }
+
+    /// The only node, or the first one.
+    pub(super) fn first(instance: &'a Instance) -> Self {
+        Self { instance, number: 1 }
+    }
+
+    /// The node's name; of the first one it is the same however many there are.
+    pub(super) fn name(self) -> String {
+        self.named("testbed-node")
+    }
+
+    fn named(self, name: &str) -> String {
+        if self.number == 1 { name.to_owned() } else { format!("{name}-{}", self.number) }
+    }
+
+    /// One of its files; those of the first node are the cluster's.
+    fn file(self, name: &str) -> PathBuf {
+        if self.number == 1 {
+            self.instance.file(name)
+        } else {
+            self.instance.file(self.named("node")).join(name)
+        }
+    }
+
+    /// containerd's socket.
+    pub(super) fn socket(self) -> PathBuf {
+        self.file("containerd.sock")
+    }
+}
+
+/// Writes the images down, for every node.
+pub(super) fn write_images(instance: &Instance, assets: &RuntimeAssets) -> Result<(), Error> {
+    image::write_archive(&archive(instance), &assets.busybox, &instance.images)
+}
+
+fn archive(instance: &Instance) -> PathBuf {
+    instance.file("images.tar")
 }
 
 /// What becomes of the testbed when containerd ends.
@@ -36,18 +81,17 @@ pub(super) enum Life {
 
 /// Starts containerd and gives it the images.
 pub(super) async fn start_containerd(
-    instance: &Instance,
+    site: Site<'_>,
     assets: &RuntimeAssets,
     crew: &mut Crew,
     life: Life,
 ) -> Result<(), Error> {
-    let network = instance.file("cni");
+    let network = site.file("cni");
     fs::create_dir_all(&network).doing("create", &network)?;
-    write(&network.join("10-testbed.conflist"), &cni_config(instance))?;
-    let config = instance.file("containerd.toml");
-    write(&config, &containerd_config(instance, assets, &network))?;
-    let archive = instance.file("images.tar");
-    image::write_archive(&archive, &assets.busybox)?;
+    write(&network.join("10-testbed.conflist"), &cni_config(site.instance))?;
+    let config = site.file("containerd.toml");
+    write(&config, &containerd_config(site, assets, &network))?;
+    let archive = archive(site.instance);
 
     let (program, path) = (assets.containerd.clone(), path_with(&[&assets.shim, &assets.runc]));
     let containerd = move || {
@@ -55,11 +99,12 @@ pub(super) async fn start_containerd(
         containerd.arg("--config").arg(&config).env("PATH", &path);
         containerd
     };
+    let part = site.named("containerd");
     match life {
-        Life::EndsWithIt => crew.start("containerd", containerd())?,
-        Life::OutlivesIt => crew.start_again_and_again("containerd", containerd)?,
+        Life::EndsWithIt => crew.start(&part, containerd())?,
+        Life::OutlivesIt => crew.start_again_and_again(&part, containerd)?,
     }
-    let socket = socket(instance);
+    let socket = site.socket();
     crew::poll("containerd's socket", PATIENCE, async || tokio::net::UnixStream::connect(&socket).await.ok())
         .await?;
     let mut import = Command::new(&assets.ctr);
@@ -69,18 +114,19 @@ pub(super) async fn start_containerd(
 
 /// Registers the node in the kubelet's stead. The kubelet refuses a loopback address of its own, but leaves
 /// alone one that it finds, as it would a cloud provider's.
-pub(super) async fn register(client: &Client) -> Result<(), Error> {
+pub(super) async fn register(site: Site<'_>, client: &Client) -> Result<(), Error> {
+    let name = site.name();
     let nodes: Api<Node> = Api::all(client.clone());
     let mut node = Node::default();
-    node.metadata.name = Some(NAME.to_owned());
+    node.metadata.name = Some(name.clone());
     let api = |doing| move |source| Error::Api { doing, source: Box::new(source) };
     nodes.create(&PostParams::default(), &node).await.map_err(api("register the node"))?;
     let addresses = json!({ "status": { "addresses": [
         { "type": "InternalIP", "address": "127.0.0.1" },
-        { "type": "Hostname", "address": NAME },
+        { "type": "Hostname", "address": name },
     ] } });
     nodes
-        .patch_status(NAME, &PatchParams::default(), &Patch::Merge(&addresses))
+        .patch_status(&name, &PatchParams::default(), &Patch::Merge(&addresses))
         .await
         .map_err(api("set the node's address"))?;
     Ok(())
@@ -88,14 +134,15 @@ pub(super) async fn register(client: &Client) -> Result<(), Error> {
 
 /// Starts the kubelet.
 pub(super) fn start_kubelet(
-    instance: &Instance,
+    site: Site<'_>,
     assets: &NodeAssets,
     plane: &ControlPlane<'_>,
     crew: &mut Crew,
 ) -> Result<(), Error> {
-    let serving = plane.authority().server("kubelet-serving", &[NAME])?;
-    let user = format!("system:node:{NAME}");
-    let kubeconfig = plane.user_kubeconfig("kubelet", &user, Some("system:nodes"))?;
+    let (name, part) = (site.name(), site.named("kubelet"));
+    let serving = plane.authority().server(&site.named("kubelet-serving"), &[&name])?;
+    let user = format!("system:node:{name}");
+    let kubeconfig = plane.user_kubeconfig(&part, &user, Some("system:nodes"))?;
     let [port] = control_plane::free_ports()?;
     let config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -111,9 +158,9 @@ pub(super) fn start_kubelet(
             "x509": { "clientCAFile": plane.authority().identity().certificate },
         },
         "authorization": { "mode": "Webhook" },
-        "containerRuntimeEndpoint": format!("unix://{}", socket(instance).display()),
+        "containerRuntimeEndpoint": format!("unix://{}", site.socket().display()),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{}", instance.cgroup()),
+        "cgroupRoot": format!("/{}", site.instance.node_cgroup(site.number)),
         "failCgroupV1": false,
         "failSwapOn": false,
         // A machine that is short of disk or memory is no reason to evict a test's pods or images.
@@ -123,24 +170,24 @@ pub(super) fn start_kubelet(
         "oomScoreAdj": 0,
         "makeIPTablesUtilChains": false,
         "resolvConf": "",
-        "podLogsDir": instance.file("pod-logs"),
-        "volumePluginDir": instance.file("volume-plugins"),
+        "podLogsDir": site.file("pod-logs"),
+        "volumePluginDir": site.file("volume-plugins"),
     });
-    let path = instance.file("kubelet.json");
+    let path = site.file("kubelet.json");
     write(&path, &format!("{config:#}\n"))?;
 
     let mut kubelet = Command::new(&assets.kubelet);
     kubelet.arg("--config").arg(&path).arg("--kubeconfig").arg(&kubeconfig);
-    kubelet.arg("--root-dir").arg(instance.file("kubelet"));
-    kubelet.args(["--hostname-override", NAME, "--cloud-provider=external"]);
+    kubelet.arg("--root-dir").arg(site.file("kubelet"));
+    kubelet.args(["--hostname-override", &name, "--cloud-provider=external"]);
     kubelet.env("PATH", path_with(&[&assets.runtime.runc]));
-    crew.start("kubelet", kubelet)
+    crew.start(&part, kubelet)
 }
 
 /// Waits until the node is ready and takes pods.
-pub(super) async fn wait_until_ready(client: &Client) -> Result<(), Error> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    crew::poll("readiness of the node", PATIENCE, async || nodes.get(NAME).await.ok().filter(is_ready))
+pub(super) async fn wait_until_ready(site: Site<'_>, client: &Client) -> Result<(), Error> {
+    let (nodes, name): (Api<Node>, String) = (Api::all(client.clone()), site.name());
+    crew::poll("readiness of the node", PATIENCE, async || nodes.get(&name).await.ok().filter(is_ready))
         .await?;
     Ok(())
 }
@@ -176,13 +223,14 @@ fn cni_config(instance: &Instance) -> String {
                     "rangeStart": instance.first_pod_address(),
                     "gateway": instance.gateway(),
                 }]],
+                "routes": [{ "dst": instance.service_subnet() }],
             },
         }],
     });
     format!("{config:#}\n")
 }
 
-fn containerd_config(instance: &Instance, assets: &RuntimeAssets, network: &Path) -> String {
+fn containerd_config(site: Site<'_>, assets: &RuntimeAssets, network: &Path) -> String {
     // A JSON string is a TOML basic string.
     let quoted = |path: &Path| json!(path).to_string();
     format!(
@@ -221,9 +269,9 @@ SystemdCgroup = false
 bin_dir = {plugins}
 conf_dir = {network}
 "#,
-        root = quoted(&instance.file("containerd/root")),
-        state = quoted(&instance.file("containerd/state")),
-        socket = quoted(&socket(instance)),
+        root = quoted(&site.file("containerd/root")),
+        state = quoted(&site.file("containerd/state")),
+        socket = quoted(&site.socket()),
         pause = image::PAUSE,
         runc = quoted(&assets.runc),
         plugins = quoted(&assets.cni),

@@ -34,6 +34,24 @@ pub(super) fn obtain(of: &GoModule, say: &mut dyn FnMut(&str)) -> Result<(), Err
     Ok(())
 }
 
+/// Copies the files of a folder of a required module, once.
+pub(super) fn copy(of: &GoModule, module: &str, folder: &str, target: &Path) -> Result<(), Error> {
+    if target.is_dir() {
+        return Ok(());
+    }
+    lay_out(of)?;
+    let listed = go(&of.module).args(["list", "-m", "-f", "{{.Dir}}", module]).output().doing("run", "go")?;
+    let source = Path::new(String::from_utf8_lossy(&listed.stdout).trim()).join(folder);
+    let partial = cache::clear_partial(target)?;
+    fs::create_dir_all(&partial).doing("create", &partial)?;
+    for entry in fs::read_dir(&source).doing("list", &source)? {
+        let path = entry.doing("list", &source)?.path();
+        let to = partial.join(path.file_name().unwrap_or_default());
+        fs::copy(&path, &to).doing("copy", &path)?;
+    }
+    fs::rename(&partial, target).doing("rename", &partial)
+}
+
 fn lay_out(of: &GoModule) -> Result<(), Error> {
     fs::create_dir_all(&of.module).doing("create", &of.module)?;
     for (name, text) in [("go.mod", of.go_mod), ("go.sum", of.go_sum)] {

@@ -41,6 +41,26 @@ async fn run_pod(client: &Client) {
     tokio::time::timeout(PATIENCE, ready).await.expect("the pod is ready in time").expect("the watch holds");
 }
 
+/// Runs a pod on a node, which reaches the API server by the Service `kubernetes`.
+async fn run_on(client: &Client, node: &str) {
+    let ask = "until nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null; do sleep 1; done";
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": { "name": node },
+        "spec": { "nodeName": node, "restartPolicy": "Never", "containers": [{
+            "name": "main", "image": BUSYBOX, "command": ["/bin/sh", "-c", ask],
+        }] },
+    }))
+    .expect("the pod is well formed");
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    pods.create(&PostParams::default(), &pod).await.expect("the pod is accepted");
+    let succeeded = |pod: Option<&Pod>| {
+        let phase = pod.and_then(|pod| pod.status.as_ref()).and_then(|status| status.phase.as_deref());
+        phase == Some("Succeeded")
+    };
+    let done = await_condition(pods.clone(), node, succeeded);
+    tokio::time::timeout(PATIENCE, done).await.expect("the pod is done in time").expect("the watch holds");
+}
+
 fn is_ready(pod: Option<&Pod>) -> bool {
     let conditions = pod.and_then(|pod| pod.status.as_ref()).and_then(|status| status.conditions.as_deref());
     conditions.unwrap_or_default().iter().any(|one| one.type_ == "Ready" && one.status == "True")
@@ -61,12 +81,18 @@ fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
 async fn two_clusters_run_pods_at_once_and_leave_nothing_behind() {
     let _machine = MACHINE.lock().await;
     let census = Census::take();
-    let (one, other) = tokio::join!(Cluster::start(Config::default()), Cluster::start(Config::default()));
+    let mut two_nodes = Config::default();
+    two_nodes.nodes = 2;
+    let (one, other) = tokio::join!(Cluster::start(Config::default()), Cluster::start(two_nodes));
     let (one, other) = (one.expect("one starts"), other.expect("the other starts"));
     assert_ne!(one.endpoints().server, other.endpoints().server);
     let (one_client, other_client) =
         (one.client().await.expect("a client"), other.client().await.expect("a client"));
     tokio::join!(run_pod(&one_client), run_pod(&other_client));
+
+    for node in ["testbed-node", "testbed-node-2"] {
+        run_on(&other_client, node).await;
+    }
 
     // Both have a pod of this name: each is asked in its own cluster, through API server and kubelet.
     for cluster in [&one, &other] {
