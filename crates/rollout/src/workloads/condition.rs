@@ -63,7 +63,10 @@ fn message(status: &RolloutStatus) -> String {
         Phase::RollingBack => "pods are resized back",
         Phase::Complete => "all pods have the resources of the template",
         Phase::RolledBack => "all pods were resized back",
-        Phase::RollbackFailed => "pods could not be resized back",
+        Phase::RollbackFailed => {
+            let pods: Vec<&str> = status.stuck.iter().map(|failure| failure.pod.as_str()).collect();
+            return format!("pods could not be resized back: {}", pods.join(", "));
+        }
         Phase::Recreating => "pods are recreated by the workload's controller",
     };
     if status.message.is_empty() { text.to_owned() } else { format!("{text}: {}", status.message) }
