@@ -21,6 +21,7 @@ use crate::{skips, table};
 /// Runs the resize cases against the cluster that a kubeconfig leads to.
 #[derive(Debug, Parser)]
 #[command(name = "plumb-conformance", version)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 struct Arguments {
     /// The kubeconfig; `KUBECONFIG` or the usual place if not given.
     #[arg(long, value_name = "FILE")]

@@ -125,10 +125,6 @@ async fn all_pods(replicas: usize) {
 }
 
 fn main() {
-    // `cargo test --benches` runs it, too.
-    if std::env::args().any(|argument| argument == "--test") {
-        return;
-    }
     SIZES.into_iter().for_each(change_of_one_pod);
     let replicas = std::env::var("PLUMB_BENCH_PODS").ok().and_then(|text| text.parse().ok()).unwrap_or(500);
     tokio::runtime::Runtime::new().unwrap().block_on(all_pods(replicas));

@@ -152,10 +152,10 @@ impl Play<'_> {
                     check::condition(pod, "PodResizePending")
                         .is_some_and(|pending| pending.reason.as_deref() == Some("Deferred"))
                 };
-                match live(lives).filter_map(|(_, life)| life.last()).any(is_deferred) {
-                    true => Ok(()),
-                    false => Objection::not_yet("no pod is deferred"),
+                if live(lives).filter_map(|(_, life)| life.last()).any(is_deferred) {
+                    return Ok(());
                 }
+                Objection::not_yet("no pod is deferred")
             }
             Rolled::ResizingAtMost(most) => at_once(lives, *most, "are resized", is_resizing),
             Rolled::UnreadyAtMost(most) => at_once(lives, *most, "are unready", is_unready),

@@ -141,11 +141,21 @@ impl Default for PodPolicy {
 
 /// Judges where a pod stands (the seed's refresh). The pod must neither be terminating nor have ended.
 pub fn judge(pod: &Pod, hooks: &impl Hooks, policy: &PodPolicy, now: Timestamp) -> Judgement {
-    let record = PodRecord::read(pod).filter(|record| record.revision == hooks.revision());
-    match record {
+    judge_recorded(pod, PodRecord::read(pod).as_ref(), hooks, policy, now)
+}
+
+/// [`judge`] with the record of the pod, which is read once for each change of a pod.
+pub(super) fn judge_recorded(
+    pod: &Pod,
+    record: Option<&PodRecord>,
+    hooks: &impl Hooks,
+    policy: &PodPolicy,
+    now: Timestamp,
+) -> Judgement {
+    match record.filter(|record| record.revision == hooks.revision()) {
         None => unrecorded(pod, hooks),
-        Some(record) if record.direction == Direction::Back => rolling_back(pod, hooks, &record, policy, now),
-        Some(record) => following(pod, hooks, &record, policy, now),
+        Some(record) if record.direction == Direction::Back => rolling_back(pod, hooks, record, policy, now),
+        Some(record) => following(pod, hooks, record, policy, now),
     }
 }
 

@@ -12,7 +12,7 @@ use plumb_resize::status;
 use super::change::{Change, Vertical};
 use super::failure::StuckReason;
 use super::hooks::Hooks;
-use super::pod_state::{Judgement, Next, PodPolicy, PodState, judge};
+use super::pod_state::{Judgement, Next, PodPolicy, PodState, judge_recorded};
 use super::record::PodRecord;
 
 /// What is known about one pod.
@@ -49,8 +49,8 @@ impl PodView {
         order: u64,
         now: Timestamp,
     ) -> Self {
-        let mut judgement = judge(pod, hooks, policy, now);
         let recorded = PodRecord::read(pod);
+        let mut judgement = judge_recorded(pod, recorded.as_ref(), hooks, policy, now);
         let (record, other) = match recorded {
             Some(record) if record.revision == hooks.revision() => (Some(record), None),
             other => (None, other),

@@ -37,7 +37,7 @@ pub(super) const MOST_STEPS: usize = 16;
 pub(super) struct Sets {
     deployment: Option<i64>,
     held: bool,
-    sets: Vec<(Option<String>, Option<i64>, bool, i64)>,
+    versions: Vec<(Option<String>, Option<i64>, bool, i64)>,
 }
 
 impl Sets {
@@ -46,7 +46,11 @@ impl Sets {
             let metadata = &set.metadata;
             (metadata.uid.clone(), metadata.generation, is_active(set), revision(set))
         };
-        Self { deployment: deployment.metadata.generation, held, sets: sets.iter().map(version).collect() }
+        Self {
+            deployment: deployment.metadata.generation,
+            held,
+            versions: sets.iter().map(version).collect(),
+        }
     }
 }
 
