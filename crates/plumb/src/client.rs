@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use plumb_autoscaler::explain::printable;
+use serde_json::Value;
 
 /// Which cluster.
 #[derive(Debug, Args)]
@@ -188,7 +189,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// Prints a value for programs.
-pub(crate) fn print(value: &impl serde::Serialize, output: Output) -> anyhow::Result<()> {
+pub(crate) fn print(value: &Value, output: Output) -> anyhow::Result<()> {
     let text = match output {
         Output::Yaml => yaml(value)?,
         _ => json(value)?,
@@ -197,12 +198,12 @@ pub(crate) fn print(value: &impl serde::Serialize, output: Output) -> anyhow::Re
 }
 
 /// A value as JSON that people can read.
-pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
+pub(crate) fn json(value: &Value) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(value).context("writing JSON")? + "\n")
 }
 
 /// A value as YAML.
-pub(crate) fn yaml(value: &impl serde::Serialize) -> anyhow::Result<String> {
+pub(crate) fn yaml(value: &Value) -> anyhow::Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: true, folded_wrap_chars: 1 << 20 };
     serde_saphyr::to_string_with_options(value, options).context("writing YAML")
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
 use kube::api::{Patch, PatchParams};
-use plumb_client::Api;
+use plumb_client::{Api, Codec as _};
 use plumb_controller::{Reflector, WatchConfig, WatchEvent};
 use plumb_resize::Quantity;
 use plumb_resize::list::ResourceList;
@@ -125,7 +125,10 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     match args.output {
         Some(Output::Name) => write_out(&format!("pod/{name}\n"))?,
         Some(Output::Wide) => write_out(&status::table(&[last], false, true)?)?,
-        Some(output) => print(&last, output)?,
+        Some(output) => {
+            let json = last.encode().and_then(|json| serde_json::from_slice(&json));
+            print(&json.context("writing the pod")?, output)?;
+        }
         None if args.no_wait => write_out(&format!("pod/{name} asked for: {stage}\n"))?,
         None if stage == Stage::Applied => {
             write_out(&format!("pod/{name} resized in {took}{}\n", what_changed(&before, &last)))?;

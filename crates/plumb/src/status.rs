@@ -192,7 +192,7 @@ async fn show(client: &Client, pods: &[Pod], args: &Status) -> anyhow::Result<()
                 (true, Some(one)) => print(&one, output)?,
                 (_, last) => {
                     read.extend(last);
-                    print(&read, output)?;
+                    print(&Value::Array(read), output)?;
                 }
             }
         }

@@ -241,8 +241,8 @@ impl Progress {
     fn text(&self, workload: &Workload, output: Option<Output>) -> anyhow::Result<String> {
         let status = if let Self::Reported(status) = self { Some(status) } else { None };
         Ok(match output {
-            Some(Output::Json) => json(&status)?,
-            Some(Output::Yaml) => yaml(&status)?,
+            Some(Output::Json) => json(&serde_json::json!(status))?,
+            Some(Output::Yaml) => yaml(&serde_json::json!(status))?,
             Some(Output::Name) => format!("{workload}\n"),
             Some(Output::Wide) | None => self.lines(workload),
         })

@@ -56,7 +56,7 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
                 (Some(Object::Vpa(_)), Some(one)) => client::print(&one, output)?,
                 (_, last) => {
                     values.extend(last);
-                    client::print(&values, output)?;
+                    client::print(&Value::Array(values), output)?;
                 }
             }
         }
