@@ -152,13 +152,16 @@ impl Volumes {
             let name = volume.name.as_str();
             if let Some(projection) = Projection::of(volume, namespace) {
                 let path = volumes.join(projection.plugin).join(name);
-                ready.insert(name.to_owned(), Ready { path: path.clone(), read_only: true });
+                ready.insert(name.to_owned(), Ready::at(path.clone(), true));
                 projections.push((name.to_owned(), path, projection));
             } else if let Some(source) = &volume.host_path {
                 let source = source.clone();
                 let made = blocking(move || host_path::ready(&source).map_err(io::Error::other)).await;
                 let path = made.map_err(|error| failed(name, error))?;
-                ready.insert(name.to_owned(), Ready { path, read_only: false });
+                ready.insert(name.to_owned(), Ready::at(path, false));
+            } else if let Some(source) = &volume.image {
+                let reference = source.reference.clone().unwrap_or_default();
+                ready.insert(name.to_owned(), Ready::of_image(reference));
             } else if has_no_source(volume) {
                 let path = volumes.join("kubernetes.io~empty-dir").join(name);
                 let plan = empty_dir::Plan::of(volume, pod, &self.shared.allocatable);
@@ -166,7 +169,7 @@ impl Volumes {
                 let made = path.clone();
                 let made = blocking(move || plan.make(&made, owner)).await;
                 made.map_err(|error| failed(name, error))?;
-                ready.insert(name.to_owned(), Ready { path, read_only: false });
+                ready.insert(name.to_owned(), Ready::at(path, false));
             } else {
                 return Err(failed(name, "no volume plugin matched"));
             }

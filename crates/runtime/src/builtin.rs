@@ -110,7 +110,7 @@ pub fn remove_image(data_dir: &Path, name: &str) -> Result<bool> {
     let records = entries.filter_map(|entry| {
         crate::shim::load::<state::ContainerRecord>(&entry.path().join(container::RECORD)).ok()
     });
-    if found.pinned || records.into_iter().any(|record| record.image_id == found.id) {
+    if found.pinned || records.into_iter().any(|record| record.uses(&found.id)) {
         let why = if found.pinned { "is part of plumb" } else { "is used by containers" };
         return Err(Error::FailedPrecondition(format!("image {name} {why}")));
     }

@@ -146,6 +146,11 @@ pub trait Runtime: Send + Sync + 'static {
         None
     }
 
+    /// Whether [`ContainerConfig::image_mounts`] are mounted.
+    fn has_image_volumes(&self) -> bool {
+        false
+    }
+
     /// Removes an image by name or id. Idempotent; one that containers use is [`Error::FailedPrecondition`].
     async fn remove_image(&self, name: &str) -> Result<()>;
 

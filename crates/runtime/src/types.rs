@@ -16,7 +16,7 @@ use std::fmt;
 
 pub use container::{
     Container, ContainerConfig, ContainerFilter, ContainerMeta, ContainerState, ContainerStatus, Device, Env,
-    ExecOutput, LogLimits, Mount, Propagation, Rlimit,
+    ExecOutput, ImageMount, LogLimits, Mount, Propagation, Rlimit,
 };
 pub use event::{ContainerChange, Event};
 pub use image::{FilesystemUsage, Image};

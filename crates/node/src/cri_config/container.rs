@@ -48,6 +48,7 @@ pub fn container(
         working_dir: container.working_dir.clone().filter(|folder| !folder.is_empty()),
         env,
         mounts,
+        image_mounts: Vec::new(),
         devices: Vec::new(),
         log_path: Some(PathBuf::from(&container.name).join(format!("{attempt}.log"))),
         log_limits: LogLimits::default(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
-use plumb_runtime::types::{Env, Mount, Propagation};
+use plumb_runtime::types::{Env, ImageMount, Mount, Propagation};
 
 use super::{Kept, mounted, sub_path};
 use crate::cri_config::{ConfigError, expand};
@@ -18,6 +18,18 @@ pub(super) struct Ready {
     pub(super) path: PathBuf,
     /// It is read-only, whatever its mounts say.
     pub(super) read_only: bool,
+    /// In place of the path, the image that the runtime mounts.
+    pub(super) image: Option<String>,
+}
+
+impl Ready {
+    pub(super) fn at(path: PathBuf, read_only: bool) -> Self {
+        Self { path, read_only, image: None }
+    }
+
+    pub(super) fn of_image(image: String) -> Self {
+        Self { path: PathBuf::new(), read_only: true, image: Some(image) }
+    }
 }
 
 /// The volumes of a pod, ready. They stay so until they are cleared, whether this is kept or not.
@@ -47,6 +59,7 @@ impl Prepared {
         env: &[Env],
     ) -> Result<Vec<Mount>, ConfigError> {
         let wanted = container.volume_mounts.iter().flatten().enumerate();
+        let wanted = wanted.filter(|(_, mount)| self.image_of(mount).is_none());
         let mut mounts: Vec<Mount> = wanted
             .map(|(index, mount)| self.mount(container, index, mount, env))
             .collect::<Result<_, _>>()?;
@@ -61,6 +74,25 @@ impl Prepared {
             mounts.push(Mount { container_path: absolute(path), host_path: file, ..Mount::default() });
         }
         Ok(mounts)
+    }
+
+    /// The images that a container sees as volumes.
+    pub fn image_mounts(&self, container: &Container, env: &[Env]) -> Result<Vec<ImageMount>, ConfigError> {
+        let mounts = container.volume_mounts.iter().flatten();
+        let images = mounts.filter_map(|mount| Some((mount, self.image_of(mount)?)));
+        images
+            .map(|(mount, image)| {
+                Ok(ImageMount {
+                    container_path: absolute(&mount.mount_path),
+                    image: image.to_owned(),
+                    sub_path: part_of(mount, env).map_err(ConfigError::Container)?.unwrap_or_default(),
+                })
+            })
+            .collect()
+    }
+
+    fn image_of(&self, mount: &VolumeMount) -> Option<&str> {
+        self.kept.ready.get(&mount.name)?.image.as_deref()
     }
 
     fn mount(

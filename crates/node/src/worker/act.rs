@@ -248,9 +248,11 @@ impl Worker {
         let facts = EnvFacts { pod_ips: self.addresses(), ..self.node.facts.clone() };
         let text = |error: ConfigError| error_chain(&error);
         let env = environment(&self.node.objects, pod, container, &facts).await.map_err(text)?;
+        let mut image_mounts = Vec::new();
         let mounts = match &self.node.volumes {
             Some(volumes) => {
                 let ready = volumes.prepare(pod).await.map_err(text)?;
+                image_mounts = ready.image_mounts(container, &env).map_err(text)?;
                 let (container, env) = (container.clone(), env.clone());
                 // It looks into volumes that containers write: off the async threads.
                 let mounts = tokio::task::spawn_blocking(move || ready.mounts(&container, attempt, &env));
@@ -258,8 +260,12 @@ impl Worker {
             }
             None => Vec::new(),
         };
+        if !image_mounts.is_empty() && !self.node.runtime.has_image_volumes() {
+            return Err("the container runtime does not mount images as volumes".to_owned());
+        }
         let config = cri_config::container(pod, container, attempt, resources, image, env, mounts);
-        config.map_err(|error| error_chain(&error))
+        let config = config.map_err(|error| error_chain(&error))?;
+        Ok(ContainerConfig { image_mounts, ..config })
     }
 
     /// The pod's addresses.

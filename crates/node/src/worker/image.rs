@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, ImageVolumeSource, Pod};
 use plumb_runtime::Error;
 use plumb_runtime::types::Image;
 
@@ -42,26 +42,54 @@ struct Success {
 }
 
 impl Worker {
-    /// The image of a container, if it is on this node by now; none while it is being pulled.
+    /// The image of a container, if it and those of its volumes are on this node by now; none while one is being pulled.
     pub(super) async fn image(&mut self, container: &Container) -> Result<Option<Image>, NotStarted> {
-        let name = container.image.clone().unwrap_or_default();
+        let policy = container.image_pull_policy.as_deref();
+        let name = container.image.as_deref().unwrap_or_default();
+        let mut image = self.ensure_image(container, name, policy).await?;
+        for source in image_volumes(&self.pod, container) {
+            let name = source.reference.as_deref().unwrap_or_default();
+            if self.ensure_image(container, name, source.pull_policy.as_deref()).await?.is_none() {
+                image = None;
+            }
+        }
+        if image.is_some() {
+            // The next start pulls again what is to be pulled always.
+            let volumes = image_volumes(&self.pod, container);
+            let names = volumes.iter().filter_map(|source| source.reference.as_ref());
+            for name in names.chain(&container.image) {
+                if self.was_pulled(name) {
+                    self.images.remove(name);
+                }
+            }
+        }
+        Ok(image)
+    }
+
+    /// An image, if it is on this node by now.
+    async fn ensure_image(
+        &mut self,
+        container: &Container,
+        name: &str,
+        policy: Option<&str>,
+    ) -> Result<Option<Image>, NotStarted> {
         if let Err(error) = name.parse::<plumb_registry::Reference>() {
             let message = format!(
                 "Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: {error}"
             );
             return Err(NotStarted::of_image("InvalidImageName", "InspectFailed", message));
         }
-        let found = self.node.runtime.image_status(&name).await.map_err(|error: Error| {
+        let found = self.node.runtime.image_status(name).await.map_err(|error: Error| {
             let message = format!("Failed to inspect image {name:?}: {error}");
             NotStarted::of_image("ImageInspectError", "InspectFailed", message)
         })?;
-        match (found, container.image_pull_policy.as_deref()) {
+        match (found, policy) {
             // An image that is part of Plumb is in no registry.
-            (Some(image), policy) if policy != Some("Always") || image.pinned || self.was_pulled(&name) => {
+            (Some(image), policy) if policy != Some("Always") || image.pinned || self.was_pulled(name) => {
                 Ok(Some(image))
             }
             (None, Some("Never")) => {
-                let advice = self.node.runtime.image_advice(&name).map(|advice| format!("; {advice}"));
+                let advice = self.node.runtime.image_advice(name).map(|advice| format!("; {advice}"));
                 let message = format!(
                     "Container image {name:?} is not present with pull policy of Never{}",
                     advice.unwrap_or_default()
@@ -69,19 +97,15 @@ impl Worker {
                 Err(NotStarted::of_image("ErrImageNeverPull", "ErrImageNeverPull", message))
             }
             _ => {
-                self.pull(container, name);
+                self.pull(container, name.to_owned());
                 Ok(None)
             }
         }
     }
 
     /// Whether an image was pulled for this start.
-    fn was_pulled(&mut self, name: &str) -> bool {
-        let done = self.images.get(name) == Some(&Pull::Done);
-        if done {
-            self.images.remove(name);
-        }
-        done
+    fn was_pulled(&self, name: &str) -> bool {
+        self.images.get(name) == Some(&Pull::Done)
     }
 
     /// Pulls an image in a task of its own.
@@ -138,9 +162,20 @@ impl Worker {
             observed.is_some_and(ObservedContainer::runs)
         };
         let all = self.pod.spec.iter().flat_map(containers).enumerate();
-        let of_image = all.filter(|(_, container)| container.image.as_deref() == Some(image));
+        let of_image = all.filter(|(_, container)| {
+            container.image.as_deref() == Some(image)
+                || image_volumes(&self.pod, container).iter().any(|s| s.reference.as_deref() == Some(image))
+        });
         of_image.map(|(position, _)| position).filter(|position| !runs(*position)).collect()
     }
+}
+
+/// The images that a container sees as volumes.
+fn image_volumes(pod: &Pod, container: &Container) -> Vec<ImageVolumeSource> {
+    let mounted = |name: &str| container.volume_mounts.iter().flatten().any(|mount| mount.name == name);
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let images = volumes.filter(|volume| mounted(&volume.name)).filter_map(|volume| volume.image.clone());
+    images.collect()
 }
 
 /// Pulls an image with each of the pod's credentials for its registry until one is accepted, as the kubelet does.

@@ -22,7 +22,9 @@ use super::state::{ContainerEntry, ContainerRecord, State, WatchedContainer};
 use crate::cgroup::Notification;
 use crate::error::{Error, Result};
 use crate::shim::{Answer, Ask, EXIT, Exit, ROOT, Report, SPEC, load, store};
-use crate::types::{ContainerChange, ContainerConfig, ContainerId, ExecOutput, SandboxId, SandboxState};
+use crate::types::{
+    ContainerChange, ContainerConfig, ContainerId, ExecOutput, ImageMount, SandboxId, SandboxState,
+};
 use crate::untrusted::remove_tree;
 
 pub(super) const RECORD: &str = "container.json";
@@ -45,6 +47,9 @@ impl State {
         }
         let resources = linux(&config.resources)?.clone();
         let image = self.images.find(&config.image)?.ok_or_else(|| Error::no_image(&config.image))?;
+        let find =
+            |mount: &ImageMount| self.images.find(&mount.image)?.ok_or_else(|| Error::no_image(&mount.image));
+        let image_volumes = config.image_mounts.iter().map(find).collect::<Result<Vec<_>>>()?;
         let notifications = self.two_notifications();
         let now = Timestamp::now();
         let id = ContainerId::from(self.naming.id(&format!(
@@ -61,6 +66,7 @@ impl State {
         let parts = Parts {
             config: &config,
             image: &image,
+            image_volumes: &image_volumes,
             snapshots: &self.images.snapshots(),
             sandbox: &sandbox_record,
             sandbox_folder: &sandbox.folder,
@@ -80,6 +86,7 @@ impl State {
             id: id.clone(),
             sandbox: sandbox_id.clone(),
             image_id: image.id.clone(),
+            image_volumes: image_volumes.iter().map(|image| image.id.clone()).collect(),
             created_at: now,
             log_path,
             stop_signal,

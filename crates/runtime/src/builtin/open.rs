@@ -287,7 +287,7 @@ impl State {
     /// Removes what Plumb made an image of before an upgrade, unless a container still uses it.
     fn sweep_images(&self) -> Result<()> {
         for image in self.images.list()? {
-            let used = self.pods.lock().containers.values().any(|entry| entry.record.image_id == image.id);
+            let used = self.pods.lock().containers.values().any(|entry| entry.record.uses(&image.id));
             if image.pinned && image.tags.is_empty() && !used {
                 self.images.remove(&image.id)?;
             }

@@ -324,9 +324,13 @@ impl Runtime for Builtin {
         Some(format!("`plumb image pull {name}` or `plumb image import FILE` adds it to the node"))
     }
 
+    fn has_image_volumes(&self) -> bool {
+        true
+    }
+
     async fn remove_image(&self, name: &str) -> Result<()> {
         let Some(found) = self.state.images.find(name)? else { return Ok(()) };
-        let used = self.state.pods.lock().containers.values().any(|entry| entry.record.image_id == found.id);
+        let used = self.state.pods.lock().containers.values().any(|entry| entry.record.uses(&found.id));
         if used || found.pinned {
             let why = if used { "is used by containers" } else { "is part of plumb" };
             return Err(Error::FailedPrecondition(format!("image {name} {why}")));

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::namespaces::{IPC, NET, SHM, UTS};
 use super::state::SandboxRecord;
@@ -27,6 +28,8 @@ pub(super) const SHARED_FILES: [(&str, &str); 3] =
 pub(super) struct Parts<'a> {
     pub(super) config: &'a ContainerConfig,
     pub(super) image: &'a ImageRecord,
+    /// The images that are mounted into it, in the order of its image mounts.
+    pub(super) image_volumes: &'a [Arc<ImageRecord>],
     pub(super) snapshots: &'a Path,
     pub(super) sandbox: &'a SandboxRecord,
     pub(super) sandbox_folder: &'a Path,
@@ -152,17 +155,31 @@ fn namespaces(parts: &Parts<'_>) -> Result<NamespaceSpec> {
 
 fn binds(parts: &Parts<'_>) -> Result<Vec<BindSpec>> {
     let mut binds: Vec<BindSpec> = Vec::new();
-    for mount in &parts.config.mounts {
-        if !mount.container_path.starts_with('/') {
-            let message = format!("the mount path {:?} is not absolute", mount.container_path);
-            return Err(Error::InvalidArgument(message));
+    let paths = parts.config.mounts.iter().map(|mount| &mount.container_path);
+    let mut paths = paths.chain(parts.config.image_mounts.iter().map(|mount| &mount.container_path));
+    if let Some(path) = paths.find(|path| !path.starts_with('/')) {
+        return Err(Error::InvalidArgument(format!("the mount path {path:?} is not absolute")));
+    }
+    for (mount, image) in parts.config.image_mounts.iter().zip(parts.image_volumes) {
+        if image.layers.is_empty() {
+            return Err(Error::InvalidArgument(format!("image {} has no files to mount", mount.image)));
         }
+        binds.push(BindSpec {
+            layers: image.layers.clone(),
+            sub_path: mount.sub_path.clone(),
+            destination: mount.container_path.clone(),
+            readonly: true,
+            ..BindSpec::default()
+        });
+    }
+    for mount in &parts.config.mounts {
         binds.push(BindSpec {
             source: mount.host_path.clone(),
             destination: mount.container_path.clone(),
             readonly: mount.readonly,
             recursive_readonly: mount.recursive_readonly,
             propagation: mount.propagation,
+            ..BindSpec::default()
         });
     }
     for (name, destination) in SHARED_FILES {

@@ -131,9 +131,19 @@ pub(super) struct ContainerRecord {
     pub(super) sandbox: SandboxId,
     pub(super) config: ContainerConfig,
     pub(super) image_id: String,
+    /// The images that are mounted into it.
+    #[serde(default)]
+    pub(super) image_volumes: Vec<String>,
     pub(super) created_at: Timestamp,
     pub(super) log_path: Option<PathBuf>,
     pub(super) stop_signal: String,
+}
+
+impl ContainerRecord {
+    /// Whether it needs the image of this id.
+    pub(super) fn uses(&self, id: &str) -> bool {
+        self.image_id == id || self.image_volumes.iter().any(|volume| volume == id)
+    }
 }
 
 #[derive(Debug)]

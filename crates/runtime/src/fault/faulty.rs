@@ -230,6 +230,10 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
         self.inner.image_advice(name)
     }
 
+    fn has_image_volumes(&self) -> bool {
+        self.inner.has_image_volumes()
+    }
+
     async fn remove_image(&self, name: &str) -> Result<()> {
         self.through(Call::RemoveImage, name, self.inner.remove_image(name)).await
     }

@@ -34,7 +34,8 @@ const NONE: Option<&str> = None;
 /// What is taken from outside, opened while the machine's mounts are still in sight, and with it the say in
 /// whether later mounts there are seen here.
 pub(super) struct Sources {
-    binds: Vec<Mounted>,
+    /// None for what is made of an image.
+    binds: Vec<Option<Mounted>>,
     usual_devices: Vec<(Mounted, &'static str)>,
     devices: Vec<(Mounted, String)>,
     views: Vec<(Mounted, String)>,
@@ -44,7 +45,8 @@ pub(super) struct Sources {
 
 impl Sources {
     pub(super) fn open(spec: &Spec) -> Result<Self> {
-        let binds = spec.binds.iter().map(|bind| volume(bind, spec.privileged)).collect::<Result<_>>()?;
+        let of_machine = |bind: &BindSpec| bind.layers.is_empty().then(|| volume(bind, spec.privileged));
+        let binds = spec.binds.iter().map(|bind| of_machine(bind).transpose()).collect::<Result<_>>()?;
         let mut usual_devices = Vec::new();
         if !spec.privileged {
             for name in DEVICES {
@@ -93,6 +95,13 @@ pub(super) fn enter(spec: &Spec, sources: Sources, root: &Path) -> Result<()> {
     // Mounts here must not propagate to the host.
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
         .doing("leaving the machine's mounts")?;
+    let mut volumes = Vec::new();
+    for (bind, volume) in spec.binds.iter().zip(sources.binds) {
+        volumes.push(match volume {
+            Some(volume) => volume,
+            None => image_volume(bind, &spec.overlay.base, root)?,
+        });
+    }
     overlay(&spec.overlay, root)?;
     let place = RootFs::open(root).doing("opening the root file system")?;
     let destinations = Destinations::of(&place)?;
@@ -107,7 +116,7 @@ pub(super) fn enter(spec: &Spec, sources: Sources, root: &Path) -> Result<()> {
         destinations.check(&target, &path, &device)?;
         device.attach(&target, &path)?;
     }
-    binds(&spec.binds, sources.binds, &place, &destinations)?;
+    binds(&spec.binds, volumes, &place, &destinations)?;
     if spec.process.cwd.starts_with('/') {
         // Images name working directories that are not there; later it may be too late to make them.
         folder_in(&place, &spec.process.cwd)?;
@@ -142,6 +151,35 @@ fn overlay(spec: &OverlaySpec, root: &Path) -> Result<()> {
         done => done,
     }
     .doing("mounting the root file system")
+}
+
+/// The files of an image as they are to be mounted: no file can be written or executed. Layers are put together at `scratch`
+/// and taken from there.
+fn image_volume(bind: &BindSpec, base: &Path, scratch: &Path) -> Result<Mounted> {
+    let path = &bind.destination;
+    let part = |root: &Path| {
+        let root = RootFs::open(root).doing(format_args!("opening an image for {path}"))?;
+        let found = root.find(&bind.sub_path);
+        let found =
+            found.doing(format_args!("finding {} in an image for {path}", bind.sub_path.display()))?;
+        Mounted::copy_of(found, false, path)
+    };
+    let mounted = if let [one] = bind.layers.as_slice() {
+        part(&base.join(one))?
+    } else {
+        nix::unistd::chdir(base).doing(format_args!("going to {}", base.display()))?;
+        let lower: Vec<_> = bind.layers.iter().map(|path| escaped(path)).collect();
+        let options = format!("lowerdir={}", lower.join(":"));
+        let flags = MsFlags::MS_RDONLY | MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+        mount(Some("overlay"), scratch, Some("overlay"), flags, Some(options.as_str()))
+            .doing(format_args!("mounting an image for {path}"))?;
+        let taken = part(scratch);
+        umount2(scratch, MntFlags::MNT_DETACH).doing(format_args!("taking an image for {path}"))?;
+        taken?
+    };
+    mounted.set(CLOSED | READ_ONLY, false, path)?;
+    mounted.propagate(MountPropagationFlags::PRIVATE, path)?;
+    Ok(mounted)
 }
 
 fn folder_in(place: &RootFs, path: &str) -> Result<OwnedFd> {

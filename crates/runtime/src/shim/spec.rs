@@ -92,6 +92,10 @@ pub(crate) enum PidSpec {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct BindSpec {
     pub(crate) source: PathBuf,
+    /// In place of the source, the layers of an image, relative to [`OverlaySpec::base`], the uppermost first.
+    pub(crate) layers: Vec<PathBuf>,
+    /// The part of the image.
+    pub(crate) sub_path: PathBuf,
     pub(crate) destination: String,
     pub(crate) readonly: bool,
     pub(crate) recursive_readonly: bool,

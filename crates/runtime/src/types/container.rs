@@ -34,6 +34,9 @@ pub struct ContainerConfig {
     pub env: Vec<Env>,
     /// Mounts from the host.
     pub mounts: Vec<Mount>,
+    /// Images whose files are mounted, read-only and without a way to execute them. A runtime for which
+    /// [`Runtime::has_image_volumes`](crate::Runtime::has_image_volumes) is false gets none.
+    pub image_mounts: Vec<ImageMount>,
     /// Devices of the host, in addition to the default ones.
     pub devices: Vec<Device>,
     /// The log, relative to the sandbox's log directory. `None` is no log.
@@ -88,6 +91,18 @@ pub struct Mount {
     /// Its mount propagation.
     #[serde(default)]
     pub propagation: Propagation,
+}
+
+/// A mount of an image's files into a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageMount {
+    /// The mount point in the container.
+    pub container_path: String,
+    /// The image's name or id.
+    pub image: String,
+    /// The part of the image; empty is all of it.
+    pub sub_path: PathBuf,
 }
 
 /// Mount propagation.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use plumb_registry::{Digest, Reference, Registry, RegistryConfig, no_progress};
 use plumb_runtime::Runtime as _;
 use plumb_runtime::image::{ImageRecord, Images, Limits, PullRequest, pull};
+use plumb_runtime::types::ImageMount;
 use serde_json::json;
 
 use crate::fake::FakeRegistry;
@@ -176,5 +177,52 @@ async fn two_pods_that_wait_for_an_image_have_it_pulled_once_and_share_layers_wi
     assert_eq!(error, "couldn't parse image name \"Not A Name\": invalid reference format");
     // What is part of Plumb is in no registry.
     node.runtime.pull_image("plumb/load", None).await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_are_mounted_as_volumes_that_cannot_be_written_or_executed() {
+    let test = "images_are_mounted_as_volumes_that_cannot_be_written_or_executed";
+    let Some(node) = Node::new(test).await else { return };
+    let fake = FakeRegistry::start().await;
+    fake.put_image("one", "1", &[layer("single")]);
+    let one = fake.image("one:1");
+    node.runtime.pull_image(&one, None).await.unwrap();
+    let mount = |path: &str, image: &str, part: &str| ImageMount {
+        container_path: path.into(),
+        image: image.into(),
+        sub_path: part.into(),
+    };
+    let script = "cat /shell/greeting /one/single; head -n 1 /part/group; \
+        touch /shell/x 2>/dev/null || echo read-only; touch /one/x 2>/dev/null || echo read-only; \
+        /shell/bin/echo executed 2>/dev/null || echo not executed; \
+        test -e /shell/gone || echo layers are on top of each other";
+    let mut config = Node::shell("c", script);
+    config.image_mounts =
+        vec![mount("/shell", "test/shell", ""), mount("/one", &one, ""), mount("/part", "test/shell", "etc")];
+    let (status, said) = node.run("volumes", config.clone()).await;
+    let expected =
+        "hello\ncontent\nroot:x:0:\nread-only\nread-only\nnot executed\nlayers are on top of each other\n";
+    assert_eq!((status.exit_code, said.as_str()), (Some(0), expected));
+
+    // It is in use for as long as the container is there.
+    let sandbox = node.sandbox("uses").await;
+    config.image_mounts = vec![mount("/one", &one, "")];
+    let id = node.runtime.create_container(&sandbox, config.clone()).await.unwrap();
+    let error = node.runtime.remove_image(&one).await.unwrap_err().to_string();
+    assert!(error.contains("is used by containers"), "{error}");
+    node.runtime.remove_container(&id).await.unwrap();
+    node.runtime.remove_image(&one).await.unwrap();
+    config.meta.attempt = 1;
+    let missing = node.runtime.create_container(&sandbox, config.clone()).await.unwrap_err();
+    assert_eq!(missing, plumb_runtime::Error::no_image(&one));
+    // A part that is not there, and one that leads out of the image.
+    for part in ["none", "../../../../etc/shadow"] {
+        config.meta.attempt += 1;
+        config.image_mounts = vec![mount("/part", "test/shell", part)];
+        let id = node.runtime.create_container(&sandbox, config.clone()).await.unwrap();
+        let error = node.runtime.start_container(&id).await.unwrap_err().to_string();
+        assert!(error.contains("in an image for /part"), "{error}");
+    }
     node.end().await;
 }
