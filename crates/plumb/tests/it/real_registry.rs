@@ -398,6 +398,21 @@ async fn real_registry_pods_run_its_images_with_the_words_and_the_credentials_of
         "{message}"
     );
 
+    // Images as volumes: one that is there, and one that is not.
+    let volume = |reference: String| {
+        json!({
+            "volumes": [{ "name": "data", "image": { "reference": reference } }],
+            "containers": [{ "name": "c", "image": open.image("test/app:1"), "volumeMounts": [{ "name": "data", "mountPath": "/data" }] }],
+        })
+    };
+    create(&pods, &app("volume", "", &volume(open.image("test/app:1")))).await;
+    until(&pods, "volume", "ready", ready).await;
+    create(&pods, &app("no-volume", "", &volume(open.image("test/data:none")))).await;
+    let pod =
+        until(&pods, "no-volume", "waiting", |pod| waits(pod).is_some_and(|(r, _)| r == "ErrImagePull"))
+            .await;
+    assert!(waits(&pod).unwrap().1.contains("test/data:none: not found"), "{:?}", waits(&pod));
+
     // Credentials: none, those of the pod, those of its service account.
     create(&pods, &app("denied", &closed.image("test/private:1"), &json!({}))).await;
     let pod =

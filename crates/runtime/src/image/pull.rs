@@ -257,7 +257,7 @@ pub(super) fn sweep_downloads(downloads: &Path) -> io::Result<()> {
         let found = file.metadata()?;
         let age = found.modified().ok().and_then(|modified| now.duration_since(modified).ok());
         let is_stale = found.is_dir() || age.is_some_and(|age| age > STALE);
-        // Whoever uses it holds a lock on it.
+        // A pull holds a lock on what it uses.
         if is_stale && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let removed = if found.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             if let Err(error) = removed {

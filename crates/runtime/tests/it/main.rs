@@ -6,7 +6,6 @@ mod attacks;
 mod cgroup_real;
 mod cgroup_v2;
 mod containers;
-#[path = "../../../registry/tests/it/fake.rs"]
 mod fake;
 mod faults;
 mod fuzz;
