@@ -25,7 +25,7 @@ async fn pull_secrets_of_both_forms_are_read_and_missing_ones_are_named() {
     assert_eq!(secrets.missing, ["gone"]);
     let found = |image: &str| secrets.lookup(image);
     let (of_json, of_old) = (Credentials::basic("json", "p"), Credentials::basic("old", "p"));
-    assert_eq!(found("r.example.com/a:1"), [of_json.clone()]);
+    assert_eq!(found("r.example.com/a:1"), std::slice::from_ref(&of_json));
     assert_eq!(found("r.example.com/team/a:1"), [of_old, of_json], "the most specific first");
     assert_eq!(found("nginx"), []);
 

@@ -56,7 +56,7 @@ pub(crate) struct OnNode {
     #[arg(long, default_value = "110", value_name = "N")]
     pub(crate) max_pods: u32,
     /// Whether pods reach beyond this machine, with its address: the node adds masquerade rules to nftables and sets
-    /// net.ipv4.ip_forward.
+    /// `net.ipv4.ip_forward`.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "true|false")]
     pub(crate) masquerade: bool,

@@ -99,7 +99,7 @@ async fn user_and_password_are_sent_once_the_registry_asks_for_them() {
 async fn credentials_do_not_follow_a_redirect_to_another_host() {
     let (fake, elsewhere) = (FakeRegistry::start().await, FakeRegistry::start().await);
     let layer = Bytes::from_static(b"layer");
-    fake.put_image("a", "1", &[layer.clone()]);
+    fake.put_image("a", "1", std::slice::from_ref(&layer));
     let digest = elsewhere.put_blob("a", layer);
     let to = format!("http://{}/v2/a/blobs/{digest}?signature=1", elsewhere.address);
     let path = format!("/v2/a/blobs/{digest}");

@@ -17,7 +17,7 @@ fn reference(name: &str) -> Reference {
 async fn of_an_index_the_image_for_this_machine_is_pulled_and_named_by_the_index() {
     let fake = FakeRegistry::start().await;
     let layer = Bytes::from_static(b"content");
-    let manifest = fake.put_image("a/b", "only-this-machine", &[layer.clone()]);
+    let manifest = fake.put_image("a/b", "only-this-machine", std::slice::from_ref(&layer));
     let other = |os: &str, architecture: &str, variant: &str| {
         json!({
             "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": Digest::of(os.as_bytes()), "size": 1,

@@ -32,7 +32,7 @@ fn break_off(fake: &FakeRegistry, times: usize, how: impl Fn() -> crate::fake::A
 async fn a_download_that_breaks_off_goes_on_where_it_did() {
     let fake = FakeRegistry::start().await;
     let layer = content();
-    fake.put_image("a", "1", &[layer.clone()]);
+    fake.put_image("a", "1", std::slice::from_ref(&layer));
     let resolved = resolved(&fake, PullLimits::default()).await;
     let cut = layer.clone();
     break_off(&fake, 1, move || truncated(&cut, 300_000));
@@ -54,7 +54,7 @@ async fn a_download_that_breaks_off_goes_on_where_it_did() {
 async fn the_next_pull_goes_on_too_even_from_a_part_that_is_damaged() {
     let fake = FakeRegistry::start().await;
     let layer = content();
-    fake.put_image("a", "1", &[layer.clone()]);
+    fake.put_image("a", "1", std::slice::from_ref(&layer));
     let limits = PullLimits { failures: 0, ..PullLimits::default() };
     let resolved = resolved(&fake, limits).await;
     for damaged in [false, true] {
@@ -86,7 +86,7 @@ async fn the_next_pull_goes_on_too_even_from_a_part_that_is_damaged() {
 async fn a_registry_without_ranges_and_one_that_sends_nothing_any_more_are_asked_again() {
     let fake = FakeRegistry::start().await;
     let layer = content();
-    fake.put_image("a", "1", &[layer.clone()]);
+    fake.put_image("a", "1", std::slice::from_ref(&layer));
     let limits = PullLimits { idle: Duration::from_millis(200), ..PullLimits::default() };
     let resolved = resolved(&fake, limits).await;
     // The second response is the whole layer again, though a range was asked for.
@@ -108,7 +108,7 @@ async fn a_registry_without_ranges_and_one_that_sends_nothing_any_more_are_asked
 async fn a_layer_that_is_not_what_its_digest_says_is_refused_and_removed() {
     let fake = FakeRegistry::start().await;
     let layer = content();
-    fake.put_image("a", "1", &[layer.clone()]);
+    fake.put_image("a", "1", std::slice::from_ref(&layer));
     let resolved = resolved(&fake, PullLimits::default()).await;
     let descriptor = &resolved.layers()[0];
     let mut other = layer.to_vec();
@@ -131,7 +131,7 @@ async fn a_layer_that_is_not_what_its_digest_says_is_refused_and_removed() {
 async fn two_downloads_of_one_layer_at_once_do_not_disturb_each_other() {
     let fake = FakeRegistry::start().await;
     let layer = content();
-    fake.put_image("a", "1", &[layer.clone()]);
+    fake.put_image("a", "1", std::slice::from_ref(&layer));
     let resolved = resolved(&fake, PullLimits::default()).await;
     let folder = tempfile::tempdir().unwrap();
     let one =
