@@ -103,7 +103,10 @@ impl Cluster {
         // Most tests ask for objects and for nothing to happen to them.
         let says_parts = flags.contains(&"--components");
         let parts: &[&str] = if says_parts { &[] } else { &["--components", "apiserver,controllers"] };
-        let command = command.args(flags).args(parts);
+        // The network settings of this machine stay as they are.
+        let masquerades = flags.iter().any(|flag| flag.starts_with("--masquerade"));
+        let network: &[&str] = if masquerades { &[] } else { &["--masquerade=false"] };
+        let command = command.args(flags).args(parts).args(network);
         let mut process = command.stdout(Stdio::piped()).stderr(said).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -166,15 +166,7 @@ async fn holds_for(
         "--runtime",
         target.name(),
     ];
-    let room = [
-        "--node-cpu",
-        "64",
-        "--node-memory",
-        "64Gi",
-        "--masquerade=false",
-        "--resize-dialect",
-        dialect.name(),
-    ];
+    let room = ["--node-cpu", "64", "--node-memory", "64Gi", "--resize-dialect", dialect.name()];
     let switched = gates.flags();
     let switched: Vec<&str> = switched.iter().map(String::as_str).collect();
     let cluster = Cluster::start_with(&data, &[&parts[..], &room[..], flags, &switched[..]].concat());

@@ -37,10 +37,7 @@ impl Machine {
     pub(crate) fn start(&self, flags: &[&str]) -> Cluster {
         let usual = ["--components", "apiserver,controllers,node", "--runtime", "builtin"];
         let room = ["--node-cpu", "64", "--node-memory", "64Gi", "--max-pods", "1000"];
-        // The settings of the real machine stay as they are.
-        let masquerades = flags.iter().any(|flag| flag.starts_with("--masquerade"));
-        let network: &[&str] = if masquerades { &[] } else { &["--masquerade=false"] };
-        Cluster::start_with(&self.data(), &[&usual[..], &room[..], network, flags].concat())
+        Cluster::start_with(&self.data(), &[&usual[..], &room[..], flags].concat())
     }
 
     /// Removes what is left on the machine.
