@@ -206,7 +206,10 @@ fn warn_of_ignored(ignored: &Ignored) {
 
 /// A client of the cluster that the flags name, which counts its requests and does not send too many.
 async fn connect(flags: &CommonFlags, metrics: &Metrics) -> anyhow::Result<Client> {
-    let config = config(Path::new(&flags.kubeconfig)).await?;
+    let mut config = config(Path::new(&flags.kubeconfig)).await?;
+    // Components have backoffs of their own. To an eviction 429 is what a disruption budget answers: the client would repeat
+    // it for minutes, and nothing would be reported meanwhile.
+    config.default_retry = false;
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let client = Client::try_from(config).context("making a client")?;
     let namespace = client.default_namespace().to_owned();
