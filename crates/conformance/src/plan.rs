@@ -4,6 +4,7 @@
 //! is no place for says where it is proven instead. `docs/conformance.md` has it as a table, made from here.
 
 mod autoscaler;
+mod kep_design;
 mod rollout;
 
 use std::fmt::Write as _;
@@ -55,7 +56,7 @@ pub fn markdown() -> String {
 
 /// All of it.
 pub fn sections() -> impl Iterator<Item = &'static Section> {
-    PLAN.iter().chain(autoscaler::SECTIONS).chain(rollout::SECTIONS)
+    PLAN.iter().chain(kep_design::SECTIONS).chain(autoscaler::SECTIONS).chain(rollout::SECTIONS)
 }
 
 /// KEP-1287.
@@ -278,6 +279,10 @@ const PLAN: &[Section] = &[
                 "Several pods are answered one after the other",
                 &["deferred-resizes-of-two-pods-are-both-made-good"],
             ),
+            elsewhere(
+                "In which order",
+                "`crates/node/tests/it/agent/resizes.rs` (`deferred_resizes_are_accepted_by_priority_then_class_then_age`)",
+            ),
             by(
                 "A pod for which a resize has left no room is rejected",
                 &["pod-that-comes-too-late-is-turned-away"],
@@ -302,7 +307,11 @@ const PLAN: &[Section] = &[
     Section {
         title: "Flow Control",
         sentences: &[
-            by("T=0 to T=12", &["flow-control-from-start-to-infeasible"]),
+            Sentence {
+                asks: "T=0 to T=12",
+                cases: &["flow-control-from-start-to-infeasible"],
+                elsewhere: "the conflict at T=6: `crates/plumb/tests/it/nodes/flow.rs`",
+            },
             by("What comes while a resize is under way is driven towards in its turn", &["last-word-counts"]),
             elsewhere(
                 "In which order limits are updated, and what happens when one fails",

@@ -61,7 +61,7 @@ pub(super) const SECTIONS: &[Section] = &[
             Sentence {
                 asks: "InProgress: wait",
                 cases: &["vpa-newer-recommendation-waits-for-the-resize-in-progress"],
-                elsewhere: "what the VPA says meanwhile: `crates/autoscaler/tests/it/updater/in_place_mode.rs` (`it_waits_for_a_node_for_as_long_as_it_takes`); not seen with a slow runtime yet",
+                elsewhere: "what the VPA says meanwhile: `crates/autoscaler/tests/it/updater/in_place_mode.rs` (`it_waits_for_a_node_for_as_long_as_it_takes`); with a slow runtime: `crates/plumb/tests/it/conformance.rs`",
             },
             by("Deferred: wait", &["vpa-in-place-waits-for-a-deferred-resize-and-goes-on"]),
             by("Infeasible: store, skip the pod", &["vpa-infeasible-attempt-is-recorded-and-not-repeated"]),
