@@ -69,7 +69,7 @@ async fn create(client: &Client, spec: Value) -> Result<Value, kube::Error> {
 }
 
 #[tokio::test]
-async fn a_policy_has_the_defaults_that_are_in_force_without_one() {
+async fn a_policy_has_the_defaults_that_apply_without_one() {
     let (_cluster, client) = with_definitions().await;
     let stored =
         create(&client, json!({ "targetRef": { "kind": "Deployment", "name": "web" } })).await.unwrap();

@@ -8,7 +8,7 @@ fn refusal(status: Value) -> Refusal {
 }
 
 #[test]
-fn refusals_of_the_api_server_are_told_apart() {
+fn refusals_of_the_api_server_are_classified() {
     let capacity = json!({ "code": 403, "reason": "Forbidden", "message": "pods \"web\" is forbidden",
         "details": { "causes": [{ "reason": "NodeCapacity", "message": "insufficient" }] } });
     let message = |code: u16, message: &str| json!({ "code": code, "message": message });
