@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use futures_util::SinkExt as _;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nix::sys::signal::{Signal, kill};
@@ -11,8 +12,11 @@ use plumb_harness::{until, until_gone};
 use plumb_testbed::{BUSYBOX, Containerd};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
+use tokio_tungstenite::tungstenite::Message;
 
 use super::cluster::{Cluster, up};
+use super::streams::{hears, open, spdy, text, websocket};
 
 /// A containerd, and a data directory for clusters whose pods run in it.
 pub(crate) struct Site {
@@ -176,6 +180,51 @@ async fn the_node_is_not_ready_while_containerd_hangs_and_comes_back_by_itself()
     let resized = until(pods, "web", |pod: &Pod| has(pod, &after)).await;
     let status = main_of(&resized).unwrap();
     assert_eq!((status.container_id.clone(), status.restart_count), (id, 0));
+    drop(cluster);
+    site.clear().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn commands_containers_and_ports_are_streamed_through_containerd() {
+    const WEB: &str = "/api/v1/namespaces/default/pods/web";
+    let site = Site::start().await;
+    let cluster = site.up_with_pods();
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client().await);
+    let resources = equal("100m", "64Mi");
+    let mut pod = web(resources.clone());
+    let container = &mut pod.spec.as_mut().unwrap().containers[0];
+    let script = "httpd -p 8080 -h /etc; while read line; do echo got $line; done; sleep infinity";
+    container.command = Some(["sh", "-c", script].map(str::to_owned).to_vec());
+    container.stdin = Some(true);
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    until(pods.clone(), "web", |pod: &Pod| has(pod, &resources)).await;
+
+    // A command that reads to the end of its input.
+    let path = format!(
+        "{WEB}/exec?command=sh&command=-c&command=cat%3B%20exit%207&stdin=true&stdout=true&stderr=true"
+    );
+    let mut socket = websocket(&cluster, &path, "v5.channel.k8s.io").await;
+    socket.send(Message::binary(b"\0hello\n".to_vec())).await.unwrap();
+    socket.send(Message::binary(vec![255, 0])).await.unwrap();
+    hears(&mut socket, 1, "hello\n").await;
+    hears(&mut socket, 3, "ExitCode").await;
+
+    let path = format!("{WEB}/attach?container=main&stdin=true&stdout=true&stderr=true");
+    let mut socket = websocket(&cluster, &path, "v5.channel.k8s.io").await;
+    socket.send(Message::binary(b"\0a\n".to_vec())).await.unwrap();
+    hears(&mut socket, 1, "got a\n").await;
+    drop(socket);
+
+    let path = format!("{WEB}/portforward");
+    let (handle, connection) = spdy(&cluster, &path, "portforward.k8s.io").await;
+    let of = |kind| [("streamType", kind), ("port", "8080"), ("requestID", "0")];
+    let _error = open(&handle, &of("error")).await;
+    let mut data = open(&handle, &of("data")).await;
+    data.write_all(b"GET /passwd HTTP/1.0\r\n\r\n").await.unwrap();
+    let page = text(data).await;
+    assert!(page.contains("root:x:0:0"), "{page}");
+    connection.abort();
     drop(cluster);
     site.clear().await;
 }

@@ -52,7 +52,11 @@ async fn upgrade(
     (String::from_utf8(head).unwrap(), stream)
 }
 
-async fn websocket(cluster: &Cluster, path: &str, protocol: &str) -> WebSocketStream<TlsStream<TcpStream>> {
+pub(super) async fn websocket(
+    cluster: &Cluster,
+    path: &str,
+    protocol: &str,
+) -> WebSocketStream<TlsStream<TcpStream>> {
     let headers = format!(
         "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
          Sec-WebSocket-Protocol: {protocol}\r\n"
@@ -63,7 +67,11 @@ async fn websocket(cluster: &Cluster, path: &str, protocol: &str) -> WebSocketSt
 }
 
 /// The client's side of SPDY, which runs for as long as the runtime of the test does.
-async fn spdy(cluster: &Cluster, path: &str, protocol: &str) -> (Handle, tokio::task::JoinHandle<()>) {
+pub(super) async fn spdy(
+    cluster: &Cluster,
+    path: &str,
+    protocol: &str,
+) -> (Handle, tokio::task::JoinHandle<()>) {
     let headers =
         format!("Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: {protocol}\r\nContent-Length: 0\r\n");
     let (head, stream) = upgrade(cluster, ("POST", path), &headers).await;
@@ -79,11 +87,11 @@ fn running(
     (handle, tokio::spawn(async move { drop(connection.await) }))
 }
 
-async fn open(handle: &Handle, headers: &[(&str, &str)]) -> Stream {
+pub(super) async fn open(handle: &Handle, headers: &[(&str, &str)]) -> Stream {
     handle.open(headers.iter().copied().collect::<Headers>()).await.unwrap()
 }
 
-async fn text(stream: Stream) -> String {
+pub(super) async fn text(stream: Stream) -> String {
     let mut text = String::new();
     let (mut reader, _writer) = stream.split();
     soon(reader.read_to_string(&mut text)).await.unwrap();
@@ -91,7 +99,7 @@ async fn text(stream: Stream) -> String {
 }
 
 /// What comes on a channel until it contains this.
-async fn hears(socket: &mut WebSocketStream<TlsStream<TcpStream>>, channel: u8, expected: &str) {
+pub(super) async fn hears(socket: &mut WebSocketStream<TlsStream<TcpStream>>, channel: u8, expected: &str) {
     let mut heard = String::new();
     while !heard.contains(expected) {
         let message = soon(socket.next()).await.unwrap_or_else(|| panic!("closed after {heard:?}")).unwrap();

@@ -93,6 +93,8 @@ pub(super) async fn execution(url: &str, wanted: AttachRequest) -> Result<Execut
     let half = |stream: Option<Stream>| stream.map(Stream::split).unzip();
     let [error, stdin, stdout, stderr, resize] = opened.map(half);
     let (mut errors, (_, typed), sizes) = (error.0, stdin, resize.1);
+    // Dropped, they would reset their streams, also for what the server has to say on them.
+    let unused = (error.1, stdout.1, stderr.1);
     let pipe = |reader: Option<plumb_spdy::Reader>| reader.map(|reader| (reader, tokio::io::duplex(BUFFER)));
     let (printed, out) = pipe(stdout.0).map(|(reader, (ours, theirs))| ((reader, ours), theirs)).unzip();
     let (complaints, err) = pipe(stderr.0).map(|(reader, (ours, theirs))| ((reader, ours), theirs)).unzip();
@@ -114,7 +116,7 @@ pub(super) async fn execution(url: &str, wanted: AttachRequest) -> Result<Execut
             _ = connection => streams.await,
             never = resizes(sizes, size) => match never {},
         };
-        drop(handle);
+        drop((handle, unused));
         outcome(&text)
     };
     Ok(Execution {
