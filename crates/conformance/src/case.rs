@@ -64,6 +64,20 @@ impl Case {
         self.steps.iter().any(|step| matches!(step.act, Act::Scale(Scale::Observe)))
     }
 
+    /// The most cpu that one of its pods is created with, in thousandths of a core: none runs on a node with less.
+    pub(crate) fn largest_boost(&self) -> i64 {
+        let cpu = |amounts: &Amounts| {
+            let parsed = amounts.cpu_request.parse::<plumb_resize::Quantity>();
+            parsed.map(plumb_resize::Quantity::saturating_milli).unwrap_or_default()
+        };
+        let created = |expectation: &Expectation| match expectation {
+            Expectation::Scaled(Scaled::Created(to)) => to.iter().map(|(_, amounts)| cpu(amounts)).sum(),
+            _ => 0,
+        };
+        let of_steps = self.steps.iter().flat_map(|step| [step.expect.kep, step.expect.v1_36]);
+        of_steps.map(|expectation| created(&expectation)).max().unwrap_or_default()
+    }
+
     /// Whether a resize that is in progress is seen in it where the container runtime is slow.
     pub fn shows_progress(&self) -> bool {
         let shows = |expectation: Expectation| {

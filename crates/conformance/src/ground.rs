@@ -24,15 +24,27 @@ const NAMESPACE_PATIENCE: Duration = Duration::from_secs(30);
 /// What containerd calls the runtime that pods without a class have.
 const HANDLER: &str = "runc";
 
+/// A node for cases.
+pub(crate) struct ReadyNode {
+    pub(crate) name: String,
+    /// Its allocatable cpu, in thousandths of a core.
+    pub(crate) cpu: i64,
+}
+
 /// A node that is ready, if there is one.
-pub(crate) async fn ready_node(client: &Client) -> Result<Option<String>, Error> {
+pub(crate) async fn ready_node(client: &Client) -> Result<Option<ReadyNode>, Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     let nodes = nodes.list(&ListParams::default()).await.map_err(api("list the nodes"))?;
     let is_ready = |node: &&Node| {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
         conditions.unwrap_or_default().iter().any(|one| one.type_ == "Ready" && one.status == "True")
     };
-    Ok(nodes.iter().find(is_ready).map(kube::ResourceExt::name_any))
+    let found = nodes.iter().find(is_ready).map(|node| {
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let cpu = allocatable.and_then(|all| all.get("cpu")?.0.parse::<Quantity>().ok());
+        ReadyNode { name: node.name_any(), cpu: cpu.unwrap_or_default().saturating_milli() }
+    });
+    Ok(found)
 }
 
 /// Makes a namespace, with the account that pods want.

@@ -41,6 +41,8 @@ pub struct Options {
     pub autoscaler: bool,
     /// Whether the controllers of in-place rollouts run in the cluster, with their feature gate on.
     pub in_place_rollout: bool,
+    /// Where the metrics of its updater are, if not at the API server.
+    pub updater: Option<Client>,
     /// The feature gates that are off in the cluster although they are on by default.
     pub gates_off: Vec<String>,
     /// Cases that are not run.
@@ -62,6 +64,7 @@ impl Default for Options {
             is_slowed: false,
             autoscaler: false,
             in_place_rollout: false,
+            updater: None,
             gates_off: Vec::new(),
             skips: Vec::new(),
             at_once: 4,
@@ -103,9 +106,14 @@ pub async fn run(
         on_report(report);
     };
     let node = ground::ready_node(&client).await?;
+    let is_small = |case: &Case| node.as_ref().is_some_and(|node| case.largest_boost() > node.cpu);
     let mut wanted = Vec::new();
     for case in cases {
-        match options.skip(case).or(node.is_none().then_some("no node is ready")) {
+        let unmet = match &node {
+            None => Some("no node is ready"),
+            Some(_) => is_small(case).then_some("the node has less cpu than its pod requests"),
+        };
+        match options.skip(case).or(unmet) {
             Some(why) => hear(&Report {
                 name: case.name,
                 verdict: Verdict::Skipped(why.to_owned()),
@@ -127,7 +135,8 @@ pub async fn run(
     } else {
         Ok(())
     };
-    let site = Shared { namespace: &shared, node: &node, witness: witness.as_ref(), rollouts: &rollouts };
+    let site =
+        Shared { namespace: &shared, node: &node.name, witness: witness.as_ref(), rollouts: &rollouts };
     let (alone, together): (Vec<&Case>, Vec<&Case>) =
         wanted.into_iter().partition(|case| case.room.is_some());
     for (cases, at_once) in [(together, options.at_once.max(1)), (alone, 1)] {

@@ -20,6 +20,7 @@ mod it {
     mod hostile;
     mod images;
     mod in_place_rollout;
+    mod installed;
     mod join;
     mod kills;
     mod kubeconfigs;

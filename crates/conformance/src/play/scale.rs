@@ -324,7 +324,8 @@ impl Play<'_> {
 
     /// How many attempts have failed, by the updater's metrics.
     async fn failed_attempts(&self, of: &str, expected: u64) -> Result<(), String> {
-        let metrics = ask(self.client, Verb::Get, "/metrics", None, None).await?.accepted()?;
+        let client = self.options.updater.as_ref().unwrap_or(self.client);
+        let metrics = ask(client, Verb::Get, "/metrics", None, None).await?.accepted()?;
         let (name, namespace) = (self.case.pod(of), self.namespace);
         let labels = [format!("vpa_name=\"{name}\""), format!("vpa_namespace=\"{namespace}\"")];
         let is_about = |line: &&str| {

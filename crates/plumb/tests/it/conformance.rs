@@ -9,6 +9,7 @@ use plumb_runtime::cgroup::Layout;
 
 use super::cluster::Cluster;
 use super::containerd::Site;
+use super::run::Running;
 
 #[tokio::test]
 async fn the_table_holds_for_virtual_pods_in_the_dialect_of_the_proposal() {
@@ -63,6 +64,65 @@ async fn without_its_feature_gate_the_rollout_leaves_workloads_to_their_controll
         holds_for(Target::Virtual, dialect, Gates::default(), &[], is_for).await;
     }
 }
+
+/// The cases of VPAs, boosts, gates and rollouts with `plumb run` beside a real Kubernetes: its kubelet, its containerd,
+/// its scheduler and controllers.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root and the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
+async fn the_table_of_vpas_boosts_and_rollouts_holds_on_the_real_kubernetes() {
+    let mut config = plumb_testbed::Config::default();
+    config.images = vec![plumb_testbed::ProgramImage {
+        name: LOAD.to_owned(),
+        program: env!("CARGO_BIN_EXE_plumb").into(),
+        args: vec!["load".to_owned()],
+    }];
+    let cluster = plumb_testbed::Cluster::start(config).await.unwrap();
+    let client = cluster.client().await.unwrap();
+    let mut failed = Vec::new();
+    for gates_off in [&[][..], GATES_OFF] {
+        let gates: Vec<String> = gates_off.iter().map(|gate| format!("{gate}=false")).collect();
+        let gates = format!("--feature-gates={}", gates.join(","));
+        let start = |component: &str, gates: &str| {
+            let flags =
+                ["--install-crds", "--register-by-url", "--webhook-address=127.0.0.1", "--port=0", gates];
+            Running::against(cluster.kubeconfig_path(), component, &flags)
+        };
+        let autoscaler = start("all", &gates);
+        let rollout = gates_off
+            .is_empty()
+            .then(|| start("rollout", "--feature-gates=InPlaceWorkloadVerticalScaling=true"));
+        let options = Options {
+            autoscaler: true,
+            updater: Some(autoscaler.client()),
+            in_place_rollout: rollout.is_some(),
+            image: LOAD.to_owned(),
+            command: Vec::new(),
+            gates_off: gates_off.iter().map(|&gate| gate.to_owned()).collect(),
+            skips: skips::all().unwrap(),
+            ..Target::Kubernetes.options(Dialect::V1_36, Cgroups::missing().is_none())
+        };
+        let is_for = |case: &Case| {
+            let is_rolled = rollout.is_some() && case.rollout == Some(Gate::On);
+            (case.needs_autoscaler() || is_rolled) && case.gates_off == gates_off
+        };
+        let cases: Vec<Case> = table::all().into_iter().filter(is_for).collect();
+        let summary = run(client.clone(), &cases, &options, |report| {
+            println!("{report}");
+            if matches!(report.verdict, Verdict::Failed(_)) {
+                failed.push(report.to_string());
+            }
+        });
+        println!("{}", summary.await.unwrap());
+        for running in [Some(autoscaler), rollout].into_iter().flatten() {
+            assert!(running.stop().0.success());
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+    cluster.stop().await.unwrap();
+}
+
+/// What the containers of cases run on the real Kubernetes, which has no `plumb/load` of its own.
+const LOAD: &str = "localhost/load:1";
 
 /// The feature gates that some cases need to be off.
 const GATES_OFF: &[&str] = &["InPlace", "InPlaceOrRecreate", "CPUStartupBoost"];

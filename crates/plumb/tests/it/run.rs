@@ -5,6 +5,7 @@ mod rollout;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -38,22 +39,33 @@ pub(crate) struct Running {
 }
 
 /// `plumb run COMPONENT`.
-fn command(cluster: &Cluster, component: &str, flags: &[&str]) -> Command {
+fn command(kubeconfig: &Path, component: &str, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
     command.args(["run", component, "--address=127.0.0.1:0"]);
-    command.arg("--kubeconfig").arg(cluster.kubeconfig()).args(flags);
+    command.arg("--kubeconfig").arg(kubeconfig).args(flags);
     command
 }
 
 impl Running {
     pub(crate) fn start(cluster: &Cluster, component: &str, flags: &[&str]) -> Self {
-        let mut command = command(cluster, component, flags);
+        Self::against(&cluster.kubeconfig(), component, flags)
+    }
+
+    /// Against any cluster.
+    pub(crate) fn against(kubeconfig: &Path, component: &str, flags: &[&str]) -> Self {
+        let mut command = command(kubeconfig, component, flags);
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().rsplit_once("http://").map(|(_, address)| address.to_owned());
         let address = address.unwrap_or_else(|| panic!("not ready: {line}"));
         Self { process, address }
+    }
+
+    /// A client of its own pages.
+    pub(crate) fn client(&self) -> kube::Client {
+        let config = kube::Config::new(format!("http://{}", self.address).parse().unwrap());
+        kube::Client::try_from(config).unwrap()
     }
 
     /// The code and the body of a page.
