@@ -56,7 +56,7 @@ pub(super) const SECTIONS: &[Section] = &[
         sentences: &[
             elsewhere(
                 "`UpdateContainerResources` carries resources of the platform, `ContainerStatus` returns those that are applied",
-                "the trait `plumb_runtime::Runtime` and `docs/runtime-duties.md`; `crates/runtime/tests/it/containers` (built-in runtime, cgroup v1 and v2)",
+                "the trait `plumb_runtime::Runtime` and `docs/runtime-duties.md`; `crates/runtime/tests/it/containers.rs` (built-in runtime, cgroup v1 and v2)",
             ),
             elsewhere(
                 "watch ▸ admit ▸ `UpdateContainerResources` ▸ `ContainerStatus` ▸ status",
