@@ -350,6 +350,8 @@ impl Agent {
 
     /// Starts the worker of a pod.
     fn start_worker(&mut self, uid: String, pod: Arc<Pod>, start: Start) {
+        // Unbounded: one slow worker must not block the agent and the workers of other pods. What is sent is bounded by its
+        // causes: events of this one pod and its containers, and one message per task that its worker has started.
         let (sender, inbox) = mpsc::unbounded_channel();
         self.node.workers.insert(&uid, pod.clone(), sender.clone());
         self.node.allocations.subscribe(&uid, sender.clone());

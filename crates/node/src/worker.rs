@@ -53,7 +53,7 @@ use count::Counted;
 use image::{Pull, Pulled};
 use probes::ProbedContainer;
 use report::Report as StatusReport;
-use resize::RestoredLimits;
+use resize::{ResizeError, RestoredLimits};
 use start_backoff::StartBackoff;
 use stop::Stopping;
 
@@ -159,6 +159,8 @@ pub(crate) struct Worker {
     reconsidered: Option<Pending>,
     /// The steps that were carried out last, until it is observed what they came to.
     carried_out: Vec<Step>,
+    /// The last error of the actuation.
+    last_error: Option<ResizeError>,
     /// How many consecutive attempts to lower a memory limit were unsuccessful.
     stalled: u32,
     restored_limits: RestoredLimits,
@@ -206,6 +208,7 @@ impl Worker {
             resizing: None,
             reconsidered: None,
             carried_out: Vec::new(),
+            last_error: None,
             stalled: 0,
             restored_limits: RestoredLimits::default(),
             failures: 0,

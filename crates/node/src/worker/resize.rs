@@ -31,7 +31,48 @@ enum Carried {
     /// All of them, or as far as possible until a container has stopped.
     Out,
     /// Usage is above the new memory limit; retry after this long.
-    WaitsForMemory { after: Duration, why: String },
+    WaitsForMemory { after: Duration, why: ResizeError },
+}
+
+/// Why a resize is not completed yet.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ResizeError {
+    /// With the kubelet's message.
+    #[error(
+        "cannot decrease memory limits: attempting to set {whose} memory limit ({target}) below current usage ({usage})"
+    )]
+    MemoryInUse {
+        /// The pod or the container.
+        whose: String,
+        /// The limit.
+        target: i64,
+        /// The memory that is used.
+        usage: u64,
+    },
+    /// The runtime failed.
+    #[error("resizing pod {pod}: {source}")]
+    Runtime {
+        /// The pod's name.
+        pod: String,
+        /// What it returned.
+        source: Error,
+    },
+}
+
+impl ResizeError {
+    /// Whether both are the same problem: usage changes all the time.
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::MemoryInUse { whose, target, .. },
+                Self::MemoryInUse { whose: other_whose, target: other_target, .. },
+            ) => (whose, target) == (other_whose, other_target),
+            (Self::Runtime { source, .. }, Self::Runtime { source: other, .. }) => {
+                source.to_string() == other.to_string()
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What to do about a limit that is lowered.
@@ -65,10 +106,11 @@ impl Worker {
             let why = Error::failed("reading the resources back", "they are not those that were set");
             let why = self.gave_way(why);
             // A lowered limit that the runtime has restored is no error; the runtime sends an event about it.
+            let text = why.to_string();
             if !steps.iter().any(|step| lowers_memory(step, &now)) {
-                self.failed(why.clone()).await?;
+                self.failed(why).await?;
             }
-            return Err(why);
+            return Err(text);
         }
         let allocated = self.entry.allocation.allocated.clone();
         self.fresh = false;
@@ -87,7 +129,7 @@ impl Worker {
                 let cpu = with_actual_memory(&allocated, &then);
                 let steps = plan(&self.info.shape, &then, &cpu);
                 let steps: Vec<Step> = steps.into_iter().filter_map(|step| cpu_of(step, &then)).collect();
-                self.carry_out(&steps, &mut then).await.map_err(|error| self.gave_way(error))?;
+                self.carry_out(&steps, &mut then).await.map_err(|error| self.gave_way(error).to_string())?;
                 // What is retried at once is not reported yet.
                 if !after.is_zero() {
                     self.failed(why).await?;
@@ -96,11 +138,12 @@ impl Worker {
             }
             Err(error @ (Error::FailedPrecondition(_) | Error::NotFound { .. })) => {
                 // Its containers have changed meanwhile.
-                return Err(self.gave_way(error));
+                return Err(self.gave_way(error).to_string());
             }
             Err(error) => {
-                let text = self.gave_way(error);
-                self.failed(text.clone()).await?;
+                let error = self.gave_way(error);
+                let text = error.to_string();
+                self.failed(error).await?;
                 return Err(text);
             }
         };
@@ -111,16 +154,18 @@ impl Worker {
         })
     }
 
-    fn gave_way(&self, error: Error) -> String {
-        format!("resizing pod {}: {error}", self.info.name)
+    fn gave_way(&self, source: Error) -> ResizeError {
+        ResizeError::Runtime { pod: self.info.name.clone(), source }
     }
 
     /// Records an error, with an event if it is new.
-    async fn failed(&mut self, message: String) -> Result<(), String> {
-        // The usage in the message changes all the time; compare without it.
-        let gist = |text: &str| text.split(" below current usage").next().unwrap_or_default().to_owned();
-        let known = self.entry.allocation.error.as_deref().map(gist);
-        if known == Some(gist(&message)) {
+    async fn failed(&mut self, error: ResizeError) -> Result<(), String> {
+        let is_known = self.last_error.as_ref().is_some_and(|last| last.is_same(&error))
+            && self.entry.allocation.error.is_some();
+        let message = error.to_string();
+        self.last_error = Some(error);
+        // After a restart of the agent, the journal has the message of the last error.
+        if is_known || self.entry.allocation.error.as_deref() == Some(&*message) {
             return Ok(());
         }
         let noted =
@@ -381,13 +426,12 @@ fn surplus(usage: u64, limit: Option<i64>) -> u64 {
     usage.saturating_sub(limit.unwrap_or(0).unsigned_abs())
 }
 
-/// With the kubelet's message.
 fn waits_for_memory(after: Duration, whose: &str, target: Option<i64>, usage: u64) -> Carried {
     let target = target.unwrap_or_default();
-    let why = format!(
-        "cannot decrease memory limits: attempting to set {whose} memory limit ({target}) below current usage ({usage})"
-    );
-    Carried::WaitsForMemory { after, why }
+    Carried::WaitsForMemory {
+        after,
+        why: ResizeError::MemoryInUse { whose: whose.to_owned(), target, usage },
+    }
 }
 
 /// Whether a limit goes down; none is infinite.

@@ -88,7 +88,7 @@ fn mode(path: impl AsRef<Path>) -> u32 {
 fn may_mount() -> bool {
     let may = rustix::process::geteuid().is_root();
     if !may {
-        eprintln!("skipped: only root can mount");
+        plumb_skip::skip(plumb_skip::ROOT, "only root can mount");
     }
     may
 }

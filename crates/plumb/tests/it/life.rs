@@ -145,11 +145,11 @@ fn who_lacks_a_right_is_told_which_and_what_goes_without() {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_plumb"));
     let up = |flags: &[&str]| as_nobody(&[&["up", "--data-dir", &data], flags].concat());
     let Some(mut builtin) = up(&["--listen", "127.0.0.1:0", "--runtime", "builtin"]) else {
-        println!("SKIPPED: only root can be somebody else");
+        plumb_skip::skip(plumb_skip::ROOT, "only root can be somebody else");
         return;
     };
     if builtin.arg("--help").output().map_or(true, |help| !help.status.success()) {
-        println!("SKIPPED: nobody else may run {}", program.display());
+        plumb_skip::skip(plumb_skip::MACHINE, &format!("other users may not run {}", program.display()));
         return;
     }
     let said = complaint(up(&["--listen", "127.0.0.1:0", "--runtime", "builtin"]).unwrap());
@@ -195,7 +195,7 @@ fn the_kubeconfig_is_for_whoever_called_sudo_and_one_that_was_there_stays_its_ow
     use std::os::unix::fs::MetadataExt as _;
     const CALLER: u32 = 4242;
     if !nix::unistd::geteuid().is_root() {
-        println!("SKIPPED: only root can give files away");
+        plumb_skip::skip(plumb_skip::ROOT, "only root can give files away");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -68,7 +68,7 @@ impl Drop for Server {
 #[ignore = "needs Debian's package prometheus"]
 async fn the_history_of_a_real_prometheus_that_scrapes_our_node_is_recommended_from_at_the_start() {
     if Command::new("prometheus").arg("--version").output().is_err() {
-        eprintln!("skipped: prometheus is not installed (apt-get install prometheus)");
+        plumb_skip::skip(plumb_skip::PROMETHEUS, "prometheus is not installed (apt-get install prometheus)");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

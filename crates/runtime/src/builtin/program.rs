@@ -108,7 +108,7 @@ mod tests {
             let sealed = match sealed {
                 Ok(sealed) => sealed,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    eprintln!("skipped: the_program_runs_from_where_it_cannot_be_written: mounts need root");
+                    plumb_skip::skip(plumb_skip::ROOT, "mounts need root");
                     continue;
                 }
                 Err(error) => panic!("{error}"),

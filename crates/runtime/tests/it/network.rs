@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 fn on_own_machine(test: impl AsyncFnOnce() + Send + 'static) {
     let run = move || {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: network namespaces need root");
+            plumb_skip::skip(plumb_skip::ROOT, "network namespaces need root");
             return;
         }
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -126,7 +126,7 @@ async fn has_rules(test: &str, node: &Node) -> bool {
         }
         Err(error) => {
             assert!(error.to_string().contains("nf_tables"), "{error}");
-            eprintln!("skipped: {test}: {error}");
+            plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: {error}"));
             false
         }
     }

@@ -47,7 +47,7 @@ impl Node {
     pub(crate) async fn with(test: &str, otherwise: impl FnOnce(&mut Config)) -> Option<Self> {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: {test}: containers need root");
+            plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: containers need root"));
             return None;
         }
         let opened = async {
@@ -58,7 +58,7 @@ impl Node {
         let runtime = match opened.await {
             Ok(runtime) => runtime,
             Err(error) => {
-                eprintln!("skipped: {test}: {error}");
+                plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: {error}"));
                 return None;
             }
         };

@@ -94,7 +94,7 @@ impl Drop for Server {
 #[ignore = "needs Debian's package prometheus"]
 async fn a_real_prometheus_gives_the_history_of_a_restarted_container() {
     if Command::new("promtool").arg("--version").output().is_err() {
-        eprintln!("skipped: promtool is not installed (apt-get install prometheus)");
+        plumb_skip::skip(plumb_skip::PROMETHEUS, "promtool is not installed (apt-get install prometheus)");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

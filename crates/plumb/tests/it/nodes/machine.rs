@@ -23,7 +23,7 @@ impl Machine {
     /// One, if containers can be run here; else it is said why not.
     pub(crate) fn here() -> Option<Self> {
         if let Some(why) = no_containers() {
-            println!("SKIPPED: no real containers: {why}");
+            plumb_skip::skip(plumb_skip::CONTAINERS, &format!("no real containers: {why}"));
             return None;
         }
         Some(Self { folder: tempfile::tempdir().unwrap() })
