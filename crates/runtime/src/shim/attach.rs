@@ -1,7 +1,7 @@
 //! Clients that are attached to the container's standard streams, and its standard input.
 //!
 //! A client that does not read holds the container up once [`MOST_UNSENT`] bytes wait for it, since no output may be lost; after
-//! [`PATIENCE`] without any progress it is disconnected, so that it cannot do so for ever.
+//! [`STALL_TIMEOUT`] without any progress it is disconnected, so that it cannot do so for ever.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,7 +19,7 @@ const MOST_UNSENT: usize = 64 << 10;
 /// The input that may wait for the container.
 const MOST_INPUT: usize = 64 << 10;
 /// How long a client may take no output that waits for it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// More clients at once are refused.
 const CLIENTS: usize = 16;
 /// How long the last output may take to be sent after the container has ended.
@@ -95,7 +95,7 @@ impl Attached {
     /// How long until the next client is disconnected for not reading.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let since = self.clients.iter().filter_map(|client| client.stalled).min()?;
-        Some(PATIENCE.saturating_sub(since.elapsed()))
+        Some(STALL_TIMEOUT.saturating_sub(since.elapsed()))
     }
 
     /// What to wait for: each client, and the input if something waits to be written.
@@ -142,8 +142,8 @@ impl Attached {
             let received = if self.takes_input() { client.receive() } else { !gone };
             let connected = client.send() && received;
             let goes_on = self.take_pieces(&mut client);
-            let patient = client.stalled.is_none_or(|since| since.elapsed() < PATIENCE);
-            if connected && goes_on && patient && !(client.leaving && client.unsent.is_empty()) {
+            let progresses = client.stalled.is_none_or(|since| since.elapsed() < STALL_TIMEOUT);
+            if connected && goes_on && progresses && !(client.leaving && client.unsent.is_empty()) {
                 remaining.push(client);
             } else if client.wanted.stdin {
                 self.end_of_input();

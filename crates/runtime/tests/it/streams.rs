@@ -171,9 +171,9 @@ async fn a_port_is_connected_to_inside_of_the_pod() {
     let mut connection = node.runtime.port_forward(&sandbox, port).await.unwrap().streams().unwrap();
     connection.write_all(b"hello").await.unwrap();
     connection.shutdown().await.unwrap();
-    let mut heard = String::new();
-    connection.read_to_string(&mut heard).await.unwrap();
-    assert_eq!(heard, "hello");
+    let mut received = String::new();
+    connection.read_to_string(&mut received).await.unwrap();
+    assert_eq!(received, "hello");
     echo.await.unwrap();
     let Err(refused) = node.runtime.port_forward(&sandbox, port).await else {
         panic!("nothing listens there")

@@ -1,7 +1,7 @@
 //! Connections to the ports of a pod.
 //!
 //! Over SPDY, directly or inside of a `WebSocket`, a client opens two streams for each connection: one for data, and one on which
-//! it is told why there is none. Over the channels of a `WebSocket` each port that the request names has one connection and two
+//! it receives the reason why there is none. Over the channels of a `WebSocket` each port that the request names has one connection and two
 //! channels, which begin with the number of the port.
 
 use std::collections::HashMap;
@@ -136,7 +136,7 @@ impl Pod {
         connected.map_err(|error| self.failure(port, &error))
     }
 
-    /// What a client is told.
+    /// What a client receives.
     fn failure(&self, port: u16, error: &Error) -> String {
         let Self { name, uid, .. } = self;
         format!("error forwarding port {port} to pod {name}, uid {uid}: {error}")
