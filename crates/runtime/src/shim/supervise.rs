@@ -441,10 +441,8 @@ fn sooner(timeout: PollTimeout, deadline: Option<Duration>) -> PollTimeout {
     let Some(deadline) = deadline else { return timeout };
     // Rounded up: what is due in less than a millisecond is not due yet.
     let deadline = PollTimeout::try_from(deadline.as_millis().saturating_add(1)).unwrap_or(PollTimeout::MAX);
-    match timeout.as_millis() {
-        Some(millis) if Some(millis) < deadline.as_millis() => timeout,
-        _ => deadline,
-    }
+    // Not by `as_millis`, which panics for no timeout at all.
+    if timeout.is_some() && i32::from(timeout) < i32::from(deadline) { timeout } else { deadline }
 }
 
 enum Received {
