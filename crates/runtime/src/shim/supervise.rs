@@ -32,6 +32,8 @@ use crate::sys;
 
 /// How long output is waited for after the first process has ended, if somebody else keeps the pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The same, if a client that is attached has not read what was printed before.
+const SLOW_CLIENTS: Duration = Duration::from_secs(30);
 /// More connections than an agent has reason for are not taken.
 const CONNECTIONS: usize = 16;
 
@@ -255,9 +257,12 @@ impl Shim {
         if !self.private {
             let _ = self.signal_all(Signal::SIGKILL);
         }
-        let deadline = Instant::now() + LAST_WORDS;
+        let (ended, mut wait) = (Instant::now(), LAST_WORDS);
         while !self.outputs.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
+            if !self.attached.takes_output() {
+                wait = SLOW_CLIENTS;
+            }
+            let left = wait.saturating_sub(ended.elapsed());
             if left.is_zero() {
                 break;
             }
