@@ -62,9 +62,8 @@ impl Watch {
     /// Polls until something holds; where it does not in time, the pods of the installation say why.
     async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
         while !holds().await {
-            if self.since.elapsed() > TWO_MINUTES {
-                panic!("not within {TWO_MINUTES:?}: {what}\n{}", self.explain().await);
-            }
+            let in_time = self.since.elapsed() <= TWO_MINUTES;
+            assert!(in_time, "not within {TWO_MINUTES:?}: {what}\n{}", self.explain().await);
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         println!("{:>5.1} s: {what}", self.since.elapsed().as_secs_f64());
