@@ -135,6 +135,10 @@ fn of(
             status.state = ended(known, observed).or_else(|| Some(waits(&not_yet(known))));
             status.last_state = previous.and_then(|observed| ended(known, observed));
         }
+        // The pod is over, so what was reported of a container that the runtime has lost is all that will be known.
+        (None, _) if known.phase.is_final() && before.is_some_and(has_terminated) => {
+            status.state = before.and_then(|before| before.state.clone());
+        }
         (None, Some(waiting)) => status.state = Some(waits(waiting)),
         (None, None) => status.state = Some(waits(&not_yet(known))),
     }
@@ -142,6 +146,11 @@ fn of(
         status.last_state = Some(Shown::default());
     }
     status
+}
+
+/// Whether a container has ended by its status.
+fn has_terminated(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|state| state.terminated.is_some())
 }
 
 /// A container's id as the API spells it.
