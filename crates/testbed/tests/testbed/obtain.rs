@@ -15,6 +15,11 @@ build)
     read -r broken 2>/dev/null <"$XDG_CACHE_HOME/broken" || true
     [ "$broken" != "${1##*/}" ] || { echo "it does not compile" >&2; exit 1; }
     echo whole >"$out" ;;
+list)
+    # The folder of a module, with the manifests that it ships.
+    /bin/mkdir -p "$XDG_CACHE_HOME/module/deploy"
+    echo manifest >"$XDG_CACHE_HOME/module/deploy/vpa.yaml"
+    echo "$XDG_CACHE_HOME/module" ;;
 esac
 "#;
 const APT: &str = r#"
@@ -43,13 +48,13 @@ fn what_is_there_is_not_obtained_again() {
     let first = machine.testbed(&["obtain"]).output().expect("testbed runs");
     assert!(first.status.success(), "{}", said(&first));
     let calls = machine.calls();
-    assert_eq!(builds(&calls).len(), 5, "{calls:?}");
+    assert_eq!(builds(&calls).len(), 6, "{calls:?}");
     assert_eq!(calls.iter().filter(|call| call.starts_with("fetch ")).count(), 5, "{calls:?}");
 
     let second = machine.testbed(&["obtain"]).output().expect("testbed runs");
     assert!(second.status.success(), "{}", said(&second));
     assert_eq!(machine.calls(), Vec::<String>::new());
-    assert!(said(&second).contains("all 5 programs cached"), "{}", said(&second));
+    assert!(said(&second).contains("all 6 programs cached"), "{}", said(&second));
 }
 
 #[test]
@@ -58,7 +63,9 @@ fn the_autoscaler_is_obtained_on_request() {
     let done = machine.testbed(&["obtain", "--autoscaler"]).output().expect("testbed runs");
     assert!(done.status.success(), "{}", said(&done));
     let calls = machine.calls();
-    assert_eq!(builds(&calls).last(), Some(&"recommender"), "{calls:?}");
+    for program in ["recommender", "updater", "admission-controller"] {
+        assert!(builds(&calls).contains(&program), "{program}: {calls:?}");
+    }
     let found = machine.testbed(&["which", "vpa-recommender"]).output().expect("testbed runs");
     assert!(found.status.success(), "{}", said(&found));
 }
@@ -77,7 +84,7 @@ fn a_build_that_broke_off_is_taken_up_where_it_stopped() {
     fs::remove_file(&broken).expect("the cache can be written");
     let second = machine.testbed(&["obtain"]).output().expect("testbed runs");
     assert!(second.status.success(), "{}", said(&second));
-    assert_eq!(builds(&machine.calls()), ["kube-scheduler", "kubelet"]);
+    assert_eq!(builds(&machine.calls()), ["kube-scheduler", "kubelet", "metrics-server"]);
     let program = machine.path("cache/plumb/testbed").join(plumb_testbed::VERSION).join("bin/kube-scheduler");
     assert_eq!(fs::read_to_string(program).expect("it was built"), "whole\n");
 }
