@@ -496,6 +496,13 @@ fn version() -> Value {
 }
 
 impl Call {
+    /// Whether the client may do this, besides what its request says it does.
+    pub(crate) fn authorize(&self, verb: Verb) -> Result<(), ApiError> {
+        let selectors = Selectors::default();
+        let about = selectors.about(verb, &self.target);
+        self.server.authorizer().authorize(&Ask { user: &self.user, verb: verb.name(), about })
+    }
+
     /// Whether the request is to change what is stored.
     fn is_write(&self) -> bool {
         !matches!(self.verb, Verb::Get | Verb::List | Verb::Watch) && !self.target.is_connect()

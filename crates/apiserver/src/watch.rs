@@ -201,7 +201,7 @@ impl Follower {
             tokio::select! {
                 biased;
                 () = &mut self.deadline => return None,
-                () = ending(&mut self.shutdown) => return None,
+                () = Shutdown::requested_if_any(&mut self.shutdown) => return None,
                 () = Custom::ended(&mut self.life) => return None,
                 event = self.watch.next() => match event {
                     Ok(event) => {
@@ -271,12 +271,4 @@ impl Follower {
 /// The event that ends a watch with an error.
 fn error_event(error: &ApiError) -> Bytes {
     Bytes::from(format!("{}\n", json!({ "type": "ERROR", "object": error.to_status() })))
-}
-
-/// Waits for the end of the server; for ever, where nothing tells of it.
-async fn ending(shutdown: &mut Option<Shutdown>) {
-    match shutdown {
-        Some(shutdown) => shutdown.requested().await,
-        None => std::future::pending().await,
-    }
 }

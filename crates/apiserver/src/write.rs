@@ -216,9 +216,7 @@ async fn make_applied(call: &Call, wanted: &Wanted) -> Result<Response<Body>, Ap
         return Err(ApiError::conflict(row.group(), row.plural(), call.name(), &why));
     }
     agrees_with_url(call, &mut asked)?;
-    let selectors = Selectors::default();
-    let about = selectors.about(Verb::Create, &call.target);
-    call.server.authorizer().authorize(&Ask { user: &call.user, verb: Verb::Create.name(), about })?;
+    call.authorize(Verb::Create)?;
     let waits = strategy::waits_for_labels(&call.row, &asked);
     complete_new(call, &mut asked)?;
     if waits {

@@ -96,7 +96,7 @@ fn unreadable(error: KubeconfigError, is_named: bool, of_up: &Path) -> anyhow::E
 
 /// The name of a pod that may be written as kubectl prints it: `pod/web`.
 pub(crate) fn pod_name(text: &str) -> &str {
-    text.strip_prefix("pod/").or(text.strip_prefix("pods/")).unwrap_or(text)
+    ["pod/", "pods/", "po/"].iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or(text)
 }
 
 /// The error message for a response of the API server.

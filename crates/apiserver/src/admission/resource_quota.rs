@@ -69,10 +69,20 @@ fn handles(attributes: &Attributes<'_>) -> bool {
         }
         (Operation::Update, Some("resize")) => attributes.is_below("", "pods"),
         (Operation::Update, Some("status")) => {
-            attributes.is_below("", "persistentvolumeclaims") || attributes.is_below("", "pods")
+            attributes.is_below("", "persistentvolumeclaims")
+                || (attributes.is_below("", "pods") && is_infeasible(attributes.old))
         }
         _ => false,
     }
+}
+
+/// Whether a pod's status says that its resize is infeasible: only what replaces such a status can change what the pod
+/// counts for, and agents write many others.
+fn is_infeasible(pod: &Value) -> bool {
+    let status = &pod["status"];
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    status["resize"] == "Infeasible"
+        || conditions.any(|one| one["type"] == "PodResizePending" && one["reason"] == "Infeasible")
 }
 
 /// What is to be written to the quotas that count a write, or the refusal of the first that has not enough left.

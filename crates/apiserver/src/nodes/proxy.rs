@@ -48,9 +48,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(crate) async fn node(call: &Call) -> Result<Response<Body>, ApiError> {
     if is_upgrade(&call.head.headers) {
         // An agent runs commands over upgraded connections: that takes more than the right to read.
-        let selectors = Selectors::default();
-        let about = selectors.about(Verb::Create, &call.target);
-        call.server.authorizer().authorize(&Ask { user: &call.user, verb: Verb::Create.name(), about })?;
+        call.authorize(Verb::Create)?;
     }
     forward(call, &Backend::of_node(call)?).await
 }
@@ -95,10 +93,10 @@ async fn forward(call: &Call, backend: &Backend) -> Result<Response<Body>, ApiEr
         headers.insert(FORWARDED_URI, uri);
     }
     if let Some(peer) = call.head.extensions.get::<Peer>() {
-        let before = headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok());
-        let all =
-            before.map(|before| format!("{before}, ")).unwrap_or_default() + &peer.remote().ip().to_string();
-        if let Ok(all) = HeaderValue::try_from(all) {
+        let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
+        let mut all: Vec<String> = before.map(str::to_owned).collect();
+        all.push(peer.remote().ip().to_string());
+        if let Ok(all) = HeaderValue::try_from(all.join(", ")) {
             headers.insert(FORWARDED_FOR, all);
         }
     }

@@ -69,9 +69,7 @@ fn path(pod: &Value) -> String {
 /// The pod, and the options as webhooks leave them, if the client may connect.
 async fn admitted(call: &Call, options: Value) -> Result<(Value, Value), ApiError> {
     // WebSockets begin with a GET, but whoever runs a command needs the right to make something happen.
-    let selectors = Selectors::default();
-    let about = selectors.about(Verb::Create, &call.target);
-    call.server.authorizer().authorize(&Ask { user: &call.user, verb: Verb::Create.name(), about })?;
+    call.authorize(Verb::Create)?;
     let options = call.server.admission().connect(call, options).await?;
     let key = call.row.key(call.namespace(), call.name())?;
     let stored = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
@@ -111,18 +109,12 @@ async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Re
     if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(refusal(answered, "pods", call.name()).await);
     }
-    let handed_on: HeaderMap = [CONNECTION, UPGRADE]
-        .into_iter()
-        .chain(OF_THE_HANDSHAKE)
-        .flat_map(|name| {
-            answered
-                .headers()
-                .get_all(&name)
-                .iter()
-                .map(move |value| (name.clone(), value.clone()))
-                .collect::<Vec<_>>()
-        })
-        .collect();
+    let mut handed_on = HeaderMap::new();
+    for name in [CONNECTION, UPGRADE].into_iter().chain(OF_THE_HANDSHAKE) {
+        for value in answered.headers().get_all(&name) {
+            handed_on.append(name.clone(), value.clone());
+        }
+    }
     switch(call, answered, handed_on)
 }
 
@@ -153,18 +145,12 @@ pub(super) fn switch(
 }
 
 /// Carries what each side says to the other.
-async fn join(client: OnUpgrade, other: OnUpgrade, shutdown: Option<Shutdown>) -> Result<(), BoxError> {
+async fn join(client: OnUpgrade, other: OnUpgrade, mut shutdown: Option<Shutdown>) -> Result<(), BoxError> {
     let (client, other) = tokio::try_join!(client, other)?;
     let (mut client, mut other) = (TokioIo::new(client), TokioIo::new(other));
-    let stopped = async {
-        match shutdown {
-            Some(mut shutdown) => shutdown.requested().await,
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
         carried = tokio::io::copy_bidirectional(&mut client, &mut other) => carried.map(drop).map_err(Into::into),
-        () = stopped => Ok(()),
+        () = Shutdown::requested_if_any(&mut shutdown) => Ok(()),
     }
 }
 

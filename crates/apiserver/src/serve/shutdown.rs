@@ -31,6 +31,14 @@ impl Shutdown {
         drop(self.0.wait_for(|requested| *requested).await);
     }
 
+    /// Waits until the shutdown of a server is asked for; for ever where no server says so.
+    pub(crate) async fn requested_if_any(shutdown: &mut Option<Self>) {
+        match shutdown {
+            Some(shutdown) => shutdown.requested().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Whether the shutdown was asked for.
     pub fn is_requested(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()

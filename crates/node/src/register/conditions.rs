@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::machine::memory_figure;
+use crate::shutdown;
 
 /// Less memory than this is too little, in bytes.
 const LEAST_MEMORY: u64 = 100 << 20;
@@ -20,12 +21,20 @@ const LEAST_INODES: u64 = 5;
 pub struct NodeHealth {
     /// Why it cannot run pods, if it cannot.
     pub not_ready: Option<String>,
+    /// It is being shut down: no longer ready, whatever its runtime says.
+    pub shutting_down: bool,
     /// It runs short of memory.
     pub memory_pressure: bool,
     /// It runs short of disk.
     pub disk_pressure: bool,
     /// It runs short of process ids.
     pub pid_pressure: bool,
+}
+
+impl NodeHealth {
+    fn why_not_ready(&self) -> Option<&str> {
+        if self.shutting_down { Some(shutdown::NOT_READY) } else { self.not_ready.as_deref() }
+    }
 }
 
 /// What the machine runs short of, by the kubelet's usual thresholds. `root` is where the kernel's files are,
@@ -43,11 +52,11 @@ pub fn pressures(root: &Path, data: &Path) -> io::Result<NodeHealth> {
     let most =
         number("proc/sys/kernel/pid_max").into_iter().chain(number("proc/sys/kernel/threads-max")).min();
     Ok(NodeHealth {
-        not_ready: None,
         memory_pressure: memory.is_some_and(|free| free < LEAST_MEMORY),
         disk_pressure: short(disk.f_bavail, disk.f_blocks, LEAST_DISK)
             || short(disk.f_favail, disk.f_files, LEAST_INODES),
         pid_pressure: tasks.zip(most).is_some_and(|(tasks, most)| tasks >= most),
+        ..NodeHealth::default()
     })
 }
 
@@ -86,11 +95,11 @@ pub(super) fn conditions(
                 ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
             ],
         ),
-        match &health.not_ready {
+        match health.why_not_ready() {
             None => {
                 ("Ready".into(), true, "KubeletReady".into(), "kubelet is posting ready status".to_owned())
             }
-            Some(why) => ("Ready".into(), false, "KubeletNotReady".into(), why.clone()),
+            Some(why) => ("Ready".into(), false, "KubeletNotReady".into(), why.to_owned()),
         },
     ];
     let known = before.and_then(|status| status.conditions.as_ref());

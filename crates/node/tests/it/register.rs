@@ -140,6 +140,11 @@ async fn a_change_is_reported_at_once_and_a_deleted_node_is_created_again() {
     let node = node_that(&cluster, |node| condition(node, "Ready").0 == "False").await;
     assert_eq!(condition(&node, "Ready").1, "the runtime is away");
 
+    // A runtime that is back does not make a node ready that is being shut down.
+    tell.send_replace(NodeHealth { shutting_down: true, ..NodeHealth::default() });
+    let node = node_that(&cluster, |node| condition(node, "Ready").1 == "node is shutting down").await;
+    assert_eq!(condition(&node, "Ready").0, "False");
+
     Api::<Node>::all(cluster.admin()).delete(NODE, &DeleteParams::default()).await.unwrap();
     tell.send_replace(NodeHealth { memory_pressure: true, ..NodeHealth::default() });
     let back = node_that(&cluster, |node| {

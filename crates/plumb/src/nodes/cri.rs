@@ -29,11 +29,11 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Where the pods of a data directory run.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Place {
+struct Endpoint {
     endpoint: String,
 }
 
-fn place(data: &Path) -> PathBuf {
+fn endpoint_file(data: &Path) -> PathBuf {
     data.join(FOLDER).join("endpoint.json")
 }
 
@@ -49,13 +49,14 @@ pub(super) async fn open(data: &Path, flags: &CriFlags) -> anyhow::Result<Cri> {
         request_timeout: flags.runtime_request_timeout,
         ..config(data, endpoint)?
     };
-    // Before the first pod runs, so that `plumb down` finds it.
-    let file = place(data);
-    let record = serde_json::to_vec(&Place { endpoint: endpoint.clone() })?;
-    let written = fs::create_dir_all(data.join(FOLDER)).and_then(|()| fs::write(&file, record));
-    written.with_context(|| format!("writing {}", file.display()))?;
+    let folder = data.join(FOLDER);
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let opened = Cri::open(config, plumb_supervise::process()).await;
     let runtime = opened.with_context(|| format!("connecting to the container runtime at {endpoint}"))?;
+    // Before the first pod runs, so that `plumb down` finds it.
+    let file = endpoint_file(data);
+    let record = serde_json::to_vec(&Endpoint { endpoint: endpoint.clone() })?;
+    fs::write(&file, record).with_context(|| format!("writing {}", file.display()))?;
     let load = Load::of_this_program().context("making the image plumb/load")?;
     match runtime.import_load(&load).await {
         Ok(true) => {}
@@ -81,17 +82,18 @@ fn config(data: &Path, endpoint: &str) -> anyhow::Result<Config> {
 
 /// Removes the pods of a data directory from the runtime that they were run in, if there is one.
 pub(crate) async fn remove(data: &Path) -> anyhow::Result<()> {
-    let file = place(data);
+    let file = endpoint_file(data);
     let record = match fs::read(&file) {
         Ok(record) => record,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
     };
-    let Place { endpoint } =
+    let Endpoint { endpoint } =
         serde_json::from_slice(&record).with_context(|| format!("reading {}", file.display()))?;
     let opened = Cri::open(config(data, &endpoint)?, plumb_supervise::process()).await;
     let runtime = opened.with_context(|| format!("connecting to the container runtime at {endpoint}"))?;
-    runtime.clear().await.with_context(|| format!("removing the pods at {endpoint}"))
+    runtime.clear().await.with_context(|| format!("removing the pods at {endpoint}"))?;
+    fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))
 }
 
 /// Reports whether the runtime can run pods, in the kubelet's words.

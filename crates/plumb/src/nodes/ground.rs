@@ -20,7 +20,7 @@ use plumb_node::env::ApiServerAddress;
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::metrics::Metrics;
 use plumb_node::register::{Machine, NodeHealth, Setup, check_reserved, pressures};
-use plumb_node::shutdown::{self, GracePeriods, NodeShutdown};
+use plumb_node::shutdown::{GracePeriods, NodeShutdown};
 use plumb_node::static_pods::check_directory;
 use plumb_node::usage::{Usage, UsageConfig};
 use plumb_node::{Agent, Clock, StatusLimiter};
@@ -196,7 +196,7 @@ impl Ground {
 
     /// Terminates the pods of the nodes: graceful node shutdown. Agents are running.
     pub(crate) async fn shut_down(&self, periods: GracePeriods) {
-        self.tell_health.send_modify(|health| health.not_ready = Some(shutdown::NOT_READY.to_owned()));
+        self.tell_health.send_modify(|health| health.shutting_down = true);
         futures_util::future::join_all(self.shutdowns.iter().map(|node| node.run(periods))).await;
     }
 
@@ -417,8 +417,12 @@ async fn watch_machine(data: PathBuf, tell: Arc<watch::Sender<NodeHealth>>) {
         tokio::time::sleep(LOOK_AT_MACHINE).await;
         let now = look_at_machine(&data);
         let changed = tell.send_if_modified(|health| {
-            // Whether the runtime is ready is for others to say.
-            let now = NodeHealth { not_ready: health.not_ready.clone(), ..now.clone() };
+            // Whether the node is ready is for others to say.
+            let now = NodeHealth {
+                not_ready: health.not_ready.clone(),
+                shutting_down: health.shutting_down,
+                ..now.clone()
+            };
             std::mem::replace(health, now) != *health
         });
         if changed {

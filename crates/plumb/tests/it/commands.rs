@@ -12,8 +12,8 @@ use super::cluster::Cluster;
 /// A cluster with one virtual node of two cpus and a pod on it.
 async fn cluster(folder: &std::path::Path) -> Cluster {
     let parts = ["--components", "apiserver,controllers,node", "--runtime", "virtual"];
-    let room = ["--node-cpu", "2", "--node-memory", "4Gi"];
-    let cluster = Cluster::start_with(folder, &[&parts[..], &room[..]].concat());
+    let capacity = ["--node-cpu", "2", "--node-memory", "4Gi"];
+    let cluster = Cluster::start_with(folder, &[&parts[..], &capacity[..]].concat());
     let pods: Api<Pod> = Api::namespaced(cluster.client().await, "default");
     create(&pods, "web", &[("app", "500m", "500m")]).await;
     cluster

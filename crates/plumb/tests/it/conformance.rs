@@ -226,10 +226,10 @@ async fn holds_for(
         "--runtime",
         target.name(),
     ];
-    let room = ["--node-cpu", "64", "--node-memory", "64Gi", "--resize-dialect", dialect.name()];
+    let capacity = ["--node-cpu", "64", "--node-memory", "64Gi", "--resize-dialect", dialect.name()];
     let switched = gates.flags();
     let switched: Vec<&str> = switched.iter().map(String::as_str).collect();
-    let cluster = Cluster::start_with(&data, &[&parts[..], &room[..], flags, &switched[..]].concat());
+    let cluster = Cluster::start_with(&data, &[&parts[..], &capacity[..], flags, &switched[..]].concat());
     let failed = fails(&cluster, target, dialect, gates, !flags.is_empty(), is_for).await;
     let said = cluster.said();
     drop(cluster);

@@ -16,7 +16,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::cluster::{Cluster, up};
-use super::streams::{hears, open, spdy, text, websocket};
+use super::streams::{open, spdy, text, until_received, websocket};
 
 /// A containerd, and a data directory for clusters whose pods run in it.
 pub(crate) struct Site {
@@ -207,13 +207,13 @@ async fn commands_containers_and_ports_are_streamed_through_containerd() {
     let mut socket = websocket(&cluster, &path, "v5.channel.k8s.io").await;
     socket.send(Message::binary(b"\0hello\n".to_vec())).await.unwrap();
     socket.send(Message::binary(vec![255, 0])).await.unwrap();
-    hears(&mut socket, 1, "hello\n").await;
-    hears(&mut socket, 3, "ExitCode").await;
+    until_received(&mut socket, 1, "hello\n").await;
+    until_received(&mut socket, 3, "ExitCode").await;
 
     let path = format!("{WEB}/attach?container=main&stdin=true&stdout=true&stderr=true");
     let mut socket = websocket(&cluster, &path, "v5.channel.k8s.io").await;
     socket.send(Message::binary(b"\0a\n".to_vec())).await.unwrap();
-    hears(&mut socket, 1, "got a\n").await;
+    until_received(&mut socket, 1, "got a\n").await;
     drop(socket);
 
     let path = format!("{WEB}/portforward");

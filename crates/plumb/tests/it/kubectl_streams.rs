@@ -25,7 +25,7 @@ fn line_of(printed: &mut impl std::io::BufRead, begins: &str) -> String {
     panic!("nothing begins with {begins:?}");
 }
 
-/// Ends a program as a user who has lost patience does.
+/// Kills a program, as a user who does not wait for it does.
 fn kill(mut child: Child) {
     child.kill().unwrap();
     child.wait().unwrap();
@@ -112,13 +112,13 @@ async fn kubectl_forwards_ports() {
             let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, local)).unwrap();
             let mut reading = connection.try_clone().unwrap();
             let length = large.len();
-            let heard = std::thread::spawn(move || {
-                let mut heard = vec![0; length];
-                reading.read_exact(&mut heard).unwrap();
-                heard
+            let received = std::thread::spawn(move || {
+                let mut received = vec![0; length];
+                reading.read_exact(&mut received).unwrap();
+                received
             });
             connection.write_all(&large).unwrap();
-            assert!(heard.join().unwrap() == large);
+            assert!(received.join().unwrap() == large);
             drop(connection);
             ended.recv().await.unwrap();
         }

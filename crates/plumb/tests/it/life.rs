@@ -145,7 +145,7 @@ fn who_lacks_a_right_is_told_which_and_what_goes_without() {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_plumb"));
     let up = |flags: &[&str]| as_nobody(&[&["up", "--data-dir", &data], flags].concat());
     let Some(mut builtin) = up(&["--listen", "127.0.0.1:0", "--runtime", "builtin"]) else {
-        plumb_skip::skip(plumb_skip::ROOT, "only root can be somebody else");
+        plumb_skip::skip(plumb_skip::ROOT, "only root can run as another user");
         return;
     };
     if builtin.arg("--help").output().map_or(true, |help| !help.status.success()) {

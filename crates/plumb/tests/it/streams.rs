@@ -99,13 +99,18 @@ pub(super) async fn text(stream: Stream) -> String {
 }
 
 /// What comes on a channel until it contains this.
-pub(super) async fn hears(socket: &mut WebSocketStream<TlsStream<TcpStream>>, channel: u8, expected: &str) {
-    let mut heard = String::new();
-    while !heard.contains(expected) {
-        let message = soon(socket.next()).await.unwrap_or_else(|| panic!("closed after {heard:?}")).unwrap();
+pub(super) async fn until_received(
+    socket: &mut WebSocketStream<TlsStream<TcpStream>>,
+    channel: u8,
+    expected: &str,
+) {
+    let mut received = String::new();
+    while !received.contains(expected) {
+        let message =
+            soon(socket.next()).await.unwrap_or_else(|| panic!("closed after {received:?}")).unwrap();
         let data = message.into_data();
         if data.first() == Some(&channel) {
-            heard.push_str(&String::from_utf8_lossy(&data[1..]));
+            received.push_str(&String::from_utf8_lossy(&data[1..]));
         }
     }
 }
@@ -148,8 +153,8 @@ async fn commands_and_containers_are_streamed_over_websockets_and_spdy() {
         stdin.write_all(large.as_bytes()).await.unwrap();
         stdin.shutdown().await.unwrap();
     };
-    let (heard, ()) = tokio::join!(text(stdout), typing);
-    assert!(heard == large, "{} bytes", heard.len());
+    let (received, ()) = tokio::join!(text(stdout), typing);
+    assert!(received == large, "{} bytes", received.len());
     assert_eq!(text(stderr).await, "lost\n");
     let status: Value = serde_json::from_str(&text(error).await).unwrap();
     assert_eq!(status["details"]["causes"][0], json!({ "reason": "ExitCode", "message": "7" }));
@@ -160,10 +165,10 @@ async fn commands_and_containers_are_streamed_over_websockets_and_spdy() {
     for line in ["a", "b"] {
         let mut socket = websocket(&cluster, &path, "v5.channel.k8s.io").await;
         socket.send(Message::binary(format!("\0{line}\n").into_bytes())).await.unwrap();
-        hears(&mut socket, 1, &format!("got {line}\n")).await;
+        until_received(&mut socket, 1, &format!("got {line}\n")).await;
         // Types no more: then it is detached.
         socket.send(Message::binary(vec![255, 0])).await.unwrap();
-        hears(&mut socket, 3, "Success").await;
+        until_received(&mut socket, 3, "Success").await;
     }
     // And over SPDY.
     let (handle, connection) = spdy(&cluster, &path, "v4.channel.k8s.io").await;
@@ -172,9 +177,9 @@ async fn commands_and_containers_are_streamed_over_websockets_and_spdy() {
     let mut stdout = open(&handle, &[("streamType", "stdout")]).await;
     let _stderr = open(&handle, &[("streamType", "stderr")]).await;
     stdin.write_all(b"c\n").await.unwrap();
-    let mut heard = [0; 6];
-    soon(stdout.read_exact(&mut heard)).await.unwrap();
-    assert_eq!(&heard, b"got c\n");
+    let mut received = [0; 6];
+    soon(stdout.read_exact(&mut received)).await.unwrap();
+    assert_eq!(&received, b"got c\n");
     connection.abort();
 
     // A client that is gone takes its command with it, though the command reads nothing of what was typed.
@@ -198,7 +203,7 @@ async fn ports_of_a_pod_are_forwarded_and_closed_with_the_client() {
     let listener = listen(&machine, Ipv4Addr::LOCALHOST);
     let port = listener.local_addr().unwrap().port();
     let number = port.to_string();
-    // Answers with what it hears, in brackets, until the other side is done.
+    // Answers with what it received, in brackets, until the other side is done.
     let (gone, mut ended) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         loop {
@@ -226,9 +231,9 @@ async fn ports_of_a_pod_are_forwarded_and_closed_with_the_client() {
             error.shutdown().await.unwrap();
             let mut data = open(&handle, &headers("data")).await;
             data.write_all(b"hi").await.unwrap();
-            let mut heard = [0; 4];
-            soon(data.read_exact(&mut heard)).await.unwrap();
-            assert_eq!(&heard, b"<hi>");
+            let mut received = [0; 4];
+            soon(data.read_exact(&mut received)).await.unwrap();
+            assert_eq!(&received, b"<hi>");
             data.shutdown().await.unwrap();
             assert_eq!(text(data).await, "");
             soon(ended.recv()).await.unwrap();
@@ -256,7 +261,7 @@ async fn ports_of_a_pod_are_forwarded_and_closed_with_the_client() {
         assert_eq!(first[..], [&[channel][..], &port.to_le_bytes()].concat());
     }
     socket.send(Message::binary(b"\0hi".to_vec())).await.unwrap();
-    hears(&mut socket, 0, "<hi>").await;
+    until_received(&mut socket, 0, "<hi>").await;
     drop(socket);
     soon(ended.recv()).await.unwrap();
     drop(cluster);
@@ -405,9 +410,9 @@ async fn pods_and_services_are_proxied_to() {
         upgrade(&cluster, ("GET", &format!("{base}/upgrade")), "Upgrade: echo\r\n").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     stream.write_all(b"hello").await.unwrap();
-    let mut heard = [0; 5];
-    soon(stream.read_exact(&mut heard)).await.unwrap();
-    assert_eq!(&heard, b"hello");
+    let mut received = [0; 5];
+    soon(stream.read_exact(&mut received)).await.unwrap();
+    assert_eq!(&received, b"hello");
     let refused = |path: String| {
         let door = door.clone();
         async move {
@@ -508,7 +513,7 @@ async fn an_ephemeral_container_comes_into_a_pod_that_runs() {
         assert!(soon(socket.next()).await.unwrap().unwrap().is_close());
     }
     socket.send(Message::binary(b"\0go\n".to_vec())).await.unwrap();
-    hears(&mut socket, 3, "Success").await;
+    until_received(&mut socket, 3, "Success").await;
     // It has ended, and is not started again; the pod runs on.
     let ended = until(&api, "web", "over", |pod| {
         state(pod, "debugger").and_then(|state| state.terminated).is_some_and(|ended| ended.exit_code == 3)

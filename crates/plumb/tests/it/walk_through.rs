@@ -64,10 +64,10 @@ async fn a_pod_is_resized_put_off_and_turned_down_as_the_walk_through_shows() {
     let is_real = no_containers().is_none();
     let runtime = if is_real { "builtin" } else { "virtual" };
     let parts = ["--components", "apiserver,controllers,scheduler,node", "--runtime", runtime];
-    let room = ["--node-cpu", "4", "--node-memory", "8Gi"];
+    let capacity = ["--node-cpu", "4", "--node-memory", "8Gi"];
     // So that whoever looks sees what is under way, however long `kubectl` takes to start.
     let slow = ["--runtime-delay", "UpdateContainerResources=8s"];
-    let cluster = Cluster::start_with(&data, &[&parts[..], &room[..], &slow[..]].concat());
+    let cluster = Cluster::start_with(&data, &[&parts[..], &capacity[..], &slow[..]].concat());
     for manifest in [MANIFEST, OTHER] {
         assert!(kubectl(&cluster, &["apply", "-f", "-"], manifest).contains("created"));
     }

@@ -73,20 +73,14 @@ pub(super) fn answer(call: &Call, log: Incoming) -> Result<Response<Body>, ApiEr
     if !protocol.is_empty() {
         answered.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
     }
-    let shutdown = call.head.extensions.get::<Shutdown>().cloned();
+    let mut shutdown = call.head.extensions.get::<Shutdown>().cloned();
     // The log goes on after this response, and counts against the limit until it ends.
     let place = call.place.keep();
     tokio::spawn(async move {
         let _place = place;
-        let stopped = async {
-            match shutdown {
-                Some(mut shutdown) => shutdown.requested().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = send(client, log, protocol == BASE64) => {}
-            () = stopped => {}
+            () = Shutdown::requested_if_any(&mut shutdown) => {}
         }
     });
     Ok(response)

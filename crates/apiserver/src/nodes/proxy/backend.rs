@@ -52,8 +52,8 @@ impl Backend {
         let Named { name, port, .. } = Named::read(call.name(), "node")?;
         let endpoint = Endpoint::find(&call.server, name)?;
         if !port.is_empty() && port != endpoint.port.to_string() {
-            // Upstream goes to any port of a node that is another machine. A node here may be this machine, whose other
-            // ports are nobody's business.
+            // Upstream goes to any port of a node that is another machine. A node here may be this machine, and clients
+            // must not reach its other ports through its API server.
             return Err(ApiError::bad_request("address not allowed"));
         }
         Ok(Self::Agent(endpoint))
@@ -192,6 +192,8 @@ fn pod_of(call: &Call, address: &Value) -> Result<Option<Value>, ApiError> {
 
 /// Whether an address is neither this machine's own, nor of its link only, nor of many.
 fn is_global_unicast(address: &IpAddr) -> bool {
+    // An IPv4 address written as an IPv6 one leads to the same place.
+    let address = address.to_canonical();
     let link_local = match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
@@ -202,6 +204,24 @@ fn is_global_unicast(address: &IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn proxies_go_to_global_addresses_alone_however_these_are_written() {
+        for (address, allowed) in [
+            ("10.1.2.3", true),
+            ("2001:db8::1", true),
+            ("::ffff:10.1.2.3", true),
+            ("127.0.0.1", false),
+            ("::1", false),
+            ("::ffff:127.0.0.1", false),
+            ("169.254.169.254", false),
+            ("::ffff:169.254.169.254", false),
+            ("0.0.0.0", false),
+            ("224.0.0.1", false),
+        ] {
+            assert_eq!(is_global_unicast(&address.parse().unwrap()), allowed, "{address}");
+        }
+    }
 
     #[test]
     fn a_name_may_have_a_scheme_and_a_port() {

@@ -36,8 +36,8 @@ impl Machine {
     /// Starts a cluster on it.
     pub(crate) fn start(&self, flags: &[&str]) -> Cluster {
         let usual = ["--components", "apiserver,controllers,node", "--runtime", "builtin"];
-        let room = ["--node-cpu", "64", "--node-memory", "64Gi", "--max-pods", "1000"];
-        Cluster::start_with(&self.data(), &[&usual[..], &room[..], flags].concat())
+        let capacity = ["--node-cpu", "64", "--node-memory", "64Gi", "--max-pods", "1000"];
+        Cluster::start_with(&self.data(), &[&usual[..], &capacity[..], flags].concat())
     }
 
     /// Removes what is left on the machine.
