@@ -19,7 +19,6 @@ pub(crate) use part::Part;
 
 use crate::admission::{Attributes, Operation, system_classes};
 use crate::allocation::Reservation;
-use crate::authz::{Ask, Selectors};
 use crate::body::Body;
 use crate::certificates;
 use crate::custom::presented_value;

@@ -27,7 +27,7 @@ use scale::Scaling;
 const USER: &str = "plumb-conformance";
 const RESIZER: &str = "plumb-conformance-resizer";
 /// How long until it is asked again whether a right has come to be known.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// A case that is being played.
 pub(crate) struct Play<'a> {

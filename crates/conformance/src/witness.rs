@@ -3,7 +3,7 @@
 //! The autoscaler has one watch of all VPAs, and handles what it observes in that order. Once the VPA of the witness has had
 //! its effect, what happened to other VPAs before was observed, too: whatever they should not have led to has not come.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,6 +17,7 @@ use crate::ask::{Verb, ask};
 use crate::case::{Amounts, Container};
 use crate::follow::{Followed, live};
 use crate::ground::is_established;
+use crate::play::PAUSE;
 use crate::pod::{self, Place};
 use crate::runner::Options;
 use crate::vpa;
@@ -52,7 +53,7 @@ impl Witness {
         is_asked: bool,
     ) -> Result<Self, String> {
         let patience = options.patience;
-        until_ready(client, patience).await?;
+        until_ready(client, namespace, patience).await?;
         let (client, namespace) = (client.clone(), namespace.to_owned());
         if !is_asked {
             return Ok(Self { client, namespace, patience, state: None });
@@ -120,7 +121,7 @@ async fn deploy(client: &Client, namespace: &str, options: &Options) -> Result<F
 }
 
 /// Waits until VPAs are defined, the webhook is registered, and the updater knows that it lives.
-async fn until_ready(client: &Client, patience: Duration) -> Result<(), String> {
+async fn until_ready(client: &Client, namespace: &str, patience: Duration) -> Result<(), String> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let definition =
         until(&definitions, "verticalpodautoscalers.autoscaling.k8s.io", patience, is_established).await;
@@ -130,5 +131,21 @@ async fn until_ready(client: &Client, patience: Duration) -> Result<(), String> 
     webhook.map_err(|why| format!("the webhook is not registered: {why}"))?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let lease = until(&leases, "vpa-admission-controller", patience, |_| Ok(())).await;
-    lease.map(|_| ()).map_err(|why| format!("the webhook has no lease: {why}"))
+    lease.map_err(|why| format!("the webhook has no lease: {why}"))?;
+    until_called(client, namespace, patience).await
+}
+
+/// Waits until the API server calls the webhook. It learns of a registration by watching itself, and ignores a webhook of
+/// which it knows an earlier address: there is nothing to watch for whoever waits for that.
+async fn until_called(client: &Client, namespace: &str, patience: Duration) -> Result<(), String> {
+    let invalid = vpa::new("invalid", json!({ "updatePolicy": { "minReplicas": 0 } }));
+    let path = format!("{}?dryRun=All", vpa::path(namespace, ""));
+    let begun = Instant::now();
+    while ask(client, Verb::Post, &path, Some(&invalid), None).await?.accepted().is_ok() {
+        if begun.elapsed() > patience {
+            return Err("the API server does not call the webhook".to_owned());
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
 }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerFilter, Image};
 use tokio::sync::watch;
 
 use crate::node::Node;
 use crate::register::NodeHealth;
+use crate::server::Pods as _;
 
 /// How often images are looked through, as the kubelet does.
 const PERIOD: Duration = Duration::from_mins(5);
@@ -154,7 +156,11 @@ pub(crate) async fn run(
 async fn collect(node: &Arc<Node>, config: &ImageGcConfig, uses: &mut ImageUse) -> Result<(), Error> {
     let images = node.runtime.list_images().await?;
     let containers = node.runtime.list_containers(&ContainerFilter::default()).await?;
-    let in_use: BTreeSet<String> = containers.into_iter().map(|container| container.image_id).collect();
+    let mut in_use: BTreeSet<String> = containers.into_iter().map(|container| container.image_id).collect();
+    let volumes = volumes_of(&node.pods());
+    let is_mounted =
+        |image: &&Image| image.tags.iter().chain(&image.digests).any(|name| volumes.contains(name));
+    in_use.extend(images.iter().filter(is_mounted).map(|image| image.id.clone()));
     let now = (node.clock)();
     uses.observe(&images, &in_use, now);
     let found = rustix::fs::statvfs(&config.path).map_err(|errno| {
@@ -181,6 +187,14 @@ async fn collect(node: &Arc<Node>, config: &ImageGcConfig, uses: &mut ImageUse) 
         }
     }
     Ok(())
+}
+
+/// The names of the images that pods have as volumes.
+fn volumes_of(pods: &[Arc<Pod>]) -> BTreeSet<String> {
+    let specs = pods.iter().filter_map(|pod| pod.spec.as_ref());
+    let volumes = specs.flat_map(|spec| spec.volumes.iter().flatten());
+    let names = volumes.filter_map(|volume| volume.image.as_ref()?.reference.as_deref());
+    names.map(plumb_registry::normalise).collect()
 }
 
 #[cfg(test)]

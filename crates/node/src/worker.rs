@@ -423,6 +423,8 @@ impl Worker {
         if self.ends.is_some() && !self.runs() && self.stopping.is_empty() {
             return self.cleanup().await;
         }
+        // Before it is decided what is due, so that a retry in between is not missed.
+        let now = (self.node.clock)();
         if !phase.is_final() && self.start_ephemeral().await? {
             return Ok(Turn::Again);
         }
@@ -430,7 +432,7 @@ impl Worker {
             return Ok(Turn::Again);
         }
         self.node.allocations.release_unused_cpus(&self.uid).await;
-        let wake = self.wake(decision.wake);
+        let wake = self.wake(decision.wake.into_iter().chain(self.next_ephemeral(now)).min());
         if self.may_be_resized() {
             return self.resize(steps, cgroups, wake).await;
         }
@@ -622,7 +624,7 @@ impl Worker {
         let now = (self.node.clock)();
         let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
         let deadline = self.deadline().filter(|_| !self.over && self.because.is_none());
-        let at = due.into_iter().chain(deadline).chain(self.next_ephemeral()).min().map(until);
+        let at = due.into_iter().chain(deadline).min().map(until);
         at.into_iter().chain(self.report.retry_after()).chain(self.volumes.retry_after()).min()
     }
 }

@@ -19,7 +19,7 @@ const STREAMS: usize = 1024;
 const WAITING: usize = 64;
 /// Pieces of a stream that were received and not read yet. Then the whole connection waits: SPDY as Kubernetes speaks it has no
 /// flow control by stream.
-const PIECES: usize = 64;
+const PIECES: usize = 8;
 /// Frames that wait to be sent.
 const FRAMES: usize = 8;
 /// How much is read at once.
@@ -174,15 +174,26 @@ async fn write(
     let mut encoder = Encoder::default();
     let mut bytes = BytesMut::new();
     loop {
-        let next = tokio::select! {
-            frame = frames.recv() => frame,
-            id = abandoned.recv() => id.map(|id| Frame::RstStream { id, status: CANCEL }),
-        };
         // The reading half has a sender of each for as long as the connection lives.
-        let Some(frame) = next else { return Ok(()) };
-        encoder.write(&frame, &mut bytes);
-        while let Ok(frame) = frames.try_recv() {
+        let reset = tokio::select! {
+            frame = frames.recv() => {
+                let Some(frame) = frame else { return Ok(()) };
+                encoder.write(&frame, &mut bytes);
+                None
+            }
+            id = abandoned.recv() => {
+                let Some(id) = id else { return Ok(()) };
+                Some(Frame::RstStream { id, status: CANCEL })
+            }
+        };
+        // Senders refill the queue meanwhile: what does not fit now is sent next time. What was queued before a stream was
+        // dropped is sent before its reset.
+        for _ in 0..FRAMES {
+            let Ok(frame) = frames.try_recv() else { break };
             encoder.write(&frame, &mut bytes);
+        }
+        if let Some(reset) = reset {
+            encoder.write(&reset, &mut bytes);
         }
         to.write_all_buf(&mut bytes).await?;
         to.flush().await?;

@@ -87,14 +87,29 @@ impl Writer {
         Self { id, shared, frames: PollSender::new(frames), finished: false }
     }
 
-    fn poll_send(&mut self, cx: &mut Context<'_>, data: Bytes, fin: bool) -> Poll<io::Result<()>> {
+    /// Sends a frame once there is space for it. The data is copied only then.
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: impl FnOnce() -> Bytes,
+        fin: bool,
+    ) -> Poll<io::Result<()>> {
         let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
-        if self.finished || !self.shared.is_open(self.id) {
+        if !self.is_closed() {
+            ready!(self.frames.poll_reserve(cx)).map_err(|_| broken())?;
+        }
+        // It may have been reset while this waited.
+        if self.is_closed() {
+            // The space would be missing to the other streams until this one is dropped.
+            self.frames.abort_send();
             return Poll::Ready(Err(broken()));
         }
-        ready!(self.frames.poll_reserve(cx)).map_err(|_| broken())?;
-        let frame = Frame::Data { id: self.id, data, fin };
+        let frame = Frame::Data { id: self.id, data: data(), fin };
         Poll::Ready(self.frames.send_item(frame).map_err(|_| broken()))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.finished || !self.shared.is_open(self.id)
     }
 }
 
@@ -103,10 +118,8 @@ impl AsyncWrite for Writer {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        // Only once there is space for it: a copy for each attempt would be wasted.
-        ready!(self.frames.poll_reserve(cx)).map_err(|_| io::ErrorKind::BrokenPipe)?;
         let piece = &buf[..buf.len().min(PIECE)];
-        ready!(self.poll_send(cx, Bytes::copy_from_slice(piece), false))?;
+        ready!(self.poll_send(cx, || Bytes::copy_from_slice(piece), false))?;
         Poll::Ready(Ok(piece.len()))
     }
 
@@ -119,7 +132,7 @@ impl AsyncWrite for Writer {
         if self.finished {
             return Poll::Ready(Ok(()));
         }
-        ready!(self.poll_send(cx, Bytes::new(), true))?;
+        ready!(self.poll_send(cx, Bytes::new, true))?;
         self.finished = true;
         self.shared.finished_here(self.id);
         Poll::Ready(Ok(()))

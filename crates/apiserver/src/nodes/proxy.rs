@@ -20,7 +20,6 @@ use std::borrow::Cow;
 use std::io;
 
 use super::streams::switch;
-use crate::authz::{Ask, Selectors};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::serve::Peer;

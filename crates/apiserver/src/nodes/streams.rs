@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
 use super::log::{container, refusal, words};
-use crate::authz::{Ask, Selectors};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::object::{decode, meta};

@@ -19,11 +19,7 @@ const KEPT_FREE: i64 = 100 << 20;
 
 /// The labels that a node gives itself.
 pub(super) fn labels(setup: &Setup) -> BTreeMap<String, String> {
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
+    let arch = plumb_registry::architecture();
     let own = [
         ("kubernetes.io/hostname", setup.name.as_str()),
         ("kubernetes.io/os", "linux"),

@@ -1,10 +1,10 @@
 //! Reading a manifest, with the kubelet's defaults.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use ring::digest::{Context, SHA256};
 
@@ -93,11 +93,7 @@ fn hash(pod: &Pod, file: &Path, node: &str) -> Result<String, String> {
     }
     context.update(&serde_json::to_vec(pod).map_err(|error| error.to_string())?);
     let digest = context.finish();
-    let first = digest.as_ref().iter().take(16);
-    Ok(first.fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
+    Ok(HEXLOWER.encode(&digest.as_ref()[..16]))
 }
 
 #[cfg(test)]

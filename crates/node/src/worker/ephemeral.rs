@@ -12,6 +12,7 @@ use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
 
 use super::act::{CONFIG_ERROR, NotStarted, note_failure};
+use super::image::needs_image;
 use super::{Worker, is_finished};
 use crate::cri_config;
 use crate::events::Kind;
@@ -152,7 +153,7 @@ impl Worker {
     /// Notes that an image could not be pulled, of all containers that wait for it.
     pub(super) fn ephemeral_not_pulled(&mut self, image: &str, failed: impl Fn() -> NotStarted) {
         let waits = |container: &&EphemeralContainer| {
-            container.image.as_deref() == Some(image)
+            needs_image(&self.pod, &ephemeral(container), image)
                 && !self.observation.observed.ephemeral.contains_key(&container.name)
         };
         let waiting: Vec<EphemeralContainer> = self.ephemeral_containers().filter(waits).cloned().collect();
@@ -161,9 +162,10 @@ impl Worker {
         }
     }
 
-    /// When the next one is tried again.
-    pub(super) fn next_ephemeral(&self) -> Option<Timestamp> {
-        self.ephemeral_backoffs.values().filter_map(|backoff| Some(backoff.failure()?.1)).min()
+    /// When the next one is tried again. What was due at `now` waits for something else: a pull, or the end of the pod.
+    pub(super) fn next_ephemeral(&self, now: Timestamp) -> Option<Timestamp> {
+        let retries = self.ephemeral_backoffs.values().filter_map(|backoff| Some(backoff.failure()?.1));
+        retries.filter(|at| *at > now).min()
     }
 
     /// Why containers have not been started, by name.

@@ -162,12 +162,15 @@ impl Worker {
             observed.is_some_and(ObservedContainer::runs)
         };
         let all = self.pod.spec.iter().flat_map(containers).enumerate();
-        let of_image = all.filter(|(_, container)| {
-            container.image.as_deref() == Some(image)
-                || image_volumes(&self.pod, container).iter().any(|s| s.reference.as_deref() == Some(image))
-        });
+        let of_image = all.filter(|(_, container)| needs_image(&self.pod, container, image));
         of_image.map(|(position, _)| position).filter(|position| !runs(*position)).collect()
     }
+}
+
+/// Whether a container cannot start without an image: its own, or that of a volume.
+pub(super) fn needs_image(pod: &Pod, container: &Container, image: &str) -> bool {
+    container.image.as_deref() == Some(image)
+        || image_volumes(pod, container).iter().any(|volume| volume.reference.as_deref() == Some(image))
 }
 
 /// The images that a container sees as volumes.

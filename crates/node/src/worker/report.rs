@@ -113,6 +113,8 @@ impl Worker {
         let version = &self.pod.metadata.resource_version;
         let same = |(sent, after): &(Arc<RawValue>, _)| sent.get() == changes.get() && after == version;
         if self.report.applied.as_ref().is_some_and(same) {
+            // A report in between may have failed: there is nothing left to retry.
+            self.report = Report { applied: self.report.applied.take(), ..Report::default() };
             return;
         }
         // A delayed report is not delayed for longer.

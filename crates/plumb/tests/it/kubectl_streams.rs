@@ -105,7 +105,9 @@ async fn kubectl_forwards_ports() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let line = line_of(&mut BufReader::new(forward.stdout.take().unwrap()), "Forwarding from 127.0.0.1:");
+        // It prints a line for each connection, and ends when it can't.
+        let mut printed = BufReader::new(forward.stdout.take().unwrap());
+        let line = line_of(&mut printed, "Forwarding from 127.0.0.1:");
         let local: u16 = line.split([':', ' ']).nth(3).unwrap().parse().unwrap();
         let large: Vec<u8> = (0..3_000_000_u32).map(|number| number.to_le_bytes()[0]).collect();
         for _ in 0..2 {

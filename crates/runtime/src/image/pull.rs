@@ -32,6 +32,8 @@ use crate::rootfs::RootFs;
 
 /// How long what was downloaded waits for the next pull of the same layer.
 const STALE: Duration = Duration::from_hours(24);
+/// How long a pull may take to lock the directory that it made.
+const UNLOCKED: Duration = Duration::from_mins(1);
 const PULL: &str = "pull-";
 /// Numbers the pulls of this process.
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -102,6 +104,9 @@ async fn pull_within(
                 // Another pull of the same layer may have removed it.
                 let _ = fs::remove_file(layer);
             }
+        }
+        if let Err(error) = sweep_downloads(&images.downloads(), UNLOCKED) {
+            tracing::warn!(%error, "old downloads could not be removed");
         }
         imported
     });
@@ -247,8 +252,9 @@ impl Images {
     }
 }
 
-/// Removes what pulls have left that were killed, and downloads that no pull has asked for in a while.
-pub(super) fn sweep_downloads(downloads: &Path) -> io::Result<()> {
+/// Removes what pulls have left that were killed, and downloads that no pull has asked for in a while. A directory without a
+/// lock stays for as long as a pull may take to lock it.
+pub(super) fn sweep_downloads(downloads: &Path, unlocked: Duration) -> io::Result<()> {
     let now = SystemTime::now();
     for entry in fs::read_dir(downloads)? {
         let entry = entry?;
@@ -256,7 +262,7 @@ pub(super) fn sweep_downloads(downloads: &Path) -> io::Result<()> {
         let Ok(file) = File::open(&path) else { continue };
         let found = file.metadata()?;
         let age = found.modified().ok().and_then(|modified| now.duration_since(modified).ok());
-        let is_stale = found.is_dir() || age.is_some_and(|age| age > STALE);
+        let is_stale = age.is_some_and(|age| age >= if found.is_dir() { unlocked } else { STALE });
         // A pull holds a lock on what it uses.
         if is_stale && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let removed = if found.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -131,7 +131,7 @@ impl Images {
         // What an import left that was killed.
         let _lock = images.lock()?;
         images.sweep()?;
-        if let Err(error) = sweep_downloads(&images.downloads()) {
+        if let Err(error) = sweep_downloads(&images.downloads(), Duration::ZERO) {
             tracing::warn!(%error, "old downloads of images could not be looked through");
         }
         Ok(images)

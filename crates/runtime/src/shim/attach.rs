@@ -139,7 +139,8 @@ impl Attached {
             let gone = ready
                 .get(index)
                 .is_some_and(|ready| ready.intersects(PollFlags::POLLHUP | PollFlags::POLLERR));
-            let received = if self.takes_input() { client.receive() } else { !gone };
+            // As in `polled`: what is waited for is received, or the wait would end at once, again and again.
+            let received = if self.takes_input() || !client.wanted.stdin { client.receive() } else { !gone };
             let connected = client.send() && received;
             let goes_on = self.take_pieces(&mut client);
             let progresses = client.stalled.is_none_or(|since| since.elapsed() < STALL_TIMEOUT);

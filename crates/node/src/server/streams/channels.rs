@@ -97,7 +97,7 @@ pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
         let deliver = async {
             let mut messages = messages;
             while let Some(message) = messages.recv().await {
-                to_client.send(encoded(protocol, message)).await?;
+                to_client.send(encoded(protocol.base64, message)).await?;
             }
             Ok::<_, tokio_tungstenite::tungstenite::Error>(())
         };
@@ -237,9 +237,10 @@ async fn pump(
 }
 
 /// What a subprotocol makes of a channel's number and data.
-fn encoded(protocol: Protocol, message: Bytes) -> Message {
+pub(super) fn encoded(base64: bool, message: Bytes) -> Message {
     match message.split_first() {
-        Some((channel, data)) if protocol.base64 => {
+        Some((channel, data)) if base64 => {
+            let channel = char::from(b'0'.saturating_add(*channel));
             Message::text(format!("{channel}{}", BASE64_STANDARD.encode(data)))
         }
         _ => Message::Binary(message),
@@ -247,7 +248,7 @@ fn encoded(protocol: Protocol, message: Bytes) -> Message {
 }
 
 /// The channel's number and data of a message in base64.
-fn decoded(text: &str) -> Option<Vec<u8>> {
+pub(super) fn decoded(text: &str) -> Option<Vec<u8>> {
     let channel = text.bytes().next()?.checked_sub(b'0')?;
     let mut message = vec![channel];
     BASE64_STANDARD.decode_vec(text.get(1..)?, &mut message).ok()?;
@@ -259,7 +260,7 @@ async fn finish(to_client: &mut (impl Sink<Message> + Unpin), protocol: Protocol
     let mut message = vec![ERROR];
     message.extend(status::encoded(protocol.version, status));
     // The client may have disconnected.
-    if message.len() == 1 || to_client.send(encoded(protocol, message.into())).await.is_ok() {
+    if message.len() == 1 || to_client.send(encoded(protocol.base64, message.into())).await.is_ok() {
         // Clients treat a close without a code as an error.
         let normally = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
         let _ = to_client.send(Message::Close(Some(normally))).await;
@@ -282,10 +283,9 @@ mod tests {
 
     #[test]
     fn messages_are_binary_or_base64() {
-        let base64 = Protocol { base64: true, ..V5 };
         let message = Bytes::from_static(b"\x01hello");
-        assert_eq!(encoded(V5, message.clone()), Message::Binary(message.clone()));
-        assert_eq!(encoded(base64, message.clone()), Message::text("1aGVsbG8="));
+        assert_eq!(encoded(false, message.clone()), Message::Binary(message.clone()));
+        assert_eq!(encoded(true, message.clone()), Message::text("1aGVsbG8="));
         assert_eq!(decoded("1aGVsbG8=").as_deref(), Some(&*message));
         for invalid in ["", "1!", "é"] {
             assert_eq!(decoded(invalid), None, "{invalid}");

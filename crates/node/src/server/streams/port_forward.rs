@@ -8,8 +8,6 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, SplitSink};
@@ -30,7 +28,7 @@ use super::super::query::Query;
 use super::handshake::{Handshake, Spoken};
 use super::spdy::STREAM_TYPE;
 use super::tunnel::Tunnel;
-use super::{Refused, remote, upgrade, websocket};
+use super::{Refused, channels, remote, upgrade, websocket};
 use crate::cri_config::POD_UID;
 
 /// SPDY inside of a `WebSocket`.
@@ -43,7 +41,7 @@ const SPOKEN: Spoken =
 const PORT: &str = "port";
 const REQUEST: &str = "requestid";
 /// Connections whose second stream has not come yet; more are refused.
-const HALF_OPEN: usize = 256;
+const HALF_OPEN: usize = 64;
 /// The ports that a request may name.
 const PORTS: usize = 32;
 /// How much is read at a time.
@@ -245,19 +243,16 @@ impl Pod {
         let listen = async {
             while let Some(Ok(message)) = from_client.next().await {
                 let decoded = match message {
-                    Message::Binary(mut bytes) if !bytes.is_empty() => Some((bytes.split_to(1)[0], bytes)),
-                    Message::Text(text) => text.bytes().next().and_then(|channel| {
-                        let data = BASE64_STANDARD.decode(text.get(1..)?).ok()?;
-                        Some((channel.checked_sub(b'0')?, Bytes::from(data)))
-                    }),
+                    Message::Binary(bytes) => Some(bytes),
+                    Message::Text(text) => channels::decoded(&text).map(Bytes::from),
                     Message::Close(_) => return,
                     _ => None,
                 };
+                let Some(mut data) = decoded.filter(|bytes| !bytes.is_empty()) else { continue };
+                let channel = data.split_to(1)[0];
                 // Only the even channels carry data.
-                let Some((channel, data)) = decoded.filter(|(channel, _)| channel.is_multiple_of(2)) else {
-                    continue;
-                };
-                if let Some(slot) = inputs.get_mut(usize::from(channel / 2))
+                if channel.is_multiple_of(2)
+                    && let Some(slot) = inputs.get_mut(usize::from(channel / 2))
                     && let Some(input) = slot
                     && input.send(data).await.is_err()
                 {
@@ -319,10 +314,5 @@ async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     channel: u8,
     data: &[u8],
 ) -> Result<(), tokio_tungstenite::tungstenite::Error> {
-    let message = if base64 {
-        Message::text(format!("{}{}", char::from(b'0'.saturating_add(channel)), BASE64_STANDARD.encode(data)))
-    } else {
-        Message::Binary([&[channel], data].concat().into())
-    };
-    to_client.send(message).await
+    to_client.send(channels::encoded(base64, [&[channel], data].concat().into())).await
 }

@@ -76,6 +76,8 @@ async fn serve(task: Task, version: Version, mut incoming: Incoming) {
         Ok(Err(error)) => return tracing::debug!(%error, "a client did not open its streams"),
         Err(_) => return tracing::debug!("a client took too long to open its streams"),
     };
+    // Streams beyond these would be buffered, and never read.
+    drop(incoming);
     let half = |stream: Option<Stream>| stream.map(Stream::split).unzip();
     let (_, mut error) = half(streams.error);
     let (typed, _typed) = half(streams.stdin);
