@@ -14,8 +14,11 @@ pub(crate) const SANDBOX: &str = "plumb.dev/sandbox";
 pub(crate) const CGROUP: &str = "plumb.dev/cgroup";
 /// The annotation of a container with its log, the size at which it is rotated and the number of files: `SIZE:FILES:PATH`.
 pub(crate) const LOG: &str = "plumb.dev/log";
+/// The annotation of a container with its image as the pod's spec names it. Runtimes report an image by the name that they
+/// resolved it to, and a container whose image differs from that of the spec would be restarted.
+pub(crate) const IMAGE: &str = "plumb.dev/image";
 
-const OURS: [&str; 5] = [CLUSTER, SANDBOX_CONFIG, SANDBOX, CGROUP, LOG];
+const OURS: [&str; 6] = [CLUSTER, SANDBOX_CONFIG, SANDBOX, CGROUP, LOG, IMAGE];
 
 /// Labels or annotations without ours.
 pub(crate) fn without_ours(pairs: &Pairs) -> Pairs {

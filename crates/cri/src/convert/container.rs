@@ -12,7 +12,7 @@ use super::sandbox::namespace_options;
 use super::signal;
 use super::{created_with, time, windows};
 use crate::api;
-use crate::names::{CGROUP, CLUSTER, LOG, SANDBOX, cgroup_of, log_of, without_ours};
+use crate::names::{CGROUP, CLUSTER, IMAGE, LOG, SANDBOX, cgroup_of, log_of, without_ours};
 
 /// The configuration of a container in a sandbox.
 pub(crate) fn config(
@@ -25,6 +25,7 @@ pub(crate) fn config(
     let mut annotations = config.annotations.clone();
     annotations.insert(SANDBOX.to_owned(), id.to_string());
     annotations.insert(CGROUP.to_owned(), cgroup_of(sandbox.class, &sandbox.meta.uid));
+    annotations.insert(IMAGE.to_owned(), config.image.clone());
     if let (Some(folder), Some(path)) = (&sandbox.log_directory, &config.log_path) {
         annotations.insert(LOG.to_owned(), log_of(config.log_limits, &folder.join(path)));
     }
@@ -128,7 +129,7 @@ pub(crate) fn listed(listed: api::Container) -> Container {
         id: listed.id.into(),
         sandbox: listed.pod_sandbox_id.into(),
         meta: meta(listed.metadata.unwrap_or_default()),
-        image: requested(listed.image.unwrap_or_default()),
+        image: requested(&listed.annotations, listed.image.unwrap_or_default()),
         image_id,
         state,
         created_at: time(listed.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
@@ -163,7 +164,7 @@ pub(crate) fn status(status: api::ContainerStatus, resources: Option<Resources>)
             id: status.id.into(),
             sandbox: status.annotations.get(SANDBOX).map(String::as_str).unwrap_or_default().into(),
             meta: meta(status.metadata.unwrap_or_default()),
-            image: requested(status.image.unwrap_or_default()),
+            image: requested(&status.annotations, status.image.unwrap_or_default()),
             image_id,
             state,
             created_at: time(status.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
@@ -173,9 +174,11 @@ pub(crate) fn status(status: api::ContainerStatus, resources: Option<Resources>)
     }
 }
 
-/// The image as it was requested.
-fn requested(image: api::ImageSpec) -> String {
-    if image.user_specified_image.is_empty() { image.image } else { image.user_specified_image }
+/// The image as it was requested. containerd 1.6 reports `docker.io/library/nginx:latest` for `nginx`.
+fn requested(annotations: &api::Map, image: api::ImageSpec) -> String {
+    let reported =
+        if image.user_specified_image.is_empty() { image.image } else { image.user_specified_image };
+    annotations.get(IMAGE).cloned().unwrap_or(reported)
 }
 
 fn meta(metadata: api::ContainerMetadata) -> ContainerMeta {

@@ -3,7 +3,8 @@
 use futures_util::StreamExt as _;
 use plumb_cri::api;
 use plumb_runtime::types::{
-    ContainerChange, Event, LinuxResources, PodMeta, QosClass, Resources, SandboxConfig, WindowsResources,
+    ContainerChange, ContainerConfig, ContainerFilter, Event, LinuxResources, PodMeta, QosClass, Resources,
+    SandboxConfig, WindowsResources,
 };
 use plumb_runtime::{Error, Runtime as _};
 
@@ -79,6 +80,46 @@ async fn a_runtime_without_sandbox_updates_is_asked_once_and_the_cgroup_is_writt
 
     let run = fake.asked::<api::RunPodSandboxRequest>("RunPodSandbox").remove(0).config.unwrap();
     assert_eq!(run.linux.unwrap().cgroup_parent, "/plumb-fake/burstable/podu");
+}
+
+#[tokio::test]
+async fn a_container_has_the_image_of_its_spec_however_the_runtime_resolved_it() {
+    let fake = Fake::start();
+    fake.answer("RunPodSandbox", &api::RunPodSandboxResponse { pod_sandbox_id: "s".into() });
+    fake.answer(
+        "PodSandboxStatus",
+        &api::PodSandboxStatusResponse {
+            status: Some(api::PodSandboxStatus { id: "s".into(), ..Default::default() }),
+            ..Default::default()
+        },
+    );
+    fake.answer("CreateContainer", &api::CreateContainerResponse { container_id: "c".into() });
+    let runtime = fake.client().await.unwrap();
+    let meta = PodMeta { name: "web".into(), namespace: "ns".into(), uid: "u".into(), attempt: 0 };
+    let sandbox = runtime.run_sandbox(SandboxConfig::new(meta, QosClass::Burstable)).await.unwrap();
+    let config = ContainerConfig { image: "nginx".into(), ..ContainerConfig::default() };
+    runtime.create_container(&sandbox, config).await.unwrap();
+
+    let asked = fake.asked::<api::CreateContainerRequest>("CreateContainer").remove(0).config.unwrap();
+    let resolved =
+        api::ImageSpec { image: "docker.io/library/nginx:latest".into(), ..api::ImageSpec::default() };
+    let status = api::ContainerStatus {
+        id: "c".into(),
+        image: Some(resolved.clone()),
+        annotations: asked.annotations.clone(),
+        ..Default::default()
+    };
+    fake.answer("ContainerStatus", &api::ContainerStatusResponse { status: Some(status) });
+    let listed = api::Container {
+        id: "c".into(),
+        image: Some(resolved),
+        annotations: asked.annotations,
+        ..Default::default()
+    };
+    fake.answer("ListContainers", &api::ListContainersResponse { containers: vec![listed] });
+    assert_eq!(runtime.container_status(&"c".into()).await.unwrap().container.image, "nginx");
+    let all = runtime.list_containers(&ContainerFilter::default()).await.unwrap();
+    assert_eq!((all[0].image.as_str(), all[0].annotations.len()), ("nginx", 0));
 }
 
 #[tokio::test]

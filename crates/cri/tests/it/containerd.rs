@@ -196,6 +196,7 @@ async fn the_image_of_a_program_is_imported_once_and_runs() {
     node.runtime.start_container(&id).await.unwrap();
     stopped(&mut events, &id).await;
     let status = node.runtime.container_status(&id).await.unwrap();
+    assert_eq!(status.container.image, "plumb/load", "as the spec has it, not as containerd resolved it");
     let log = fs::read_to_string(status.log_path.unwrap()).unwrap();
     assert!(log.trim().ends_with("stdout F loaded"), "{log}");
     node.stop().await;
