@@ -3,16 +3,15 @@
 mod messages;
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use data_encoding::HEXLOWER;
 use futures_util::stream;
 use http::HeaderValue;
+use plumb_registry::{Digest, Digesting};
 use plumb_runtime::{Error, Result};
 use prost::Message;
-use ring::digest::{Context, SHA256, digest};
 use tokio::sync::mpsc;
 
 use crate::api;
@@ -43,23 +42,16 @@ pub(crate) struct Blob {
 impl Blob {
     /// That of some bytes.
     pub(crate) fn of(bytes: &[u8]) -> Self {
-        let hash = HEXLOWER.encode(digest(&SHA256, bytes).as_ref());
-        Self { digest: format!("sha256:{hash}"), size: i64::try_from(bytes.len()).unwrap_or(i64::MAX) }
+        let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
+        Self { digest: Digest::of(bytes).to_string(), size }
     }
 
     /// That of a file. Reads all of it.
     pub(crate) fn of_file(file: &Path) -> io::Result<Self> {
-        let (mut file, mut hash, mut size) = (File::open(file)?, Context::new(&SHA256), 0);
-        let mut piece = vec![0; PIECE];
-        loop {
-            let length = file.read(&mut piece)?;
-            if length == 0 {
-                break;
-            }
-            hash.update(&piece[..length]);
-            size += i64::try_from(length).unwrap_or(i64::MAX);
-        }
-        Ok(Self { digest: format!("sha256:{}", HEXLOWER.encode(hash.finish().as_ref())), size })
+        let mut file = Digesting::new(BufReader::with_capacity(PIECE, File::open(file)?));
+        let size = io::copy(&mut file, &mut io::sink())?;
+        let digest = file.finish()?.to_string();
+        Ok(Self { digest, size: i64::try_from(size).unwrap_or(i64::MAX) })
     }
 }
 

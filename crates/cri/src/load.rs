@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use plumb_registry::architecture;
 use plumb_runtime::image::{Load, normalise};
 use plumb_runtime::{Error, Result, Runtime as _};
 use serde_json::json;
@@ -152,13 +153,4 @@ fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     header.set_mtime(0);
     header.set_size(size);
     header
-}
-
-/// The architecture of this program, as images name it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
