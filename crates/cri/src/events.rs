@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plumb_runtime::Result;
-use plumb_runtime::types::{ContainerChange, Event};
+use plumb_runtime::types::{ContainerChange, ContainerFilter, Event, SandboxFilter};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::error::{is_unimplemented, of_status};
+use crate::error::is_unimplemented;
 use crate::grpc::Messages;
 use crate::names::CLUSTER;
 use crate::{State, api, convert};
@@ -134,31 +134,13 @@ impl State {
 
     /// The states of all that is ours.
     async fn listing(&self) -> Result<Listing> {
-        let ours: api::Map = [(CLUSTER.to_owned(), self.cluster.clone())].into();
-        let failed = |status| of_status("listing", "container", "", &status);
-        let filter = api::ContainerFilter { label_selector: ours.clone(), ..api::ContainerFilter::default() };
-        let containers: api::ListContainersResponse = self
-            .runtime
-            .call(
-                "/runtime.v1.RuntimeService/ListContainers",
-                api::ListContainersRequest { filter: Some(filter) },
-            )
-            .await
-            .map_err(failed)?;
-        let filter = api::PodSandboxFilter { label_selector: ours, ..api::PodSandboxFilter::default() };
-        let sandboxes: api::ListPodSandboxResponse = self
-            .runtime
-            .call(
-                "/runtime.v1.RuntimeService/ListPodSandbox",
-                api::ListPodSandboxRequest { filter: Some(filter) },
-            )
-            .await
-            .map_err(failed)?;
-        let containers = containers.containers.into_iter().map(|container| {
+        let containers = self.containers(&ContainerFilter::default()).await?;
+        let sandboxes = self.pod_sandboxes(&SandboxFilter::default()).await?;
+        let containers = containers.into_iter().map(|container| {
             let container = convert::container(container);
             (container.id, (container.sandbox, container.state))
         });
-        let sandboxes = sandboxes.items.into_iter().map(|sandbox| {
+        let sandboxes = sandboxes.into_iter().map(|sandbox| {
             let sandbox = convert::sandbox(sandbox);
             (sandbox.id, sandbox.state)
         });

@@ -24,6 +24,7 @@ mod error;
 mod events;
 mod grpc;
 mod hosts;
+mod images;
 mod load;
 mod logs;
 mod names;

@@ -13,7 +13,7 @@ use plumb_runtime::types::{
     SandboxStatus, StatsFilter, Version,
 };
 use plumb_runtime::{
-    AttachRequest, Connection, Error, Events, ExecRequest, Execution, Result, Runtime, Streaming, image,
+    AttachRequest, Connection, Error, Events, ExecRequest, Execution, Result, Runtime, Streaming,
 };
 use prost::Message;
 use tokio::sync::broadcast::error::RecvError;
@@ -39,14 +39,11 @@ macro_rules! image_call {
     };
 }
 
-/// The image that is always there, as `plumb_runtime::image::Load` names it.
-const LOAD: &str = "plumb/load";
-
-/// A call about a sandbox or a container.
-struct About<'a> {
-    doing: &'static str,
-    what: &'static str,
-    id: &'a str,
+/// A call about a sandbox, a container or an image.
+pub(crate) struct About<'a> {
+    pub(crate) doing: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) id: &'a str,
 }
 
 impl About<'_> {
@@ -68,7 +65,7 @@ fn container<'a>(doing: &'static str, id: &'a ContainerId) -> About<'a> {
 }
 
 impl State {
-    async fn call<A: Message + Default>(
+    pub(crate) async fn call<A: Message + Default>(
         &self,
         path: &'static str,
         request: impl Message,
@@ -77,7 +74,7 @@ impl State {
         self.runtime.call(path, request).await.map_err(|status| about.error(&status))
     }
 
-    async fn call_images<A: Message + Default>(
+    pub(crate) async fn call_images<A: Message + Default>(
         &self,
         path: &'static str,
         request: impl Message,
@@ -105,7 +102,8 @@ impl State {
         response.status.ok_or_else(|| Error::no_container(id.as_str()))
     }
 
-    async fn containers(&self, filter: &ContainerFilter) -> Result<Vec<api::Container>> {
+    /// The containers of this cluster.
+    pub(crate) async fn containers(&self, filter: &ContainerFilter) -> Result<Vec<api::Container>> {
         let mut labels = filter.labels.clone();
         labels.insert(CLUSTER.to_owned(), self.cluster.clone());
         let state = filter.state.map(|state| match state {
@@ -125,6 +123,26 @@ impl State {
         let response: api::ListContainersResponse =
             self.call(runtime_call!("ListContainers"), request, about).await?;
         Ok(response.containers)
+    }
+
+    /// The sandboxes of this cluster.
+    pub(crate) async fn pod_sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<api::PodSandbox>> {
+        let mut labels = filter.labels.clone();
+        labels.insert(CLUSTER.to_owned(), self.cluster.clone());
+        let state = filter.state.map(|state| match state {
+            SandboxState::Ready => api::SandboxState::Ready,
+            SandboxState::NotReady => api::SandboxState::NotReady,
+        });
+        let filter = api::PodSandboxFilter {
+            id: filter.id.as_ref().map(ToString::to_string).unwrap_or_default(),
+            state: state.map(|state| api::PodSandboxStateValue { state: state.into() }),
+            label_selector: labels,
+        };
+        let about = About { doing: "listing sandboxes", what: "sandbox", id: "" };
+        let request = api::ListPodSandboxRequest { filter: Some(filter) };
+        let response: api::ListPodSandboxResponse =
+            self.call(runtime_call!("ListPodSandbox"), request, about).await?;
+        Ok(response.items)
     }
 
     pub(crate) async fn running(&self, filter: &ContainerFilter) -> Result<Vec<Running>> {
@@ -166,25 +184,11 @@ impl State {
         Ok(if found.user.is_empty() { "0".to_owned() } else { found.user })
     }
 
-    async fn image(&self, name: &str) -> Result<Option<Image>> {
-        let request = api::ImageRequest { image: Some(name.into()) };
-        let about = About { doing: "reading", what: "image", id: name };
-        let response: api::ImageStatusResponse =
-            self.call_images(image_call!("ImageStatus"), request, about).await?;
-        Ok(response.image.map(to_image))
-    }
-
     /// Removes what a pod has besides its sandboxes, unless it has another one.
     async fn clear_pod(&self, config: &SandboxConfig) -> Result<()> {
-        let mut labels = api::Map::new();
-        labels.insert(CLUSTER.to_owned(), self.cluster.clone());
-        let filter = api::PodSandboxFilter { label_selector: labels, ..api::PodSandboxFilter::default() };
-        let about = About { doing: "listing sandboxes", what: "sandbox", id: "" };
-        let request = api::ListPodSandboxRequest { filter: Some(filter) };
-        let left: api::ListPodSandboxResponse =
-            self.call(runtime_call!("ListPodSandbox"), request, about).await?;
+        let left = self.pod_sandboxes(&SandboxFilter::default()).await?;
         let uid = &config.meta.uid;
-        if left.items.iter().any(|other| other.metadata.as_ref().is_some_and(|meta| meta.uid == *uid)) {
+        if left.iter().any(|other| other.metadata.as_ref().is_some_and(|meta| meta.uid == *uid)) {
             return Ok(());
         }
         hosts::remove(&self.folder, uid);
@@ -193,14 +197,15 @@ impl State {
     }
 }
 
-/// Runs something that takes a while on a blocking thread.
+/// Runs something that takes a while on a blocking thread: the kernel reclaims memory before it returns from lowering a
+/// limit.
 async fn blocking<T: Send + 'static>(run: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(run).await;
     done.map_err(|error| Error::failed("running in the background", error))?
 }
 
 /// Success for what does not exist any more.
-fn unless_missing<T>(done: Result<T>) -> Result<()> {
+pub(crate) fn unless_missing<T>(done: Result<T>) -> Result<()> {
     match done {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
@@ -211,13 +216,6 @@ fn unless_missing<T>(done: Result<T>) -> Result<()> {
 fn seconds(duration: Duration) -> i64 {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i64::try_from(seconds).unwrap_or(i64::MAX)
-}
-
-/// An image; ours is never pulled, whatever the pull policy.
-fn to_image(image: api::Image) -> Image {
-    let mut image = convert::image(image);
-    image.pinned |= image.tags.iter().any(|tag| *tag == image::normalise(LOAD));
-    image
 }
 
 #[async_trait]
@@ -236,7 +234,7 @@ impl Runtime for Cri {
     async fn status(&self) -> Result<RuntimeStatus> {
         let about = About { doing: "asking for the status", what: "runtime", id: "" };
         let response: api::StatusResponse =
-            self.state.call(runtime_call!("Status"), api::Empty {}, about).await?;
+            self.state.call(runtime_call!("Status"), api::StatusRequest::default(), about).await?;
         let conditions = response.status.unwrap_or_default().conditions;
         let condition = |name: &str| match conditions.iter().find(|condition| condition.r#type == name) {
             Some(condition) if condition.status => Condition::ok(),
@@ -260,9 +258,12 @@ impl Runtime for Cri {
             let create = std::fs::create_dir_all(logs);
             create.map_err(|error| Error::io(format!("creating {}", logs.display()), &error))?;
         }
-        let group = state.cgroups.pod(config.class, uid);
-        group.create()?;
-        group.set(&config.resources)?;
+        let (group, resources) = (state.cgroups.pod(config.class, uid), config.resources.clone());
+        blocking(move || {
+            group.create()?;
+            Ok(group.set(&resources)?)
+        })
+        .await?;
         let parent = state.cgroups.parent(config.class, uid);
         let request = api::RunPodSandboxRequest {
             config: Some(convert::sandbox_config(&config, &state.cluster, parent)),
@@ -314,22 +315,7 @@ impl Runtime for Cri {
     }
 
     async fn list_sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<Sandbox>> {
-        let mut labels = filter.labels.clone();
-        labels.insert(CLUSTER.to_owned(), self.state.cluster.clone());
-        let state = filter.state.map(|state| match state {
-            SandboxState::Ready => api::SandboxState::Ready,
-            SandboxState::NotReady => api::SandboxState::NotReady,
-        });
-        let filter = api::PodSandboxFilter {
-            id: filter.id.as_ref().map(ToString::to_string).unwrap_or_default(),
-            state: state.map(|state| api::PodSandboxStateValue { state: state.into() }),
-            label_selector: labels,
-        };
-        let about = About { doing: "listing sandboxes", what: "sandbox", id: "" };
-        let request = api::ListPodSandboxRequest { filter: Some(filter) };
-        let response: api::ListPodSandboxResponse =
-            self.state.call(runtime_call!("ListPodSandbox"), request, about).await?;
-        Ok(response.items.into_iter().map(convert::sandbox).collect())
+        Ok(self.state.pod_sandboxes(filter).await?.into_iter().map(convert::sandbox).collect())
     }
 
     async fn update_sandbox_resources(&self, id: &SandboxId, resources: &LinuxResources) -> Result<()> {
@@ -339,17 +325,19 @@ impl Runtime for Cri {
         let before = group.read()?;
         // Before the cgroup, as the kubelet does: a runtime that refuses has the last word.
         state.update_pod_sandbox_resources(id, resources).await?;
-        if let Err(error) = group.set(resources) {
+        let to = resources.clone();
+        if let Err(error) = blocking(move || Ok(group.set(&to)?)).await {
             if let Err(also) = state.update_pod_sandbox_resources(id, &before).await {
                 tracing::warn!(sandbox = %id, error = %also, "the runtime did not take back a pod's resources");
             }
-            return Err(error.into());
+            return Err(error);
         }
         Ok(())
     }
 
     async fn update_class_resources(&self, class: QosClass, resources: &LinuxResources) -> Result<()> {
-        Ok(self.state.cgroups.tree().class(class).set(resources)?)
+        let (group, to) = (self.state.cgroups.tree().class(class), resources.clone());
+        blocking(move || Ok(group.set(&to)?)).await
     }
 
     async fn create_container(&self, id: &SandboxId, mut config: ContainerConfig) -> Result<ContainerId> {
@@ -547,10 +535,7 @@ impl Runtime for Cri {
     }
 
     async fn list_images(&self) -> Result<Vec<Image>> {
-        let about = About { doing: "listing images", what: "image", id: "" };
-        let response: api::ListImagesResponse =
-            self.state.call_images(image_call!("ListImages"), api::Empty {}, about).await?;
-        Ok(response.images.into_iter().map(to_image).collect())
+        self.state.list_images().await
     }
 
     async fn image_status(&self, name: &str) -> Result<Option<Image>> {
@@ -571,23 +556,7 @@ impl Runtime for Cri {
     }
 
     async fn remove_image(&self, name: &str) -> Result<()> {
-        let Some(found) = self.state.image(name).await? else { return Ok(()) };
-        // The runtime would remove it under containers, also those of others.
-        let about = About { doing: "listing containers", what: "container", id: "" };
-        let all: api::ListContainersResponse = self
-            .state
-            .call(runtime_call!("ListContainers"), api::ListContainersRequest::default(), about)
-            .await?;
-        let uses =
-            |container: &api::Container| container.image_ref == found.id || container.image_id == found.id;
-        let used = all.containers.iter().any(uses);
-        if used || found.pinned {
-            let why = if used { "is used by containers" } else { "is part of plumb" };
-            return Err(Error::FailedPrecondition(format!("image {name} {why}")));
-        }
-        let request = api::ImageRequest { image: Some(name.into()) };
-        let about = About { doing: "removing", what: "image", id: name };
-        unless_missing(self.state.call_images::<api::Empty>(image_call!("RemoveImage"), request, about).await)
+        self.state.remove_image(name).await
     }
 
     async fn image_fs_info(&self) -> Result<Vec<FilesystemUsage>> {

@@ -38,10 +38,19 @@ pub struct RuntimeStatus {
     pub conditions: Vec<RuntimeCondition>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct StatusRequest {
+    #[prost(bool, tag = "1")]
+    pub verbose: bool,
+}
+
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StatusResponse {
     #[prost(message, optional, tag = "1")]
     pub status: Option<RuntimeStatus>,
+    /// What the runtime has to say besides, where the request was verbose.
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub info: Map,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
