@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerFilter, Image};
+use plumb_runtime::{Error, Runtime};
 use tokio::sync::watch;
 
 use crate::node::Node;
@@ -22,8 +22,8 @@ const PERIOD: Duration = Duration::from_mins(5);
 /// When images are removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageGcConfig {
-    /// A directory of the file system that images are on.
-    pub path: PathBuf,
+    /// A directory of the file system that images are on; `None` asks the container runtime for it.
+    pub path: Option<PathBuf>,
     /// The percentage of disk usage from which images are removed; 100 is never.
     pub high_threshold_percent: u8,
     /// The percentage of disk usage that they are removed down to.
@@ -34,7 +34,7 @@ pub struct ImageGcConfig {
 
 impl ImageGcConfig {
     /// The defaults of the kubelet.
-    pub fn new(path: PathBuf) -> Self {
+    pub fn new(path: Option<PathBuf>) -> Self {
         Self {
             path,
             high_threshold_percent: 85,
@@ -135,7 +135,7 @@ pub(crate) async fn run(
     };
     let mut uses = ImageUse::default();
     loop {
-        if let Err(error) = collect(node, &config, &mut uses).await {
+        if let Err(error) = collect(&*node.runtime, &node.pods(), &config, &mut uses, (node.clock)()).await {
             tracing::warn!(%error, "image garbage collection failed");
         }
         let short = async {
@@ -153,19 +153,25 @@ pub(crate) async fn run(
     }
 }
 
-async fn collect(node: &Arc<Node>, config: &ImageGcConfig, uses: &mut ImageUse) -> Result<(), Error> {
-    let images = node.runtime.list_images().await?;
-    let containers = node.runtime.list_containers(&ContainerFilter::default()).await?;
+/// Collects garbage once, and returns what was decided to remove. What containers use, or `pods` have as volumes, stays.
+pub async fn collect(
+    runtime: &dyn Runtime,
+    pods: &[Arc<Pod>],
+    config: &ImageGcConfig,
+    uses: &mut ImageUse,
+    now: Timestamp,
+) -> Result<Removals, Error> {
+    let images = runtime.list_images().await?;
+    let containers = runtime.list_containers(&ContainerFilter::default()).await?;
     let mut in_use: BTreeSet<String> = containers.into_iter().map(|container| container.image_id).collect();
-    let volumes = volumes_of(&node.pods());
+    let volumes = volumes_of(pods);
     let is_mounted =
         |image: &&Image| image.tags.iter().chain(&image.digests).any(|name| volumes.contains(name));
     in_use.extend(images.iter().filter(is_mounted).map(|image| image.id.clone()));
-    let now = (node.clock)();
     uses.observe(&images, &in_use, now);
-    let found = rustix::fs::statvfs(&config.path).map_err(|errno| {
-        Error::io(format!("reading the size of {}", config.path.display()), &errno.into())
-    })?;
+    let Some(path) = disk_of(runtime, config).await? else { return Ok(Removals::default()) };
+    let found = rustix::fs::statvfs(&path)
+        .map_err(|errno| Error::io(format!("reading the size of {}", path.display()), &errno.into()))?;
     let disk = Disk {
         capacity: found.f_blocks.saturating_mul(found.f_frsize),
         available: found.f_bavail.saturating_mul(found.f_frsize),
@@ -180,13 +186,22 @@ async fn collect(node: &Arc<Node>, config: &ImageGcConfig, uses: &mut ImageUse) 
         );
     }
     for id in &removals.images {
-        match node.runtime.remove_image(id).await {
+        match runtime.remove_image(id).await {
             Ok(()) => tracing::info!(id, "removed an image that no container uses: the disk is short"),
             // A container uses it by now.
             Err(error) => tracing::warn!(id, %error, "an image stays"),
         }
     }
-    Ok(())
+    Ok(removals)
+}
+
+/// A directory of the file system that images are on. A runtime without images on a disk has none.
+async fn disk_of(runtime: &dyn Runtime, config: &ImageGcConfig) -> Result<Option<PathBuf>, Error> {
+    if let Some(path) = &config.path {
+        return Ok(Some(path.clone()));
+    }
+    let found = runtime.image_fs_info().await?.into_iter().next();
+    Ok(found.map(|images| images.mountpoint).filter(|path| !path.as_os_str().is_empty()))
 }
 
 /// The names of the images that pods have as volumes.
@@ -218,7 +233,7 @@ mod tests {
     }
 
     fn config() -> ImageGcConfig {
-        ImageGcConfig::new(PathBuf::from("/"))
+        ImageGcConfig::new(Some(PathBuf::from("/")))
     }
 
     #[test]

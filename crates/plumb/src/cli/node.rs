@@ -132,8 +132,9 @@ pub(crate) enum DriverKind {
 }
 
 impl OnNode {
-    /// When images are removed from the disk that this directory is on.
-    pub(crate) fn image_gc(&self, path: PathBuf) -> ImageGcConfig {
+    /// When images are removed from the disk that this directory is on; `None` is the disk that the container runtime
+    /// reports.
+    pub(crate) fn image_gc(&self, path: Option<PathBuf>) -> ImageGcConfig {
         ImageGcConfig {
             high_threshold_percent: self.image_gc_high_threshold,
             low_threshold_percent: self.image_gc_low_threshold,

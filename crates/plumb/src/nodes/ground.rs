@@ -311,7 +311,11 @@ impl Ground {
             reachable: !is_virtual,
             pod_manifest_path: self.pod_manifest_path.clone().filter(|_| site.index == 0),
             volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),
-            image_gc: (self.kind == RuntimeKind::Builtin).then(|| args.image_gc(self.data.clone())),
+            image_gc: match self.kind {
+                RuntimeKind::Builtin => Some(args.image_gc(Some(self.data.clone()))),
+                RuntimeKind::Cri => Some(args.image_gc(None)),
+                RuntimeKind::Auto | RuntimeKind::Virtual => None,
+            },
             sandbox_defaults: self.sandbox_defaults.clone(),
             metrics: self.metrics.clone(),
             status_limiter: self.status_limiter.clone(),

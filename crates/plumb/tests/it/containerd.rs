@@ -3,13 +3,18 @@
 use std::process::Stdio;
 
 use futures_util::SinkExt as _;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plumb_client::Api;
+use plumb_cri::{CgroupDriver, Cri};
 use plumb_harness::{until, until_gone};
-use plumb_testbed::{BUSYBOX, Containerd};
+use plumb_node::image_gc::{self, ImageGcConfig, ImageUse};
+use plumb_runtime::Runtime as _;
+use plumb_runtime::cgroup::Layout;
+use plumb_testbed::{BUSYBOX, Containerd, PAUSE};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
@@ -227,4 +232,35 @@ async fn commands_containers_and_ports_are_streamed_through_containerd() {
     connection.abort();
     drop(cluster);
     site.clear().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn images_that_no_container_uses_are_removed_from_containerd_when_its_disk_is_short() {
+    let site = Site::start().await;
+    let config = plumb_cri::Config {
+        endpoint: site.containerd.endpoint(),
+        image_endpoint: None,
+        cluster: format!("{}/images", site.containerd.endpoints().cgroup),
+        folder: site.folder.path().join("cri"),
+        cgroups: Layout::detect().unwrap(),
+        cgroup_driver: CgroupDriver::Cgroupfs,
+        request_timeout: plumb_cri::REQUEST_TIMEOUT,
+    };
+    let runtime = Cri::open(config, plumb_supervise::process()).await.unwrap();
+    // Every disk is fuller than that.
+    let short =
+        ImageGcConfig { high_threshold_percent: 0, low_threshold_percent: 0, ..ImageGcConfig::new(None) };
+    let (mut uses, start) = (ImageUse::default(), Timestamp::UNIX_EPOCH);
+    let young = image_gc::collect(&runtime, &[], &short, &mut uses, start).await.unwrap();
+    assert_eq!(young.images, [""; 0]);
+    let unused = runtime.image_status(BUSYBOX).await.unwrap().unwrap();
+    let removed =
+        image_gc::collect(&runtime, &[], &short, &mut uses, start + short.minimum_age).await.unwrap();
+    assert_eq!(removed.images, [unused.id]);
+    assert_eq!(runtime.image_status(BUSYBOX).await.unwrap(), None);
+    assert!(runtime.image_status(PAUSE).await.unwrap().is_some(), "sandboxes need it");
+    runtime.clear().await.unwrap();
+    drop(runtime);
+    site.containerd.stop().await.unwrap();
 }
