@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use kube::Client;
 use plumb_apiserver::authn::User;
-use plumb_controller::{Backoff, Clock, Exponential, system_random};
+use plumb_controller::{Backoff, Clock, Exponential};
 use plumb_controllers::{GROUPS, user_of};
 use plumb_rollout::features::IN_PLACE_WORKLOAD_VERTICAL_SCALING;
 use plumb_rollout::install::install;
-use plumb_rollout::metrics::RolloutMetrics;
 use plumb_rollout::webhook::{self, HoldWebhook};
 use plumb_rollout::{Config, Rollout};
 use tokio::task::JoinSet;
@@ -29,18 +28,12 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     };
     let own = client(plumb_roles::ROLLOUT.account);
     let enabled = context.binding.gates.enabled(&IN_PLACE_WORKLOAD_VERTICAL_SCALING);
-    let metrics = RolloutMetrics::default();
     let config = Config {
-        watch: own.clone(),
-        write: own.clone(),
         supervisor: context.supervisor.clone(),
         metrics: context.metrics.clone(),
-        rollout_metrics: metrics.clone(),
-        clock: Clock::default(),
-        random: system_random(),
-        rules: context.rules.clone(),
-        enabled,
+        ..Config::new(own.clone(), context.rules.clone(), enabled)
     };
+    let metrics = config.rollout_metrics.clone();
     context.server.also_show(move |text| metrics.render(text));
     let webhook = enabled.then(|| {
         HoldWebhook::new(webhook::Config {

@@ -3,7 +3,7 @@
 use futures_util::future::{BoxFuture, FutureExt as _};
 use kube::Client;
 use plumb_controller::metrics::Metrics;
-use plumb_controller::{Clock, InformerFactory, Random};
+use plumb_controller::{Clock, InformerFactory, Random, system_random};
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
 
@@ -33,6 +33,24 @@ pub struct Config {
     /// Whether the feature gate `InPlaceWorkloadVerticalScaling` is on. If not, what is held is released, and `CloneSet`s
     /// recreate pods for a change of resources.
     pub enabled: bool,
+}
+
+impl Config {
+    /// Watches and writes with one client, in real time, and shares neither supervisor nor metrics with other components;
+    /// a caller that does replaces those fields.
+    pub fn new(client: Client, rules: Rules, enabled: bool) -> Self {
+        Self {
+            watch: client.clone(),
+            write: client,
+            supervisor: Supervisor::default(),
+            metrics: Metrics::default(),
+            rollout_metrics: RolloutMetrics::default(),
+            clock: Clock::default(),
+            random: system_random(),
+            rules,
+            enabled,
+        }
+    }
 }
 
 /// The controllers of the rollout: Deployments, `StatefulSets` and `DaemonSets`, `CloneSet`s, and the status of policies.

@@ -6,13 +6,9 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use kube::api::ListParams;
 use kube::{Client, Resource, ResourceExt as _};
 use plumb_client::{Api, Codec};
-use plumb_controller::metrics::Metrics;
-use plumb_controller::{Clock, system_random};
 use plumb_resize::rules::Rules;
-use plumb_rollout::metrics::RolloutMetrics;
 use plumb_rollout::workloads::WorkloadRecord;
 use plumb_rollout::{Config, release_all};
-use plumb_supervise::Supervisor;
 
 use super::UninstallError;
 use crate::apply::{ApplyError, failed};
@@ -49,17 +45,7 @@ where
 
 /// Releases them, with the rights of the client. Their own controllers recreate the pods that were not resized yet.
 pub(super) async fn release(client: &Client) -> Result<(), UninstallError> {
-    let config = Config {
-        watch: client.clone(),
-        write: client.clone(),
-        supervisor: Supervisor::default(),
-        metrics: Metrics::default(),
-        rollout_metrics: RolloutMetrics::default(),
-        clock: Clock::default(),
-        random: system_random(),
-        rules: Rules::v1_36(),
-        enabled: false,
-    };
+    let config = Config::new(client.clone(), Rules::v1_36(), false);
     match tokio::time::timeout(DEADLINE, release_all(config)).await {
         Ok(_) => Ok(()),
         Err(_) => Err(UninstallError::StillHeld(held(client).await?)),

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use futures_util::future::{FutureExt as _, join};
 use parking_lot::Mutex;
-use plumb_controller::{Clock, system_random};
+use plumb_controller::Clock;
 use plumb_features::FeatureGates;
 use plumb_resize::rules::{Dialect, Rules};
 use plumb_rollout::features::IN_PLACE_WORKLOAD_VERTICAL_SCALING;
-use plumb_rollout::metrics::RolloutMetrics;
 use plumb_rollout::webhook::{self, HoldWebhook};
 use plumb_rollout::{Config, Rollout};
 use tokio::sync::watch;
@@ -28,20 +27,14 @@ pub(super) fn parts(elected: &Elected<RolloutFlags>, gates: &FeatureGates, groun
 }
 
 fn controllers(lease: String, gates: &FeatureGates, enabled: bool, ground: &Ground) -> Part {
-    let rollout_metrics = RolloutMetrics::default();
-    let shown = rollout_metrics.clone();
+    // A cluster that runs elsewhere is a Kubernetes as shipped.
+    let rules = Rules::new(Dialect::V1_36, gates);
     let config = Config {
-        watch: ground.client.clone(),
-        write: ground.client.clone(),
         supervisor: ground.supervisor.clone(),
         metrics: ground.metrics.clone(),
-        rollout_metrics,
-        clock: Clock::default(),
-        random: system_random(),
-        // A cluster that runs elsewhere is a Kubernetes as shipped.
-        rules: Rules::new(Dialect::V1_36, gates),
-        enabled,
+        ..Config::new(ground.client.clone(), rules, enabled)
     };
+    let shown = config.rollout_metrics.clone();
     let client = ground.client.clone();
     let work = move || {
         let rollout = Rollout::new(config.clone()).run();

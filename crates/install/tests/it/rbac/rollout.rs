@@ -1,13 +1,9 @@
 //! The rollout controllers.
 
 use kube::api::{DynamicObject, Patch, PatchParams};
-use plumb_controller::metrics::Metrics;
-use plumb_controller::{Clock, system_random};
 use plumb_install::Component;
 use plumb_resize::rules::Rules;
-use plumb_rollout::metrics::RolloutMetrics;
 use plumb_rollout::{Config, Rollout};
-use plumb_supervise::Supervisor;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -18,19 +14,8 @@ use super::world::World;
 async fn the_cloneset_controller_needs_no_right_that_it_does_not_have() {
     let world = World::new().await;
     let (client, log) = client(&world.cluster, Component::Rollout);
-    let config = Config {
-        watch: client.clone(),
-        write: client.clone(),
-        supervisor: Supervisor::default(),
-        metrics: Metrics::default(),
-        rollout_metrics: RolloutMetrics::default(),
-        clock: Clock::default(),
-        random: system_random(),
-        rules: Rules::v1_36(),
-        enabled: true,
-    };
     let mut running = JoinSet::new();
-    running.spawn(Rollout::new(config).run());
+    running.spawn(Rollout::new(Config::new(client, Rules::v1_36(), true)).run());
     let labels = json!({ "app": "web" });
     let container = json!({ "name": "app", "image": "i", "resources": { "requests": { "cpu": "100m" } } });
     let claim = json!({

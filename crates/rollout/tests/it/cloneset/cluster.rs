@@ -9,17 +9,14 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use plumb_client::{Api, Codec};
-use plumb_controller::metrics::Metrics;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable, system_random};
+use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
 use plumb_harness::{ManualClock, Options, TestCluster, object, until, until_all};
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
 use plumb_rollout::api::crds;
 use plumb_rollout::cloneset::keys;
 use plumb_rollout::install::install_cloneset;
-use plumb_rollout::metrics::RolloutMetrics;
 use plumb_rollout::{Config, Rollout};
-use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -99,15 +96,9 @@ impl Cluster {
         let intercept = self.setup.intercept.clone();
         let write = self.api_server.intercepted("admin", ["system:masters"], move |uri| intercept(uri));
         let config = Config {
-            watch: self.admin.clone(),
             write,
-            supervisor: Supervisor::default(),
-            metrics: Metrics::default(),
-            rollout_metrics: RolloutMetrics::default(),
             clock: self.clock.clock(),
-            random: system_random(),
-            rules: Rules::v1_36(),
-            enabled: self.setup.vertical,
+            ..Config::new(self.admin.clone(), Rules::v1_36(), self.setup.vertical)
         };
         self.running.spawn(Rollout::new(config).run());
     }

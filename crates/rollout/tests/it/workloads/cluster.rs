@@ -12,12 +12,11 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use plumb_client::{Api, Codec};
 use plumb_controller::metrics::Metrics;
-use plumb_controller::{Clock, Reflector, WatchConfig, WatchEvent, Watchable, system_random};
+use plumb_controller::{Clock, Reflector, WatchConfig, WatchEvent, Watchable};
 use plumb_controllers::{GROUPS, WATCHER, user_of};
 use plumb_harness::{ManualClock, TestCluster, object};
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::RolloutStatus;
-use plumb_rollout::metrics::RolloutMetrics;
 use plumb_rollout::workloads::{self, AdmissionContext, STATUS_ANNOTATION, WorkloadKind};
 use plumb_rollout::{Config, Rollout};
 use plumb_supervise::Supervisor;
@@ -113,15 +112,9 @@ impl Cluster {
     pub(super) fn config(&self, enabled: bool) -> Config {
         let (intercept, user) = (self.intercept.clone(), user_of(plumb_roles::ROLLOUT.account));
         Config {
-            watch: self.test.client_as(&user, GROUPS),
             write: self.test.intercepted(&user, GROUPS, move |uri: &mut http::Uri| intercept(uri)),
-            supervisor: Supervisor::default(),
-            metrics: Metrics::default(),
-            rollout_metrics: RolloutMetrics::default(),
             clock: self.clock.clock(),
-            random: system_random(),
-            rules: Rules::v1_36(),
-            enabled,
+            ..Config::new(self.test.client_as(&user, GROUPS), Rules::v1_36(), enabled)
         }
     }
 
