@@ -7,7 +7,9 @@
 //! ```
 
 mod admission;
+mod election;
 mod log;
+mod node;
 mod recommender;
 mod rollout;
 mod updater;

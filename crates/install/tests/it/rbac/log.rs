@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use plumb_harness::{TestCluster, eventually};
 use plumb_install::{Component, Options};
 use plumb_roles::Rule;
+use serde_json::Value;
 
 /// A verb on a resource: `patch pods/resize`, `get deployments.apps`.
 pub(super) type Right = String;
@@ -35,6 +36,10 @@ pub(super) fn client(cluster: &TestCluster, component: Component) -> (Client, Lo
     let service = tower::service_fn(move |request: Request<Body>| {
         let (inner, writer, right) = (inner.clone(), writer.clone(), right(&request));
         async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+            writer.block_deletions(component, &body);
+            let request = Request::from_parts(head, Body::from(body.to_vec()));
             let response = inner.send(request).await.map_err(io::Error::other)?;
             let Some(right) = right else { return Ok::<_, io::Error>(response) };
             writer.used.lock().insert(right.clone());
@@ -100,10 +105,29 @@ fn rights(rule: &Rule) -> impl Iterator<Item = Right> + '_ {
     })
 }
 
-/// Every right of a component.
-fn given(component: Component) -> BTreeSet<Right> {
+/// The rules of a component that its work needs, and those that its leader election needs.
+fn rules(component: Component) -> (Vec<Rule>, Vec<Rule>) {
     let role = component.role();
-    role.cluster.iter().chain(role.local).flat_map(rights).collect()
+    (role.cluster.iter().chain(role.local).copied().collect(), role.election.to_vec())
+}
+
+/// Every right that rules give.
+fn given(rules: &[Rule]) -> BTreeSet<Right> {
+    rules.iter().flat_map(rights).collect()
+}
+
+/// The owners whose deletion an object in a request blocks, each as the right that the admission plugin
+/// `OwnerReferencesPermissionEnforcement` asks for: our API server does not have it, other clusters do.
+fn blocked_owners(body: &[u8]) -> Vec<Right> {
+    let object: Value = serde_json::from_slice(body).unwrap_or_default();
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let blocked = owners.filter(|owner| owner["blockOwnerDeletion"] == true);
+    let right = |owner: &Value| {
+        let (version, kind) = (owner["apiVersion"].as_str()?, owner["kind"].as_str()?);
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        Some(named("update", group, &format!("{}s/finalizers", kind.to_lowercase())))
+    };
+    blocked.filter_map(right).collect()
 }
 
 impl Log {
@@ -123,34 +147,67 @@ impl Log {
         assert!(forbidden.is_empty(), "{component} may not {forbidden:?}");
     }
 
-    /// Fails unless the component used every right that it has but these, and was refused none.
+    /// Fails unless the component used every right that it has for its work but these, and was refused none.
     pub(super) async fn check(&self, component: Component, unused: &[&str]) {
+        self.check_rules(component, &rules(component).0, unused).await;
+    }
+
+    /// Fails unless the leader election of the component used every right that it has for it, and was refused none.
+    pub(super) async fn check_election(&self, component: Component) {
+        self.check_rules(component, &rules(component).1, &[]).await;
+    }
+
+    async fn check_rules(&self, component: Component, rules: &[Rule], unused: &[&str]) {
         let expected: BTreeSet<&str> = unused.iter().copied().collect();
         let all_used =
-            eventually(async || self.unused(component).iter().all(|right| expected.contains(&**right)));
-        // What is missing is said below.
+            eventually(async || self.unused(rules).iter().all(|right| expected.contains(&**right)));
+        // The assertion below names what is missing.
         let _ = tokio::time::timeout(Duration::from_secs(20), all_used).await;
         self.check_not_forbidden(component);
         let used = self.used.lock().clone();
-        let unused = self.unused(component);
+        let unused = self.unused(rules);
         let idle: BTreeSet<&str> = unused.iter().map(String::as_str).collect();
         let surprising: Vec<_> = idle.difference(&expected).collect();
         assert!(
             surprising.is_empty(),
             "{component} has rights that it does not use: {surprising:#?}\nused: {used:#?}"
         );
-        let given = given(component);
+        let given = given(rules);
         let stale: Vec<_> = expected.iter().filter(|&&right| !given.contains(right)).collect();
         assert!(stale.is_empty(), "{component} does not have {stale:#?}");
     }
 
-    /// The rights of a component that it has not used.
-    fn unused(&self, component: Component) -> BTreeSet<Right> {
+    /// The rights that rules give and that were not used.
+    fn unused(&self, rules: &[Rule]) -> BTreeSet<Right> {
         let used = self.used.lock();
         let is_used = |right: &Right| match right.split_once(" */scale.*") {
             Some((verb, _)) => used.iter().any(|used| used.starts_with(verb) && used.contains("/scale")),
             None => used.contains(right),
         };
-        given(component).into_iter().filter(|right| !is_used(right)).collect()
+        given(rules).into_iter().filter(|right| !is_used(right)).collect()
+    }
+
+    /// Records the rights that a request needs where the deletion of owners may be blocked only by those who may finalize them.
+    fn block_deletions(&self, component: Component, body: &[u8]) {
+        let given = given(&rules(component).0);
+        for right in blocked_owners(body) {
+            if !given.contains(&right) {
+                self.forbidden.lock().push(right.clone());
+            }
+            self.used.lock().insert(right);
+        }
+    }
+}
+
+#[test]
+fn no_right_is_given_by_two_rules() {
+    for component in Component::ALL {
+        let (work, election) = rules(component);
+        let mut seen = BTreeSet::new();
+        for rule in work.iter().chain(&election) {
+            for right in rights(rule) {
+                assert!(seen.insert((right.clone(), rule.names)), "{component}: {right}");
+            }
+        }
     }
 }

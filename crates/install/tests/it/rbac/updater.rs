@@ -1,6 +1,8 @@
 //! The updater.
 
 use jiff::Timestamp;
+use kube::Client;
+use plumb_autoscaler::boost::annotation::key;
 use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::target::{TargetConfig, Targets};
@@ -11,27 +13,14 @@ use plumb_controller::metrics::Metrics;
 use plumb_install::Component;
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::log::client;
 use super::world::{KINDS, World};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_updater_uses_every_right_that_it_has_and_needs_no_other() {
-    let world = World::new().await;
-    for (api_version, kind) in KINDS {
-        // One that is evicted, and one that does not fit its node, which is recorded; the others are resized.
-        let (mode, milli) = match kind {
-            "StatefulSet" => ("Recreate", 500),
-            "DaemonSet" => ("InPlace", 20_000),
-            _ => ("InPlaceOrRecreate", 500),
-        };
-        world.workload(api_version, kind, mode).await;
-        world.recommend_cpu(&kind.to_lowercase(), milli).await;
-    }
-    let (client, log) = client(&world.cluster, Component::Updater);
-    let namespace = plumb_install::Options::default().namespace;
-    world.admission_lease(&namespace, Timestamp::now()).await;
+/// Starts the updater with the rights of a client. It ends with what is answered.
+fn start(client: &Client, namespace: String) -> JoinSet<()> {
     let supervisor = Supervisor::default();
     let informers = Informers::new(Namespaces::All, &Metrics::default());
     let updater = Updater::new(Config {
@@ -51,7 +40,27 @@ async fn the_updater_uses_every_right_that_it_has_and_needs_no_other() {
     });
     let mut running = JoinSet::new();
     running.spawn(updater.run());
-    running.spawn(informers.run(&client, &supervisor));
+    running.spawn(informers.run(client, &supervisor));
+    running
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_updater_uses_every_right_that_it_has_and_needs_no_other() {
+    let world = World::new().await;
+    for (api_version, kind) in KINDS {
+        // One that is evicted, and one that does not fit its node, which is recorded; the others are resized.
+        let (mode, milli) = match kind {
+            "StatefulSet" => ("Recreate", 500),
+            "DaemonSet" => ("InPlace", 20_000),
+            _ => ("InPlaceOrRecreate", 500),
+        };
+        world.workload(api_version, kind, mode).await;
+        world.recommend_cpu(&kind.to_lowercase(), milli).await;
+    }
+    let (client, log) = client(&world.cluster, Component::Updater);
+    let namespace = plumb_install::Options::default().namespace;
+    world.admission_lease(&namespace, Timestamp::now()).await;
+    let running = start(&client, namespace);
     log.wait_for("patch pods/resize").await;
     log.wait_for("create pods/eviction").await;
     log.wait_for("create events").await;
@@ -59,12 +68,30 @@ async fn the_updater_uses_every_right_that_it_has_and_needs_no_other() {
     log.check(
         Component::Updater,
         &[
-            // A pod that the informer does not show any more, before its boost is ended.
+            // The next test.
             "get pods",
             // An event that is repeated is counted up.
             "patch events",
         ],
     )
     .await;
-    running.shutdown().await;
+    drop(running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_updater_may_read_a_boosted_pod_whose_vpa_is_gone() {
+    let world = World::new().await;
+    let original = json!({ "requests": { "cpu": "100m" } }).to_string();
+    let pod = json!({
+        "metadata": { "name": "boosted", "annotations": { key("app"): original } },
+        "spec": { "nodeName": "n", "containers": [{
+            "name": "app", "image": "i", "resources": { "requests": { "cpu": "300m" } },
+        }] },
+    });
+    world.create("v1", "Pod", pod).await;
+    let (client, log) = client(&world.cluster, Component::Updater);
+    let running = start(&client, plumb_install::Options::default().namespace);
+    log.wait_for("get pods").await;
+    log.check_not_forbidden(Component::Updater);
+    drop(running);
 }
