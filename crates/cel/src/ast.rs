@@ -32,12 +32,26 @@ pub(crate) enum Kind {
         optional: Vec<usize>,
     },
     Map(Vec<Entry>),
+    /// An object of a named type.
+    Message {
+        name: String,
+        fields: Vec<MessageField>,
+    },
     Fold(Box<Fold>),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) key: Expr,
+    pub(crate) value: Expr,
+    pub(crate) optional: bool,
+}
+
+/// A field of an object that an expression makes.
+#[derive(Clone, Debug)]
+pub(crate) struct MessageField {
+    pub(crate) at: usize,
+    pub(crate) name: String,
     pub(crate) value: Expr,
     pub(crate) optional: bool,
 }
@@ -107,6 +121,7 @@ impl Expr {
                     visit(&entry.value);
                 }
             }
+            Kind::Message { fields, .. } => fields.iter().for_each(|field| visit(&field.value)),
             Kind::Fold(fold) => {
                 [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result]
                     .into_iter()
@@ -117,13 +132,27 @@ impl Expr {
 
     /// Whether it speaks of a variable.
     pub(crate) fn mentions(&self, name: &str) -> bool {
+        self.all().any(|expr| matches!(&expr.kind, Kind::Ident(own) if own == name))
+    }
+
+    /// The fields of a variable that it reads.
+    pub(crate) fn fields_of<'a>(&'a self, variable: &str) -> impl Iterator<Item = &'a str> {
+        self.all().filter_map(move |expr| match &expr.kind {
+            Kind::Select { operand, field, .. } => match &operand.kind {
+                Kind::Ident(name) if name == variable => Some(field.as_str()),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    /// It and everything below it.
+    fn all(&self) -> impl Iterator<Item = &Self> {
         let mut waiting = vec![self];
-        while let Some(expr) = waiting.pop() {
-            if matches!(&expr.kind, Kind::Ident(own) if own == name) {
-                return true;
-            }
+        std::iter::from_fn(move || {
+            let expr = waiting.pop()?;
             expr.children(|child| waiting.push(child));
-        }
-        false
+            Some(expr)
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ast::{Expr, Fold, Kind, Literal};
+use crate::ast::{Expr, Fold, Kind, Literal, MessageField};
 use crate::env::Env;
 use crate::error::Issue;
 use crate::functions::{Overload, overloads};
@@ -25,6 +25,7 @@ pub(crate) fn check(expr: &mut Expr, count: usize, env: &Env) -> Result<Checked,
         types: vec![Type::Dyn; count],
         calls: vec![Vec::new(); count],
         issues: Vec::new(),
+        formats: 0,
     };
     checker.visit(expr);
     if !checker.issues.is_empty() {
@@ -42,6 +43,8 @@ struct Checker<'e> {
     types: Vec<Type>,
     calls: Vec<Vec<&'static str>>,
     issues: Vec<Issue>,
+    /// How many calls of `format` the visited expression is an argument of.
+    formats: usize,
 }
 
 impl Checker<'_> {
@@ -83,6 +86,10 @@ impl Checker<'_> {
 
     fn visit(&mut self, expr: &mut Expr) -> Type {
         let at = expr.at;
+        if self.is_declared(expr) {
+            let ty = self.declared(expr);
+            return self.set(expr, ty);
+        }
         let ty = match &mut expr.kind {
             Kind::Literal(literal) => match literal {
                 Literal::Null => Type::Null,
@@ -128,10 +135,44 @@ impl Checker<'_> {
                 let value = values.unwrap_or_else(|| self.fresh());
                 Type::Map(Arc::new(key), Arc::new(value))
             }
+            Kind::Message { name, fields } => self.message(at, name, fields),
             Kind::Fold(fold) => self.fold(fold),
             Kind::Call { .. } => self.call(expr),
         };
         self.set(expr, ty)
+    }
+
+    fn message(&mut self, at: usize, name: &str, fields: &mut [MessageField]) -> Type {
+        if !self.env.makes(name) {
+            self.issue(at, format!("undeclared reference to '{name}' (in container '')"));
+        }
+        let known = self.env.makes(name);
+        for field in fields {
+            let found = self.visit(&mut field.value);
+            let found = self.unwrapped(field.value.at, found, field.optional);
+            match field_of(name, &field.name) {
+                _ if !known => {}
+                Some(expected) if self.assign(&expected, &found) => {}
+                Some(expected) => {
+                    let (expected, found) = (self.settled(&expected), self.settled(&found));
+                    let message = format!(
+                        "expected type of field '{}' is '{expected}' but provided type is '{found}'",
+                        field.name
+                    );
+                    self.issue(field.at, message);
+                }
+                // As upstream, whose type of such a field has no name.
+                None => {
+                    let found = self.settled(&found);
+                    let message = format!(
+                        "expected type of field '{}' is '' but provided type is '{found}'",
+                        field.name
+                    );
+                    self.issue(field.at, message);
+                }
+            }
+        }
+        if known { Type::Message(name.into()) } else { Type::Error }
     }
 
     fn lookup(&self, name: &str) -> Option<Type> {
@@ -139,6 +180,30 @@ impl Checker<'_> {
             return Some(ty.clone());
         }
         self.env.ty(name).or_else(|| crate::value::type_named(name).map(|_| Type::Type))
+    }
+
+    /// Whether an expression spells the name of a variable that contains dots.
+    fn is_declared(&self, expr: &Expr) -> bool {
+        let Kind::Select { operand, field, .. } = &expr.kind else { return false };
+        let Kind::Ident(root) = &operand.kind else { return false };
+        self.scopes.iter().all(|(name, _)| name != root) && self.env.ty(&format!("{root}.{field}")).is_some()
+    }
+
+    /// Resolves such a name. Named expressions stay fields of `variables`, which is how they are evaluated.
+    fn declared(&mut self, expr: &mut Expr) -> Type {
+        let Kind::Select { operand, field, test } = &mut expr.kind else { return Type::Error };
+        let (Kind::Ident(root), test) = (&operand.kind, *test) else { return Type::Error };
+        let name = format!("{root}.{field}");
+        let ty = self.env.ty(&name).unwrap_or(Type::Dyn);
+        if root == crate::composition::VARIABLES {
+            self.visit(operand);
+            return if test { Type::Bool } else { ty };
+        }
+        if !test {
+            expr.kind = Kind::Ident(name);
+            return ty;
+        }
+        Type::Bool
     }
 
     fn select(&mut self, at: usize, of: &Type, field: &str, optional: bool) -> Type {
@@ -160,6 +225,10 @@ impl Checker<'_> {
                 self.assign(&Type::Dyn, &target);
                 Type::Dyn
             }
+            Type::Message(name) => field_of(name, field).unwrap_or_else(|| {
+                self.issue(at, format!("undefined field '{field}'"));
+                Type::Error
+            }),
             target => {
                 if !target.is_open() {
                     self.issue(at, format!("type '{target}' does not support field selection"));
@@ -190,6 +259,10 @@ impl Checker<'_> {
         if !self.assign(&before, &found) {
             self.mismatch(at, &before, &found);
             return Type::Error;
+        }
+        // The arguments of `format` alone may be of any types.
+        if self.formats == 0 && !self.settled(&before).same(&self.settled(&found)) {
+            self.mismatch(at, &before, &found);
         }
         if self.known(&found).is_open() { found } else { before }
     }
@@ -248,10 +321,14 @@ impl Checker<'_> {
         if function == "_?._" {
             return self.optional_select(at, id, args);
         }
+        let formats = usize::from(function == "format");
+        self.formats += formats;
         let mut types: Vec<Type> = args.iter_mut().map(|arg| self.visit(arg)).collect();
+        self.formats -= formats;
         if let Some(receiver) = target {
             let full = receiver.qualified_name().map(|name| format!("{name}.{function}"));
-            if let Some(full) = full.filter(|name| overloads(name).is_some()) {
+            let hidden = |name: &str| name.starts_with("jsonpatch.") && !self.env.has_patch_types();
+            if let Some(full) = full.filter(|name| overloads(name).is_some() && !hidden(name)) {
                 *function = full;
                 *target = None;
             } else {
@@ -364,9 +441,17 @@ impl Checker<'_> {
             }
             (
                 Type::Null,
-                Type::Object(_) | Type::Opaque(_) | Type::Duration | Type::Timestamp | Type::Null,
+                Type::Object(_)
+                | Type::Message(_)
+                | Type::Opaque(_)
+                | Type::Duration
+                | Type::Timestamp
+                | Type::Null,
             )
-            | (Type::Object(_) | Type::Opaque(_) | Type::Duration | Type::Timestamp, Type::Null) => true,
+            | (
+                Type::Object(_) | Type::Message(_) | Type::Opaque(_) | Type::Duration | Type::Timestamp,
+                Type::Null,
+            ) => true,
             (Type::List(of), Type::List(other)) | (Type::Optional(of), Type::Optional(other)) => {
                 self.unify(&of, &other, depth + 1)
             }
@@ -394,6 +479,16 @@ impl Checker<'_> {
             Type::Map(key, value) => self.contains(&key, number) || self.contains(&value, number),
             _ => false,
         }
+    }
+}
+
+/// The type of a field of an object that expressions make; nothing if it has no such field.
+fn field_of(message: &str, field: &str) -> Option<Type> {
+    match (message, field) {
+        ("JSONPatch", "op" | "path" | "from") => Some(Type::Text),
+        ("JSONPatch", "value") => Some(Type::Dyn),
+        ("JSONPatch", _) => None,
+        _ => Some(Type::Dyn),
     }
 }
 

@@ -20,6 +20,8 @@ use range::Range;
 
 /// The price of going over a text, per character.
 pub(super) const TRAVERSAL: f64 = 0.1;
+/// The price of asking the authorizer.
+pub(super) const AUTHORIZATION: u64 = 350_000;
 /// How much of a pattern one character is.
 pub(super) const PATTERN: f64 = 0.25;
 
@@ -201,6 +203,13 @@ impl<'e> Estimator<'e> {
                 let zero = Range::exactly(0);
                 let (key, value) = (keys.unwrap_or(zero), values.unwrap_or(zero));
                 self.entries.insert(expr.id, Entries { list: false, key, value });
+                sum
+            }
+            Kind::Message { fields, .. } => {
+                let mut sum = Range::exactly(40);
+                for field in fields {
+                    sum = sum.add(self.cost(&field.value));
+                }
                 sum
             }
             Kind::Fold(fold) if fold.is_bind() => self.bind(expr, fold),

@@ -125,6 +125,21 @@ impl Decl {
     }
 }
 
+/// Whether a name can be that of a variable.
+///
+/// ```
+/// assert!(plumb_cel::is_identifier("_a1"));
+/// assert!(!plumb_cel::is_identifier("1a") && !plumb_cel::is_identifier("in") && !plumb_cel::is_identifier("a-b"));
+/// ```
+pub fn is_identifier(name: &str) -> bool {
+    let mut letters = name.chars();
+    let starts = letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_');
+    starts
+        && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+        && !RESERVED.contains(&name)
+        && !matches!(name, "true" | "false" | "null" | "in")
+}
+
 /// The name by which expressions know a field: a word of the language stands between underscores, and signs
 /// that no name has are written out. Nothing if the name cannot be written.
 ///

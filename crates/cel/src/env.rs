@@ -13,6 +13,10 @@ use crate::value::Value;
 #[derive(Clone, Debug, Default)]
 pub struct Env {
     variables: BTreeMap<String, Variable>,
+    /// Variables of which only the type is known. Their names may contain dots.
+    typed: BTreeMap<String, Type>,
+    /// Whether expressions can make objects and patches.
+    patches: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -41,13 +45,48 @@ impl Env {
         self
     }
 
+    /// One more variable, of which only the type is known.
+    #[must_use]
+    pub fn with_type(mut self, name: &str, ty: Type) -> Self {
+        self.declare(name, ty);
+        self
+    }
+
+    /// An environment in which expressions make parts of objects (`Object.spec{…}`) and patches (`JSONPatch{…}`).
+    #[must_use]
+    pub fn with_patch_types(mut self) -> Self {
+        self.patches = true;
+        self
+    }
+
+    /// Whether expressions can make objects of a type.
+    pub(crate) fn makes(&self, name: &str) -> bool {
+        self.patches && (name == "JSONPatch" || name == "Object" || name.starts_with("Object."))
+    }
+
+    /// Whether expressions can make objects and patches.
+    pub(crate) fn has_patch_types(&self) -> bool {
+        self.patches
+    }
+
+    /// Declares the named expressions of another environment.
+    pub fn declare_variables_of(&mut self, other: &Self) {
+        let prefix = format!("{}.", crate::composition::VARIABLES);
+        let variables = other.typed.iter().filter(|(name, _)| name.starts_with(&prefix));
+        self.typed.extend(variables.map(|(name, ty)| (name.clone(), ty.clone())));
+    }
+
+    pub(crate) fn declare(&mut self, name: &str, ty: Type) {
+        self.typed.insert(name.to_owned(), ty);
+    }
+
     /// What is known of a variable.
     pub fn decl(&self, name: &str) -> Option<&Arc<Decl>> {
         self.variables.get(name).map(|variable| &variable.decl)
     }
 
     pub(crate) fn ty(&self, name: &str) -> Option<Type> {
-        let variable = self.variables.get(name)?;
+        let Some(variable) = self.variables.get(name) else { return self.typed.get(name).cloned() };
         let ty = variable.decl.ty();
         Some(if variable.optional { Type::optional(ty) } else { ty })
     }

@@ -4,28 +4,37 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ast::{Entry, Expr, Fold, Kind, Literal};
+use crate::ast::{Entry, Expr, Fold, Kind, Literal, MessageField};
 use crate::budget::Budget;
+use crate::composition::{Composition, VARIABLES};
 use crate::cost::price;
 use crate::env::Bindings;
 use crate::error::EvalError;
 use crate::functions::{Answer, Regexes, call};
-use crate::value::{Key, List, Map, Value, type_named};
+use crate::value::{Key, List, Map, Message, Value, type_named};
 
 /// What making a list and a map costs.
 const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
+/// What making an object costs.
+const MESSAGE_COST: u64 = 40;
 
 pub(crate) struct Evaluation<'a, 'b> {
     values: &'a Bindings<'a>,
     regexes: &'a Regexes,
     budget: &'b mut Budget,
+    composition: Option<&'b Composition<'a>>,
     scopes: Vec<(&'a str, Value<'a>)>,
 }
 
 impl<'a, 'b> Evaluation<'a, 'b> {
     pub(crate) fn new(values: &'a Bindings<'a>, regexes: &'a Regexes, budget: &'b mut Budget) -> Self {
-        Self { values, regexes, budget, scopes: Vec::new() }
+        Self { values, regexes, budget, composition: None, scopes: Vec::new() }
+    }
+
+    /// The same, where named expressions can be read too.
+    pub(crate) fn composed(self, composition: &'b Composition<'a>) -> Self {
+        Self { composition: Some(composition), ..self }
     }
 
     pub(crate) fn run(&mut self, expr: &'a Expr) -> Answer<'a> {
@@ -33,6 +42,14 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             Kind::Literal(literal) => Ok(of_literal(literal)),
             Kind::Ident(name) => self.variable(name),
             Kind::Select { operand, field, test } => {
+                if let Some(composition) = self.composition_in(operand) {
+                    self.budget.spend(1)?;
+                    if *test {
+                        return Ok(Value::Bool(true));
+                    }
+                    self.budget.spend(1)?;
+                    return composition.get(field);
+                }
                 let of = self.run(operand)?;
                 if *test {
                     return present(&of, field).map(Value::Bool);
@@ -43,6 +60,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             Kind::Call { function, target, args } => self.call(function, target.as_deref(), args),
             Kind::List { elements, optional } => self.list(elements, optional),
             Kind::Map(entries) => self.map(entries),
+            Kind::Message { name, fields } => self.message(name, fields),
             Kind::Fold(fold) if fold.is_bind() => {
                 let value = self.run(&fold.init)?;
                 self.scopes.push((&fold.result_name, value));
@@ -52,6 +70,13 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             }
             Kind::Fold(fold) => self.fold(fold),
         }
+    }
+
+    /// The named expressions, if an operand stands for them.
+    fn composition_in(&self, operand: &Expr) -> Option<&'b Composition<'a>> {
+        let composition = self.composition?;
+        let is_named = matches!(&operand.kind, Kind::Ident(name) if name == VARIABLES);
+        (is_named && self.scopes.iter().all(|(name, _)| *name != VARIABLES)).then_some(composition)
     }
 
     fn variable(&mut self, name: &str) -> Answer<'a> {
@@ -97,6 +122,26 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         }
         self.budget.spend(MAP_COST)?;
         Ok(Value::Map(Map::Made(Arc::new(made))))
+    }
+
+    fn message(&mut self, name: &'a str, fields: &'a [MessageField]) -> Answer<'a> {
+        let mut made = BTreeMap::new();
+        for field in fields {
+            let value = match (self.run(&field.value)?, field.optional) {
+                (Value::Optional(None), true) => continue,
+                (Value::Optional(Some(inner)), true) => *inner,
+                (_, true) => return Err(EvalError::no_such_overload()),
+                (value, false) => value,
+            };
+            let is_text = name != "JSONPatch" || field.name == "value" || matches!(value, Value::Text(_));
+            if !is_text {
+                let message = format!("unexpected type for JSONPatchType '{}' field", field.name);
+                return Err(EvalError::new(message));
+            }
+            made.insert(field.name.as_str(), value);
+        }
+        self.budget.spend(MESSAGE_COST)?;
+        Ok(Value::Message(Arc::new(Message { name, fields: made })))
     }
 
     fn call(&mut self, function: &'a str, target: Option<&'a Expr>, args: &'a [Expr]) -> Answer<'a> {
@@ -341,7 +386,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
     }
 }
 
-fn of_literal(literal: &Literal) -> Value<'_> {
+pub(crate) fn of_literal(literal: &Literal) -> Value<'_> {
     match literal {
         Literal::Null => Value::Null,
         Literal::Bool(truth) => Value::Bool(*truth),
@@ -361,18 +406,19 @@ fn select<'a>(of: &Value<'a>, field: &str) -> Answer<'a> {
     let name = Value::Text(Cow::Borrowed(field));
     match of {
         Value::Map(map) => map.get(&name).ok_or_else(|| no_such_key(field)),
+        Value::Message(message) => message.fields.get(field).cloned().ok_or_else(|| no_such_key(field)),
         Value::Optional(None) => Ok(Value::Optional(None)),
         Value::Optional(Some(inner)) => optional(inner, &name),
-        _ => Err(EvalError::no_such_overload()),
+        _ => Err(no_such_key(field)),
     }
 }
 
 fn present(of: &Value<'_>, field: &str) -> Result<bool, EvalError> {
     match of {
         Value::Map(map) => Ok(map.get(&Value::Text(Cow::Borrowed(field))).is_some()),
-        Value::Optional(None) => Ok(false),
+        Value::Message(message) => Ok(message.fields.contains_key(field)),
         Value::Optional(Some(inner)) => present(inner, field),
-        _ => Err(EvalError::no_such_overload()),
+        _ => Ok(false),
     }
 }
 
@@ -400,7 +446,7 @@ fn index<'a>(of: &Value<'a>, key: &Value<'_>) -> Answer<'a> {
         }),
         Value::Optional(None) => Ok(Value::Optional(None)),
         Value::Optional(Some(inner)) => optional(inner, key),
-        _ => Err(EvalError::no_such_overload()),
+        _ => Err(no_such_key(&crate::functions::shown(key))),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The functions of the language and of the Kubernetes libraries: what they are called and take, and what they do.
 
+mod access;
 mod convert;
 mod declared;
 mod format;
@@ -41,6 +42,7 @@ pub(crate) fn call<'a>(function: &str, args: &[Value<'a>], regexes: &Regexes) ->
         .or_else(|| url::call(function, args, regexes))
         .or_else(|| named::call(function, args, regexes))
         .or_else(|| semver::call(function, args, regexes))
+        .or_else(|| access::call(function, args, regexes))
         .unwrap_or_else(|| Err(EvalError::no_such_overload()))
 }
 

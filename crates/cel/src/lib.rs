@@ -31,19 +31,22 @@
 //!
 //! - What is wrong with the syntax of an expression is told at the place where cel-go tells it, not always in the
 //!   words of its parser generator.
-//! - Messages (`Type{field: value}`) cannot be built, and the authorizer's functions are not there.
+//! - Messages (`Type{field: value}`) can be built of the types of patches alone.
 //! - Time zones are UTC and fixed offsets; names of places are refused when evaluated.
 //! - `sortBy` and `optional.unwrap` are not there.
 
+mod access;
 mod ast;
 mod budget;
 mod check;
+mod composition;
 mod cost;
 mod decl;
 mod env;
 mod error;
 mod eval;
 mod functions;
+mod json;
 mod lex;
 mod macros;
 mod parse;
@@ -51,10 +54,12 @@ mod program;
 mod types;
 mod value;
 
+pub use access::{Access, AccessRequest, Authorizer, Decision, ResourceCheck};
 pub use budget::Budget;
-pub use decl::{Decl, DeclKind, Field, ListOrder, escape};
+pub use composition::{Composition, Variables};
+pub use decl::{Decl, DeclKind, Field, ListOrder, escape, is_identifier};
 pub use env::{Bindings, Env};
 pub use error::{EvalError, Issue, Issues};
 pub use program::Program;
-pub use types::Type;
-pub use value::{List, Map, Value};
+pub use types::{AUTHORIZER, RESOURCE_CHECK, Type};
+pub use value::{List, Map, Message, Value};

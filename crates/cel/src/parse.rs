@@ -1,6 +1,6 @@
 //! Tokens into a tree, with macros expanded on the way.
 
-use crate::ast::{Entry, Expr, Kind, Literal};
+use crate::ast::{Entry, Expr, Kind, Literal, MessageField};
 use crate::error::Issue;
 use crate::lex::{Token, tokens};
 use crate::macros;
@@ -307,6 +307,8 @@ impl Parser {
                 let index = self.expression()?;
                 self.want("]")?;
                 expr = self.nodes.call(at, function, vec![expr, index]);
+            } else if let (Some(name), Token::Sign("{")) = (expr.qualified_name(), self.peek()) {
+                expr = self.message(name)?;
             } else {
                 return Ok(expr);
             }
@@ -415,6 +417,23 @@ impl Parser {
             }
         }
         Ok(self.nodes.make(at, Kind::List { elements, optional }))
+    }
+
+    fn message(&mut self, name: String) -> Parsed {
+        let at = self.want("{")?;
+        let mut fields = Vec::new();
+        while self.take("}").is_none() {
+            let optional = self.take("?").is_some();
+            let (_, name) = self.word()?;
+            let at = self.want(":")?;
+            let value = self.expression()?;
+            fields.push(MessageField { at, name, value, optional });
+            if self.take(",").is_none() {
+                self.want("}")?;
+                break;
+            }
+        }
+        Ok(self.nodes.make(at, Kind::Message { name, fields }))
     }
 
     fn map(&mut self, at: usize) -> Parsed {

@@ -3,11 +3,12 @@
 use crate::ast::{Expr, Kind, Literal};
 use crate::budget::Budget;
 use crate::check::{Checked, check};
+use crate::composition::Composition;
 use crate::cost::estimate;
 use crate::env::{Bindings, Env};
 use crate::error::{EvalError, Issue, Issues};
-use crate::eval::Evaluation;
-use crate::functions::{Regexes, parse_timestamp};
+use crate::eval::{Evaluation, of_literal};
+use crate::functions::{Regexes, call, parse_timestamp};
 use crate::parse::parse;
 use crate::types::Type;
 use crate::value::Value;
@@ -19,6 +20,7 @@ pub struct Program {
     output: Type,
     worst: u64,
     regexes: Regexes,
+    broken: Option<String>,
 }
 
 impl Program {
@@ -35,7 +37,14 @@ impl Program {
         let Checked { types, .. } = &checked;
         let output = types.get(expr.id).cloned().unwrap_or(Type::Dyn);
         let worst = estimate(&expr, &checked, env);
-        Ok(Self { expr, output, worst, regexes })
+        let broken = conversions(&expr, &regexes);
+        Ok(Self { expr, output, worst, regexes, broken })
+    }
+
+    /// Why it can never be evaluated, although its types are right: upstream converts literals when it makes a program,
+    /// and makes none if one cannot be converted.
+    pub fn broken(&self) -> Option<&str> {
+        self.broken.as_deref()
     }
 
     /// The type of its value.
@@ -53,6 +62,16 @@ impl Program {
         self.expr.mentions(variable)
     }
 
+    /// The fields of a variable that it reads.
+    pub(crate) fn fields_of<'a>(&'a self, variable: &str) -> impl Iterator<Item = &'a str> {
+        self.expr.fields_of(variable)
+    }
+
+    /// How deep its tree is.
+    pub(crate) fn depth(&self) -> usize {
+        self.expr.depth
+    }
+
     /// Its value, if the budget lasts.
     pub fn evaluate<'a>(
         &'a self,
@@ -61,6 +80,36 @@ impl Program {
     ) -> Result<Value<'a>, EvalError> {
         Evaluation::new(values, &self.regexes, budget).run(&self.expr)
     }
+
+    /// The same, where named expressions can be read too.
+    pub fn evaluate_composed<'a>(
+        &'a self,
+        values: &'a Bindings<'a>,
+        composition: &Composition<'a>,
+        budget: &mut Budget,
+    ) -> Result<Value<'a>, EvalError> {
+        Evaluation::new(values, &self.regexes, budget).composed(composition).run(&self.expr)
+    }
+}
+
+/// What is wrong with the first conversion of a literal.
+fn conversions(expr: &Expr, regexes: &Regexes) -> Option<String> {
+    const CONVERSIONS: [&str; 9] =
+        ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "uint"];
+    let mut waiting = vec![expr];
+    while let Some(expr) = waiting.pop() {
+        if let Kind::Call { function, args, target: None } = &expr.kind
+            && let [Expr { kind: Kind::Literal(literal), .. }] = args.as_slice()
+            && CONVERSIONS.contains(&function.as_str())
+            && let Err(error) = call(function, &[of_literal(literal)], regexes)
+        {
+            return Some(error.to_string());
+        }
+        let before = waiting.len();
+        expr.children(|child| waiting.push(child));
+        waiting[before..].reverse();
+    }
+    None
 }
 
 /// Checks texts that stand in the expression for something else: patterns, spans of time, moments.

@@ -38,6 +38,8 @@ pub enum Type {
     Optional(Arc<Type>),
     /// An object with known fields.
     Object(Arc<Decl>),
+    /// An object that expressions make, by the name of its type.
+    Message(Arc<str>),
     /// A type of a library, by its name.
     Opaque(&'static str),
     /// Not known yet.
@@ -52,6 +54,13 @@ pub(crate) const IP: &str = "net.IP";
 pub(crate) const CIDR: &str = "net.CIDR";
 pub(crate) const FORMAT: &str = "kubernetes.NamedFormat";
 pub(crate) const SEMVER: &str = "kubernetes.Semver";
+/// The type of the variable `authorizer`.
+pub const AUTHORIZER: &str = "kubernetes.authorization.Authorizer";
+/// The type of the variable `authorizer.requestResource`.
+pub const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck";
+pub(crate) const PATH_CHECK: &str = "kubernetes.authorization.PathCheck";
+pub(crate) const GROUP_CHECK: &str = "kubernetes.authorization.GroupCheck";
+pub(crate) const DECISION: &str = "kubernetes.authorization.Decision";
 
 impl Type {
     pub(crate) fn list(of: Self) -> Self {
@@ -60,6 +69,23 @@ impl Type {
 
     pub(crate) fn optional(of: Self) -> Self {
         Self::Optional(Arc::new(of))
+    }
+
+    /// The type that a variable with values of this type has. Upstream declares variables by what schemas can say, which
+    /// knows neither objects nor the types of libraries.
+    pub(crate) fn declarable(&self) -> Self {
+        match self {
+            Self::List(of) => Self::list(of.declarable()),
+            Self::Map(key, value) => Self::Map(Arc::new(key.declarable()), Arc::new(value.declarable())),
+            Self::Object(_)
+            | Self::Message(_)
+            | Self::Opaque(_)
+            | Self::Optional(_)
+            | Self::Type
+            | Self::Param(_)
+            | Self::Error => Self::Dyn,
+            scalar => scalar.clone(),
+        }
     }
 
     /// Whether it says nothing.
@@ -76,6 +102,19 @@ impl Type {
         }
     }
 
+    /// The name that cel-go prints for a type outside of the checker's own messages.
+    pub fn declared_name(&self) -> String {
+        match self {
+            Self::Null => "null_type".to_owned(),
+            Self::Duration => "google.protobuf.Duration".to_owned(),
+            Self::Timestamp => "google.protobuf.Timestamp".to_owned(),
+            Self::List(of) => format!("list({})", of.declared_name()),
+            Self::Map(key, value) => format!("map({}, {})", key.declared_name(), value.declared_name()),
+            Self::Optional(of) => format!("optional_type({})", of.declared_name()),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether both are the same type.
     pub fn same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -83,12 +122,18 @@ impl Type {
             (Self::Map(a, c), Self::Map(b, d)) => a.same(b) && c.same(d),
             (Self::Object(a), Self::Object(b)) => Arc::ptr_eq(a, b) || a.name() == b.name(),
             (Self::Opaque(a), Self::Opaque(b)) => a == b,
+            (Self::Message(a), Self::Message(b)) => a == b,
             (Self::Param(a), Self::Param(b)) => a == b,
             _ => {
                 std::mem::discriminant(self) == std::mem::discriminant(other)
                     && !matches!(
                         self,
-                        Self::List(_) | Self::Optional(_) | Self::Map(..) | Self::Object(_) | Self::Opaque(_)
+                        Self::List(_)
+                            | Self::Optional(_)
+                            | Self::Map(..)
+                            | Self::Object(_)
+                            | Self::Opaque(_)
+                            | Self::Message(_)
                     )
             }
         }
@@ -114,6 +159,7 @@ impl fmt::Display for Type {
             Self::Optional(of) => write!(f, "optional_type({of})"),
             Self::Object(decl) => f.write_str(decl.name()),
             Self::Opaque(name) => f.write_str(name),
+            Self::Message(name) => f.write_str(name),
             Self::Error => f.write_str("!error!"),
         }
     }

@@ -55,6 +55,21 @@ pub enum Value<'a> {
     Format(&'static str),
     /// A version.
     Semver(Arc<crate::functions::Semver>),
+    /// An object that an expression made.
+    Message(Arc<Message<'a>>),
+    /// An authorizer, or a check that is built up.
+    Access(Arc<crate::access::Access<'a>>),
+    /// What an authorizer decided.
+    Decision(Arc<crate::access::Decision>),
+}
+
+/// An object that an expression made.
+#[derive(Clone, Debug)]
+pub struct Message<'a> {
+    /// The name of its type, such as `Object.spec`.
+    pub name: &'a str,
+    /// Its fields.
+    pub fields: BTreeMap<&'a str, Value<'a>>,
 }
 
 /// A list.
@@ -182,6 +197,10 @@ impl<'a> Value<'a> {
             Self::Url(_) => crate::types::URL,
             Self::Format(_) => crate::types::FORMAT,
             Self::Semver(_) => crate::types::SEMVER,
+            Self::Access(access) => access.type_name(),
+            Self::Decision(_) => crate::types::DECISION,
+            Self::Message(message) if message.name == "JSONPatch" => "JSONPatch",
+            Self::Message(_) => "Object",
         }
     }
 

@@ -1,6 +1,7 @@
 //! The language through its door.
 
 mod it {
+    pub(crate) mod composed;
     pub(crate) mod costs;
     pub(crate) mod hostile;
     pub(crate) mod mistakes;

@@ -49,6 +49,9 @@ pub(crate) fn compile(rule: &Rule, decl: &Arc<Decl>) -> Result<Compiled, Wrong> 
     };
     let program = Program::compile(&rule.rule, &env)
         .map_err(|issues| Wrong::Rule(format!("compilation failed: {issues}")))?;
+    if let Some(why) = program.broken() {
+        return Err(Wrong::Rule(format!("program instantiation failed: {why}")));
+    }
     if !matches!(program.output(), Type::Bool) {
         return Err(Wrong::Rule("cel expression must evaluate to a bool".to_owned()));
     }
@@ -64,6 +67,11 @@ pub(crate) fn compile(rule: &Rule, decl: &Arc<Decl>) -> Result<Compiled, Wrong> 
         }
         Ok(message) if !matches!(message.output(), Type::Text) => {
             let why = "messageExpression must evaluate to a string".to_owned();
+            Err(Wrong::Message(why, Box::new(compiled)))
+        }
+        Ok(message) if message.broken().is_some() => {
+            let why = message.broken().unwrap_or_default();
+            let why = format!("messageExpression instantiation failed: {why}");
             Err(Wrong::Message(why, Box::new(compiled)))
         }
         Ok(message) => {

@@ -30,6 +30,8 @@ pub enum ErrorType {
     TooMany,
     /// The value is of the wrong type.
     TypeInvalid,
+    /// The value could not be judged. It is not shown.
+    Internal,
 }
 
 impl ErrorType {
@@ -44,6 +46,7 @@ impl ErrorType {
             Self::NotFound => "Not found",
             Self::TooLong => "Too long",
             Self::TooMany => "Too many",
+            Self::Internal => "Internal error",
         }
     }
 
@@ -59,11 +62,12 @@ impl ErrorType {
             Self::TooLong => "FieldValueTooLong",
             Self::TooMany => "FieldValueTooMany",
             Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::Internal => "InternalError",
         }
     }
 
     const fn shows_value(self) -> bool {
-        !matches!(self, Self::Forbidden | Self::Required | Self::TooLong)
+        !matches!(self, Self::Forbidden | Self::Required | Self::TooLong | Self::Internal)
     }
 }
 
@@ -183,6 +187,11 @@ impl FieldError {
         detail: impl Into<String>,
     ) -> Self {
         Self::new(ErrorType::TypeInvalid, path, value, detail)
+    }
+
+    /// The value could not be judged.
+    pub fn internal(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Internal, path, BadValue::Omitted, detail)
     }
 
     /// The field or the change is not allowed.

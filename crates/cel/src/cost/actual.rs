@@ -9,6 +9,7 @@ pub(crate) fn price(function: &str, args: &[Value<'_>]) -> u64 {
     let size = |place: usize| args.get(place).map_or(1, Value::size);
     let matching = || scaled(size(0).saturating_add(1), TRAVERSAL).saturating_mul(scaled(size(1), PATTERN));
     match function {
+        "check" if matches!(args.first(), Some(Value::Access(_))) => super::AUTHORIZATION,
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => args.first().map_or(1, traversal),
         "ip" if matches!(args.first(), Some(Value::Cidr(..))) => 1,
         "ip" | "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR"

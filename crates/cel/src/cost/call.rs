@@ -156,6 +156,7 @@ impl<'e> Estimator<'e> {
                     None => Call::of(own.times(TRAVERSAL)),
                 }
             }
+            "check" => Call::of(Range::exactly(super::AUTHORIZATION)),
             "url" if args.len() == 1 => Call::sized(size(0).times(TRAVERSAL), size(0)),
             "lowerAscii" | "upperAscii" | "substring" | "trim" => {
                 let own = own()?;

@@ -134,6 +134,7 @@ pub(crate) fn shown(value: &Value<'_>) -> String {
         Value::Cidr(ip, bits) => format!("{ip}/{bits}"),
         Value::Url(url) => url.to_string(),
         Value::Semver(version) => version.to_string(),
+        Value::Access(_) | Value::Decision(_) | Value::Message(_) => value.type_name().to_owned(),
         Value::List(list) => {
             let all: Vec<String> = list.iter().map(|element| shown(&element)).collect();
             format!("[{}]", all.join(", "))

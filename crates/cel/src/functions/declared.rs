@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use crate::types::{CIDR, FORMAT, IP, QUANTITY, SEMVER, Type, URL};
+use crate::types::{
+    AUTHORIZER, CIDR, DECISION, FORMAT, GROUP_CHECK, IP, PATH_CHECK, QUANTITY, RESOURCE_CHECK, SEMVER, Type,
+    URL,
+};
 
 /// One way to call a function.
 #[derive(Debug)]
@@ -227,6 +230,22 @@ const TABLE: &[(&str, &str, &str)] = &[
     (".getEscapedPath", "url_get_escaped_path", "url>string"),
     (".getQuery", "url_get_query", "url>map(string,list(string))"),
     ("format.named", "format-named", "string>optional(format)"),
+    ("jsonpatch.escapeKey", "string_jsonpatch_escapeKey_string", "string>string"),
+    (".path", "authorizer_path", "authorizer string>path_check"),
+    (".group", "authorizer_group", "authorizer string>group_check"),
+    (".serviceAccount", "authorizer_serviceaccount", "authorizer string string>authorizer"),
+    (".resource", "groupcheck_resource", "group_check string>resource_check"),
+    (".subresource", "resourcecheck_subresource", "resource_check string>resource_check"),
+    (".namespace", "resourcecheck_namespace", "resource_check string>resource_check"),
+    (".name", "resourcecheck_name", "resource_check string>resource_check"),
+    (".fieldSelector", "authorizer_fieldselector", "resource_check string>resource_check"),
+    (".labelSelector", "authorizer_labelselector", "resource_check string>resource_check"),
+    (".check", "pathcheck_check", "path_check string>decision"),
+    (".check", "resourcecheck_check", "resource_check string>decision"),
+    (".allowed", "decision_allowed", "decision>bool"),
+    (".reason", "decision_reason", "decision>string"),
+    (".errored", "decision_errored", "decision>bool"),
+    (".error", "decision_error", "decision>string"),
     (".validate", "format-validate", "format string>optional(list(string))"),
 ];
 
@@ -324,6 +343,11 @@ fn parse(text: &str) -> Type {
         "cidr" => Type::Opaque(CIDR),
         "format" => Type::Opaque(FORMAT),
         "semver" => Type::Opaque(SEMVER),
+        "authorizer" => Type::Opaque(AUTHORIZER),
+        "path_check" => Type::Opaque(PATH_CHECK),
+        "group_check" => Type::Opaque(GROUP_CHECK),
+        "resource_check" => Type::Opaque(RESOURCE_CHECK),
+        "decision" => Type::Opaque(DECISION),
         _ => Type::Dyn,
     }
 }

@@ -57,12 +57,10 @@ fn place(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Stri
         Err(format!("error during formatting: {names}, was given {found}"))
     };
     match (verb, value) {
-        ('s', value) => Ok(text(value)),
+        ('s', value) => text(value),
         ('d', Value::Int(_) | Value::Uint(_)) => Ok(shown(value)),
-        ('d', Value::Double(number)) if !number.is_finite() => Ok(shown_double(*number)),
         ('d', _) => wrong("decimal clause can only be used on integers"),
         ('f', Value::Double(number)) => Ok(format!("{number:.*}", precision.unwrap_or(6))),
-        ('f', Value::Int(number)) => Ok(format!("{number}.{}", "0".repeat(precision.unwrap_or(6)))),
         ('f', _) => wrong("fixed-point clause can only be used on doubles"),
         ('e', Value::Double(number)) => {
             let text = format!("{number:.*e}", precision.unwrap_or(6));
@@ -85,7 +83,9 @@ fn place(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Stri
         ('X', Value::Text(text)) => Ok(HEXUPPER.encode(text.as_bytes())),
         ('x', Value::Bytes(bytes)) => Ok(HEXLOWER.encode(bytes)),
         ('X', Value::Bytes(bytes)) => Ok(HEXUPPER.encode(bytes)),
-        ('b' | 'o' | 'x' | 'X', _) => wrong("only integers can be formatted so"),
+        ('b', _) => wrong("only integers and bools can be formatted as binary"),
+        ('o', _) => wrong("octal clause can only be used on integers"),
+        ('x' | 'X', _) => wrong("only integers, byte buffers, and strings can be formatted as hex"),
         (verb, _) => {
             Err(format!("could not parse formatting clause: unrecognized formatting clause \"{verb}\""))
         }
@@ -98,20 +98,52 @@ fn signed(number: i64, shown: fn(u64) -> String) -> String {
 }
 
 /// A value between other text.
-fn text(value: &Value<'_>) -> String {
+fn text(value: &Value<'_>) -> Result<String, String> {
     match value {
-        Value::Duration(nanos) => shown_duration(*nanos),
-        Value::Timestamp(moment) => shown_timestamp(*moment),
+        Value::List(_) | Value::Map(_) => literal(value),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Uint(_)
+        | Value::Double(_)
+        | Value::Text(_)
+        | Value::Bytes(_)
+        | Value::Type(_) => Ok(shown(value)),
+        Value::Duration(nanos) => Ok(shown_duration(*nanos)),
+        Value::Timestamp(moment) => Ok(shown_timestamp(*moment)),
+        other => Err(format!(
+            "error during formatting: string clause can only be used on strings, bools, bytes, ints, doubles, maps, \
+             lists, types, durations, and timestamps, was given {}",
+            other.type_name()
+        )),
+    }
+}
+
+/// A value inside a list or a map, as it would stand in an expression.
+fn literal(value: &Value<'_>) -> Result<String, String> {
+    Ok(match value {
+        Value::Text(text) => plumb_go::quote(text),
+        Value::Bytes(_) => format!("b{}", plumb_go::quote(&shown(value))),
+        Value::Duration(nanos) => format!("duration({})", plumb_go::quote(&shown_duration(*nanos))),
+        Value::Timestamp(moment) => format!("timestamp({})", plumb_go::quote(&shown_timestamp(*moment))),
+        Value::Double(number) if !number.is_finite() => plumb_go::quote(&shown_double(*number)),
+        Value::Double(number) => format!("{number:.6}"),
         Value::List(list) => {
-            let all: Vec<String> = list.iter().map(|element| text(&element)).collect();
-            format!("[{}]", all.join(", "))
+            let all: Result<Vec<String>, String> = list.iter().map(|element| literal(&element)).collect();
+            format!("[{}]", all?.join(", "))
         }
         Value::Map(map) => {
-            let mut all: Vec<String> =
-                map.entries().map(|(key, value)| format!("{}: {}", text(&key), text(&value))).collect();
+            let mut all = Vec::new();
+            for (key, value) in map.entries() {
+                all.push((literal(&key)?, literal(&value)?));
+            }
             all.sort();
+            let all: Vec<String> = all.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
             format!("{{{}}}", all.join(", "))
         }
-        value => shown(value),
-    }
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Type(_) => shown(value),
+        other => {
+            return Err(format!("error during formatting: no formatting function for {}", other.type_name()));
+        }
+    })
 }

@@ -10,6 +10,11 @@ use crate::value::{List, Map, Value};
 pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
     Some(match (function, args) {
         ("!_", [Value::Bool(truth)]) => Ok(Value::Bool(!truth)),
+        // Values of the authorizer have methods, and nothing else.
+        (
+            "_==_" | "_!=_",
+            [Value::Access(_) | Value::Decision(_), _] | [_, Value::Access(_) | Value::Decision(_)],
+        ) => Err(EvalError::no_such_overload()),
         ("_==_", [a, b]) => Ok(Value::Bool(equal(a, b))),
         ("_!=_", [a, b]) => Ok(Value::Bool(!equal(a, b))),
         ("_<_", [a, b]) => ordered(a, b, |order| order == Ordering::Less),
@@ -70,6 +75,13 @@ pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>) -> bool {
         (Value::Ip(a), Value::Ip(b)) => a == b,
         (Value::Cidr(a, x), Value::Cidr(b, y)) => a == b && x == y,
         (Value::Url(a), Value::Url(b)) => a == b,
+        (Value::Message(a), Value::Message(b)) => {
+            a.name == b.name
+                && a.fields.len() == b.fields.len()
+                && a.fields
+                    .iter()
+                    .all(|(name, own)| b.fields.get(name).is_some_and(|other| equal(own, other)))
+        }
         (Value::Semver(a), Value::Semver(b)) => a.cmp(b) == Ordering::Equal,
         (Value::Optional(a), Value::Optional(b)) => match (a, b) {
             (Some(a), Some(b)) => equal(a, b),

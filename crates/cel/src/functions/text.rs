@@ -16,6 +16,7 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], regexes: &Regexes) ->
     let (Value::Text(own), rest) = args.split_first()? else { return None };
     let own = own.as_ref();
     Some(match (function, rest) {
+        ("jsonpatch.escapeKey", []) => Ok(Value::text(escape_key(own))),
         ("contains", [Value::Text(part)]) => Ok(Value::Bool(own.contains(part.as_ref()))),
         ("startsWith", [Value::Text(part)]) => Ok(Value::Bool(own.starts_with(part.as_ref()))),
         ("endsWith", [Value::Text(part)]) => Ok(Value::Bool(own.ends_with(part.as_ref()))),
@@ -158,4 +159,17 @@ fn quoted(own: &str) -> String {
     }
     out.push('"');
     out
+}
+
+/// A key as it stands in a JSON pointer.
+fn escape_key(key: &str) -> String {
+    let mut escaped = String::with_capacity(key.len());
+    for letter in key.chars() {
+        match letter {
+            '/' => escaped.push_str("~1"),
+            '~' => escaped.push_str("~0"),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
 }

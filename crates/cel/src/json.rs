@@ -1,0 +1,97 @@
+//! Values as data: what an expression made goes into an object.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map as JsonMap, Value as Json, json};
+
+use crate::error::EvalError;
+use crate::functions::shown;
+use crate::value::{Message, Value};
+
+/// How deep lists, maps and objects may lie in one another.
+const MAX_DEPTH: usize = 128;
+
+impl Value<'_> {
+    /// The value as JSON. A value of a library has none.
+    pub fn to_json(&self) -> Result<Json, EvalError> {
+        self.json_at(0)
+    }
+
+    fn json_at(&self, depth: usize) -> Result<Json, EvalError> {
+        if depth > MAX_DEPTH {
+            return Err(EvalError::new("the value is nested too deep"));
+        }
+        Ok(match self {
+            Self::Null => Json::Null,
+            Self::Bool(truth) => json!(truth),
+            Self::Int(number) => json!(number),
+            Self::Uint(number) => json!(number),
+            Self::Double(number) => json!(number),
+            Self::Text(text) => json!(text),
+            Self::Bytes(bytes) => json!(STANDARD.encode(bytes)),
+            Self::Duration(_) | Self::Timestamp(_) => json!(shown(self)),
+            Self::List(list) => {
+                let elements: Result<Vec<Json>, _> =
+                    list.iter().map(|element| element.json_at(depth + 1)).collect();
+                Json::Array(elements?)
+            }
+            Self::Map(map) => {
+                let mut object = JsonMap::new();
+                for (key, value) in map.entries() {
+                    let key = key.as_text().ok_or_else(|| {
+                        EvalError::new(format!(
+                            "map key {} is of type {}, not string",
+                            shown(&key),
+                            key.type_name()
+                        ))
+                    })?;
+                    object.insert(key.to_owned(), value.json_at(depth + 1)?);
+                }
+                Json::Object(object)
+            }
+            Self::Message(message) => {
+                let mut object = JsonMap::new();
+                for (name, value) in &message.fields {
+                    object.insert((*name).to_owned(), value.json_at(depth + 1)?);
+                }
+                Json::Object(object)
+            }
+            other => return Err(EvalError::new(format!("unsupported type: {}", other.type_name()))),
+        })
+    }
+
+    /// The objects in it whose type does not have the name of the field path that they stand at, in the words of
+    /// kube-apiserver.
+    pub fn misnamed(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if let Self::Message(message) = self {
+            message.misnamed(message.name, &mut wrong);
+        }
+        wrong
+    }
+
+    fn misnamed_at(&self, path: &str, wrong: &mut Vec<String>) {
+        match self {
+            Self::Message(message) => {
+                if message.name != path {
+                    wrong.push(format!(
+                        "unexpected type name {:?}, expected {path:?}, which matches field name path from root Object type",
+                        message.name
+                    ));
+                }
+                message.misnamed(path, wrong);
+            }
+            Self::List(list) => list.iter().for_each(|element| element.misnamed_at(path, wrong)),
+            Self::Map(map) => map.entries().for_each(|(_, value)| value.misnamed_at(path, wrong)),
+            _ => {}
+        }
+    }
+}
+
+impl Message<'_> {
+    fn misnamed(&self, path: &str, wrong: &mut Vec<String>) {
+        for (name, value) in &self.fields {
+            value.misnamed_at(&format!("{path}.{name}"), wrong);
+        }
+    }
+}
