@@ -77,6 +77,11 @@ pub fn merge(ty: Type<'_>, under: &Value, over: &Value) -> Result<Value, TypeErr
     walk::merge(ty, under, over)
 }
 
+/// The paths of all lists and objects in an object that are one value by their types.
+pub fn atomics(ty: Type<'_>, object: &Value) -> Vec<String> {
+    walk::atomics(ty, object)
+}
+
 /// An object with nothing but the members of a set.
 pub fn extract(ty: Type<'_>, object: &Value, set: &FieldSet<'_>) -> Value {
     walk::extract(ty, object, set)

@@ -1,5 +1,6 @@
 //! Walks over values by their types.
 
+mod atomics;
 mod collect;
 mod compare;
 mod merge;
@@ -13,6 +14,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+pub(super) use atomics::atomics;
 pub(super) use collect::collect;
 pub use compare::Comparison;
 pub(super) use compare::compare;

@@ -34,6 +34,11 @@ pub enum JsonPatchError {
 }
 
 impl JsonPatchError {
+    /// Whether an operation `test` did not find the value that it names.
+    pub fn is_failed_test(&self) -> bool {
+        matches!(self, Self::DoesNotApply(why) if why.ends_with(": test failed"))
+    }
+
     /// The HTTP status upstream answers with.
     pub fn status(&self) -> u16 {
         match self {
