@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   object as it stands ▸ what is asked ▸ defaults
-//!     ▸ mutate    plugins in order, then mutating webhooks
+//!     ▸ mutate    plugins in order, then mutating policies, then mutating webhooks
 //!     ▸ prepare, validate (the kind's own rules: strategy, validation)
-//!     ▸ validate  plugins in order, then validating webhooks
+//!     ▸ validate  plugins in order, then validating policies, then validating webhooks
 //!     ▸ charge    quotas: writes that happen together with the object's own, or not at all
 //!     ▸ compare and swap; from the start if somebody came between
 //! ```
@@ -29,13 +29,18 @@ mod certificates;
 mod claim_resize;
 pub(crate) mod condition;
 mod defaults;
+pub(crate) mod expression;
 mod limit_ranger;
+mod matching;
 mod namespace_lifecycle;
 mod no_escalation;
 mod node_restriction;
+mod patched;
 mod plugins;
 mod pod_resize;
+pub(crate) mod policy;
 mod priority;
+mod request;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
@@ -49,7 +54,7 @@ use std::sync::atomic::AtomicBool;
 
 use plumb_apischema::Schema;
 use plumb_apischema::schema::Kind;
-use plumb_store::Write;
+use plumb_store::{Store, Write};
 use serde_json::{Value, json};
 
 use crate::authn::User;
@@ -60,6 +65,7 @@ use crate::place::Place;
 use crate::server::{ApiServer, Call};
 use crate::target::{Query, Verb};
 use awaited::Awaited;
+use policy::{MutatingPolicies, ValidatingPolicies};
 use webhook::Webhooks;
 
 /// What a write does to an object.
@@ -313,15 +319,18 @@ pub(crate) trait Plugin: Send + Sync {
 /// All who have a say, in order.
 pub(crate) struct Chain {
     plugins: Vec<Box<dyn Plugin>>,
+    mutating: MutatingPolicies,
+    policies: ValidatingPolicies,
     webhooks: Webhooks,
     quota: bool,
 }
 
 impl Chain {
-    /// The plugins that are on, in the order of kube-apiserver.
-    pub(crate) fn new(on: &Plugins) -> Self {
-        let all: [Box<dyn Plugin>; 17] = [
+    /// The plugins that are on, in the order of kube-apiserver. Policies and webhooks are read from the store.
+    pub(crate) fn new(on: &Plugins, store: &Store) -> Self {
+        let all: [Box<dyn Plugin>; 18] = [
             Box::new(no_escalation::NoEscalation),
+            Box::new(policy::ParameterPermission),
             Box::new(namespace_lifecycle::NamespaceLifecycle),
             Box::new(limit_ranger::LimitRanger),
             Box::new(service_account::ServiceAccount),
@@ -340,7 +349,14 @@ impl Chain {
             Box::new(pod_resize::PodResize),
         ];
         let plugins = all.into_iter().filter(|plugin| on.is_on(plugin.name())).collect();
-        Self { plugins, webhooks: Webhooks::new(on), quota: on.is_on(resource_quota::NAME) }
+        let (mutating, policies) = (MutatingPolicies::new(on, store), ValidatingPolicies::new(on, store));
+        Self {
+            plugins,
+            mutating,
+            policies,
+            webhooks: Webhooks::new(on),
+            quota: on.is_on(resource_quota::NAME),
+        }
     }
 
     fn concerned<'a>(&'a self, attributes: &'a Attributes<'a>) -> impl Iterator<Item = &'a dyn Plugin> {
@@ -350,14 +366,33 @@ impl Chain {
     /// Has everyone change what is to be written.
     pub(crate) async fn mutate(&self, attributes: &Attributes<'_>, new: &mut Value) -> Result<(), ApiError> {
         self.have_plugins_mutate(attributes, new).await?;
-        let Some(mut round) = self.webhooks.round(attributes)? else { return Ok(()) };
-        self.webhooks.mutate(&mut round, attributes, new).await?;
-        if round.is_needed() {
-            // What a webhook changed may be news to the plugins, and to the webhooks before it.
-            self.have_plugins_mutate(attributes, new).await?;
-            self.webhooks.mutate(&mut round, attributes, new).await?;
+        self.extensions_mutate(attributes, new, true).await
+    }
+
+    /// Has policies and webhooks change what is to be written, and again if what one of them changed may be news to
+    /// those before it; then to the plugins, too.
+    async fn extensions_mutate(
+        &self,
+        attributes: &Attributes<'_>,
+        new: &mut Value,
+        with_plugins: bool,
+    ) -> Result<(), ApiError> {
+        let (mut policies, mut webhooks) = (policy::Round::default(), self.webhooks.round(attributes)?);
+        self.mutating.mutate(&mut policies, attributes, new)?;
+        if let Some(webhooks) = &mut webhooks {
+            self.webhooks.mutate(webhooks, attributes, new).await?;
         }
-        Ok(())
+        if !policies.is_needed() && webhooks.as_ref().is_none_or(|webhooks| !webhooks.is_needed()) {
+            return Ok(());
+        }
+        if with_plugins {
+            self.have_plugins_mutate(attributes, new).await?;
+        }
+        self.mutating.mutate(&mut policies, attributes, new)?;
+        match &mut webhooks {
+            Some(webhooks) => self.webhooks.mutate(webhooks, attributes, new).await,
+            None => Ok(()),
+        }
     }
 
     async fn have_plugins_mutate(
@@ -379,21 +414,18 @@ impl Chain {
         for plugin in self.concerned(attributes) {
             plugin.validate(attributes, new)?;
         }
+        self.policies.validate(attributes, new)?;
         self.webhooks.validate(attributes, new).await
     }
 
-    /// Has webhooks have their say about a connection, and answers with its options as they leave them. No plugin here
+    /// Has policies and webhooks have their say about a connection, and answers with its options as they leave them. No plugin here
     /// has one, as upstream, where those that do are off.
     pub(crate) async fn connect(&self, call: &Call, mut options: Value) -> Result<Value, ApiError> {
         let attributes = Attributes::of_connection(call);
         let (_, version, kind) = attributes.kind();
         (options["kind"], options["apiVersion"]) = (json!(kind), json!(version));
-        if let Some(mut round) = self.webhooks.round(&attributes)? {
-            self.webhooks.mutate(&mut round, &attributes, &mut options).await?;
-            if round.is_needed() {
-                self.webhooks.mutate(&mut round, &attributes, &mut options).await?;
-            }
-        }
+        self.extensions_mutate(&attributes, &mut options, false).await?;
+        self.policies.validate(&attributes, &options)?;
         self.webhooks.validate(&attributes, &options).await?;
         Ok(options)
     }

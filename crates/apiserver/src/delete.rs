@@ -211,7 +211,7 @@ async fn try_remove(
     preconditions(call, options, &old, &current)?;
     let (chain, mut nothing) = (call.server.admission(), Value::Null);
     let attributes = Attributes {
-        name,
+        // As upstream, a deletecollection request names no object.
         dry_run: options.dry_run,
         options: admission::Options::Delete(&options.body),
         ..Attributes::of(call, Operation::Delete, &old)?

@@ -21,7 +21,7 @@ use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 
 use crate::accounts::Accounts;
-use crate::admission::{Chain, Plugins, Warnings};
+use crate::admission::{self, Chain, Plugins, Warnings};
 use crate::allocation::{self, Allocations};
 use crate::arrival::{Arrivals, Arrived, Received};
 use crate::authn::{Authenticator, User, impersonate};
@@ -173,7 +173,7 @@ impl ApiServer {
     /// An API server over a store. What every cluster has from the start is made if it is not there.
     pub fn new(config: Config) -> Result<Self, ApiError> {
         let limits = config.limits;
-        let chain = Chain::new(&config.plugins);
+        let chain = Chain::new(&config.plugins, &config.store);
         let kinds = Kinds::builtin().under(&config.rules);
         let shared = Shared {
             authorizer: Authorizer::new(&config.store),
@@ -283,11 +283,13 @@ impl ApiServer {
     }
 
     /// Runs the controllers that are part of the API server until the shutdown: the one that establishes, serves and
-    /// finalizes custom resource definitions, and the one that repairs allocations, every `repair_interval`.
+    /// finalizes custom resource definitions, the one that repairs allocations, every `repair_interval`, and the one that
+    /// checks the types of policies.
     pub fn run_controllers(&self, repair_interval: Duration, shutdown: Shutdown) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let definitions = custom::run(self, shutdown.clone());
-            tokio::join!(definitions, allocation::run(self, repair_interval, shutdown));
+            let policies = admission::policy::run(self, shutdown.clone());
+            tokio::join!(definitions, policies, allocation::run(self, repair_interval, shutdown));
         })
     }
 

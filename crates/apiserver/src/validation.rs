@@ -7,6 +7,7 @@
 //! Objects come decoded, pruned and with their defaults. Pods and templates are read into the API's types,
 //! since so much of them is checked; of the other kinds only the fields in question are looked at.
 
+mod admission_policy;
 mod apps;
 mod autoscaling;
 mod batch;
@@ -195,6 +196,15 @@ const ROWS: &[Row] = &[
         .checked(webhook::create, webhook::update),
     Row::new("admissionregistration.k8s.io", "ValidatingWebhookConfiguration")
         .checked(webhook::create, webhook::update),
+    Row::new("admissionregistration.k8s.io", "ValidatingAdmissionPolicy")
+        .checked(admission_policy::validating, admission_policy::validating_update)
+        .status(admission_policy::validating_status),
+    Row::new("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding")
+        .checked(admission_policy::validating_binding, admission_policy::validating_binding_update),
+    Row::new("admissionregistration.k8s.io", "MutatingAdmissionPolicy")
+        .checked(admission_policy::mutating, admission_policy::mutating_update),
+    Row::new("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding")
+        .checked(admission_policy::mutating_binding, admission_policy::mutating_binding_update),
     Row::new("coordination.k8s.io", "Lease").checked(policy::lease, policy::lease_update),
     Row::new("coordination.k8s.io", "LeaseCandidate").named(Name::Key),
     Row::new(RBAC, "Role").named(Name::Segment).metadata_again().checked(rbac::role, rbac::role_update),

@@ -26,8 +26,10 @@ mod it {
     mod objects;
     mod observed;
     mod pki;
+    mod policies;
     mod quotas;
     mod resizes;
+    mod scenarios;
     mod serve;
     mod shared_storage;
     mod tables;

@@ -1,93 +1,54 @@
-//! Conditions of webhooks: expressions that say which writes they want to see.
+//! Match conditions of webhooks and policies: expressions that say which writes they are about.
 
-use std::sync::LazyLock;
-
-use plumb_cel::{Bindings, Budget, Decl, Env, Program, Value as Outcome};
+use plumb_cel::{Composition, Env, Type, Value as Outcome};
+use plumb_validation::field::aggregate_texts;
 use serde_json::Value;
 
-/// What the conditions of one webhook may cost together.
-const BUDGET: u64 = 2_500_000;
+use super::expression::{CONDITIONS_BUDGET, Expression, Inputs, Reads, environment};
 
-/// What conditions can speak of.
-static ENVIRONMENT: LazyLock<Env> = LazyLock::new(|| {
-    ["object", "oldObject", "request"]
-        .into_iter()
-        .fold(Env::kubernetes(), |environment, name| environment.with(name, Decl::dynamic()))
-});
-
-/// A condition that is ready to be evaluated.
-#[derive(Debug)]
-pub(crate) struct Condition {
-    expression: String,
-    program: Program,
+/// The environment of the conditions of a webhook.
+pub(crate) fn webhook_environment() -> Env {
+    environment(Reads { params: false, authorizer: true })
 }
 
-impl Condition {
-    /// Compiles an expression, which has to come to a yes or a no.
-    pub(crate) fn compile(expression: &str) -> Result<Self, String> {
-        let program = Program::compile(expression, &ENVIRONMENT)
-            .map_err(|issues| format!("compilation failed: {issues}"))?;
-        let output = program.output().to_string();
-        if !matches!(output.as_str(), "bool" | "dyn") {
-            return Err(format!("must evaluate to bool but got {output}"));
-        }
-        Ok(Self { expression: expression.to_owned(), program })
-    }
+/// Compiles a condition.
+pub(crate) fn compile(expression: &str, env: &Env) -> Expression {
+    Expression::compile(expression, env, &[Type::Bool])
+}
 
-    /// Whether the expression speaks of the request.
-    fn mentions_request(&self) -> bool {
-        self.program.mentions("request")
-    }
+/// Whether all conditions of a webhook hold.
+pub(super) fn hold(conditions: &[Expression], inputs: &Inputs<'_>) -> Result<bool, String> {
+    let mut values = inputs.bindings(None, &Value::Null);
+    inputs.bind_authorizer(&mut values);
+    all(conditions, |condition, left| condition.evaluate(&values, None, left))
+}
+
+/// Whether all conditions of a policy hold, which can read its variables.
+pub(super) fn hold_composed<'a>(
+    conditions: &'a [Expression],
+    values: &'a plumb_cel::Bindings<'a>,
+    composition: &Composition<'a>,
+) -> Result<bool, String> {
+    all(conditions, |condition, left| condition.evaluate(values, Some(composition), left))
 }
 
 /// Whether all conditions hold. One that is false decides, whatever is wrong with the others.
-pub(super) fn hold<'c>(
-    conditions: impl Iterator<Item = &'c Condition> + Clone,
-    old: &Value,
-    new: &Value,
-    request: impl FnOnce() -> Value,
+fn all<'a>(
+    conditions: &'a [Expression],
+    mut evaluate: impl FnMut(&'a Expression, &mut u64) -> Result<Result<Outcome<'a>, String>, String>,
 ) -> Result<bool, String> {
-    let request = if conditions.clone().any(Condition::mentions_request) { request() } else { Value::Null };
-    let decl = Decl::dynamic();
-    let mut values = Bindings::new();
-    values.json("object", new, &decl);
-    values.json("oldObject", old, &decl);
-    values.json("request", &request, &decl);
-    let mut budget = Budget::of(BUDGET);
-    let mut wrong = Vec::new();
+    let mut left = CONDITIONS_BUDGET;
+    let mut answers = Vec::with_capacity(conditions.len());
     for condition in conditions {
-        let expression = &condition.expression;
-        match condition.program.evaluate(&values, &mut budget) {
-            Ok(Outcome::Bool(true)) => {}
+        answers.push(evaluate(condition, &mut left)?);
+    }
+    let mut wrong = Vec::new();
+    for answer in answers {
+        match answer {
             Ok(Outcome::Bool(false)) => return Ok(false),
-            Ok(_) => {
-                wrong.push(format!("expression '{expression}' resulted in error: must evaluate to bool"));
-            }
-            Err(error) => wrong.push(format!("expression '{expression}' resulted in error: {error}")),
+            Ok(_) => {}
+            Err(why) => wrong.push(why),
         }
     }
-    if wrong.is_empty() { Ok(true) } else { Err(plumb_validation::field::aggregate_texts(&wrong)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn ask(expressions: &[&str], new: &Value) -> Result<bool, String> {
-        let conditions: Vec<Condition> =
-            expressions.iter().map(|text| Condition::compile(text).unwrap()).collect();
-        hold(conditions.iter(), &Value::Null, new, || json!({ "operation": "CREATE" }))
-    }
-
-    #[test]
-    fn what_is_false_decides_and_what_is_wrong_is_told() {
-        let object = json!({ "metadata": { "name": "a" } });
-        assert_eq!(ask(&["object.metadata.name == 'a'", "request.operation == 'CREATE'"], &object), Ok(true));
-        assert_eq!(ask(&["object.spec.none == 1", "oldObject != null"], &object), Ok(false));
-        let why = ask(&["object.spec.none == 1"], &object).unwrap_err();
-        assert!(why.starts_with("expression 'object.spec.none == 1' resulted in error: "), "{why}");
-        assert!(Condition::compile("1 +").is_err());
-        assert_eq!(Condition::compile("'text'").unwrap_err(), "must evaluate to bool but got string");
-    }
+    if wrong.is_empty() { Ok(true) } else { Err(aggregate_texts(&wrong)) }
 }

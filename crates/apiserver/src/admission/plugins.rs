@@ -1,7 +1,7 @@
 //! Which plugins are on: names as on the command line of kube-apiserver.
 
 /// The plugins that there are, and whether each is on unless somebody says otherwise.
-const KNOWN: [(&str, bool); 19] = [
+const KNOWN: [(&str, bool); 21] = [
     ("NamespaceLifecycle", true),
     ("LimitRanger", true),
     ("ServiceAccount", true),
@@ -18,7 +18,9 @@ const KNOWN: [(&str, bool); 19] = [
     ("CertificateSubjectRestriction", true),
     ("DefaultIngressClass", true),
     ("PodResizeValidator", true),
+    ("MutatingAdmissionPolicy", true),
     ("MutatingAdmissionWebhook", true),
+    ("ValidatingAdmissionPolicy", true),
     ("ValidatingAdmissionWebhook", true),
     ("ResourceQuota", true),
 ];

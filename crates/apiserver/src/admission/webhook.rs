@@ -24,13 +24,13 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::future::join_all;
 use parking_lot::RwLock;
-use plumb_apischema::{Schema, json as schema_json, patch};
+use plumb_apischema::patch;
 use plumb_store::Prefix;
 use serde_json::Value;
 
-use super::{Attributes, Operation, Plugins};
+use super::matching::Invocation;
+use super::{Attributes, Operation, Plugins, patched};
 use crate::error::{ApiError, Cause};
-use crate::strategy;
 use call::Connections;
 use configuration::{Hook, Stamp};
 use review::Verdict;
@@ -150,7 +150,7 @@ impl Webhooks {
     async fn ask(
         &self,
         hook: &Hook,
-        invocation: &matching::Invocation,
+        invocation: &Invocation,
         attributes: &Attributes<'_>,
         new: &Value,
         mutating: bool,
@@ -267,7 +267,7 @@ impl Hook {
 /// Changes an object as a webhook wants it; answers whether it is another one then.
 fn apply(
     hook: &Hook,
-    invocation: &matching::Invocation,
+    invocation: &Invocation,
     attributes: &Attributes<'_>,
     new: &mut Value,
     operations: Value,
@@ -284,18 +284,7 @@ fn apply(
     let given = invocation.convert(attributes, new).into_owned();
     let patched =
         patch::json::apply(given, operations).map_err(|error| ApiError::internal(error.to_string()))?;
-    let patched = invocation.convert_back(attributes, patched);
-    let mut patched = match attributes.body() {
-        Some(kind) => {
-            schema_json::decode_value(Schema::builtin(), kind, patched)
-                .map_err(|error| ApiError::internal(error.to_string()))?
-                .value
-        }
-        None => patched,
-    };
-    if attributes.is_whole() {
-        strategy::complete(attributes.row, attributes.old, &mut patched, attributes.server)?;
-    }
+    let patched = patched::accept(invocation, attributes, patched)?;
     let changed = patched != *new;
     *new = patched;
     Ok(changed)

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_cel::Env;
 use plumb_resize::rules::Rules;
 use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
@@ -76,7 +77,7 @@ fn check(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
     }
     client(&webhook["clientConfig"], &path.child("clientConfig"), errors);
-    conditions(webhook, &path.child("matchConditions"), errors);
+    conditions(webhook, &condition::webhook_environment(), &path.child("matchConditions"), errors);
 }
 
 fn qualified(name: &str, path: &Path<'_>, errors: &mut Errors) {
@@ -93,7 +94,7 @@ fn qualified(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     let alone = |list: &[&str], field: &str, what: &str, errors: &mut Errors| {
         if list.is_empty() {
             errors.push(FieldError::required(path.child(field), ""));
@@ -232,7 +233,8 @@ fn behind(service: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn conditions(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Match conditions, which can read what the environment declares.
+pub(super) fn conditions(webhook: &Value, env: &Env, path: &Path<'_>, errors: &mut Errors) {
     let count = list(webhook, "matchConditions").len();
     if count > MOST_CONDITIONS {
         errors.push(FieldError::too_many(path, count, MOST_CONDITIONS));
@@ -242,8 +244,8 @@ fn conditions(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
         let (path, name, expression) = (path.index(index), text(one, "name"), text(one, "expression").trim());
         if expression.is_empty() {
             errors.push(FieldError::required(path.child("expression"), ""));
-        } else if let Err(why) = condition::Condition::compile(expression) {
-            errors.push(FieldError::invalid(path.child("expression"), expression, why));
+        } else if let Some(mistake) = condition::compile(expression, env).mistake() {
+            errors.push(mistake.error(path.child("expression"), expression));
         }
         if name.is_empty() {
             errors.push(FieldError::required(path.child("name"), ""));

@@ -64,18 +64,12 @@ static VOLUME: [Field; 1] = [Field {
 }];
 
 /// Kinds whose objects are stored and validated.
-const KINDS: [(&str, &str, &str); 7] = [
+const KINDS: [(&str, &str, &str); 3] = [
     ("networking.k8s.io", "NetworkPolicy", "no component filters the traffic of pods"),
-    (ADMISSION, "ValidatingAdmissionPolicy", NO_POLICY),
-    (ADMISSION, "ValidatingAdmissionPolicyBinding", NO_POLICY),
-    (ADMISSION, "MutatingAdmissionPolicy", NO_POLICY),
-    (ADMISSION, "MutatingAdmissionPolicyBinding", NO_POLICY),
     (FLOW, "FlowSchema", NO_FAIRNESS),
     (FLOW, "PriorityLevelConfiguration", NO_FAIRNESS),
 ];
-const ADMISSION: &str = "admissionregistration.k8s.io";
 const FLOW: &str = "flowcontrol.apiserver.k8s.io";
-const NO_POLICY: &str = "no admission plugin evaluates policies; use a webhook configuration";
 const NO_FAIRNESS: &str = "the API server does not sort requests into priority levels";
 
 /// The labels of a namespace that the admission plugin `PodSecurity` reads.

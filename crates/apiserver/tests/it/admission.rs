@@ -6,6 +6,7 @@ use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use super::door::{Door, pod};
+use super::scenarios;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -206,67 +207,8 @@ async fn a_runtime_class_says_what_its_pods_cost() {
     }
 }
 
-/// One thing that is asked, and what has to be answered. The lane of `plumb-conformance` that has the real
-/// kube-apiserver asks it the same.
-#[derive(serde::Deserialize)]
-struct Step {
-    method: String,
-    path: String,
-    body: Value,
-    code: u16,
-    message: Option<String>,
-}
-
-/// Steps in a namespace of their own.
-#[derive(serde::Deserialize)]
-struct Scenario {
-    name: String,
-    steps: Vec<Step>,
-}
-
-fn scenarios() -> Vec<Scenario> {
-    serde_json::from_str(include_str!("admission.json")).unwrap()
-}
-
-impl Step {
-    fn request(&self, namespace: &str) -> http::Request<Vec<u8>> {
-        let (method, media) = match self.method.as_str() {
-            "STRATEGIC" => ("PATCH", "application/strategic-merge-patch+json"),
-            "MERGE" => ("PATCH", "application/merge-patch+json"),
-            method => (method, "application/json"),
-        };
-        let body = if self.body.is_null() { String::new() } else { self.body.to_string() };
-        http::Request::builder()
-            .method(method)
-            .uri(self.path.replace("{ns}", namespace))
-            .header("content-type", media)
-            .body(body.replace("{ns}", namespace).into_bytes())
-            .unwrap()
-    }
-
-    /// What is wrong with an answer.
-    fn judge(&self, namespace: &str, code: u16, body: &Value) -> Option<String> {
-        let message = self.message.as_ref().map(|message| message.replace("{ns}", namespace));
-        let told = body["message"].as_str().unwrap_or_default();
-        let right = code == self.code && message.is_none_or(|message| message == told);
-        (!right).then(|| format!("{} {}: {code}: {told}", self.method, self.path))
-    }
-}
-
 #[tokio::test]
 async fn the_chain_answers_in_the_words_of_kube_apiserver() {
     let door = Door::open_with(Rules::v1_36(), Plugins::default());
-    for (number, scenario) in scenarios().iter().enumerate() {
-        let namespace = format!("s{number}");
-        door.post("/api/v1/namespaces", &json!({ "metadata": { "name": namespace } })).await.ok();
-        let account = json!({ "metadata": { "name": "default" } });
-        door.post(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), &account).await.ok();
-        for step in &scenario.steps {
-            let (head, body) = step.request(&namespace).into_parts();
-            let media = head.headers["content-type"].to_str().unwrap().to_owned();
-            let answer = door.ask(head.method, &head.uri.to_string(), &media, body).await;
-            let wrong = step.judge(&namespace, answer.status.as_u16(), &answer.body);
-            assert_eq!(wrong, None, "{}", scenario.name);
-        }
-    }
+    scenarios::play(&door, include_str!("admission.json")).await;
 }

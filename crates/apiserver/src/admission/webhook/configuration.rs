@@ -8,11 +8,12 @@ use base64::engine::general_purpose::STANDARD;
 use plumb_store::{Object, Revision};
 use serde_json::Value;
 
-use super::super::condition::Condition;
+use super::super::condition;
+use super::super::expression::Expression;
+use super::super::matching::{Criteria, texts};
 use super::call::{Backend, Connections};
 use crate::error::ApiError;
 use crate::object::decode;
-use crate::selector::LabelSelector;
 
 /// What tells one state of the configurations from every other: how many there are, and when the last changed.
 ///
@@ -37,13 +38,9 @@ impl Stamp {
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in the configuration")]
 pub(super) struct Hook {
     pub(super) name: String,
-    pub(super) rules: Vec<Rule>,
-    /// Whether other versions of what the rules name are meant too.
-    pub(super) equivalent: bool,
-    pub(super) namespaces: LabelSelector,
-    pub(super) objects: LabelSelector,
-    /// Which writes it wants to see, or why that cannot be said.
-    pub(super) conditions: Result<Vec<Condition>, String>,
+    pub(super) criteria: Criteria,
+    /// Which writes it wants to see.
+    pub(super) conditions: Vec<Expression>,
     /// Whether writes pass that could not be put to it.
     pub(super) ignores_failure: bool,
     /// Whether it does nothing but answer when a write is only tried.
@@ -55,28 +52,6 @@ pub(super) struct Hook {
     pub(super) timeout: Duration,
     /// Where it is, or why nobody knows.
     pub(super) backend: Result<Arc<Backend>, String>,
-}
-
-/// Which writes a webhook has a say in.
-#[derive(Debug)]
-pub(super) struct Rule {
-    pub(super) operations: Vec<String>,
-    pub(super) groups: Vec<String>,
-    pub(super) versions: Vec<String>,
-    /// `pods`, `pods/resize`, `*/scale`, `*/*`.
-    pub(super) resources: Vec<String>,
-    pub(super) scope: Scope,
-}
-
-/// Whether a rule is about what lives in namespaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
-    /// About everything.
-    All,
-    /// About what does.
-    Namespaced,
-    /// About what does not.
-    Cluster,
 }
 
 /// Compiles configurations, which come in the order of their names.
@@ -96,18 +71,16 @@ pub(super) fn compile<'a>(
 
 fn hook(webhook: &Value, connections: &Connections) -> Hook {
     let text = |field: &str| webhook[field].as_str().unwrap_or_default();
+    let env = condition::webhook_environment();
     let conditions = webhook["matchConditions"]
         .as_array()
         .into_iter()
         .flatten()
-        .map(|condition| Condition::compile(condition["expression"].as_str().unwrap_or_default().trim()));
+        .map(|own| condition::compile(own["expression"].as_str().unwrap_or_default().trim(), &env));
     let seconds = webhook["timeoutSeconds"].as_u64().unwrap_or(10);
     Hook {
         name: text("name").to_owned(),
-        rules: webhook["rules"].as_array().into_iter().flatten().map(rule).collect(),
-        equivalent: text("matchPolicy") != "Exact",
-        namespaces: LabelSelector::of(&webhook["namespaceSelector"]),
-        objects: LabelSelector::of(&webhook["objectSelector"]),
+        criteria: Criteria::of_webhook(webhook),
         conditions: conditions.collect(),
         ignores_failure: text("failurePolicy") == "Ignore",
         dry_run: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
@@ -126,22 +99,4 @@ fn backend(config: &Value, connections: &Connections) -> Result<Arc<Backend>, St
         None => None,
     };
     connections.backend(config, bundle.as_deref())
-}
-
-fn rule(rule: &Value) -> Rule {
-    Rule {
-        operations: texts(&rule["operations"]),
-        groups: texts(&rule["apiGroups"]),
-        versions: texts(&rule["apiVersions"]),
-        resources: texts(&rule["resources"]),
-        scope: match rule["scope"].as_str() {
-            Some("Namespaced") => Scope::Namespaced,
-            Some("Cluster") => Scope::Cluster,
-            _ => Scope::All,
-        },
-    }
-}
-
-fn texts(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
 }

@@ -5,10 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::super::Attributes;
-use super::matching::{Invocation, name};
+use super::super::matching::Invocation;
+use super::super::{Attributes, request};
 use crate::error::ApiError;
-use crate::kinds::Row;
 
 /// The answer of a webhook.
 #[derive(Debug, Default, PartialEq)]
@@ -23,44 +22,9 @@ pub(super) struct Verdict {
 
 /// The review of a write.
 pub(super) fn request(uid: &str, invocation: &Invocation, attributes: &Attributes<'_>, new: &Value) -> Value {
-    // Below an object other kinds have versions of their own.
-    let below = (!attributes.is_whole()).then(|| attributes.kind());
-    let of_kind = |row: &Row| {
-        let (group, version, kind) = below.unwrap_or((row.group(), row.version(), row.kind()));
-        json!({ "group": group, "version": version, "kind": kind })
-    };
-    let of_resource =
-        |row: &Row| json!({ "group": row.group(), "version": row.version(), "resource": row.plural() });
-    let requested = attributes.request_row();
-    let user = attributes.user;
-    let mut request = json!({
-        "uid": uid,
-        "kind": of_kind(&invocation.row),
-        "resource": of_resource(&invocation.row),
-        "requestKind": of_kind(requested),
-        "requestResource": of_resource(requested),
-        "operation": attributes.operation.name(),
-        "userInfo": { "username": user.name(), "groups": user.groups() },
-        "object": invocation.convert(attributes, new),
-        "oldObject": invocation.convert(attributes, attributes.old),
-        "dryRun": attributes.dry_run,
-        "options": attributes.options.to_value(),
-    });
-    let texts = [
-        ("name", name(attributes, new)),
-        ("namespace", attributes.namespace.unwrap_or_default()),
-        ("subResource", attributes.subresource.unwrap_or_default()),
-        ("requestSubResource", attributes.subresource.unwrap_or_default()),
-    ];
-    for (field, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-        request[field] = json!(text);
-    }
-    if !user.uid().is_empty() {
-        request["userInfo"]["uid"] = json!(user.uid());
-    }
-    if !user.extra().is_empty() {
-        request["userInfo"]["extra"] = json!(user.extra());
-    }
+    let mut request = request::of(uid, invocation, attributes, new);
+    request["object"] = invocation.convert(attributes, new).into_owned();
+    request["oldObject"] = invocation.convert(attributes, attributes.old).into_owned();
     json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request })
 }
 

@@ -1,0 +1,245 @@
+//! Which writes webhooks and policies are about, and as what a write is put to them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Attributes, Operation, stored};
+use crate::conversion::Shown;
+use crate::defaults;
+use crate::error::ApiError;
+use crate::kinds::Row;
+use crate::object::meta;
+use crate::selector::LabelSelector;
+
+/// Which writes a webhook or a policy is about: `rules` and selectors of a webhook, `matchConstraints` of a policy,
+/// `matchResources` of a binding.
+#[derive(Debug)]
+pub(super) struct Criteria {
+    /// None means every write.
+    rules: Option<Vec<Rule>>,
+    /// The writes that the rules name but that are left out.
+    excluded: Vec<Rule>,
+    /// Whether the rules match other versions of the same resource too.
+    equivalent: bool,
+    namespaces: LabelSelector,
+    objects: LabelSelector,
+}
+
+/// A rule (`RuleWithOperations`): operations on resources.
+#[derive(Debug)]
+struct Rule {
+    operations: Vec<String>,
+    groups: Vec<String>,
+    versions: Vec<String>,
+    /// `pods`, `pods/resize`, `*/scale`, `*/*`.
+    resources: Vec<String>,
+    scope: Scope,
+    /// The names of objects; empty means all.
+    names: Vec<String>,
+}
+
+/// Whether a rule is about resources in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    All,
+    Namespaced,
+    Cluster,
+}
+
+/// The version in which a webhook or a policy gets a write: that of the request, or an equivalent one that a rule names.
+#[derive(Clone, Debug)]
+pub(super) struct Invocation {
+    pub(super) row: Row,
+}
+
+impl Invocation {
+    /// A stored object in this version.
+    pub(super) fn convert<'a>(&self, attributes: &Attributes<'_>, object: &'a Value) -> Cow<'a, Value> {
+        if !self.converts(attributes) || !object.is_object() {
+            return Cow::Borrowed(object);
+        }
+        if let Some(shown) = self.shown() {
+            return Cow::Owned(shown.serve(object.clone()));
+        }
+        let mut object = object.clone();
+        object["apiVersion"] = json!(self.row.api_version());
+        Cow::Owned(object)
+    }
+
+    /// An object in this version as it is stored.
+    pub(super) fn convert_back(&self, attributes: &Attributes<'_>, mut object: Value) -> Value {
+        if !self.converts(attributes) || !object.is_object() {
+            return object;
+        }
+        if let Some(shown) = self.shown() {
+            let row = &self.row;
+            defaults::apply(row.group(), row.version(), row.kind(), &mut object, attributes.server.rules());
+            return shown.store(attributes.row, object);
+        }
+        object["apiVersion"] = json!(attributes.row.api_version());
+        object
+    }
+
+    /// Whether objects are not in the version that is stored. What is written below an object has one version.
+    fn converts(&self, attributes: &Attributes<'_>) -> bool {
+        attributes.is_whole() && !self.row.is_same_resource(attributes.row)
+    }
+
+    fn shown(&self) -> Option<Shown> {
+        let stored_as = self.row.stored_as.as_ref()?;
+        Some(Shown::new(self.row.clone(), stored_as.conversion))
+    }
+}
+
+impl Criteria {
+    /// Those of a webhook, which is about nothing without rules.
+    pub(super) fn of_webhook(webhook: &Value) -> Self {
+        Self::read(webhook, Some(rules(&webhook["rules"])))
+    }
+
+    /// Those of a policy or a binding, which is about everything without rules.
+    pub(super) fn of_resources(resources: &Value) -> Self {
+        let rules = rules(&resources["resourceRules"]);
+        Self::read(resources, (!rules.is_empty()).then_some(rules))
+    }
+
+    fn read(given: &Value, own: Option<Vec<Rule>>) -> Self {
+        Self {
+            rules: own,
+            excluded: rules(&given["excludeResourceRules"]),
+            equivalent: given["matchPolicy"] != "Exact",
+            namespaces: LabelSelector::of(&given["namespaceSelector"]),
+            objects: LabelSelector::of(&given["objectSelector"]),
+        }
+    }
+
+    /// The resources that the rules name, without their subresources; none if they may name any.
+    pub(super) fn resources(&self) -> Option<Vec<&str>> {
+        let items = self.rules.as_ref()?.iter().flat_map(|rule| &rule.resources);
+        let plurals = items.map(|item| item.split_once('/').map_or(item.as_str(), |(plural, _)| plural));
+        let plurals: Vec<&str> = plurals.collect();
+        (!plurals.contains(&"*")).then_some(plurals)
+    }
+
+    /// The version in which a write is to be put, if it matches.
+    pub(super) fn invocation(
+        &self,
+        attributes: &Attributes<'_>,
+        new: &Value,
+    ) -> Result<Option<Invocation>, ApiError> {
+        if self.find(&self.excluded, attributes, new).is_some() {
+            return Ok(None);
+        }
+        let row = match &self.rules {
+            Some(rules) => self.find(rules, attributes, new),
+            None => Some(attributes.request_row().clone()),
+        };
+        let Some(row) = row else { return Ok(None) };
+        let matches = self.selects_object(attributes, new) && self.selects_namespace(attributes, new)?;
+        Ok(matches.then_some(Invocation { row }))
+    }
+
+    /// The version of the written resource that one of the rules names.
+    fn find(&self, rules: &[Rule], attributes: &Attributes<'_>, new: &Value) -> Option<Row> {
+        if rules.is_empty() {
+            return None;
+        }
+        let (stored, requested) = (attributes.row, attributes.request_row());
+        if rules.iter().any(|rule| rule.matches(attributes, new, requested)) {
+            return Some(requested.clone());
+        }
+        if !self.equivalent {
+            return None;
+        }
+        let kinds = attributes.server.kinds();
+        let equivalent: Vec<&Row> = kinds
+            .iter()
+            .filter(|other| other.is_stored_with(stored) && !other.is_same_resource(requested))
+            .collect();
+        let of_rule = |rule: &Rule| equivalent.iter().find(|row| rule.matches(attributes, new, row));
+        rules.iter().find_map(of_rule).map(|row| (*row).clone())
+    }
+
+    /// Whether the labels of the namespace are selected. An object in no namespace always is.
+    fn selects_namespace(&self, attributes: &Attributes<'_>, new: &Value) -> Result<bool, ApiError> {
+        let Some(namespace) = attributes.namespace else { return Ok(true) };
+        if self.namespaces.is_everything() {
+            return Ok(true);
+        }
+        if attributes.is("", "namespaces") && attributes.operation != Operation::Delete {
+            return Ok(self.namespaces.matches(&labels(new)));
+        }
+        let found = stored::one(attributes.server, ("", "namespaces"), None, namespace)?;
+        let found = found.ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?;
+        Ok(self.namespaces.matches(&labels(&found)))
+    }
+
+    /// Whether the labels of the object, as it is or as it was, are selected.
+    fn selects_object(&self, attributes: &Attributes<'_>, new: &Value) -> bool {
+        let wanted = |object: &Value| !object.is_null() && self.objects.matches(&labels(object));
+        self.objects.is_everything() || wanted(new) || wanted(attributes.old)
+    }
+}
+
+impl Rule {
+    fn matches(&self, attributes: &Attributes<'_>, new: &Value, row: &Row) -> bool {
+        let names = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
+        let scoped = match self.scope {
+            Scope::All => true,
+            Scope::Namespaced => row.is_namespaced(),
+            Scope::Cluster => !row.is_namespaced(),
+        };
+        let resource = |item: &String| {
+            let (resource, sub) = item.split_once('/').unwrap_or((item, ""));
+            (resource == "*" || resource == row.plural())
+                && (sub == "*" || sub == attributes.subresource.unwrap_or_default())
+        };
+        scoped
+            && names(&self.operations, attributes.operation.name())
+            && names(&self.groups, row.group())
+            && names(&self.versions, row.version())
+            && self.resources.iter().any(resource)
+            && (self.names.is_empty() || self.names.iter().any(|own| own == name(attributes, new)))
+    }
+}
+
+fn rules(list: &Value) -> Vec<Rule> {
+    list.as_array().into_iter().flatten().map(rule).collect()
+}
+
+fn rule(rule: &Value) -> Rule {
+    Rule {
+        operations: texts(&rule["operations"]),
+        groups: texts(&rule["apiGroups"]),
+        versions: texts(&rule["apiVersions"]),
+        resources: texts(&rule["resources"]),
+        scope: match rule["scope"].as_str() {
+            Some("Namespaced") => Scope::Namespaced,
+            Some("Cluster") => Scope::Cluster,
+            _ => Scope::All,
+        },
+        names: texts(&rule["resourceNames"]),
+    }
+}
+
+/// A list of texts.
+pub(super) fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
+/// The labels of an object.
+pub(super) fn labels(object: &Value) -> BTreeMap<&str, &str> {
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+    let pairs = labels.into_iter().flatten();
+    pairs.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect()
+}
+
+/// The name of the object that a write is about, as it will be.
+pub(super) fn name<'a>(attributes: &Attributes<'a>, new: &'a Value) -> &'a str {
+    match attributes.name {
+        "" => meta(new, "name"),
+        name => name,
+    }
+}

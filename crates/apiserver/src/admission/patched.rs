@@ -1,0 +1,30 @@
+//! What webhooks and policies make of an object, as it is to be stored.
+
+use plumb_apischema::{Schema, json as schema_json};
+use serde_json::Value;
+
+use super::Attributes;
+use super::matching::Invocation;
+use crate::error::ApiError;
+use crate::strategy;
+
+/// An object that was changed in the version of an invocation, decoded, completed and converted back.
+pub(super) fn accept(
+    invocation: &Invocation,
+    attributes: &Attributes<'_>,
+    patched: Value,
+) -> Result<Value, ApiError> {
+    let patched = invocation.convert_back(attributes, patched);
+    let mut patched = match attributes.body() {
+        Some(kind) => {
+            schema_json::decode_value(Schema::builtin(), kind, patched)
+                .map_err(|error| ApiError::internal(error.to_string()))?
+                .value
+        }
+        None => patched,
+    };
+    if attributes.is_whole() {
+        strategy::complete(attributes.row, attributes.old, &mut patched, attributes.server)?;
+    }
+    Ok(patched)
+}

@@ -1,0 +1,168 @@
+//! `ValidatingAdmissionPolicy`: rules in the expression language that writes are held to.
+//!
+//! ```text
+//!   policies and bindings in the store ──▶ index by resource, brought up to date by every write
+//!                                             │ policies about the resource that have a binding
+//!   write ────────────────────────────────────┤
+//!                                             ▼
+//!       matchConstraints ▸ per binding: matchResources ▸ paramRef ▸ per object of parameters:
+//!       matchConditions ▸ validations ▸ messages ▸ auditAnnotations ──▶ Deny, Warn
+//! ```
+//!
+//! Expressions are compiled when a write first needs them, once per change of their policy, and evaluated without any
+//! lock. Policies are not asked about policies and their bindings, so that a broken one can always be mended.
+
+pub(crate) mod compiled;
+mod controller;
+mod decide;
+mod index;
+mod mutate;
+mod params;
+mod permission;
+mod type_check;
+
+use http::StatusCode;
+use plumb_store::Store;
+use serde_json::Value;
+
+pub(crate) use controller::run;
+pub(super) use mutate::{MutatingPolicies, Round};
+pub(super) use permission::ParameterPermission;
+
+use super::expression::Inputs;
+use super::{Attributes, Plugins};
+use crate::authz::followed::Followed;
+use crate::error::{ApiError, Cause};
+use decide::{Denial, decide};
+use index::{Binding, Bound, Policies, Policy, Validating};
+
+/// The name of the plugin.
+const VALIDATING: &str = "ValidatingAdmissionPolicy";
+
+/// The policies that writes are held to.
+pub(super) struct ValidatingPolicies(Option<Followed<Policies<Validating>>>);
+
+impl ValidatingPolicies {
+    pub(super) fn new(on: &Plugins, store: &Store) -> Self {
+        Self(on.is_on(VALIDATING).then(|| Followed::of(store.clone())))
+    }
+
+    /// Has the policies judge a write.
+    pub(super) fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
+        let Some(policies) = self.0.as_ref().filter(|_| !is_exempt(attributes)) else { return Ok(()) };
+        let bound = policies.ask(|policies| policies.about(attributes.row.plural()));
+        let mut refusal = None;
+        for policy in &bound {
+            // The warnings of all policies are given, and the first refusal.
+            let denied = judge(policy, attributes, new)?;
+            refusal = refusal.or(denied);
+        }
+        refusal.map_or(Ok(()), Err)
+    }
+}
+
+/// Whether a write is about policies themselves.
+fn is_exempt(attributes: &Attributes<'_>) -> bool {
+    attributes.row.group() == "admissionregistration.k8s.io"
+        && matches!(
+            attributes.row.kind(),
+            "ValidatingAdmissionPolicy"
+                | "ValidatingAdmissionPolicyBinding"
+                | "MutatingAdmissionPolicy"
+                | "MutatingAdmissionPolicyBinding"
+        )
+}
+
+/// The refusal that a policy asks for, if it does.
+fn judge(
+    (policy, bindings): &Bound,
+    attributes: &Attributes<'_>,
+    new: &Value,
+) -> Result<Option<ApiError>, ApiError> {
+    let misconfigured = |binding: Option<&Binding>, why: String| {
+        let what = if binding.is_some() { "binding" } else { "policy" };
+        let denial =
+            Denial { message: format!("failed to configure {what}: {why}"), reason: None, always: true };
+        (!policy.ignores_failure).then(|| refused(policy, binding, attributes, &denial))
+    };
+    let invocation = match policy.criteria.invocation(attributes, new) {
+        Ok(Some(invocation)) => invocation,
+        Ok(None) => return Ok(None),
+        Err(error) => return Ok(misconfigured(None, error.message)),
+    };
+    let row = match params::resource(policy, attributes) {
+        Ok(row) => row,
+        Err(why) => return Ok(misconfigured(None, why)),
+    };
+    let inputs = Inputs::of(attributes, &invocation, new);
+    let mut refusal = None;
+    for binding in bindings {
+        match binding.criteria.as_ref().map(|criteria| criteria.invocation(attributes, new)).transpose() {
+            Ok(Some(None)) => continue,
+            Ok(_) => {}
+            Err(error) => {
+                refusal = refusal.or_else(|| misconfigured(Some(binding), error.message));
+                continue;
+            }
+        }
+        let params = match params::collect(row.as_ref(), binding, attributes) {
+            Ok(params) => params,
+            Err(why) => {
+                refusal = refusal.or_else(|| misconfigured(Some(binding), why));
+                continue;
+            }
+        };
+        for params in &params {
+            for denial in decide(policy.compiled(), policy.ignores_failure, &inputs, params)? {
+                let own = enforce(policy, binding, attributes, &denial);
+                refusal = refusal.or(own);
+            }
+        }
+    }
+    Ok(refusal)
+}
+
+/// Does what a binding wants done about a denial: warns, or makes the refusal.
+fn enforce(
+    policy: &Policy,
+    binding: &Binding,
+    attributes: &Attributes<'_>,
+    denial: &Denial,
+) -> Option<ApiError> {
+    let (name, by) = (&policy.name, &binding.name);
+    let asks = |action: &str| binding.actions.iter().any(|own| own == action);
+    if !denial.always && asks("Warn") {
+        attributes.warnings.add(format!(
+            "Validation failed for ValidatingAdmissionPolicy '{name}' with binding '{by}': {}",
+            denial.message
+        ));
+    }
+    if !denial.always && asks("Audit") {
+        tracing::info!(
+            policy = name,
+            binding = by,
+            message = denial.message,
+            "a policy is not complied with"
+        );
+    }
+    (denial.always || asks("Deny")).then(|| refused(policy, Some(binding), attributes, denial))
+}
+
+fn refused(
+    policy: &Policy,
+    binding: Option<&Binding>,
+    attributes: &Attributes<'_>,
+    denial: &Denial,
+) -> ApiError {
+    let by = binding.map(|binding| format!(" with binding '{}'", binding.name)).unwrap_or_default();
+    let message =
+        format!("ValidatingAdmissionPolicy '{}'{by} denied request: {}", policy.name, denial.message);
+    let mut error = attributes.forbidden(&message).because(Cause { message, ..Cause::default() });
+    (error.reason, error.code) = match denial.reason.as_deref() {
+        Some("Forbidden") => ("Forbidden", StatusCode::FORBIDDEN),
+        Some("Unauthorized") => ("Unauthorized", StatusCode::UNAUTHORIZED),
+        Some("RequestEntityTooLarge") => ("RequestEntityTooLarge", StatusCode::PAYLOAD_TOO_LARGE),
+        _ => ("Invalid", StatusCode::UNPROCESSABLE_ENTITY),
+    };
+    error
+}

@@ -1,0 +1,116 @@
+//! The expressions of a policy, compiled.
+
+use plumb_cel::{Env, Type, Variables};
+use serde_json::Value;
+
+use super::super::condition;
+use super::super::expression::{Expression, Reads, environment};
+
+/// The expressions of a policy. What does not compile fails where it is evaluated.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    pub(super) variables: Variables,
+    pub(super) conditions: Vec<Expression>,
+    pub(super) validations: Vec<Validation>,
+    pub(super) annotations: Vec<Annotation>,
+    pub(super) mutations: Vec<Mutation>,
+}
+
+/// An element of `validations`.
+#[derive(Debug)]
+pub(super) struct Validation {
+    pub(super) expression: Expression,
+    pub(super) message: String,
+    pub(super) message_expression: Option<Expression>,
+    pub(super) reason: Option<String>,
+}
+
+/// An element of `auditAnnotations`.
+#[derive(Debug)]
+pub(super) struct Annotation {
+    pub(super) key: String,
+    pub(super) value: Expression,
+}
+
+/// An element of `mutations`.
+#[derive(Debug)]
+pub(super) enum Mutation {
+    /// `applyConfiguration`
+    Apply(Expression),
+    /// `jsonPatch`
+    JsonPatch(Expression),
+}
+
+impl Mutation {
+    fn compile(mutation: &Value, env: &Env) -> Self {
+        if mutation["patchType"] == "JSONPatch" {
+            return Self::JsonPatch(json_patch(text(&mutation["jsonPatch"], "expression"), env));
+        }
+        Self::Apply(apply_configuration(text(&mutation["applyConfiguration"], "expression"), env))
+    }
+}
+
+/// Compiles the expression of a JSON patch.
+pub(crate) fn json_patch(expression: &str, env: &Env) -> Expression {
+    Expression::compile(expression, env, &[Type::List(Type::Message("JSONPatch".into()).into())])
+}
+
+/// Compiles the expression of an apply configuration.
+pub(crate) fn apply_configuration(expression: &str, env: &Env) -> Expression {
+    Expression::compile(expression, env, &[Type::Message("Object".into())])
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object[field].as_str().unwrap_or_default()
+}
+
+fn list<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    spec[field].as_array().into_iter().flatten()
+}
+
+/// Declares the variables of a policy in an environment, and compiles them.
+pub(super) fn variables(spec: &Value, env: &mut Env) -> Variables {
+    let mut variables = Variables::default();
+    for variable in list(spec, "variables") {
+        // A mistake shows where the variable is read.
+        let _ = variables.compile(text(variable, "name"), text(variable, "expression"), env);
+    }
+    variables
+}
+
+impl Compiled {
+    pub(super) fn of(spec: &Value) -> Self {
+        let params = spec["paramKind"].is_object();
+        let mut env = environment(Reads { params, authorizer: true }).composed();
+        let declared = variables(spec, &mut env);
+        // Messages do not read the authorizer.
+        let mut message_env = environment(Reads { params, authorizer: false }).composed();
+        message_env.declare_variables_of(&env);
+        let conditions = list(spec, "matchConditions")
+            .map(|condition| condition::compile(text(condition, "expression"), &env))
+            .collect();
+        let validations = list(spec, "validations").map(|validation| {
+            let message = Some(text(validation, "messageExpression")).filter(|text| !text.is_empty());
+            Validation {
+                expression: Expression::compile(text(validation, "expression"), &env, &[Type::Bool]),
+                message: text(validation, "message").to_owned(),
+                message_expression: message
+                    .map(|text| Expression::compile(text, &message_env, &[Type::Text])),
+                reason: validation["reason"].as_str().map(str::to_owned),
+            }
+        });
+        let annotations = list(spec, "auditAnnotations").map(|annotation| Annotation {
+            key: text(annotation, "key").to_owned(),
+            value: Expression::compile(text(annotation, "valueExpression"), &env, &[Type::Text, Type::Null]),
+        });
+        let patch_env = env.clone().with_patch_types();
+        let mutations = list(spec, "mutations").map(|mutation| Mutation::compile(mutation, &patch_env));
+        Self {
+            variables: declared,
+            conditions,
+            validations: validations.collect(),
+            annotations: annotations.collect(),
+            mutations: mutations.collect(),
+        }
+    }
+}

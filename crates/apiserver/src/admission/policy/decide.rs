@@ -1,0 +1,128 @@
+//! What a policy decides about a write, given the values that its expressions read.
+
+use plumb_cel::{Composition, Value as Cel};
+
+use super::super::condition;
+use super::super::expression::{CALL_BUDGET, Inputs, POLICY_BUDGET};
+use super::compiled::{Annotation, Compiled, Validation};
+use crate::error::ApiError;
+use serde_json::Value;
+
+/// The longest message that an expression may make, in bytes.
+const MAX_MESSAGE: usize = 5 * 1024;
+
+/// Why a policy is against a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Denial {
+    pub(super) message: String,
+    /// The reason of the refusal; None is the usual one.
+    pub(super) reason: Option<String>,
+    /// Whether the binding's actions do not matter: audit annotations that fail refuse the write.
+    pub(super) always: bool,
+}
+
+impl Denial {
+    fn of(message: String) -> Self {
+        Self { message, reason: None, always: false }
+    }
+}
+
+/// All that a policy has against a write.
+pub(super) fn decide(
+    compiled: &Compiled,
+    ignores_failure: bool,
+    inputs: &Inputs<'_>,
+    params: &Value,
+) -> Result<Vec<Denial>, ApiError> {
+    let failed = |why: String| if ignores_failure { Vec::new() } else { vec![Denial::of(why)] };
+    if !compiled.conditions.is_empty() {
+        let mut values = inputs.bindings(None, params);
+        inputs.bind_authorizer(&mut values);
+        let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET);
+        match condition::hold_composed(&compiled.conditions, &values, &composition) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Vec::new()),
+            Err(why) => return Ok(failed(why)),
+        }
+    }
+    let namespace = inputs.namespace()?;
+    let mut left = POLICY_BUDGET;
+    let mut values = inputs.bindings(Some(namespace), params);
+    inputs.bind_authorizer(&mut values);
+    let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET);
+    let mut denials = Vec::new();
+    let mut unmet: Vec<(usize, &Validation)> = Vec::new();
+    for validation in &compiled.validations {
+        match validation.expression.evaluate(&values, Some(&composition), &mut left) {
+            Err(why) => return Ok(failed(why)),
+            Ok(Ok(Cel::Bool(true))) => {}
+            Ok(Ok(_)) => {
+                unmet.push((denials.len(), validation));
+                denials.push(Denial { reason: validation.reason.clone(), ..Denial::of(String::new()) });
+            }
+            Ok(Err(why)) => denials.extend(failed(why)),
+        }
+    }
+    // SPEC: upstream evaluates the messages of rules that hold too, and refuses the write if that exceeds the budget.
+    if !unmet.is_empty() {
+        let values = inputs.bindings(Some(namespace), params);
+        let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET);
+        for (place, validation) in unmet {
+            let made = validation.message_expression.as_ref();
+            let made =
+                made.map(|message| message.evaluate(&values, Some(&composition), &mut left)).transpose();
+            denials[place].message = match made {
+                Ok(made) => message(validation, made.and_then(Result::ok).as_ref()),
+                Err(why) => return Ok(failed(format!("failed messageExpression: {why}"))),
+            };
+        }
+    }
+    if !compiled.annotations.is_empty() {
+        match annotations(&compiled.annotations, compiled, inputs, params) {
+            Err(why) => return Ok(failed(why)),
+            Ok(wrong) if ignores_failure => drop(wrong),
+            Ok(wrong) => denials.extend(wrong),
+        }
+    }
+    Ok(denials)
+}
+
+/// What is said of a rule that does not hold.
+fn message(validation: &Validation, made: Option<&Cel<'_>>) -> String {
+    let made = made.and_then(Cel::as_text).map(str::trim).unwrap_or_default();
+    if !made.is_empty() && made.len() <= MAX_MESSAGE && !made.contains('\n') {
+        return made.to_owned();
+    }
+    match validation.message.trim() {
+        "" => format!("failed expression: {}", validation.expression.text().trim()),
+        message => message.to_owned(),
+    }
+}
+
+/// What is wrong with audit annotations. There is no audit log that their values could go to.
+fn annotations(
+    annotations: &[Annotation],
+    compiled: &Compiled,
+    inputs: &Inputs<'_>,
+    params: &Value,
+) -> Result<Vec<Denial>, String> {
+    let namespace = inputs.namespace().map_err(|error| error.message)?;
+    let mut left = POLICY_BUDGET;
+    let values = inputs.bindings(Some(namespace), params);
+    let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET);
+    let mut wrong = Vec::new();
+    for annotation in annotations {
+        let why = match annotation.value.evaluate(&values, Some(&composition), &mut left)? {
+            Ok(Cel::Text(_) | Cel::Null) => continue,
+            Ok(other) => format!(
+                "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or null.",
+                annotation.value.text(),
+                other.type_name()
+            ),
+            Err(why) => why,
+        };
+        tracing::debug!(key = annotation.key, why, "an audit annotation of a policy has no value");
+        wrong.push(Denial { always: true, ..Denial::of(why) });
+    }
+    Ok(wrong)
+}

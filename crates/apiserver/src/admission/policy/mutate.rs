@@ -1,0 +1,341 @@
+//! `MutatingAdmissionPolicy`: expressions that change what is written.
+//!
+//! The policies of a write are found for the object as it arrives; then they change it one after the other, each seeing
+//! what those before it made of it. A policy with `reinvocationPolicy: IfNeeded` is evaluated once more if something
+//! changed the object after it.
+
+use std::sync::Arc;
+
+use plumb_apischema::apply::{self, Types};
+use plumb_apischema::patch;
+use plumb_cel::{Composition, Value as Cel};
+use plumb_store::Store;
+use serde_json::{Value, json};
+
+use super::super::expression::{CALL_BUDGET, Expression, Inputs, POLICY_BUDGET};
+use super::super::matching::Invocation;
+use super::super::{Attributes, Operation, Plugins, condition, patched};
+use super::compiled::{Compiled, Mutation};
+use super::index::{Binding, Mutating, Policies, Policy};
+use super::{is_exempt, params};
+use crate::authz::followed::Followed;
+use crate::error::{ApiError, Cause};
+use crate::object::meta;
+
+/// The name of the plugin.
+const MUTATING: &str = "MutatingAdmissionPolicy";
+
+/// The policies that change writes.
+pub(in crate::admission) struct MutatingPolicies(Option<Followed<Policies<Mutating>>>);
+
+/// What is remembered while policies change a write, perhaps twice.
+#[derive(Default)]
+pub(in crate::admission) struct Round {
+    number: usize,
+    /// The evaluations of policies that want to see later changes, since the last change.
+    called: Vec<Key>,
+    /// Those to be evaluated again.
+    again: Vec<Key>,
+    needed: bool,
+    /// What the last round left.
+    left: Option<Value>,
+}
+
+/// A policy, a binding, and the namespace and name of the parameters.
+type Key = (String, String, String);
+
+impl Round {
+    /// Whether everything is to be evaluated once more.
+    pub(in crate::admission) fn is_needed(&self) -> bool {
+        self.needed && self.number == 1
+    }
+
+    fn call_again(&mut self) {
+        self.again.append(&mut self.called);
+    }
+}
+
+/// A policy that a write is to be changed by.
+struct Evaluation {
+    policy: Arc<Policy>,
+    binding: Arc<Binding>,
+    invocation: Invocation,
+    params: Value,
+}
+
+/// Why a policy could not change a write.
+struct Failure {
+    message: String,
+    reason: &'static str,
+}
+
+impl MutatingPolicies {
+    pub(in crate::admission) fn new(on: &Plugins, store: &Store) -> Self {
+        Self(on.is_on(MUTATING).then(|| Followed::of(store.clone())))
+    }
+
+    /// Has the policies change what is to be written.
+    pub(in crate::admission) fn mutate(
+        &self,
+        round: &mut Round,
+        attributes: &Attributes<'_>,
+        new: &mut Value,
+    ) -> Result<(), ApiError> {
+        let Some(policies) = self.0.as_ref().filter(|_| !is_exempt(attributes)) else { return Ok(()) };
+        if attributes.operation == Operation::Delete {
+            return Ok(());
+        }
+        let bound = policies.ask(|policies| policies.about(attributes.row.plural()));
+        if bound.is_empty() {
+            return Ok(());
+        }
+        let mut failures = Vec::new();
+        let mut evaluations = Vec::new();
+        for (policy, bindings) in bound {
+            collect(&policy, &bindings, attributes, new, &mut evaluations, &mut failures);
+        }
+        if round.number > 0 && round.left.as_ref() != Some(&*new) {
+            // Others changed it after the last policy.
+            round.call_again();
+        }
+        let mut patched = false;
+        for evaluation in &evaluations {
+            patched |= evaluate(evaluation, round, attributes, new, &mut failures)?;
+        }
+        if patched {
+            // As upstream, a policy is evaluated again for what it did itself, too.
+            round.call_again();
+            round.needed = true;
+        }
+        round.left = Some(new.clone());
+        round.number += 1;
+        refusal(attributes, &failures)
+    }
+}
+
+/// Finds the evaluations of a policy that a write needs.
+fn collect(
+    policy: &Arc<Policy>,
+    bindings: &[Arc<Binding>],
+    attributes: &Attributes<'_>,
+    new: &Value,
+    evaluations: &mut Vec<Evaluation>,
+    failures: &mut Vec<Failure>,
+) {
+    let mut fail = |binding: Option<&Binding>, why: &str| {
+        let what = if binding.is_some() { "binding" } else { "policy" };
+        let why = format!("failed to configure {what}: {why}");
+        failures.extend(failure(policy, binding, &why, "Forbidden"));
+    };
+    let invocation = match policy.criteria.invocation(attributes, new) {
+        Ok(Some(invocation)) => invocation,
+        Ok(None) => return,
+        Err(error) => return fail(None, &error.message),
+    };
+    let row = match params::resource(policy, attributes) {
+        Ok(row) => row,
+        Err(why) => return fail(None, &why),
+    };
+    for binding in bindings {
+        match binding.criteria.as_ref().map(|criteria| criteria.invocation(attributes, new)).transpose() {
+            Ok(Some(None)) => continue,
+            Ok(_) => {}
+            Err(error) => {
+                fail(Some(binding), &error.message);
+                continue;
+            }
+        }
+        match params::collect(row.as_ref(), binding, attributes) {
+            Err(why) => fail(Some(binding), &why),
+            Ok(all) => evaluations.extend(all.into_iter().map(|params| Evaluation {
+                policy: policy.clone(),
+                binding: binding.clone(),
+                invocation: invocation.clone(),
+                params,
+            })),
+        }
+    }
+}
+
+fn failure(policy: &Policy, binding: Option<&Binding>, why: &str, reason: &'static str) -> Option<Failure> {
+    let message = match binding {
+        Some(binding) => {
+            format!("policy '{}' with binding '{}' denied request: {why}", policy.name, binding.name)
+        }
+        None => format!("policy {:?} denied request: {why}", policy.name),
+    };
+    (!policy.ignores_failure).then_some(Failure { message, reason })
+}
+
+/// Changes what is to be written by one policy; whether any of its mutations was applied.
+fn evaluate(
+    evaluation: &Evaluation,
+    round: &mut Round,
+    attributes: &Attributes<'_>,
+    new: &mut Value,
+    failures: &mut Vec<Failure>,
+) -> Result<bool, ApiError> {
+    let Evaluation { policy, binding, invocation, params } = evaluation;
+    let compiled = policy.compiled();
+    if !compiled.conditions.is_empty() {
+        let inputs = Inputs::of(attributes, invocation, new);
+        let mut values = inputs.bindings(None, params);
+        inputs.bind_authorizer(&mut values);
+        let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET);
+        match condition::hold_composed(&compiled.conditions, &values, &composition) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(why) => {
+                failures.extend(failure(policy, Some(binding), &why, "Invalid"));
+                return Ok(false);
+            }
+        }
+    }
+    let of_params = format!("{}/{}", meta(params, "namespace"), meta(params, "name"));
+    let key = (policy.name.clone(), binding.name.clone(), of_params);
+    if round.number > 0 && !round.again.contains(&key) {
+        return Ok(false);
+    }
+    let (before, mut patched) = (new.clone(), false);
+    for mutation in &compiled.mutations {
+        if new.is_null() {
+            break;
+        }
+        match patch(mutation, compiled, attributes, invocation, params, new)? {
+            Ok(object) => {
+                *new = object;
+                patched = true;
+            }
+            Err(why) => failures.extend(failure(policy, Some(binding), &why, "Invalid")),
+        }
+    }
+    if *new != before {
+        round.call_again();
+        round.needed = true;
+    }
+    if policy.spec["reinvocationPolicy"] == "IfNeeded" {
+        round.called.push(key);
+    }
+    Ok(patched)
+}
+
+/// The object as one mutation leaves it. The inner error is the policy's, the outer one ends the write.
+fn patch(
+    mutation: &Mutation,
+    compiled: &Compiled,
+    attributes: &Attributes<'_>,
+    invocation: &Invocation,
+    params: &Value,
+    new: &Value,
+) -> Result<Result<Value, String>, ApiError> {
+    let inputs = Inputs::of(attributes, invocation, new);
+    let namespace = inputs.namespace()?;
+    let mut values = inputs.bindings(Some(namespace), params);
+    inputs.bind_authorizer(&mut values);
+    let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET);
+    let (Mutation::Apply(expression) | Mutation::JsonPatch(expression)) = mutation;
+    let value = match run(expression, &values, &composition) {
+        Ok(value) => value,
+        Err(why) => return Ok(Err(why)),
+    };
+    let given = invocation.convert(attributes, new);
+    let patched = match mutation {
+        Mutation::Apply(_) => applied(&value, attributes, invocation, &given),
+        Mutation::JsonPatch(_) => json_patched(&value, &given),
+    };
+    match patched {
+        Err(why) => Ok(Err(why)),
+        Ok(None) => Ok(Ok(new.clone())),
+        Ok(Some(patched)) => patched::accept(invocation, attributes, patched).map(Ok),
+    }
+}
+
+fn run<'a>(
+    expression: &'a Expression,
+    values: &'a plumb_cel::Bindings<'a>,
+    composition: &Composition<'a>,
+) -> Result<Cel<'a>, String> {
+    if let Some(mistake) = expression.mistake() {
+        return Err(mistake.to_string());
+    }
+    let mut left = POLICY_BUDGET;
+    expression.evaluate(values, Some(composition), &mut left)?
+}
+
+fn type_mismatch(wrong: &[String]) -> Result<(), String> {
+    if wrong.is_empty() { Ok(()) } else { Err(format!("type mismatch: {}", wrong.join("\n"))) }
+}
+
+/// An object with an apply configuration merged into it.
+fn applied(
+    value: &Cel<'_>,
+    attributes: &Attributes<'_>,
+    invocation: &Invocation,
+    given: &Value,
+) -> Result<Option<Value>, String> {
+    type_mismatch(&value.misnamed())?;
+    let mut configuration = value.to_json().map_err(|error| error.to_string())?;
+    for field in ["apiVersion", "kind"] {
+        configuration[field] = given[field].clone();
+    }
+    let failed = |why: String| format!("error applying patch: {why}");
+    let merge = |ty: apply::Type<'_>| {
+        apply::validate(ty, &configuration)
+            .map_err(|why| failed(format!("failed to convert patch object to typed object: {why}")))?;
+        let atomics = apply::atomics(ty, &configuration);
+        if !atomics.is_empty() {
+            let why = format!("may not mutate atomic arrays, maps or structs: {}", atomics.join(", "));
+            return Err(failed(format!("invalid ApplyConfiguration: {why}")));
+        }
+        apply::merge(ty, given, &configuration).map_err(|why| failed(format!("failed to merge patch: {why}")))
+    };
+    let row = &invocation.row;
+    let version = row.api_version();
+    let of_custom = row.custom().and_then(|custom| custom.types.iter().find(|(own, _)| *own == version));
+    let of_kind = if attributes.is_whole() {
+        plumb_apischema::Schema::builtin().kind(row.group(), row.version(), row.kind())
+    } else {
+        attributes.body()
+    };
+    let merged = match (of_custom, of_kind) {
+        (Some((_, types)), _) => merge(types.root()),
+        (None, Some(kind)) if row.custom().is_none() => merge(Types::of_kind(kind)),
+        (None, _) => merge(Types::deduced().root()),
+    };
+    merged.map(Some)
+}
+
+/// An object with a JSON patch applied to it; none if one of the patch's tests fails, which leaves it as it is.
+fn json_patched(value: &Cel<'_>, given: &Value) -> Result<Option<Value>, String> {
+    let Cel::List(list) = value else {
+        return Err("type mismatch: JSONPatchType.expression should evaluate to array".to_owned());
+    };
+    let mut operations = Vec::with_capacity(list.len());
+    for operation in list.iter() {
+        if let Cel::Message(message) = &operation
+            && let Some(value) = message.fields.get("value")
+        {
+            type_mismatch(&value.misnamed())?;
+        }
+        operations.push(operation.to_json().map_err(|why| {
+            format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {why}")
+        })?);
+    }
+    match patch::json::apply(given.clone(), json!(operations)) {
+        Ok(patched) => Ok(Some(patched)),
+        Err(error) if error.is_failed_test() => Ok(None),
+        Err(error) => Err(format!("JSON Patch: {error}")),
+    }
+}
+
+/// The refusal of a write that policies could not change.
+fn refusal(attributes: &Attributes<'_>, failures: &[Failure]) -> Result<(), ApiError> {
+    let Some(first) = failures.first() else { return Ok(()) };
+    let mut error = attributes.forbidden("");
+    error.message.clone_from(&first.message);
+    error.reason = first.reason;
+    for failure in failures {
+        error = error.because(Cause { message: failure.message.clone(), ..Cause::default() });
+    }
+    Err(error)
+}

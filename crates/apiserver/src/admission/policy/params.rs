@@ -1,0 +1,109 @@
+//! The parameters of a policy: the objects that a binding's `paramRef` names.
+
+use plumb_store::List;
+use serde_json::{Value, json};
+
+use super::super::Attributes;
+use super::super::matching::labels;
+use super::index::{Binding, Policy};
+use crate::custom::presented_value;
+use crate::kinds::Row;
+use crate::selector::LabelSelector;
+
+/// The resource that a policy's `paramKind` names, if it has any. The error is one of the policy's configuration.
+pub(super) fn resource(policy: &Policy, attributes: &Attributes<'_>) -> Result<Option<Row>, String> {
+    let Some((api_version, kind)) = &policy.param_kind else { return Ok(None) };
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kinds = attributes.server.kinds();
+    let mut found = kinds.iter().filter(|row| row.group() == group && row.version() == version);
+    let row = found.find(|row| row.kind() == kind && row.resource.allows("list"));
+    row.cloned().map(Some).ok_or_else(|| {
+        format!("failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'")
+    })
+}
+
+/// The parameters to evaluate a policy with, one after the other: null if there are none to read, and no element if the
+/// binding lets writes pass for which there are none.
+pub(super) fn collect(
+    row: Option<&Row>,
+    binding: &Binding,
+    attributes: &Attributes<'_>,
+) -> Result<Vec<Value>, String> {
+    let reference = &binding.param_ref;
+    let Some(row) = row.filter(|_| reference.is_object()) else { return Ok(vec![Value::Null]) };
+    let text = |field: &str| reference[field].as_str().filter(|text| !text.is_empty());
+    let given = text("namespace");
+    let namespace = match (row.is_namespaced(), given.or(attributes.namespace)) {
+        (true, None) => {
+            return Err(
+                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+                    .to_owned(),
+            );
+        }
+        (false, _) if given.is_some() => {
+            return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".to_owned());
+        }
+        (true, namespace) => namespace,
+        (false, _) => None,
+    };
+    let params = match (text("name"), reference["selector"].is_object()) {
+        (Some(_), true) => {
+            return Err("paramRef.name and paramRef.selector are mutually exclusive".to_owned());
+        }
+        (Some(name), false) => named(row, namespace, name, attributes)?,
+        (None, true) => selected(row, namespace, &LabelSelector::of(&reference["selector"]), attributes)?,
+        (None, false) => return Err("one of name or selector must be provided".to_owned()),
+    };
+    if params.is_empty() && reference["parameterNotFoundAction"] == "Deny" {
+        return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
+    }
+    Ok(params)
+}
+
+fn named(
+    row: &Row,
+    namespace: Option<&str>,
+    name: &str,
+    attributes: &Attributes<'_>,
+) -> Result<Vec<Value>, String> {
+    let stored = stored_row(row, attributes);
+    // What cannot be a key is not there.
+    let Ok(key) = stored.key(namespace, name) else { return Ok(Vec::new()) };
+    let found = attributes.server.store().get(&key);
+    found.iter().map(|object| shown(row, &object.value)).collect()
+}
+
+fn selected(
+    row: &Row,
+    namespace: Option<&str>,
+    selector: &LabelSelector,
+    attributes: &Attributes<'_>,
+) -> Result<Vec<Value>, String> {
+    let prefix = stored_row(row, attributes).prefix(namespace).map_err(|error| error.message)?;
+    let page = attributes.server.store().list(&List::all(prefix)).map_err(|error| error.to_string())?;
+    let mut params = Vec::new();
+    for object in &page.objects {
+        let param = shown(row, &object.value)?;
+        if selector.matches(&labels(&param)) {
+            params.push(param);
+        }
+    }
+    Ok(params)
+}
+
+/// The row that the objects of a row are stored by.
+fn stored_row(row: &Row, attributes: &Attributes<'_>) -> Row {
+    let stored = row.stored_as.as_ref().and_then(|stored| attributes.server.kinds().stored(stored).cloned());
+    stored.unwrap_or_else(|| row.clone())
+}
+
+/// A stored object in the version that `paramKind` names.
+fn shown(row: &Row, bytes: &bytes::Bytes) -> Result<Value, String> {
+    let mut param = presented_value(row, bytes).map_err(|error| error.message)?;
+    if let Some(stored_as) = &row.stored_as {
+        param = crate::conversion::Shown::new(row.clone(), stored_as.conversion).serve(param);
+    }
+    param["apiVersion"] = json!(row.api_version());
+    param["kind"] = json!(row.kind());
+    Ok(param)
+}

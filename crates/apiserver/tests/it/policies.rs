@@ -1,0 +1,194 @@
+//! `ValidatingAdmissionPolicy`: what policies do to writes, seen by a client.
+
+use std::sync::Arc;
+
+use plumb_apiserver::admission::Plugins;
+use plumb_apiserver::authn::{InProcess, User};
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::door::Door;
+use super::scenarios;
+
+const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn policy(name: &str, spec: &Value) -> Value {
+    let mut policy = json!({ "metadata": { "name": name }, "spec": {
+        "matchConstraints": { "resourceRules": [{
+            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"],
+        }] },
+    } });
+    for (field, value) in spec.as_object().unwrap() {
+        policy["spec"][field] = value.clone();
+    }
+    policy
+}
+
+async fn bind(door: &Door, name: &str, spec: &Value) {
+    door.post(&format!("{GROUP}/validatingadmissionpolicies"), &policy(name, spec)).await.ok();
+    let binding = json!({ "metadata": { "name": name }, "spec": {
+        "policyName": name, "validationActions": ["Deny"],
+    } });
+    door.post(&format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await.ok();
+}
+
+fn map(name: &str) -> Value {
+    json!({ "metadata": { "name": name } })
+}
+
+#[tokio::test]
+async fn policies_answer_in_the_words_of_kube_apiserver() {
+    let door = Door::open_with(Rules::v1_36(), Plugins::default());
+    scenarios::play(&door, include_str!("policies.json")).await;
+}
+
+#[tokio::test]
+async fn a_refusal_carries_its_reason_and_its_cause() {
+    let door = Door::open(Rules::v1_36());
+    let spec = json!({ "validations": [{ "expression": "false", "message": "no", "reason": "Forbidden" }] });
+    bind(&door, "p", &spec).await;
+    let answer = door.post(MAPS, &map("a")).await;
+    let why = "ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no";
+    assert_eq!(
+        answer.body,
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Forbidden",
+            "message": format!("configmaps \"a\" is forbidden: {why}"),
+            "details": { "name": "a", "kind": "configmaps", "causes": [{ "message": why }] }, "code": 403,
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_policy_is_in_effect_for_the_request_after_the_one_that_wrote_it_and_until_it_is_deleted() {
+    let door = Door::open(Rules::v1_36());
+    for round in 0..3 {
+        let spec = json!({ "validations": [{ "expression": "false", "message": format!("round {round}") }] });
+        bind(&door, "p", &spec).await;
+        let why = door.post(MAPS, &map("a")).await.refused().2;
+        assert!(why.ends_with(&format!("denied request: round {round}")), "{why}");
+        door.delete(&format!("{GROUP}/validatingadmissionpolicies/p"), &Value::Null).await.ok();
+        door.delete(&format!("{GROUP}/validatingadmissionpolicybindings/p"), &Value::Null).await.ok();
+        door.post(MAPS, &map(&format!("free-{round}"))).await.ok();
+    }
+}
+
+#[tokio::test]
+async fn policies_are_not_asked_about_policies_so_that_a_broken_one_can_be_mended() {
+    let door = Door::open(Rules::v1_36());
+    let everything = json!({ "resourceRules": [{
+        "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"],
+    }] });
+    let spec = json!({ "matchConstraints": everything, "validations": [{ "expression": "false" }] });
+    bind(&door, "p", &spec).await;
+    assert_eq!(door.post(MAPS, &map("a")).await.refused().0, 422);
+    door.delete(&format!("{GROUP}/validatingadmissionpolicybindings/p"), &Value::Null).await.ok();
+    door.post(MAPS, &map("a")).await.ok();
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_off_holds_no_write_to_policies() {
+    let plugins = Plugins::new("", "ServiceAccount,ValidatingAdmissionPolicy").unwrap();
+    let door = Door::open_with(Rules::v1_36(), plugins);
+    bind(&door, "p", &json!({ "validations": [{ "expression": "false" }] })).await;
+    door.post(MAPS, &map("a")).await.ok();
+}
+
+#[tokio::test]
+async fn the_status_of_a_policy_says_what_its_expressions_get_wrong_about_their_kinds() {
+    let door = Door::open(Rules::v1_36());
+    let (_stop, shutdown) = plumb_apiserver::serve::shutdown();
+    let server = door.server.clone();
+    let controllers = async move {
+        server.run_controllers(std::time::Duration::from_hours(1), shutdown).await;
+    };
+    let seen = async {
+        let rules = json!({ "resourceRules": [
+            { "apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments"] },
+            { "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods", "pods/status"] },
+        ] });
+        let spec = json!({
+            "matchConstraints": rules,
+            "variables": [{ "name": "spec", "expression": "object.spec" }],
+            "validations": [
+                { "expression": "object.spec.replicas > 1", "messageExpression": "'' + object.metadata.generation" },
+                { "expression": "object.metadata.creationTimestamp < timestamp('2020-01-01T00:00:00Z')" },
+            ],
+        });
+        bind(&door, "p", &spec).await;
+        let path = format!("{GROUP}/validatingadmissionpolicies/p");
+        loop {
+            let policy = door.get(&path).await.ok();
+            if policy["status"]["observedGeneration"] == 1 {
+                break policy["status"].clone();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let status = tokio::select! {
+        () = controllers => Value::Null,
+        status = seen => status,
+    };
+    let replicas = "/v1, Kind=Pod: ERROR: <input>:1:12: undefined field 'replicas'\n | object.spec.replicas > 1\n | ...........^\n";
+    let added = |kind: &str| {
+        format!(
+            "{kind}: ERROR: <input>:1:4: found no matching overload for '_+_' applied to '(string, int)'\n \
+             | '' + object.metadata.generation\n | ...^\n"
+        )
+    };
+    assert_eq!(
+        status["typeChecking"]["expressionWarnings"],
+        json!([
+            { "fieldRef": "spec.validations[0].expression", "warning": replicas },
+            {
+                "fieldRef": "spec.validations[0].messageExpression",
+                "warning": format!("{}\n{}", added("/v1, Kind=Pod"), added("apps/v1, Kind=Deployment")),
+            },
+        ])
+    );
+}
+
+#[tokio::test]
+async fn whoever_names_parameters_must_be_allowed_to_read_them() {
+    let door = Door::open(Rules::v1_36());
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({ "metadata": { "name": "author" }, "rules": [
+        { "apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"] },
+        { "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"] },
+    ] });
+    door.post(&format!("{rbac}/clusterroles"), &role).await.ok();
+    let bound = json!({
+        "metadata": { "name": "author" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "author" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann" }],
+    });
+    door.post(&format!("{rbac}/clusterrolebindings"), &bound).await.ok();
+    let as_ann = async |path: &str, body: &Value| {
+        let ann = InProcess(Arc::new(User::new("ann", "", Vec::<String>::new())));
+        door.ask_as(ann, http::Method::POST, path, "application/json", body.to_string()).await
+    };
+    let of = |kind: &str| json!({ "validations": [{ "expression": "true" }], "paramKind": { "apiVersion": "v1", "kind": kind } });
+    let policies = format!("{GROUP}/validatingadmissionpolicies");
+    as_ann(&policies, &policy("maps", &of("ConfigMap"))).await.ok();
+    assert_eq!(
+        as_ann(&policies, &policy("secrets", &of("Secret"))).await.refused().2,
+        "ValidatingAdmissionPolicy.admissionregistration.k8s.io \"secrets\" is invalid: spec.paramKind: Forbidden: user \
+         &{ann  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind \
+         (kind=Secret, apiVersion=v1)"
+    );
+    let binding = |name: &str, reference: Value| {
+        json!({ "metadata": { "name": name }, "spec": {
+            "policyName": "maps", "validationActions": ["Deny"], "paramRef": reference,
+        } })
+    };
+    let bindings = format!("{GROUP}/validatingadmissionpolicybindings");
+    let by_name = json!({ "name": "a", "parameterNotFoundAction": "Deny" });
+    as_ann(&bindings, &binding("by-name", by_name)).await.ok();
+    let selected = json!({ "selector": {}, "parameterNotFoundAction": "Deny" });
+    let refused = as_ann(&bindings, &binding("selected", selected)).await.refused().2;
+    assert!(
+        refused.ends_with("does not have \"list\" permission on the object referenced by paramRef"),
+        "{refused}"
+    );
+}
