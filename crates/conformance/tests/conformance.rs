@@ -5,6 +5,7 @@ mod conformance {
     mod admission;
     mod apply;
     mod custom;
+    mod policies;
 }
 
 use std::collections::BTreeSet;
