@@ -19,6 +19,7 @@ mod it {
     mod emptiness;
     mod ephemeral;
     mod evictions;
+    mod expressions;
     mod fields;
     mod formats;
     mod lists;

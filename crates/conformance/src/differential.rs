@@ -18,6 +18,7 @@ mod case;
 mod compare;
 pub mod controllers;
 mod edit;
+pub mod expressions;
 mod generate;
 mod ground;
 mod kept;

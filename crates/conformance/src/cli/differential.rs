@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use kube::Client;
 
 use super::{client, full_text};
-use crate::differential::{Case, Kept, Options, Servers, controllers, replay, run};
+use crate::differential::{Case, Kept, Options, Servers, controllers, expressions, replay, run};
 use crate::error::Error;
 
 /// Asks two API servers the same, and says where they answer differently.
@@ -67,6 +67,15 @@ enum What {
         #[arg(long, default_value_t = 24, value_name = "N")]
         at_once: usize,
     },
+    /// Compiles and evaluates expressions (CEL) on both, and says where they do not agree.
+    Expressions {
+        /// How many.
+        #[arg(long, default_value_t = 5000, value_name = "N")]
+        cases: u64,
+        /// What they are made from.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
 }
 
 /// Runs the differential test.
@@ -88,8 +97,17 @@ fn perform(arguments: Arguments) -> Result<bool, Error> {
     runtime.block_on(async {
         let [reference, subject] =
             [client(Some(arguments.reference)).await?, client(Some(arguments.subject)).await?];
-        if let Some(What::Controllers { only, at_once }) = arguments.what {
-            return compare_controllers(reference, subject, controllers::Options { only, at_once }).await;
+        match arguments.what {
+            Some(What::Controllers { only, at_once }) => {
+                return compare_controllers(reference, subject, controllers::Options { only, at_once }).await;
+            }
+            Some(What::Expressions { cases, seed }) => {
+                let options = expressions::Options { cases, seed, ..expressions::Options::default() };
+                let outcome = expressions::run(&reference, &subject, &options).await?;
+                println!("{outcome}");
+                return Ok(outcome.is_clean());
+            }
+            None => {}
         }
         let servers = Servers { reference, subject, namespace: arguments.namespace };
         let kept = Kept::read()?.without(&arguments.question);
