@@ -17,6 +17,7 @@ const LEAST_DISK: u64 = 10;
 const LEAST_INODES: u64 = 5;
 
 /// How a node is.
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeHealth {
     /// Why it cannot run pods, if it cannot.

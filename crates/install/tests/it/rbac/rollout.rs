@@ -84,9 +84,9 @@ async fn until_pods(world: &World, app: &str, count: usize, cpu: &str) {
     .await;
 }
 
-async fn edit<K: Watchable + Codec>(world: &World, name: &str, cpu: &str)
+async fn edit<K>(world: &World, name: &str, cpu: &str)
 where
-    K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    K: Watchable + Codec + kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
 {
     let container = json!({ "name": "main", "resources": { "requests": { "cpu": cpu } } });
     let patch = json!({ "spec": { "template": { "spec": { "containers": [container] } } } });
