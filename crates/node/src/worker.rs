@@ -21,6 +21,7 @@ mod report;
 mod resize;
 mod restored;
 mod start_backoff;
+mod state;
 mod stop;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +56,8 @@ use probes::ProbedContainer;
 use report::Report as StatusReport;
 use resize::{ResizeError, RestoredLimits};
 use start_backoff::StartBackoff;
+pub(crate) use state::is_finished;
+use state::{Deletion, Failure, State as WorkerState};
 use stop::Stopping;
 
 /// The name of workers in metrics of panics.
@@ -114,7 +117,6 @@ enum Turn {
 }
 
 /// The worker of one pod.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the pod")]
 pub(crate) struct Worker {
     node: Arc<Node>,
     /// The sender of its own inbox, for its tasks.
@@ -140,18 +142,8 @@ pub(crate) struct Worker {
     stopping: Stopping,
     images: BTreeMap<String, Pull>,
     report: StatusReport,
-    /// Reason and message of the pod's failure, if it is not that of its containers.
-    because: Option<(String, String)>,
-    /// The pod has finished: none of its containers is started again, and its resources are released.
-    over: bool,
-    /// The pod was rejected, by this agent or by one before it.
-    rejected: bool,
-    /// The pod terminates: since when, and its grace period.
-    ends: Option<(Timestamp, Duration)>,
-    /// The pod was deleted from the API.
-    deleted: bool,
-    /// Everything of the pod was removed from this node.
-    cleaned_up: bool,
+    state: WorkerState,
+    deletion: Deletion,
     counted: Counted,
     /// The generation of the resize that is being actuated.
     resizing: Option<i64>,
@@ -198,12 +190,8 @@ impl Worker {
             stopping: Stopping::default(),
             images: BTreeMap::new(),
             report: StatusReport::default(),
-            because: None,
-            over: is_finished(&pod),
-            rejected: is_finished(&pod) && !has_statuses(&pod),
-            ends: None,
-            deleted: false,
-            cleaned_up: false,
+            state: WorkerState::of(&pod),
+            deletion: Deletion::default(),
             counted: Counted::default(),
             resizing: None,
             reconsidered: None,
@@ -222,21 +210,19 @@ impl Worker {
 
     /// The same, for an admitted pod that must fail now, and whose containers must be stopped.
     pub(crate) fn fail_with(mut self, reason: String, message: String) -> Self {
-        self.because = Some((reason, message));
+        self.state.fail(Failure { reason, message });
         self
     }
 
     /// The same, for a rejected pod.
     pub(crate) fn rejected(mut self, reason: String, message: String) -> Self {
-        self.because = Some((reason, message));
-        self.over = true;
-        self.rejected = true;
+        self.state = WorkerState::rejected(Failure { reason, message });
         self
     }
 
     /// Runs until the pod is removed.
     pub(crate) async fn run(mut self: Box<Self>, inbox: &mut mpsc::UnboundedReceiver<Message>) {
-        self.update_termination();
+        self.observe_deletion();
         loop {
             // Boxed, so that an idle worker does not hold the memory of a pass.
             let wait = Box::pin(self.pass()).await;
@@ -278,10 +264,7 @@ impl Worker {
             Message::Pod(pod) => self.handle_pod(pod),
             Message::Listed(pod) => self.handle_listed(pod),
             Message::Restored(pod) => self.handle_restored(*pod),
-            Message::Deleted => {
-                self.deleted = true;
-                self.update_termination();
-            }
+            Message::Deleted => self.handle_deleted(),
             Message::RuntimeEvent => self.fresh = false,
             Message::OutOfMemory(id) => {
                 self.fresh = false;
@@ -328,42 +311,48 @@ impl Worker {
         self.forget_failures_of_other_images();
         self.refresh_volumes();
         self.node.workers.update_pod(&self.uid, self.pod.clone());
-        self.update_termination();
+        self.state.observe_phase(&self.pod);
+        self.observe_deletion();
     }
 
     /// Terminates the pod because the node shuts down.
     fn handle_shutdown(&mut self, termination: Termination) {
-        if !self.over && !is_finished(&self.pod) {
-            self.because = Some((shutdown::REASON.to_owned(), shutdown::MESSAGE.to_owned()));
-        }
+        self.fail(shutdown::REASON, shutdown::MESSAGE);
         self.shutdown = Some(termination);
         self.shorten_stops();
     }
 
     /// Reports the end of the pod to the shutdown of the node, once its status has it.
     fn report_shutdown(&mut self) {
-        let has_ended = self.over && !self.runs() && self.stopping.is_empty() && !self.report.is_open();
+        let is_terminated = matches!(self.state, WorkerState::Terminated(_));
+        let has_ended = is_terminated && !self.runs() && self.stopping.is_empty() && !self.report.is_open();
         if let Some(termination) = self.shutdown.take_if(|_| has_ended) {
             // The shutdown may have given up on it.
             let _ = termination.ended.send(());
         }
     }
 
-    /// Sets the start of termination and the grace period, if the pod is deleted.
-    fn update_termination(&mut self) {
-        let before = self.ends;
-        let meta = &self.pod.metadata;
-        let spec_grace = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
-        let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        if let Some(deletion) = meta.deletion_timestamp.as_ref().map(|time| time.0) {
-            let grace = meta.deletion_grace_period_seconds.or(spec_grace).unwrap_or(30);
-            // The deletion timestamp is when the grace period will be over.
-            let since = deletion.saturating_sub(SignedDuration::from_secs(grace)).unwrap_or(deletion);
-            self.ends = Some((since, seconds(grace)));
-        } else if self.deleted && self.ends.is_none() {
-            self.ends = Some(((self.node.clock)(), seconds(spec_grace.unwrap_or(30))));
+    /// Terminates the pod because it has failed.
+    fn fail(&mut self, reason: &str, message: &str) {
+        self.state.fail(Failure { reason: reason.to_owned(), message: message.to_owned() });
+    }
+
+    /// The API does not have the pod any more.
+    fn handle_deleted(&mut self) {
+        self.set_deletion(self.deletion.done(&self.pod, (self.node.clock)()));
+    }
+
+    /// Terminates the pod if it has a deletion timestamp.
+    fn observe_deletion(&mut self) {
+        self.set_deletion(self.deletion.observe(&self.pod));
+    }
+
+    fn set_deletion(&mut self, deletion: Deletion) {
+        let before = std::mem::replace(&mut self.deletion, deletion);
+        if deletion.is_requested() {
+            self.state.terminate();
         }
-        if self.ends != before {
+        if deletion.grace_period() != before.grace_period() {
             self.shorten_stops();
         }
     }
@@ -390,15 +379,15 @@ impl Worker {
     }
 
     async fn turn(&mut self) -> Result<Turn, String> {
-        if self.cleaned_up {
-            return Ok(if self.deleted { Turn::Removed } else { self.delete_from_api().await? });
+        if self.state == WorkerState::CleanedUp {
+            return Ok(if self.deletion.is_done() { Turn::Removed } else { self.delete_from_api().await? });
         }
         self.request_resize().await?;
         self.observe().await?;
         self.enforce_deadline();
         let cgroups = self.cgroups();
         let actual = cgroups.resources(&self.info.shape, &self.entry.allocation.allocated);
-        if !self.over {
+        if self.state.holds_allocation() {
             self.node.allocations.set_actual(&self.uid, actual.clone()).await;
         }
         self.update_probes();
@@ -409,8 +398,7 @@ impl Worker {
         self.explain(&decision);
         self.count_standing();
         self.publish(phase, &actual, !decision.actions.is_empty() || !steps.is_empty());
-        if phase.is_final() && !self.over && !self.runs() {
-            self.over = true;
+        if phase.is_final() && !self.runs() && self.state.finish() {
             self.node.allocations.release(&self.uid, Trigger::PodTerminated).await;
         }
         self.report_shutdown();
@@ -420,12 +408,12 @@ impl Worker {
                 return Ok(Turn::Again);
             }
         }
-        if self.ends.is_some() && !self.runs() && self.stopping.is_empty() {
-            return self.cleanup().await;
+        if self.deletion.is_requested() && !self.runs() && self.stopping.is_empty() {
+            return self.sync_terminated_pod().await;
         }
         // Before it is decided what is due, so that a retry in between is not missed.
         let now = (self.node.clock)();
-        if !phase.is_final() && self.start_ephemeral().await? {
+        if self.state.is_syncing() && self.start_ephemeral().await? {
             return Ok(Turn::Again);
         }
         if self.pin().await? {
@@ -440,7 +428,7 @@ impl Worker {
     }
 
     fn may_be_resized(&self) -> bool {
-        self.ends.is_none() && !self.over && !is_finished(&self.pod) && self.node.rules.resize
+        self.state.is_syncing() && self.node.rules.resize
     }
 
     /// The steps from the actual to the allocated resources.
@@ -453,7 +441,7 @@ impl Worker {
 
     /// Requests the resources in the spec, if there is no decision on them yet.
     async fn request_resize(&mut self) -> Result<(), String> {
-        if self.asked || self.over || self.ends.is_some() || is_finished(&self.pod) || self.reconsiders() {
+        if self.asked || !self.state.is_syncing() || self.reconsiders() {
             return Ok(());
         }
         let PodInfo { desired, generation, .. } = &self.info;
@@ -516,17 +504,20 @@ impl Worker {
 
     /// Fails a pod that has exceeded its active deadline.
     fn enforce_deadline(&mut self) {
-        let Some(deadline) = self.deadline().filter(|_| !self.over && self.ends.is_none()) else { return };
-        if (self.node.clock)() < deadline || self.because.is_some() {
+        let Some(deadline) = self.deadline() else { return };
+        if (self.node.clock)() < deadline {
             return;
         }
         let message = "Pod was active on the node longer than the specified deadline";
-        self.because = Some(("DeadlineExceeded".to_owned(), message.to_owned()));
+        self.fail("DeadlineExceeded", message);
         self.node.events.pod(&self.pod, crate::events::Kind::Normal, "DeadlineExceeded", message);
     }
 
-    /// The pod's active deadline.
+    /// The pod's active deadline, unless it terminates already.
     fn deadline(&self) -> Option<Timestamp> {
+        if !self.state.is_syncing() {
+            return None;
+        }
         let seconds = self.pod.spec.as_ref()?.active_deadline_seconds?;
         let since = self.pod.status.as_ref()?.start_time.as_ref()?.0;
         since.checked_add(SignedDuration::from_secs(seconds)).ok()
@@ -548,8 +539,7 @@ impl Worker {
             not_before: &self.not_before(),
             failed_until: &self.failed_until(),
             may_start: &may_start,
-            // A terminal phase is final, even if another client wrote it: the containers are stopped.
-            ends: self.ends.is_some() || self.over || self.because.is_some() || is_finished(&self.pod),
+            ends: !self.state.is_syncing(),
             now,
         })
     }
@@ -564,10 +554,10 @@ impl Worker {
 
     /// The pod's phase.
     fn phase(&self) -> Phase {
-        if self.because.is_some() && !self.runs() {
+        if self.state.failure().is_some() && !self.runs() {
             return Phase::Failed;
         }
-        if let Some(phase) = final_phase(&self.pod) {
+        if let Some(phase) = self.state.phase() {
             return phase;
         }
         let none = PodSpec::default();
@@ -577,7 +567,7 @@ impl Worker {
             // It has finished when none of its containers run, sidecars included.
             return if observed.is_final() { Phase::Running } else { observed };
         }
-        if self.ends.is_none() || observed.is_final() {
+        if !self.deletion.is_requested() || observed.is_final() {
             return observed;
         }
         // Terminated: no container is started again, whatever the restart policy.
@@ -606,9 +596,9 @@ impl Worker {
             waiting: parts.waiting,
             ephemeral_waiting: parts.ephemeral_waiting,
             phase: parts.phase,
-            because: self.because.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str())),
+            because: self.state.failure().map(|failure| (&*failure.reason, &*failure.message)),
             disrupted: self.shutdown.is_some(),
-            taken_in: !self.rejected,
+            taken_in: !self.state.is_rejected(),
             desired: &self.info.desired,
             allocation: &self.entry.allocation,
             actual: parts.actual,
@@ -623,8 +613,7 @@ impl Worker {
     fn wake(&self, due: Option<Timestamp>) -> Option<Duration> {
         let now = (self.node.clock)();
         let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-        let deadline = self.deadline().filter(|_| !self.over && self.because.is_none());
-        let at = due.into_iter().chain(deadline).min().map(until);
+        let at = due.into_iter().chain(self.deadline()).min().map(until);
         at.into_iter().chain(self.report.retry_after()).chain(self.volumes.retry_after()).min()
     }
 }
@@ -644,21 +633,6 @@ fn declared_by_pod(resources: &PodResources) -> PerResource<bool> {
     PerResource::of(|r| resources.pod.is_some_and(|pod| pod.limits[r].is_some_and(|limit| limit > 0)))
 }
 
-/// The terminal phase of a pod, if its status has one.
-fn final_phase(pod: &Pod) -> Option<Phase> {
-    match pod.status.as_ref()?.phase.as_deref()? {
-        "Succeeded" => Some(Phase::Succeeded),
-        "Failed" => Some(Phase::Failed),
-        _ => None,
-    }
-}
-
-/// Whether a pod's status has container statuses.
-fn has_statuses(pod: &Pod) -> bool {
-    let status = pod.status.as_ref();
-    status.is_some_and(|status| status.container_statuses.as_ref().is_some_and(|all| !all.is_empty()))
-}
-
 /// The attempt after the last one that ran by a pod's status, of each container by position. A runtime may have lost its
 /// state, as some do with a reboot: restart counts do not start again at 0 then.
 fn next_attempts(pod: &Pod) -> Vec<u32> {
@@ -673,11 +647,6 @@ fn next_attempts(pod: &Pod) -> Vec<u32> {
         (now || before || count > 0).then(|| count.saturating_add(1))
     };
     pod.spec.iter().flat_map(containers).map(|container| of(container).unwrap_or(0)).collect()
-}
-
-/// Whether a pod's status has a terminal phase.
-pub(crate) fn is_finished(pod: &Pod) -> bool {
-    final_phase(pod).is_some()
 }
 
 /// Whether one is a later state of a pod than the other. Resource versions are compared as numbers; if they are none,

@@ -49,7 +49,7 @@ impl Worker {
     /// Adopts the volumes of a pod that ran already when this agent was started, so that they are updated again.
     pub(super) async fn follow_volumes(&mut self) {
         let ready = self.observation.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready);
-        let wanted = ready && !self.over && self.because.is_none() && self.ends.is_none();
+        let wanted = ready && self.state.is_syncing();
         let wait = self.volumes.not_before.is_some_and(|at| at > Instant::now());
         if self.volumes.are || !wanted || wait {
             return;

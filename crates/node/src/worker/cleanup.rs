@@ -10,9 +10,10 @@ use crate::cri_config::identity;
 use crate::pod_files;
 
 impl Worker {
-    /// Removes everything of a terminated pod, once its final status is reported.
-    pub(super) async fn cleanup(&mut self) -> Result<Turn, String> {
-        if self.report.is_open() && !self.deleted {
+    /// The kubelet's `SyncTerminatedPod`: removes everything of a deleted pod of which nothing runs, once its final status
+    /// is reported.
+    pub(super) async fn sync_terminated_pod(&mut self) -> Result<Turn, String> {
+        if self.report.is_open() && !self.deletion.is_done() {
             return Ok(Turn::Wait(self.wake(None)));
         }
         let runtime = &self.node.runtime;
@@ -24,7 +25,7 @@ impl Worker {
         self.probed.clear();
         pod_files::remove(&self.node, &self.uid, vec![self.node.logs(&self.pod)]).await?;
         self.node.allocations.release(&self.uid, Trigger::PodsRemoved).await;
-        self.cleaned_up = true;
+        self.state.clean_up();
         Ok(Turn::Again)
     }
 
@@ -41,7 +42,7 @@ impl Worker {
             Ok(()) => {}
             // It was deleted already, or another pod has its name.
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
-                self.deleted = true;
+                self.handle_deleted();
                 return Ok(Turn::Removed);
             }
             Err(error) => return Err(format!("deleting the pod from the API: {error}")),

@@ -45,10 +45,10 @@ impl Worker {
 
     /// Updates the gauges.
     pub(super) fn count_standing(&mut self) {
-        let pending = pending(&self.entry).filter(|_| !self.over && !self.cleaned_up);
+        let pending = pending(&self.entry).filter(|_| self.state.holds_allocation());
         self.node.metrics.pending(self.counted.pending, pending);
         self.counted.pending = pending;
-        let in_progress = self.resizing.is_some() && !self.over && !self.cleaned_up;
+        let in_progress = self.resizing.is_some() && self.state.holds_allocation();
         if in_progress != self.counted.in_progress {
             self.node.metrics.in_progress(in_progress);
             self.counted.in_progress = in_progress;

@@ -11,9 +11,9 @@ use plumb_resize::resource::Requirements;
 use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
 
+use super::Worker;
 use super::act::{CONFIG_ERROR, NotStarted, note_failure};
 use super::image::needs_image;
-use super::{Worker, is_finished};
 use crate::cri_config;
 use crate::events::Kind;
 use crate::lifecycle::{ObservedContainer, State, containers, ephemeral};
@@ -30,9 +30,6 @@ impl Worker {
         let Some(sandbox) = self.observation.observed.sandbox.as_ref().filter(|sandbox| sandbox.ready) else {
             return Ok(false);
         };
-        if self.ends.is_some() || self.over || self.because.is_some() || is_finished(&self.pod) {
-            return Ok(false);
-        }
         let sandbox = sandbox.id.clone();
         let due: Vec<EphemeralContainer> =
             self.ephemeral_containers().filter(|container| self.is_due(container)).cloned().collect();

@@ -90,7 +90,7 @@ impl Worker {
     /// Patches the pod's status if it differs, unless a patch is in progress; after a delay, if it is about to change.
     pub(super) fn publish(&mut self, phase: Phase, actual: &PodResources, about_to_change: bool) {
         let wait = self.report.not_before.is_some_and(|at| at > Instant::now());
-        if self.deleted || wait {
+        if self.deletion.is_done() || wait {
             return;
         }
         let kept_back = match self.report.under_way.take() {
@@ -175,10 +175,7 @@ impl Worker {
                 self.reconsideration_reported();
                 self.count_reported();
             }
-            PatchOutcome::NotFound => {
-                self.deleted = true;
-                self.update_termination();
-            }
+            PatchOutcome::NotFound => self.handle_deleted(),
             PatchOutcome::Forbidden(message) => {
                 if !self.reconsideration_rejected(&message) {
                     self.report_failed(&message);

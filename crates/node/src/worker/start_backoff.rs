@@ -125,7 +125,7 @@ impl Worker {
 
     /// Whether a container has exited and will be restarted.
     fn will_restart(&self, position: usize) -> bool {
-        let Some(spec) = self.pod.spec.as_ref().filter(|_| self.ends.is_none() && !self.over) else {
+        let Some(spec) = self.pod.spec.as_ref().filter(|_| self.state.is_syncing()) else {
             return false;
         };
         let observed = self.observation.observed.containers.get(position).and_then(Option::as_ref);

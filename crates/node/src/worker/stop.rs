@@ -10,6 +10,7 @@ use plumb_runtime::types::ContainerId;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::state::{DEFAULT_GRACE_PERIOD, GracePeriod, to_duration};
 use super::{Message, POD_WORKER, Worker};
 use crate::events::Kind;
 use crate::lifecycle::{ObservedContainer, StopReason, containers};
@@ -96,7 +97,6 @@ impl Worker {
 
     /// The grace period of a container.
     fn grace(&self, container: Option<&Container>, why: StopReason) -> Duration {
-        let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         let of_pod = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
         let of_probe = container.and_then(|container| match why {
             StopReason::NotLive => container.liveness_probe.as_ref()?.termination_grace_period_seconds,
@@ -107,15 +107,15 @@ impl Worker {
             | StopReason::Resized => None,
         });
         let shutdown = self.shutdown.as_ref().map_or(Duration::MAX, |termination| termination.grace);
-        let grace = match self.ends {
+        let grace = match self.deletion.grace_period() {
             // The grace period is that of the whole pod, so a container that is stopped later has less.
-            Some((since, grace)) => {
+            Some(GracePeriod { since, length: grace }) => {
                 let passed = (self.node.clock)().duration_since(since);
                 let passed = Duration::try_from(passed).unwrap_or(Duration::ZERO);
                 let left = grace.saturating_sub(passed);
                 if grace.is_zero() { Duration::ZERO } else { left.max(SHORTEST_GRACE.min(grace)) }
             }
-            None => seconds(of_probe.or(of_pod).unwrap_or(30)),
+            None => to_duration(of_probe.or(of_pod).unwrap_or(DEFAULT_GRACE_PERIOD)),
         };
         grace.min(shutdown)
     }
