@@ -16,8 +16,8 @@ mod ephemeral;
 mod image;
 mod pin;
 mod probes;
-mod reconsider;
 mod report;
+mod request;
 mod resize;
 mod restored;
 mod start_backoff;
@@ -34,7 +34,6 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use plumb_resize::plan::{CgroupState, Step, inherited, plan, start_waits};
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{PerResource, Requirements};
-use plumb_resize::status::{Outcome, Pending};
 use plumb_runtime::types::ContainerId;
 use plumb_supervise::Exponential;
 use tokio::sync::mpsc;
@@ -46,7 +45,6 @@ use crate::lifecycle::{Decision, Health, ObservedContainer, Phase, State, View, 
 use crate::node::Node;
 use crate::observe::{self, Observation, Written, observe};
 use crate::probe::Report;
-use crate::resized;
 use crate::shutdown::{self, Termination};
 use crate::status::Known;
 use allocated::FollowedVolumes;
@@ -54,6 +52,7 @@ use count::Counted;
 use image::{Pull, Pulled};
 use probes::ProbedContainer;
 use report::Report as StatusReport;
+use request::ResizeRequest;
 use resize::{ResizeError, RestoredLimits};
 use start_backoff::StartBackoff;
 pub(crate) use state::is_finished;
@@ -125,8 +124,7 @@ pub(crate) struct Worker {
     pod: Arc<Pod>,
     info: PodInfo,
     entry: Entry,
-    /// Whether the allocation manager has decided on the current spec.
-    asked: bool,
+    request: ResizeRequest,
     observation: Observation,
     /// Nothing has happened since the observation that could have changed it.
     fresh: bool,
@@ -147,8 +145,6 @@ pub(crate) struct Worker {
     counted: Counted,
     /// The generation of the resize that is being actuated.
     resizing: Option<i64>,
-    /// The pending resize that was infeasible and is being reconsidered.
-    reconsidered: Option<Pending>,
     /// The steps that were carried out last, until it is observed what they came to.
     carried_out: Vec<Step>,
     /// The last error of the actuation.
@@ -178,7 +174,7 @@ impl Worker {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             node,
             sender,
-            asked: false,
+            request: ResizeRequest::Outstanding,
             observation: Observation { observed, ..Observation::default() },
             fresh: false,
             written: Written::default(),
@@ -194,7 +190,6 @@ impl Worker {
             deletion: Deletion::default(),
             counted: Counted::default(),
             resizing: None,
-            reconsidered: None,
             carried_out: Vec::new(),
             last_error: None,
             stalled: 0,
@@ -274,8 +269,8 @@ impl Worker {
                 self.fresh = false;
                 self.handle_restored_limit();
             }
-            Message::Allocation(result, trigger) => self.answered(*result, Some(trigger)),
-            Message::Retry => self.asked = false,
+            Message::Allocation(result, trigger) => self.handle_allocation(*result, Some(trigger)),
+            Message::Retry => self.request.reopen(),
             Message::Stopped(id) => {
                 self.fresh = false;
                 self.stopping.remove(&id);
@@ -297,7 +292,9 @@ impl Worker {
     fn update_pod(&mut self, pod: Arc<Pod>) {
         match PodInfo::of(&pod) {
             Ok(info) => {
-                self.asked &= info.desired == self.info.desired && info.generation == self.info.generation;
+                if info.desired != self.info.desired || info.generation != self.info.generation {
+                    self.request.reopen();
+                }
                 if info.desired != self.info.desired {
                     let old = std::mem::take(&mut self.info.desired);
                     self.count_desired(&old, &info.desired);
@@ -437,33 +434,6 @@ impl Worker {
             return Vec::new();
         }
         plan(&self.info.shape, cgroups, &self.entry.allocation.allocated)
-    }
-
-    /// Requests the resources in the spec, if there is no decision on them yet.
-    async fn request_resize(&mut self) -> Result<(), String> {
-        if self.asked || !self.state.is_syncing() || self.reconsiders() {
-            return Ok(());
-        }
-        let PodInfo { desired, generation, .. } = &self.info;
-        let result = self.node.allocations.request_resize(&self.uid, desired.clone(), *generation).await;
-        if let Some(result) = result.map_err(|error| error_chain(&error))? {
-            self.answered(result, None);
-        }
-        self.asked = true;
-        Ok(())
-    }
-
-    /// Handles the result of a resize request.
-    fn answered(&mut self, result: AllocationResult, trigger: Option<Trigger>) {
-        resized::emit_allocation(&self.node.events, &self.pod, &self.info, &result);
-        self.count_allocation(&result, trigger);
-        if result.outcome == Outcome::Started {
-            self.resizing = Some(result.entry.allocation.generation);
-            self.stalled = 0;
-            self.restored_limits = RestoredLimits::default();
-        }
-        self.entry = result.entry;
-        self.refresh_volumes();
     }
 
     /// Observes the pod in the runtime, if the last observation may be outdated.

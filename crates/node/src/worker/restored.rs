@@ -45,7 +45,7 @@ impl Worker {
     /// Takes over a pod that the API has gone back to, and reports its status anew.
     pub(super) fn handle_restored(&mut self, pod: Pod) {
         tracing::info!(uid = self.uid, pod = self.info.name, "the pod was restored to an earlier state");
-        self.asked = false;
+        self.request.reopen();
         self.fresh = false;
         self.update_pod(pod.into());
     }

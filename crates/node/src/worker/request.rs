@@ -1,0 +1,131 @@
+//! Requesting the allocation of the resources in the pod's spec.
+//!
+//! A resize that the node had found infeasible is reconsidered when it has become possible, because the node has grown for
+//! example. Quotas do not count the desired resources of an infeasible resize: other pods may use them by now. So the node
+//! first reports that the resize is not infeasible any more; the API server charges the quotas again, or rejects the report.
+//! Only then does the node request the resize.
+
+use plumb_resize::accounting::is_refused;
+use plumb_resize::admission::Verdict;
+use plumb_resize::status::{Outcome, Pending, PendingReason};
+
+use super::resize::RestoredLimits;
+use super::{Worker, error_chain};
+use crate::allocation_manager::Trigger;
+use crate::allocator::{AllocationResult, PodInfo};
+use crate::resized;
+
+/// How far the request for the resources in the pod's spec is.
+///
+/// ```text
+///   Outstanding ────────── the allocation manager decides ──────────▶ Decided
+///     │      ▲                                                         │   ▲
+///     │      └── the spec changes, or the manager asks for a retry ────┘   │
+///     │ it was infeasible                                                  │
+///     │ and is possible now                                                │
+///     ▼                                                                    │
+///   Reconsidered ── the API server rejects the report: infeasible again ───┘
+///     │
+///     └── the API server accepts the report ──▶ Outstanding
+/// ```
+#[derive(Debug, Default)]
+pub(super) enum ResizeRequest {
+    /// The allocation manager has yet to decide.
+    #[default]
+    Outstanding,
+    /// The resize was infeasible, as this says, and has become possible; the API server has yet to accept a report of that.
+    Reconsidered(Pending),
+    /// The allocation manager has decided, or will ask for a retry once it can.
+    Decided,
+}
+
+impl ResizeRequest {
+    /// The last decision does not apply any more.
+    pub(super) fn reopen(&mut self) {
+        if matches!(self, Self::Decided) {
+            *self = Self::Outstanding;
+        }
+    }
+}
+
+impl Worker {
+    /// Requests the resources in the spec, unless the allocation manager has decided on them.
+    pub(super) async fn request_resize(&mut self) -> Result<(), String> {
+        if !self.state.is_syncing() {
+            return Ok(());
+        }
+        match self.request {
+            ResizeRequest::Outstanding => {}
+            ResizeRequest::Reconsidered(_) | ResizeRequest::Decided => return Ok(()),
+        }
+        if let Some(pending) = self.reconsider() {
+            self.request = ResizeRequest::Reconsidered(pending);
+            return Ok(());
+        }
+        let PodInfo { desired, generation, .. } = &self.info;
+        let result = self.node.allocations.request_resize(&self.uid, desired.clone(), *generation).await;
+        if let Some(result) = result.map_err(|error| error_chain(&error))? {
+            self.handle_allocation(result, None);
+        }
+        self.request = ResizeRequest::Decided;
+        Ok(())
+    }
+
+    /// Handles the result of a resize request.
+    pub(super) fn handle_allocation(&mut self, result: AllocationResult, trigger: Option<Trigger>) {
+        resized::emit_allocation(&self.node.events, &self.pod, &self.info, &result);
+        self.count_allocation(&result, trigger);
+        if result.outcome == Outcome::Started {
+            self.resizing = Some(result.entry.allocation.generation);
+            self.stalled = 0;
+            self.restored_limits = RestoredLimits::default();
+        }
+        self.entry = result.entry;
+        self.refresh_volumes();
+    }
+
+    /// The pending resize, if it is infeasible in the status and possible now.
+    fn reconsider(&mut self) -> Option<Pending> {
+        let desired = &self.info.desired;
+        if !is_refused(&self.pod) || *desired == self.entry.allocation.allocated {
+            return None;
+        }
+        let verdict = self.node.allocations.verdict(&self.uid, desired)?;
+        if matches!(verdict, Verdict::Infeasible(_)) {
+            return None;
+        }
+        let generation = self.info.generation;
+        let pending = self.entry.allocation.pending.take();
+        let unknown = || Pending { reason: PendingReason::Infeasible, message: String::new(), generation };
+        Some(pending.unwrap_or_else(unknown))
+    }
+
+    /// The API server has accepted a report: if it does not say any more that the resize is infeasible, the resize is
+    /// requested next.
+    pub(super) fn reconsideration_reported(&mut self) {
+        if matches!(self.request, ResizeRequest::Reconsidered(_)) && !is_refused(&self.pod) {
+            self.request = ResizeRequest::Outstanding;
+        }
+    }
+
+    /// The API server has rejected a report. If a resize was being reconsidered, it stays infeasible, and this returns true.
+    pub(super) fn reconsideration_rejected(&mut self, message: &str) -> bool {
+        match std::mem::take(&mut self.request) {
+            ResizeRequest::Reconsidered(pending) => {
+                tracing::info!(
+                    uid = self.uid,
+                    message,
+                    "a resize that was infeasible is possible, but was not charged"
+                );
+                let message = message.to_owned();
+                self.entry.allocation.pending = Some(Pending { message, ..pending });
+                self.request = ResizeRequest::Decided;
+                true
+            }
+            other => {
+                self.request = other;
+                false
+            }
+        }
+    }
+}
