@@ -9,6 +9,7 @@
 //! they are done; the status is patched while the worker waits for messages or for the runtime.
 
 mod act;
+mod actuation;
 mod allocated;
 mod cleanup;
 mod count;
@@ -47,13 +48,13 @@ use crate::observe::{self, Observation, Written, observe};
 use crate::probe::Report;
 use crate::shutdown::{self, Termination};
 use crate::status::Known;
+use actuation::Actuation;
 use allocated::FollowedVolumes;
 use count::Counted;
 use image::{Pull, Pulled};
 use probes::ProbedContainer;
 use report::Report as StatusReport;
 use request::ResizeRequest;
-use resize::{ResizeError, RestoredLimits};
 use start_backoff::StartBackoff;
 pub(crate) use state::is_finished;
 use state::{Deletion, Failure, State as WorkerState};
@@ -143,15 +144,7 @@ pub(crate) struct Worker {
     state: WorkerState,
     deletion: Deletion,
     counted: Counted,
-    /// The generation of the resize that is being actuated.
-    resizing: Option<i64>,
-    /// The steps that were carried out last, until it is observed what they came to.
-    carried_out: Vec<Step>,
-    /// The last error of the actuation.
-    last_error: Option<ResizeError>,
-    /// How many consecutive attempts to lower a memory limit were unsuccessful.
-    stalled: u32,
-    restored_limits: RestoredLimits,
+    actuation: Actuation,
     /// Consecutive failures.
     failures: u32,
     volumes: FollowedVolumes,
@@ -189,11 +182,7 @@ impl Worker {
             state: WorkerState::of(&pod),
             deletion: Deletion::default(),
             counted: Counted::default(),
-            resizing: None,
-            carried_out: Vec::new(),
-            last_error: None,
-            stalled: 0,
-            restored_limits: RestoredLimits::default(),
+            actuation: Actuation::default(),
             failures: 0,
             volumes: FollowedVolumes::default(),
             shutdown: None,

@@ -48,7 +48,7 @@ impl Worker {
         let pending = pending(&self.entry).filter(|_| self.state.holds_allocation());
         self.node.metrics.pending(self.counted.pending, pending);
         self.counted.pending = pending;
-        let in_progress = self.resizing.is_some() && self.state.holds_allocation();
+        let in_progress = self.actuation.generation.is_some() && self.state.holds_allocation();
         if in_progress != self.counted.in_progress {
             self.node.metrics.in_progress(in_progress);
             self.counted.in_progress = in_progress;

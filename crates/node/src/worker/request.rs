@@ -9,7 +9,6 @@ use plumb_resize::accounting::is_refused;
 use plumb_resize::admission::Verdict;
 use plumb_resize::status::{Outcome, Pending, PendingReason};
 
-use super::resize::RestoredLimits;
 use super::{Worker, error_chain};
 use crate::allocation_manager::Trigger;
 use crate::allocator::{AllocationResult, PodInfo};
@@ -76,9 +75,7 @@ impl Worker {
         resized::emit_allocation(&self.node.events, &self.pod, &self.info, &result);
         self.count_allocation(&result, trigger);
         if result.outcome == Outcome::Started {
-            self.resizing = Some(result.entry.allocation.generation);
-            self.stalled = 0;
-            self.restored_limits = RestoredLimits::default();
+            self.actuation.start(result.entry.allocation.generation);
         }
         self.entry = result.entry;
         self.refresh_volumes();

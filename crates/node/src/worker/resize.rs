@@ -15,6 +15,7 @@ use plumb_runtime::cgroup::page_size;
 use plumb_runtime::types::{ContainerId, LinuxResources, Resources};
 use tokio::time::Instant;
 
+use super::actuation::ResizeError;
 use super::{Turn, Worker, error_chain};
 use crate::lifecycle::StopReason;
 use crate::{readback, resized};
@@ -22,57 +23,12 @@ use crate::{readback, resized};
 /// How long to wait for memory of a whole pod, which cannot be reclaimed directly.
 const POD_MEMORY_WAIT: Duration = Duration::from_millis(100);
 
-/// For how long a limit that the runtime restored before has to stay lowered before the resize counts as completed:
-/// longer than the runtime guards such a limit (`plumb_runtime::builtin::MAX_GUARD_WINDOW`).
-const CAREFUL: Duration = Duration::from_secs(35);
-
 /// How far steps were actuated.
-enum Carried {
+enum Actuated {
     /// All of them, or as far as possible until a container has stopped.
-    Out,
+    AsFarAsPossible,
     /// Usage is above the new memory limit; retry after this long.
     WaitsForMemory { after: Duration, why: ResizeError },
-}
-
-/// Why a resize is not completed yet.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ResizeError {
-    /// With the kubelet's message.
-    #[error(
-        "cannot decrease memory limits: attempting to set {whose} memory limit ({target}) below current usage ({usage})"
-    )]
-    MemoryInUse {
-        /// The pod or the container.
-        whose: String,
-        /// The limit.
-        target: i64,
-        /// The memory that is used.
-        usage: u64,
-    },
-    /// The runtime failed.
-    #[error("resizing pod {pod}: {source}")]
-    Runtime {
-        /// The pod's name.
-        pod: String,
-        /// What it returned.
-        source: Error,
-    },
-}
-
-impl ResizeError {
-    /// Whether both are the same problem: usage changes all the time.
-    fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (
-                Self::MemoryInUse { whose, target, .. },
-                Self::MemoryInUse { whose: other_whose, target: other_target, .. },
-            ) => (whose, target) == (other_whose, other_target),
-            (Self::Runtime { source, .. }, Self::Runtime { source: other, .. }) => {
-                source.to_string() == other.to_string()
-            }
-            _ => false,
-        }
-    }
 }
 
 /// What to do about a limit that is lowered.
@@ -94,17 +50,17 @@ impl Worker {
         wake: Option<Duration>,
     ) -> Result<Turn, String> {
         if steps.is_empty() {
-            self.carried_out.clear();
-            if let Some(wait) = self.restored_limits.careful() {
+            self.actuation.steps.clear();
+            if let Some(wait) = self.actuation.restored_limits.until_stable() {
                 return Ok(Turn::Wait(Some(wake.map_or(wait, |wake| wake.min(wait)))));
             }
             self.completed().await?;
             return Ok(Turn::Wait(wake));
         }
-        if std::mem::take(&mut self.carried_out) == steps {
+        if std::mem::take(&mut self.actuation.steps) == steps {
             // Retried with backoff, not at once: it may never be as it should.
             let why = Error::failed("reading the resources back", "they are not those that were set");
-            let why = self.gave_way(why);
+            let why = self.runtime_error(why);
             // A lowered limit that the runtime has restored is no error; the runtime sends an event about it.
             let text = why.to_string();
             if !steps.iter().any(|step| lowers_memory(step, &now)) {
@@ -114,22 +70,24 @@ impl Worker {
         }
         let allocated = self.entry.allocation.allocated.clone();
         self.fresh = false;
-        self.resizing.get_or_insert(self.entry.allocation.generation);
+        self.actuation.generation.get_or_insert(self.entry.allocation.generation);
         let mut then = now;
         let begun = Instant::now();
-        let carried = self.carry_out(&steps, &mut then).await;
-        self.node.metrics.actuated(carried.is_ok(), begun.elapsed());
-        let wait = match carried {
-            Ok(Carried::Out) => {
+        let actuated = self.actuate(&steps, &mut then).await;
+        self.node.metrics.actuated(actuated.is_ok(), begun.elapsed());
+        let wait = match actuated {
+            Ok(Actuated::AsFarAsPossible) => {
                 let restarts = |step: &Step| matches!(step, Step::Stop { .. } | Step::Start { .. });
-                self.carried_out = if steps.iter().any(restarts) { Vec::new() } else { steps };
+                self.actuation.steps = if steps.iter().any(restarts) { Vec::new() } else { steps };
                 None
             }
-            Ok(Carried::WaitsForMemory { after, why }) => {
+            Ok(Actuated::WaitsForMemory { after, why }) => {
                 let cpu = with_actual_memory(&allocated, &then);
                 let steps = plan(&self.info.shape, &then, &cpu);
                 let steps: Vec<Step> = steps.into_iter().filter_map(|step| cpu_of(step, &then)).collect();
-                self.carry_out(&steps, &mut then).await.map_err(|error| self.gave_way(error).to_string())?;
+                self.actuate(&steps, &mut then)
+                    .await
+                    .map_err(|error| self.runtime_error(error).to_string())?;
                 // What is retried at once is not reported yet.
                 if !after.is_zero() {
                     self.failed(why).await?;
@@ -138,10 +96,10 @@ impl Worker {
             }
             Err(error @ (Error::FailedPrecondition(_) | Error::NotFound { .. })) => {
                 // Its containers have changed meanwhile.
-                return Err(self.gave_way(error).to_string());
+                return Err(self.runtime_error(error).to_string());
             }
             Err(error) => {
-                let error = self.gave_way(error);
+                let error = self.runtime_error(error);
                 let text = error.to_string();
                 self.failed(error).await?;
                 return Err(text);
@@ -154,16 +112,16 @@ impl Worker {
         })
     }
 
-    fn gave_way(&self, source: Error) -> ResizeError {
+    fn runtime_error(&self, source: Error) -> ResizeError {
         ResizeError::Runtime { pod: self.info.name.clone(), source }
     }
 
     /// Records an error, with an event if it is new.
     async fn failed(&mut self, error: ResizeError) -> Result<(), String> {
-        let is_known = self.last_error.as_ref().is_some_and(|last| last.is_same(&error))
+        let is_known = self.actuation.last_error.as_ref().is_some_and(|last| last.is_same(&error))
             && self.entry.allocation.error.is_some();
         let message = error.to_string();
-        self.last_error = Some(error);
+        self.actuation.last_error = Some(error);
         // After a restart of the agent, the journal has the message of the last error.
         if is_known || self.entry.allocation.error.as_deref() == Some(&*message) {
             return Ok(());
@@ -191,8 +149,7 @@ impl Worker {
             }
         }
         // Unless a container that was stopped for it has yet to be started.
-        if self.entry.restarting.is_empty() && self.resizing.take().is_some() {
-            self.stalled = 0;
+        if self.entry.restarting.is_empty() && self.actuation.complete() {
             self.count_completed();
             resized::emit_completed(&self.node.events, &self.pod, &self.info.shape, &self.entry.allocation);
         }
@@ -207,7 +164,7 @@ impl Worker {
         observed.is_some_and(|observed| observed.runs() && !self.is_stopping(observed))
     }
 
-    async fn carry_out(&mut self, steps: &[Step], now: &mut CgroupState) -> Result<Carried, Error> {
+    async fn actuate(&mut self, steps: &[Step], now: &mut CgroupState) -> Result<Actuated, Error> {
         let mut stopped = false;
         for step in steps {
             match *step {
@@ -216,8 +173,8 @@ impl Worker {
                     stopped = true;
                 }
                 // Stopped containers have to exit first; then the lifecycle starts them again.
-                _ if stopped => return Ok(Carried::Out),
-                Step::Start { .. } => return Ok(Carried::Out),
+                _ if stopped => return Ok(Actuated::AsFarAsPossible),
+                Step::Start { .. } => return Ok(Actuated::AsFarAsPossible),
                 Step::Pod(to) => {
                     if let Some(waits) = self.set_pod(now, to).await? {
                         return Ok(waits);
@@ -230,7 +187,7 @@ impl Worker {
                 }
             }
         }
-        Ok(Carried::Out)
+        Ok(Actuated::AsFarAsPossible)
     }
 
     /// Stops a container that is started again with its allocated resources; that is journalled first.
@@ -249,14 +206,14 @@ impl Worker {
         Ok(())
     }
 
-    async fn set_pod(&mut self, now: &mut CgroupState, to: PodCgroup) -> Result<Option<Carried>, Error> {
+    async fn set_pod(&mut self, now: &mut CgroupState, to: PodCgroup) -> Result<Option<Actuated>, Error> {
         let Some(id) = self.observation.observed.sandbox.as_ref().map(|sandbox| sandbox.id.clone()) else {
             return Ok(None);
         };
         let runtime = self.node.runtime.clone();
         let mut set = to;
         let mut waits = None;
-        if goes_down(now.pod.limits.memory, to.limits.memory) {
+        if decreases(now.pod.limits.memory, to.limits.memory) {
             let usage = runtime.sandbox_stats(&id).await?.memory.working_set;
             let after = match self.lower(now.pod.limits.memory, to.limits.memory, usage) {
                 Lower::ToTarget => None,
@@ -278,9 +235,9 @@ impl Worker {
             let operation = "update_podsandbox_resources";
             self.node.metrics.operation(operation, begun.elapsed(), updated.is_ok());
             match updated {
-                Err(error) if error.is_busy() && goes_down(now.pod.limits.memory, set.limits.memory) => {
+                Err(error) if error.is_busy() && decreases(now.pod.limits.memory, set.limits.memory) => {
                     let usage = runtime.sandbox_stats(&id).await?.memory.working_set;
-                    return Ok(Some(self.outgrown("pod", to.limits.memory, usage)));
+                    return Ok(Some(self.usage_grew("pod", to.limits.memory, usage)));
                 }
                 updated => updated?,
             }
@@ -295,14 +252,14 @@ impl Worker {
         now: &mut CgroupState,
         position: usize,
         to: Requirements,
-    ) -> Result<Option<Carried>, Error> {
+    ) -> Result<Option<Actuated>, Error> {
         let observed = self.observation.observed.containers.get(position).and_then(Option::as_ref);
         let Some(id) = observed.map(|observed| observed.id.clone()) else { return Ok(None) };
         let from = now.containers.get(position).copied().flatten().unwrap_or_default();
         let whose = format!("container {:?}", self.name_of(position));
         let mut set = to;
         let mut waits = None;
-        if goes_down(from.limits.memory, to.limits.memory) {
+        if decreases(from.limits.memory, to.limits.memory) {
             let usage = self.node.runtime.container_stats(&id).await?.memory.working_set;
             let after = match self.lower(from.limits.memory, to.limits.memory, usage) {
                 Lower::ToTarget => None,
@@ -319,9 +276,9 @@ impl Worker {
         }
         if set != from {
             match self.update(&id, readback::container_cgroup(&set)).await {
-                Err(error) if error.is_busy() && goes_down(from.limits.memory, set.limits.memory) => {
+                Err(error) if error.is_busy() && decreases(from.limits.memory, set.limits.memory) => {
                     let usage = self.node.runtime.container_stats(&id).await?.memory.working_set;
-                    return Ok(Some(self.outgrown(&whose, to.limits.memory, usage)));
+                    return Ok(Some(self.usage_grew(&whose, to.limits.memory, usage)));
                 }
                 updated => updated?,
             }
@@ -332,9 +289,9 @@ impl Worker {
     }
 
     /// Usage grew between the measurement and the write, so that the kernel returned EBUSY.
-    fn outgrown(&mut self, whose: &str, target: Option<i64>, usage: u64) -> Carried {
-        self.restored_limits.again();
-        waits_for_memory(super::DELAYS.after(self.restored_limits.times), whose, target, usage)
+    fn usage_grew(&mut self, whose: &str, target: Option<i64>, usage: u64) -> Actuated {
+        self.actuation.restored_limits.again();
+        waits_for_memory(super::DELAYS.after(self.actuation.restored_limits.times), whose, target, usage)
     }
 
     pub(super) async fn update(&mut self, id: &ContainerId, to: LinuxResources) -> Result<(), Error> {
@@ -367,19 +324,19 @@ impl Worker {
     /// Decides whether a limit goes down now.
     fn lower(&mut self, from: Option<i64>, to: Option<i64>, usage: u64) -> Lower {
         let Some(target) = to.filter(|limit| *limit > 0) else { return Lower::ToTarget };
-        if let Some(wait) = self.restored_limits.wait() {
+        if let Some(wait) = self.actuation.restored_limits.wait() {
             return Lower::Wait(wait);
         }
         let usage = i64::try_from(usage).unwrap_or(i64::MAX);
         let limit = from.filter(|limit| *limit > 0);
-        match (Lowering { limit, target, usage, stalled: self.stalled, page: page_size() }).next() {
+        match (Lowering { limit, target, usage, stalled: self.actuation.stalled, page: page_size() }).next() {
             Next::Done | Next::Set(_) => Lower::ToTarget,
             Next::Reclaim(_) => {
-                self.stalled = self.stalled.saturating_add(1);
+                self.actuation.stalled = self.actuation.stalled.saturating_add(1);
                 Lower::Reclaim
             }
             Next::Wait(after) => {
-                self.stalled = self.stalled.saturating_add(1);
+                self.actuation.stalled = self.actuation.stalled.saturating_add(1);
                 Lower::Wait(after)
             }
         }
@@ -387,37 +344,7 @@ impl Worker {
 
     /// The runtime has restored a lowered limit: usage was about to exceed it.
     pub(super) fn handle_restored_limit(&mut self) {
-        self.restored_limits.again();
-    }
-}
-
-/// Lowered limits that the runtime restored during the current resize.
-#[derive(Debug, Default)]
-pub(super) struct RestoredLimits {
-    times: u32,
-    last: Option<Instant>,
-    /// Since when the actual resources have been the allocated ones.
-    stands: Option<Instant>,
-}
-
-impl RestoredLimits {
-    fn again(&mut self) {
-        self.times = self.times.saturating_add(1);
-        self.last = Some(Instant::now());
-        self.stands = None;
-    }
-
-    /// How long until the lowered limits count as permanent, once the runtime has restored one.
-    fn careful(&mut self) -> Option<Duration> {
-        self.last?;
-        let stands = self.stands.get_or_insert_with(Instant::now);
-        CAREFUL.checked_sub(stands.elapsed()).filter(|wait| !wait.is_zero())
-    }
-
-    /// How long until a limit is lowered again: longer each time.
-    fn wait(&self) -> Option<Duration> {
-        let wait = super::DELAYS.after(self.times).checked_sub(self.last?.elapsed())?;
-        (!wait.is_zero()).then_some(wait)
+        self.actuation.restored_limits.again();
     }
 }
 
@@ -426,16 +353,16 @@ fn surplus(usage: u64, limit: Option<i64>) -> u64 {
     usage.saturating_sub(limit.unwrap_or(0).unsigned_abs())
 }
 
-fn waits_for_memory(after: Duration, whose: &str, target: Option<i64>, usage: u64) -> Carried {
+fn waits_for_memory(after: Duration, whose: &str, target: Option<i64>, usage: u64) -> Actuated {
     let target = target.unwrap_or_default();
-    Carried::WaitsForMemory {
+    Actuated::WaitsForMemory {
         after,
         why: ResizeError::MemoryInUse { whose: whose.to_owned(), target, usage },
     }
 }
 
 /// Whether a limit goes down; none is infinite.
-fn goes_down(from: Option<i64>, to: Option<i64>) -> bool {
+fn decreases(from: Option<i64>, to: Option<i64>) -> bool {
     let bound = |limit: Option<i64>| limit.filter(|limit| *limit > 0).unwrap_or(i64::MAX);
     bound(to) < bound(from)
 }
@@ -443,10 +370,10 @@ fn goes_down(from: Option<i64>, to: Option<i64>) -> bool {
 /// Whether a step lowers a memory limit.
 fn lowers_memory(step: &Step, now: &CgroupState) -> bool {
     match *step {
-        Step::Pod(to) => goes_down(now.pod.limits.memory, to.limits.memory),
+        Step::Pod(to) => decreases(now.pod.limits.memory, to.limits.memory),
         Step::Update { container, to } => {
             let from = now.containers.get(container).copied().flatten().unwrap_or_default();
-            goes_down(from.limits.memory, to.limits.memory)
+            decreases(from.limits.memory, to.limits.memory)
         }
         Step::Stop { .. } | Step::Start { .. } => false,
     }
