@@ -1,7 +1,7 @@
 //! The pod worker: requests an allocation, observes the runtime, performs what was decided, and patches the status.
 //!
 //! ```text
-//!   message ▸ request ▸ observe ▸ decide ▸ patch status ▸ act ▸ observe again, until nothing is left to do
+//!   message ▸ sync: request ▸ observe ▸ decide ▸ patch status ▸ act ▸ sync again, until nothing is left to do
 //! ```
 //!
 //! A worker has no state of its own that must survive: the allocation is in the journal, and containers are in the
@@ -62,9 +62,9 @@ use stop::Stopping;
 
 /// The name of workers in metrics of panics.
 pub(crate) const POD_WORKER: &str = "pod-worker";
-/// How many times a worker acts before it receives messages again.
-const TURNS: usize = 64;
-/// How long it waits after something failed.
+/// How many times a worker syncs its pod before it receives messages again.
+const MAX_SYNCS: usize = 64;
+/// The backoff after a failed sync.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(10));
 
 /// A message to a worker. Each inbox preallocates some, so they are small.
@@ -106,14 +106,14 @@ impl From<Report> for Message {
     }
 }
 
-/// What a worker does after a turn.
-enum Turn {
-    /// Take another turn at once.
-    Again,
-    /// Wait for a message, or for this long.
-    Wait(Option<Duration>),
-    /// The pod is removed.
-    Removed,
+/// When a worker syncs its pod again.
+enum Requeue {
+    /// At once.
+    Now,
+    /// After the next message, or after this long.
+    After(Option<Duration>),
+    /// Never: the pod is removed from the node and from the API.
+    Never,
 }
 
 /// The worker of one pod.
@@ -208,13 +208,13 @@ impl Worker {
     pub(crate) async fn run(mut self: Box<Self>, inbox: &mut mpsc::UnboundedReceiver<Message>) {
         self.observe_deletion();
         loop {
-            // Boxed, so that an idle worker does not hold the memory of a pass.
-            let wait = Box::pin(self.pass()).await;
-            match wait {
-                Turn::Removed => break,
+            // Boxed, so that an idle worker does not hold the memory of a sync.
+            let requeue = Box::pin(self.sync_until_idle()).await;
+            match requeue {
+                Requeue::Never => break,
                 // Let other workers run.
-                Turn::Again => tokio::task::yield_now().await,
-                Turn::Wait(wait) => {
+                Requeue::Now => tokio::task::yield_now().await,
+                Requeue::After(wait) => {
                     let timer = async {
                         match wait {
                             Some(wait) => tokio::time::sleep(wait).await,
@@ -343,30 +343,30 @@ impl Worker {
         }
     }
 
-    /// Takes turns until nothing is left to do now.
-    async fn pass(&mut self) -> Turn {
-        for _ in 0..TURNS {
-            match self.turn().await {
-                Ok(Turn::Again) => self.fresh = false,
-                Ok(turn) => {
+    /// Syncs the pod until nothing is left to do now.
+    async fn sync_until_idle(&mut self) -> Requeue {
+        for _ in 0..MAX_SYNCS {
+            match self.sync().await {
+                Ok(Requeue::Now) => self.fresh = false,
+                Ok(requeue) => {
                     self.failures = 0;
-                    return turn;
+                    return requeue;
                 }
                 Err(error) => {
                     self.fresh = false;
                     self.failures = self.failures.saturating_add(1);
                     let wait = DELAYS.after(self.failures);
                     tracing::warn!(uid = self.uid, pod = self.info.name, error, ?wait, "will retry");
-                    return Turn::Wait(Some(wait));
+                    return Requeue::After(Some(wait));
                 }
             }
         }
-        Turn::Again
+        Requeue::Now
     }
 
-    async fn turn(&mut self) -> Result<Turn, String> {
+    async fn sync(&mut self) -> Result<Requeue, String> {
         if self.state == WorkerState::CleanedUp {
-            return Ok(if self.deletion.is_done() { Turn::Removed } else { self.delete_from_api().await? });
+            return Ok(if self.deletion.is_done() { Requeue::Never } else { self.delete_from_api().await? });
         }
         self.request_resize().await?;
         self.observe().await?;
@@ -391,7 +391,7 @@ impl Worker {
         if !decision.actions.is_empty() {
             self.fresh = false;
             if self.act(&decision, cgroups.clone()).await? {
-                return Ok(Turn::Again);
+                return Ok(Requeue::Now);
             }
         }
         if self.deletion.is_requested() && !self.runs() && self.stopping.is_empty() {
@@ -400,17 +400,17 @@ impl Worker {
         // Before it is decided what is due, so that a retry in between is not missed.
         let now = (self.node.clock)();
         if self.state.is_syncing() && self.start_ephemeral().await? {
-            return Ok(Turn::Again);
+            return Ok(Requeue::Now);
         }
         if self.pin().await? {
-            return Ok(Turn::Again);
+            return Ok(Requeue::Now);
         }
         self.node.allocations.release_unused_cpus(&self.uid).await;
         let wake = self.wake(decision.wake.into_iter().chain(self.next_ephemeral(now)).min());
         if self.may_be_resized() {
             return self.resize(steps, cgroups, wake).await;
         }
-        Ok(Turn::Wait(wake))
+        Ok(Requeue::After(wake))
     }
 
     fn may_be_resized(&self) -> bool {

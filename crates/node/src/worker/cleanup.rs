@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Preconditions};
 use plumb_client::Api;
 
-use super::{Turn, Worker};
+use super::{Requeue, Worker};
 use crate::allocation_manager::Trigger;
 use crate::cri_config::identity;
 use crate::pod_files;
@@ -12,9 +12,9 @@ use crate::pod_files;
 impl Worker {
     /// The kubelet's `SyncTerminatedPod`: removes everything of a deleted pod of which nothing runs, once its final status
     /// is reported.
-    pub(super) async fn sync_terminated_pod(&mut self) -> Result<Turn, String> {
+    pub(super) async fn sync_terminated_pod(&mut self) -> Result<Requeue, String> {
         if self.report.is_open() && !self.deletion.is_done() {
-            return Ok(Turn::Wait(self.wake(None)));
+            return Ok(Requeue::After(self.wake(None)));
         }
         let runtime = &self.node.runtime;
         let sandboxes = self.observation.observed.sandbox.iter().map(|sandbox| &sandbox.id);
@@ -26,11 +26,11 @@ impl Worker {
         pod_files::remove(&self.node, &self.uid, vec![self.node.logs(&self.pod)]).await?;
         self.node.allocations.release(&self.uid, Trigger::PodsRemoved).await;
         self.state.clean_up();
-        Ok(Turn::Again)
+        Ok(Requeue::Now)
     }
 
     /// Deletes the pod from the API.
-    pub(super) async fn delete_from_api(&mut self) -> Result<Turn, String> {
+    pub(super) async fn delete_from_api(&mut self) -> Result<Requeue, String> {
         let (namespace, name, uid) = identity(&self.pod);
         let api: Api<Pod> = Api::namespaced(self.node.client.clone(), namespace);
         let params = DeleteParams {
@@ -43,11 +43,11 @@ impl Worker {
             // It was deleted already, or another pod has its name.
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
                 self.handle_deleted();
-                return Ok(Turn::Removed);
+                return Ok(Requeue::Never);
             }
             Err(error) => return Err(format!("deleting the pod from the API: {error}")),
         }
         // A finalizer may block the deletion; the watch reports it.
-        Ok(Turn::Wait(None))
+        Ok(Requeue::After(None))
     }
 }

@@ -1,6 +1,6 @@
 //! Actuating an allocation: the plan, step by step.
 //!
-//! Every turn plans from the actual resources, so a plan that was interrupted, by a failure, a crash or another resize,
+//! Every sync plans from the actual resources, so a plan that was interrupted, by a failure, a crash or another resize,
 //! needs no rollback. A memory limit is lowered to its target or not at all: while usage is too high, the limit that was
 //! applied before stays, and the decrease is retried with backoff. CPU does not wait for that.
 
@@ -16,7 +16,7 @@ use plumb_runtime::types::{ContainerId, LinuxResources, Resources};
 use tokio::time::Instant;
 
 use super::actuation::ResizeError;
-use super::{Turn, Worker, error_chain};
+use super::{Requeue, Worker, error_chain};
 use crate::lifecycle::StopReason;
 use crate::{readback, resized};
 
@@ -48,14 +48,14 @@ impl Worker {
         steps: Vec<Step>,
         now: CgroupState,
         wake: Option<Duration>,
-    ) -> Result<Turn, String> {
+    ) -> Result<Requeue, String> {
         if steps.is_empty() {
             self.actuation.steps.clear();
             if let Some(wait) = self.actuation.restored_limits.until_stable() {
-                return Ok(Turn::Wait(Some(wake.map_or(wait, |wake| wake.min(wait)))));
+                return Ok(Requeue::After(Some(wake.map_or(wait, |wake| wake.min(wait)))));
             }
             self.completed().await?;
-            return Ok(Turn::Wait(wake));
+            return Ok(Requeue::After(wake));
         }
         if std::mem::take(&mut self.actuation.steps) == steps {
             // Retried with backoff, not at once: it may never be as it should.
@@ -106,9 +106,9 @@ impl Worker {
             }
         };
         Ok(match wait {
-            _ if !self.stopping.is_empty() => Turn::Wait(wait.into_iter().chain(wake).min()),
-            Some(wait) => Turn::Wait(Some(wake.map_or(wait, |wake| wake.min(wait)))),
-            None => Turn::Again,
+            _ if !self.stopping.is_empty() => Requeue::After(wait.into_iter().chain(wake).min()),
+            Some(wait) => Requeue::After(Some(wake.map_or(wait, |wake| wake.min(wait)))),
+            None => Requeue::Now,
         })
     }
 
