@@ -1,4 +1,4 @@
-//! Observing a pod in the runtime.
+//! Observing a pod in the runtime, as the kubelet's pod lifecycle event generator (PLEG) does.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ pub(crate) const MADE_WITH: &str = "plumb.dev/made-with";
 /// The exit code of a container whose exit status was lost.
 const LOST: i32 = 137;
 
-/// What this process last wrote to cgroups, with which what is read back is compared.
+/// The resources that this process last sent to the runtime; the actual resources are compared with them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct ActuatedResources {
     /// By container.
     pub(crate) containers: BTreeMap<ContainerId, Requirements>,
     /// To the pod's own.
@@ -41,6 +41,8 @@ pub(crate) struct Observation {
     pub(crate) cpus: Vec<Option<String>>,
     /// Sandboxes before the newest, which can be removed.
     pub(crate) old_sandboxes: Vec<SandboxId>,
+    /// Nothing has happened since that could have changed the state.
+    pub(crate) is_current: bool,
 }
 
 impl Observation {
@@ -60,7 +62,7 @@ pub(crate) async fn observe(
     uid: &str,
     (shape, ephemeral): (&PodShape, &[&str]),
     before: &ObservedPod,
-    written: &Written,
+    actuated: &ActuatedResources,
     effective: &[Requirements],
     pod: PodCgroup,
 ) -> Result<Observation, Error> {
@@ -106,7 +108,7 @@ pub(crate) async fn observe(
                     status.resources.as_ref().and_then(Resources::linux).and_then(|r| r.cpuset_cpus.clone());
             }
             let base = || base(shape, position, &status, effective);
-            let base = written.containers.get(&container.id).copied().unwrap_or_else(base);
+            let base = actuated.containers.get(&container.id).copied().unwrap_or_else(base);
             *slot = Some(ObservedContainer { of_old_sandbox, ..observed(status, base).await });
         }
         observation.observed.stale.extend(runs.map(|container| container.id));
@@ -133,7 +135,8 @@ pub(crate) async fn observe(
     observation.observed.stale.extend(newest.into_values().flatten().map(|container| container.id));
     if let Some(sandbox) = sandboxes.pop() {
         let status = runtime.sandbox_status(&sandbox.id).await?;
-        observation.pod = status.resources.as_ref().map(|read| actual_pod(read, &written.pod.unwrap_or(pod)));
+        observation.pod =
+            status.resources.as_ref().map(|read| actual_pod(read, &actuated.pod.unwrap_or(pod)));
         observation.observed.sandbox = Some(ObservedSandbox {
             id: sandbox.id,
             attempt: sandbox.meta.attempt,
@@ -142,6 +145,7 @@ pub(crate) async fn observe(
         });
     }
     observation.old_sandboxes = sandboxes.into_iter().map(|sandbox| sandbox.id).collect();
+    observation.is_current = true;
     Ok(observation)
 }
 

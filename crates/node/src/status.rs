@@ -1,4 +1,4 @@
-//! What is shown of a pod, from what is known of it: pure.
+//! The status of a pod, computed from its observed state: pure.
 
 mod conditions;
 mod container;
@@ -17,9 +17,9 @@ use plumb_resize::status::{Allocation, project};
 use crate::lifecycle::{Health, ObservedContainer, ObservedPod, Phase, Startup};
 pub(crate) use container::{Waiting, has_run};
 
-/// All that is known of a pod when its status is written.
+/// Everything that the status of a pod depends on.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub(crate) struct StatusInput<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) shape: &'a PodShape,
     pub(crate) observed: &'a ObservedPod,
@@ -31,11 +31,11 @@ pub(crate) struct Known<'a> {
     pub(crate) ephemeral_waiting: &'a BTreeMap<String, Waiting>,
     pub(crate) phase: Phase,
     /// Reason and message of the pod's failure, if it is not that of its containers.
-    pub(crate) because: Option<(&'a str, &'a str)>,
+    pub(crate) failure: Option<(&'a str, &'a str)>,
     /// Whether the pod is terminated because the node shuts down.
     pub(crate) disrupted: bool,
     /// Whether the node has admitted the pod. A rejected pod has no containers and no allocation.
-    pub(crate) taken_in: bool,
+    pub(crate) admitted: bool,
     pub(crate) desired: &'a PodResources,
     pub(crate) allocation: &'a Allocation,
     /// The actual resources.
@@ -47,7 +47,7 @@ pub(crate) struct Known<'a> {
     pub(crate) now: Timestamp,
 }
 
-impl Known<'_> {
+impl StatusInput<'_> {
     fn health(&self, position: usize) -> Health {
         self.health.get(position).copied().unwrap_or_default()
     }
@@ -64,34 +64,34 @@ impl Known<'_> {
         runs && health.ready && health.startup == Startup::Over
     }
 
-    /// The generation that is answered.
+    /// The observed generation.
     fn generation(&self) -> i64 {
         self.pod.metadata.generation.unwrap_or(0)
     }
 }
 
-/// The status of a pod. What others wrote into it stays.
-pub(crate) fn compose(known: Known<'_>) -> PodStatus {
+/// The status of a pod. Fields that other clients wrote stay.
+pub(crate) fn compose(input: StatusInput<'_>) -> PodStatus {
     let none = PodStatus::default();
-    let old = known.pod.status.as_ref().unwrap_or(&none);
+    let old = input.pod.status.as_ref().unwrap_or(&none);
     let mut status = old.clone();
-    let now = Time(known.now);
-    status.phase = Some(known.phase.name().to_owned());
-    (status.reason, status.message) = match known.because {
+    let now = Time(input.now);
+    status.phase = Some(input.phase.name().to_owned());
+    (status.reason, status.message) = match input.failure {
         Some((reason, message)) => (Some(reason.to_owned()), Some(message.to_owned())),
         None => (old.reason.clone(), old.message.clone()),
     };
     status.start_time = old.start_time.clone().or_else(|| Some(now.clone()));
-    status.qos_class = Some(known.shape.qos.name().to_owned());
-    addresses(&known, &mut status);
-    if known.taken_in {
-        container::publish(&known, old, &mut status);
+    status.qos_class = Some(input.shape.qos.name().to_owned());
+    addresses(&input, &mut status);
+    if input.admitted {
+        container::publish(&input, old, &mut status);
     } else {
         (status.container_statuses, status.init_container_statuses) = (None, None);
         status.ephemeral_container_statuses = None;
     }
-    let spec = known.pod.spec.as_ref();
-    let projection = project(known.allocation, known.desired, known.generation(), known.actual, known.rules);
+    let spec = input.pod.spec.as_ref();
+    let projection = project(input.allocation, input.desired, input.generation(), input.actual, input.rules);
     if let Some(spec) = spec {
         projection.publish(spec, &mut status, &now);
     }
@@ -99,37 +99,37 @@ pub(crate) fn compose(known: Known<'_>) -> PodStatus {
     for condition in status.conditions.iter_mut().flatten() {
         condition.last_probe_time = None;
     }
-    conditions::publish(&known, old, &mut status);
+    conditions::publish(&input, old, &mut status);
     status
 }
 
-fn addresses(known: &Known<'_>, status: &mut PodStatus) {
+fn addresses(input: &StatusInput<'_>, status: &mut PodStatus) {
     let host = |ip: &IpAddr| ip.to_string();
-    status.host_ip = known.host.first().map(host);
+    status.host_ip = input.host.first().map(host);
     status.host_ips =
-        (!known.host.is_empty()).then(|| known.host.iter().map(|ip| HostIP { ip: host(ip) }).collect());
-    let on_host = known.pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
-    let Some(sandbox) = &known.observed.sandbox else { return };
-    let ips = if on_host { known.host } else { &sandbox.ips };
+        (!input.host.is_empty()).then(|| input.host.iter().map(|ip| HostIP { ip: host(ip) }).collect());
+    let on_host = input.pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
+    let Some(sandbox) = &input.observed.sandbox else { return };
+    let ips = if on_host { input.host } else { &sandbox.ips };
     if !ips.is_empty() && (sandbox.ready || on_host) {
         status.pod_ip = ips.first().map(host);
         status.pod_ips = Some(ips.iter().map(|ip| PodIP { ip: host(ip) }).collect());
     }
 }
 
-/// Whether every init container has ended well and every sidecar has started.
-fn is_initialized(known: &Known<'_>) -> bool {
-    if known.observed.has_run(known.shape) {
+/// Whether every init container has succeeded and every sidecar has started.
+fn is_initialized(input: &StatusInput<'_>) -> bool {
+    if input.observed.has_run(input.shape) {
         return true;
     }
-    known.shape.containers.iter().enumerate().all(|(position, part)| {
-        let observed = known.observed.containers.get(position).and_then(Option::as_ref);
+    input.shape.containers.iter().enumerate().all(|(position, part)| {
+        let observed = input.observed.containers.get(position).and_then(Option::as_ref);
         match part.role {
             Role::Main => true,
             Role::Init => observed.is_some_and(ObservedContainer::has_initialized),
             Role::Sidecar => {
                 observed.is_some_and(ObservedContainer::runs)
-                    && known.health(position).startup == Startup::Over
+                    && input.health(position).startup == Startup::Over
             }
         }
     })

@@ -44,10 +44,10 @@ use crate::allocator::{AllocationResult, PodInfo};
 use crate::journal::Entry;
 use crate::lifecycle::{Decision, Health, ObservedContainer, Phase, State, View, containers, decide, phase};
 use crate::node::Node;
-use crate::observe::{self, Observation, Written, observe};
+use crate::observe::{self, ActuatedResources, Observation, observe};
 use crate::probe::Report;
 use crate::shutdown::{self, Termination};
-use crate::status::Known;
+use crate::status::StatusInput;
 use actuation::Actuation;
 use allocated::FollowedVolumes;
 use count::Counted;
@@ -127,11 +127,9 @@ pub(crate) struct Worker {
     entry: Entry,
     request: ResizeRequest,
     observation: Observation,
-    /// Nothing has happened since the observation that could have changed it.
-    fresh: bool,
-    written: Written,
+    actuated: ActuatedResources,
     /// The last observed resources of each container while it ran, by position.
-    applied: Vec<Option<Requirements>>,
+    last_actual: Vec<Option<Requirements>>,
     probed: Vec<ProbedContainer>,
     start_backoffs: Vec<StartBackoff>,
     /// The same of ephemeral containers that have not been started, by name.
@@ -169,9 +167,8 @@ impl Worker {
             sender,
             request: ResizeRequest::Outstanding,
             observation: Observation { observed, ..Observation::default() },
-            fresh: false,
-            written: Written::default(),
-            applied: vec![None; count],
+            actuated: ActuatedResources::default(),
+            last_actual: vec![None; count],
             probed: (0..count).map(|_| ProbedContainer::default()).collect(),
             start_backoffs: vec![StartBackoff::default(); count],
             ephemeral_backoffs: BTreeMap::new(),
@@ -227,7 +224,7 @@ impl Worker {
                             None => break,
                         },
                         outcome = self.report.outcome() => self.handle_status_patched(outcome),
-                        () = timer => self.fresh = false,
+                        () = timer => self.observation.is_current = false,
                     }
                 }
             }
@@ -249,19 +246,19 @@ impl Worker {
             Message::Listed(pod) => self.handle_listed(pod),
             Message::Restored(pod) => self.handle_restored(*pod),
             Message::Deleted => self.handle_deleted(),
-            Message::RuntimeEvent => self.fresh = false,
+            Message::RuntimeEvent => self.observation.is_current = false,
             Message::OutOfMemory(id) => {
-                self.fresh = false;
+                self.observation.is_current = false;
                 self.emit_oom(&id);
             }
             Message::LimitRestored => {
-                self.fresh = false;
+                self.observation.is_current = false;
                 self.handle_restored_limit();
             }
             Message::Allocation(result, trigger) => self.handle_allocation(*result, Some(trigger)),
             Message::Retry => self.request.reopen(),
             Message::Stopped(id) => {
-                self.fresh = false;
+                self.observation.is_current = false;
                 self.stopping.remove(&id);
             }
             Message::Pulled(pulled) => self.handle_pulled(*pulled),
@@ -347,13 +344,13 @@ impl Worker {
     async fn sync_until_idle(&mut self) -> Requeue {
         for _ in 0..MAX_SYNCS {
             match self.sync().await {
-                Ok(Requeue::Now) => self.fresh = false,
+                Ok(Requeue::Now) => self.observation.is_current = false,
                 Ok(requeue) => {
                     self.failures = 0;
                     return requeue;
                 }
                 Err(error) => {
-                    self.fresh = false;
+                    self.observation.is_current = false;
                     self.failures = self.failures.saturating_add(1);
                     let wait = DELAYS.after(self.failures);
                     tracing::warn!(uid = self.uid, pod = self.info.name, error, ?wait, "will retry");
@@ -389,7 +386,7 @@ impl Worker {
         }
         self.report_shutdown();
         if !decision.actions.is_empty() {
-            self.fresh = false;
+            self.observation.is_current = false;
             if self.act(&decision, cgroups.clone()).await? {
                 return Ok(Requeue::Now);
             }
@@ -427,32 +424,31 @@ impl Worker {
 
     /// Observes the pod in the runtime, if the last observation may be outdated.
     async fn observe(&mut self) -> Result<(), String> {
-        if self.fresh {
+        if self.observation.is_current {
             return Ok(());
         }
         let allocated = &self.entry.allocation.allocated;
         let effective: Vec<Requirements> = inherited(allocated).collect();
         let pod = self.info.shape.cgroup(allocated);
-        let Self { node, uid, info, observation, written, .. } = self;
+        let Self { node, uid, info, observation, actuated, .. } = self;
         let ephemeral = self.pod.spec.iter().flat_map(|spec| spec.ephemeral_containers.iter().flatten());
         let ephemeral: Vec<&str> = ephemeral.map(|container| container.name.as_str()).collect();
         let whose = (&info.shape, ephemeral.as_slice());
         let observation =
-            observe(&*node.runtime, uid, whose, &observation.observed, written, &effective, pod).await;
+            observe(&*node.runtime, uid, whose, &observation.observed, actuated, &effective, pod).await;
         self.observation =
             observation.map_err(|error| format!("reading the state of the containers: {error}"))?;
         let observed = &self.observation.observed;
-        self.written
+        self.actuated
             .containers
             .retain(|id, _| observed.containers.iter().flatten().any(|observed| observed.id == *id));
-        for (applied, observed) in self.applied.iter_mut().zip(&observed.containers) {
-            *applied = observed.as_ref().and_then(|observed| observed.actual).or(*applied);
+        for (last_actual, observed) in self.last_actual.iter_mut().zip(&observed.containers) {
+            *last_actual = observed.as_ref().and_then(|observed| observed.actual).or(*last_actual);
         }
         for (next, observed) in self.next_attempts.iter_mut().zip(&observed.containers) {
             let ran = observed.as_ref().filter(|observed| !matches!(observed.state, State::Created));
             *next = ran.map_or(*next, |observed| observed.attempt.saturating_add(1));
         }
-        self.fresh = true;
         Ok(())
     }
 
@@ -546,8 +542,8 @@ impl Worker {
             || self.observation.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready)
     }
 
-    fn known<'a>(&'a self, parts: Parts<'a>) -> Known<'a> {
-        Known {
+    fn status_input<'a>(&'a self, parts: Parts<'a>) -> StatusInput<'a> {
+        StatusInput {
             pod: &self.pod,
             shape: &self.info.shape,
             observed: &self.observation.observed,
@@ -555,9 +551,9 @@ impl Worker {
             waiting: parts.waiting,
             ephemeral_waiting: parts.ephemeral_waiting,
             phase: parts.phase,
-            because: self.state.failure().map(|failure| (&*failure.reason, &*failure.message)),
+            failure: self.state.failure().map(|failure| (&*failure.reason, &*failure.message)),
             disrupted: self.shutdown.is_some(),
-            taken_in: !self.state.is_rejected(),
+            admitted: !self.state.is_rejected(),
             desired: &self.info.desired,
             allocation: &self.entry.allocation,
             actual: parts.actual,
@@ -577,7 +573,7 @@ impl Worker {
     }
 }
 
-/// The parts of [`Known`] that are computed for each status.
+/// The parts of [`StatusInput`] that are computed for each status.
 #[derive(Clone, Copy)]
 struct Parts<'a> {
     health: &'a [Health],

@@ -15,7 +15,7 @@ use crate::allocator::PodInfo;
 use crate::events::Kind;
 use crate::journal::Entry;
 use crate::lifecycle::ObservedPod;
-use crate::observe::{Written, observe};
+use crate::observe::{ActuatedResources, observe};
 
 /// The resources of a pod in the runtime.
 struct Actual {
@@ -77,9 +77,9 @@ impl Agent {
     async fn actual(&self, uid: &str, info: &PodInfo, resources: &PodResources) -> Result<Actual, Error> {
         let effective: Vec<_> = inherited(resources).collect();
         let cgroup = info.shape.cgroup(resources);
-        let (written, before) = (Written::default(), ObservedPod::default());
+        let (actuated, before) = (ActuatedResources::default(), ObservedPod::default());
         let observation =
-            observe(&*self.node.runtime, uid, (&info.shape, &[]), &before, &written, &effective, cgroup)
+            observe(&*self.node.runtime, uid, (&info.shape, &[]), &before, &actuated, &effective, cgroup)
                 .await?;
         let cgroups = observation.cgroups(cgroup);
         let runs = cgroups.containers.iter().any(Option::is_some);

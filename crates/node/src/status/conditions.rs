@@ -1,14 +1,14 @@
-//! The conditions of a pod that its node answers for, in the kubelet's words.
+//! The conditions of a pod that the node sets, with the kubelet's reasons and messages.
 
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plumb_resize::aggregate::Role;
 
-use super::{Known, is_initialized};
+use super::{StatusInput, is_initialized};
 use crate::lifecycle::Phase;
 use crate::shutdown;
 
-/// Whether something holds, and if not, why.
+/// Whether a condition is true, and if not, why.
 struct Verdict {
     holds: bool,
     reason: &'static str,
@@ -25,18 +25,18 @@ impl Verdict {
     }
 }
 
-/// Writes the conditions; those of others stay.
-pub(super) fn publish(known: &Known<'_>, old: &PodStatus, status: &mut PodStatus) {
-    let containers = containers_ready(known);
-    let ready = ready(known, &containers, status);
-    let sandbox = known.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready);
+/// Sets the conditions; conditions of other clients stay.
+pub(super) fn publish(input: &StatusInput<'_>, old: &PodStatus, status: &mut PodStatus) {
+    let containers = containers_ready(input);
+    let ready = ready(input, &containers, status);
+    let sandbox = input.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready);
     let networked = if sandbox { Verdict::yes() } else { Verdict { holds: false, ..Verdict::yes() } };
-    let disrupted = known.disrupted && known.because.is_some_and(|(reason, _)| reason == shutdown::REASON);
+    let disrupted = input.disrupted && input.failure.is_some_and(|(reason, _)| reason == shutdown::REASON);
     let disruption =
         Verdict { reason: shutdown::DISRUPTION, message: shutdown::MESSAGE.to_owned(), ..Verdict::yes() };
     let all = [
         ("PodReadyToStartContainers", networked),
-        ("Initialized", initialized(known)),
+        ("Initialized", initialized(input)),
         ("Ready", ready),
         ("ContainersReady", containers),
         ("PodScheduled", Verdict::yes()),
@@ -45,7 +45,7 @@ pub(super) fn publish(known: &Known<'_>, old: &PodStatus, status: &mut PodStatus
     let conditions = status.conditions.get_or_insert_default();
     for (type_, verdict) in all {
         let before = old.conditions.iter().flatten().find(|condition| condition.type_ == type_);
-        let new = condition(type_, verdict, before, known);
+        let new = condition(type_, verdict, before, input);
         match conditions.iter_mut().find(|condition| condition.type_ == type_) {
             Some(slot) => *slot = new,
             None => conditions.push(new),
@@ -57,7 +57,7 @@ fn condition(
     type_: &str,
     verdict: Verdict,
     before: Option<&PodCondition>,
-    known: &Known<'_>,
+    input: &StatusInput<'_>,
 ) -> PodCondition {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let state = if verdict.holds { "True" } else { "False" };
@@ -68,25 +68,25 @@ fn condition(
         status: state.to_owned(),
         reason: text(verdict.reason),
         message: text(&verdict.message),
-        last_transition_time: Some(since.unwrap_or(Time(known.now))),
-        observed_generation: Some(known.generation()),
+        last_transition_time: Some(since.unwrap_or(Time(input.now))),
+        observed_generation: Some(input.generation()),
         ..PodCondition::default()
     }
 }
 
-fn initialized(known: &Known<'_>) -> Verdict {
-    if known.phase == Phase::Succeeded {
+fn initialized(input: &StatusInput<'_>) -> Verdict {
+    if input.phase == Phase::Succeeded {
         return Verdict { reason: "PodCompleted", ..Verdict::yes() };
     }
-    if is_initialized(known) {
+    if is_initialized(input) {
         return Verdict::yes();
     }
-    let inits = || known.shape.containers.iter().enumerate().filter(|(_, part)| part.role != Role::Main);
+    let inits = || input.shape.containers.iter().enumerate().filter(|(_, part)| part.role != Role::Main);
     let incomplete: Vec<&str> = inits()
         .filter(|(position, part)| {
-            let observed = known.observed.containers.get(*position).and_then(Option::as_ref);
+            let observed = input.observed.containers.get(*position).and_then(Option::as_ref);
             match part.role {
-                Role::Sidecar => !known.is_ready(*position),
+                Role::Sidecar => !input.is_ready(*position),
                 _ => observed.and_then(crate::lifecycle::ObservedContainer::exit_code) != Some(0),
             }
         })
@@ -98,18 +98,18 @@ fn initialized(known: &Known<'_>) -> Verdict {
     )
 }
 
-fn containers_ready(known: &Known<'_>) -> Verdict {
-    match known.phase {
+fn containers_ready(input: &StatusInput<'_>) -> Verdict {
+    match input.phase {
         Phase::Succeeded => return Verdict::no("PodCompleted", ""),
         Phase::Failed => return Verdict::no("PodFailed", ""),
         _ => {}
     }
     let (mut unready, mut unknown) = (Vec::new(), Vec::new());
-    for (position, part) in known.shape.containers.iter().enumerate() {
-        if part.role == Role::Init || known.is_ready(position) {
+    for (position, part) in input.shape.containers.iter().enumerate() {
+        if part.role == Role::Init || input.is_ready(position) {
             continue;
         }
-        let observed = known.observed.containers.get(position).is_some_and(Option::is_some);
+        let observed = input.observed.containers.get(position).is_some_and(Option::is_some);
         if observed || part.role == Role::Main { &mut unready } else { &mut unknown }
             .push(part.name.as_str());
     }
@@ -126,12 +126,12 @@ fn containers_ready(known: &Known<'_>) -> Verdict {
     Verdict::no("ContainersNotReady", parts.join(", "))
 }
 
-/// A pod is ready when its containers are, and everybody says so whom its readiness gates name.
-fn ready(known: &Known<'_>, containers: &Verdict, status: &PodStatus) -> Verdict {
+/// A pod is ready when its containers are, and the conditions of its readiness gates are true.
+fn ready(input: &StatusInput<'_>, containers: &Verdict, status: &PodStatus) -> Verdict {
     if !containers.holds {
         return Verdict::no(containers.reason, containers.message.clone());
     }
-    let gates = known.pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let gates = input.pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
     let messages: Vec<String> = gates
         .filter_map(|gate| {
             let type_ = &gate.condition_type;

@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plumb_resize::aggregate::Role;
 
-use super::Known;
+use super::StatusInput;
 use crate::lifecycle::{ObservedContainer, Startup, State, containers};
 
-/// Why a container does not run: a word, and more about it for people.
+/// The waiting state of a container: a reason and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) reason: String,
@@ -19,22 +19,22 @@ pub(crate) struct Waiting {
 }
 
 /// Writes the statuses of all containers.
-pub(super) fn publish(known: &Known<'_>, old: &PodStatus, status: &mut PodStatus) {
-    let Some(spec) = &known.pod.spec else { return };
+pub(super) fn publish(input: &StatusInput<'_>, old: &PodStatus, status: &mut PodStatus) {
+    let Some(spec) = &input.pod.spec else { return };
     let (mut init, mut main) = (Vec::new(), Vec::new());
-    for (position, (container, part)) in containers(spec).zip(&known.shape.containers).enumerate() {
+    for (position, (container, part)) in containers(spec).zip(&input.shape.containers).enumerate() {
         let (before, to) = match part.role {
             Role::Main => (&old.container_statuses, &mut main),
             Role::Init | Role::Sidecar => (&old.init_container_statuses, &mut init),
         };
         let before = before.iter().flatten().find(|before| before.name == container.name);
-        to.push(of(known, position, part.role, container, before));
+        to.push(of(input, position, part.role, container, before));
     }
     status.container_statuses = (!main.is_empty()).then_some(main);
     status.init_container_statuses = (!init.is_empty()).then_some(init);
     let ephemeral = spec.ephemeral_containers.iter().flatten().map(|container| {
         let before = old.ephemeral_container_statuses.iter().flatten();
-        ephemeral(known, container, before.into_iter().find(|before| before.name == container.name))
+        ephemeral(input, container, before.into_iter().find(|before| before.name == container.name))
     });
     let ephemeral: Vec<_> = ephemeral.collect();
     status.ephemeral_container_statuses = (!ephemeral.is_empty()).then_some(ephemeral);
@@ -42,17 +42,17 @@ pub(super) fn publish(known: &Known<'_>, old: &PodStatus, status: &mut PodStatus
 
 /// The status of an ephemeral container: it has neither probes nor earlier runs.
 fn ephemeral(
-    known: &Known<'_>,
+    input: &StatusInput<'_>,
     container: &EphemeralContainer,
     before: Option<&ContainerStatus>,
 ) -> ContainerStatus {
-    let Some(observed) = known.observed.ephemeral.get(&container.name) else {
-        // One that the runtime has lost is not started again, so what was known of it last is all that will be.
+    let Some(observed) = input.observed.ephemeral.get(&container.name) else {
+        // One that the runtime has lost is not started again, so its last reported status stays.
         if let Some(before) = before.filter(|before| has_run(before)) {
             return before.clone();
         }
         let creating = || Waiting { reason: "ContainerCreating".to_owned(), message: String::new() };
-        let waiting = known.ephemeral_waiting.get(&container.name).cloned().unwrap_or_else(creating);
+        let waiting = input.ephemeral_waiting.get(&container.name).cloned().unwrap_or_else(creating);
         return ContainerStatus {
             name: container.name.clone(),
             image: container.image.clone().unwrap_or_default(),
@@ -64,35 +64,35 @@ fn ephemeral(
     let state = match &observed.state {
         State::Running { since } => running(*since),
         State::Created => waits(&Waiting { reason: "ContainerCreating".to_owned(), message: String::new() }),
-        State::Exited { .. } => ended(known, observed).unwrap_or_default(),
+        State::Exited { .. } => ended(input, observed).unwrap_or_default(),
     };
     ContainerStatus {
         name: container.name.clone(),
         image: observed.image.clone(),
         image_id: observed.image_id.clone(),
-        container_id: Some(id(known, observed)),
+        container_id: Some(id(input, observed)),
         state: Some(state),
         last_state: Some(Shown::default()),
         ..ContainerStatus::default()
     }
 }
 
-/// Whether a container has been started by its status.
+/// Whether a status says that its container has been started.
 pub(crate) fn has_run(status: &ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
 }
 
 fn of(
-    known: &Known<'_>,
+    input: &StatusInput<'_>,
     position: usize,
     role: Role,
     container: &Container,
     before: Option<&ContainerStatus>,
 ) -> ContainerStatus {
-    let observed = known.observed.containers.get(position).and_then(Option::as_ref);
-    let previous = known.observed.previous.get(position).and_then(Option::as_ref);
-    let waiting = known.waiting.get(position).and_then(Option::as_ref);
-    let health = known.health(position);
+    let observed = input.observed.containers.get(position).and_then(Option::as_ref);
+    let previous = input.observed.previous.get(position).and_then(Option::as_ref);
+    let waiting = input.waiting.get(position).and_then(Option::as_ref);
+    let health = input.health(position);
     let runs = observed.is_some_and(ObservedContainer::runs);
     let mut status = ContainerStatus {
         name: container.name.clone(),
@@ -101,14 +101,14 @@ fn of(
             .or_else(|| container.image.clone())
             .unwrap_or_default(),
         image_id: observed.map(|observed| observed.image_id.clone()).unwrap_or_default(),
-        container_id: observed.map(|observed| id(known, observed)),
+        container_id: observed.map(|observed| id(input, observed)),
         restart_count: observed.map_or(0, |observed| i32::try_from(observed.attempt).unwrap_or(i32::MAX)),
         started: Some(runs && health.startup == Startup::Over),
         ready: match role {
             Role::Init => {
                 observed.is_some_and(|observed| matches!(observed.state, State::Exited { code: 0, .. }))
             }
-            Role::Sidecar | Role::Main => known.is_ready(position),
+            Role::Sidecar | Role::Main => input.is_ready(position),
         },
         ..ContainerStatus::default()
     };
@@ -123,24 +123,24 @@ fn of(
     match (observed, waiting) {
         (Some(ObservedContainer { state: State::Running { since }, .. }), _) => {
             status.state = Some(running(*since));
-            status.last_state = previous.and_then(|observed| ended(known, observed));
+            status.last_state = previous.and_then(|observed| ended(input, observed));
         }
         (Some(observed), Some(waiting)) => {
             // It has ended, and will be started again.
             status.state = Some(waits(waiting));
             status.last_state =
-                ended(known, observed).or_else(|| previous.and_then(|observed| ended(known, observed)));
+                ended(input, observed).or_else(|| previous.and_then(|observed| ended(input, observed)));
         }
         (Some(observed), None) => {
-            status.state = ended(known, observed).or_else(|| Some(waits(&not_yet(known))));
-            status.last_state = previous.and_then(|observed| ended(known, observed));
+            status.state = ended(input, observed).or_else(|| Some(waits(&not_yet(input))));
+            status.last_state = previous.and_then(|observed| ended(input, observed));
         }
-        // The pod is over, so what was reported of a container that the runtime has lost is all that will be known.
-        (None, _) if known.phase.is_final() && before.is_some_and(has_terminated) => {
+        // The pod has finished: the last reported status of a container that the runtime has lost stays.
+        (None, _) if input.phase.is_final() && before.is_some_and(has_terminated) => {
             status.state = before.and_then(|before| before.state.clone());
         }
         (None, Some(waiting)) => status.state = Some(waits(waiting)),
-        (None, None) => status.state = Some(waits(&not_yet(known))),
+        (None, None) => status.state = Some(waits(&not_yet(input))),
     }
     if status.last_state.is_none() {
         status.last_state = Some(Shown::default());
@@ -148,19 +148,19 @@ fn of(
     status
 }
 
-/// Whether a container has ended by its status.
+/// Whether a status says that its container has terminated.
 fn has_terminated(status: &ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|state| state.terminated.is_some())
 }
 
 /// A container's id as the API spells it.
-fn id(known: &Known<'_>, observed: &ObservedContainer) -> String {
-    format!("{}://{}", known.runtime, observed.id)
+fn id(input: &StatusInput<'_>, observed: &ObservedContainer) -> String {
+    format!("{}://{}", input.runtime, observed.id)
 }
 
-/// Why a container that nothing is known of does not run.
-fn not_yet(known: &Known<'_>) -> Waiting {
-    let reason = if super::is_initialized(known) { "ContainerCreating" } else { "PodInitializing" };
+/// The waiting state of a container that was not created yet.
+fn not_yet(input: &StatusInput<'_>) -> Waiting {
+    let reason = if super::is_initialized(input) { "ContainerCreating" } else { "PodInitializing" };
     Waiting { reason: reason.to_owned(), message: String::new() }
 }
 
@@ -174,7 +174,7 @@ fn running(since: Timestamp) -> Shown {
     Shown { running: Some(ContainerStateRunning { started_at: Some(Time(since)) }), ..Shown::default() }
 }
 
-fn ended(known: &Known<'_>, observed: &ObservedContainer) -> Option<Shown> {
+fn ended(input: &StatusInput<'_>, observed: &ObservedContainer) -> Option<Shown> {
     let State::Exited { code, started, finished, reason, message } = &observed.state else { return None };
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let state = ContainerStateTerminated {
@@ -183,7 +183,7 @@ fn ended(known: &Known<'_>, observed: &ObservedContainer) -> Option<Shown> {
         finished_at: Some(Time(*finished)),
         reason: text(reason),
         message: text(message),
-        container_id: Some(id(known, observed)),
+        container_id: Some(id(input, observed)),
         ..ContainerStateTerminated::default()
     };
     Some(Shown { terminated: Some(state), ..Shown::default() })

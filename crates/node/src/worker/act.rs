@@ -96,7 +96,7 @@ impl Worker {
         };
         match made {
             Ok(_) => {
-                self.written.pod = Some(cgroup);
+                self.actuated.pod = Some(cgroup);
                 self.clear_old_sandboxes().await;
                 Ok(())
             }
@@ -160,7 +160,7 @@ impl Worker {
         let made = self.make(&sandbox, &container, position, attempt, to, &image).await;
         match made {
             Ok(id) => {
-                self.written.containers.insert(id.clone(), to);
+                self.actuated.containers.insert(id.clone(), to);
                 now.apply(&Step::Start { container: position, to });
                 self.set_going(position, attempt, &id).await?;
             }
@@ -174,7 +174,7 @@ impl Worker {
     fn starts_with(&self, position: usize, now: &CgroupState) -> Option<Requirements> {
         let allocated = &self.entry.allocation.allocated;
         let to = inherited(allocated).nth(position).unwrap_or_default();
-        let before = self.applied.get(position).copied().flatten();
+        let before = self.last_actual.get(position).copied().flatten();
         let start = start_with(now, position, to, before, declared_by_pod(allocated))?;
         if start != to {
             let container = self.name_of(position);

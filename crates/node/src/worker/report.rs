@@ -104,7 +104,7 @@ impl Worker {
         let (health, waiting, ephemeral) = (self.health(), self.waiting(), self.ephemeral_waiting());
         let parts =
             Parts { health: &health, waiting: &waiting, ephemeral_waiting: &ephemeral, phase, actual };
-        let status = compose(self.known(parts));
+        let status = compose(self.status_input(parts));
         let Some(changes) = changes(self.pod.status.as_ref(), &status) else {
             self.report = Report::default();
             return;

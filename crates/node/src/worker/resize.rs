@@ -24,7 +24,7 @@ use crate::{readback, resized};
 const POD_MEMORY_WAIT: Duration = Duration::from_millis(100);
 
 /// How far steps were actuated.
-enum Actuated {
+enum Progress {
     /// All of them, or as far as possible until a container has stopped.
     AsFarAsPossible,
     /// Usage is above the new memory limit; retry after this long.
@@ -69,19 +69,19 @@ impl Worker {
             return Err(text);
         }
         let allocated = self.entry.allocation.allocated.clone();
-        self.fresh = false;
+        self.observation.is_current = false;
         self.actuation.generation.get_or_insert(self.entry.allocation.generation);
         let mut then = now;
         let begun = Instant::now();
         let actuated = self.actuate(&steps, &mut then).await;
         self.node.metrics.actuated(actuated.is_ok(), begun.elapsed());
         let wait = match actuated {
-            Ok(Actuated::AsFarAsPossible) => {
+            Ok(Progress::AsFarAsPossible) => {
                 let restarts = |step: &Step| matches!(step, Step::Stop { .. } | Step::Start { .. });
                 self.actuation.steps = if steps.iter().any(restarts) { Vec::new() } else { steps };
                 None
             }
-            Ok(Actuated::WaitsForMemory { after, why }) => {
+            Ok(Progress::WaitsForMemory { after, why }) => {
                 let cpu = with_actual_memory(&allocated, &then);
                 let steps = plan(&self.info.shape, &then, &cpu);
                 let steps: Vec<Step> = steps.into_iter().filter_map(|step| cpu_of(step, &then)).collect();
@@ -164,7 +164,7 @@ impl Worker {
         observed.is_some_and(|observed| observed.runs() && !self.is_stopping(observed))
     }
 
-    async fn actuate(&mut self, steps: &[Step], now: &mut CgroupState) -> Result<Actuated, Error> {
+    async fn actuate(&mut self, steps: &[Step], now: &mut CgroupState) -> Result<Progress, Error> {
         let mut stopped = false;
         for step in steps {
             match *step {
@@ -173,8 +173,8 @@ impl Worker {
                     stopped = true;
                 }
                 // Stopped containers have to exit first; then the lifecycle starts them again.
-                _ if stopped => return Ok(Actuated::AsFarAsPossible),
-                Step::Start { .. } => return Ok(Actuated::AsFarAsPossible),
+                _ if stopped => return Ok(Progress::AsFarAsPossible),
+                Step::Start { .. } => return Ok(Progress::AsFarAsPossible),
                 Step::Pod(to) => {
                     if let Some(waits) = self.set_pod(now, to).await? {
                         return Ok(waits);
@@ -187,7 +187,7 @@ impl Worker {
                 }
             }
         }
-        Ok(Actuated::AsFarAsPossible)
+        Ok(Progress::AsFarAsPossible)
     }
 
     /// Stops a container that is started again with its allocated resources; that is journalled first.
@@ -206,7 +206,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn set_pod(&mut self, now: &mut CgroupState, to: PodCgroup) -> Result<Option<Actuated>, Error> {
+    async fn set_pod(&mut self, now: &mut CgroupState, to: PodCgroup) -> Result<Option<Progress>, Error> {
         let Some(id) = self.observation.observed.sandbox.as_ref().map(|sandbox| sandbox.id.clone()) else {
             return Ok(None);
         };
@@ -241,7 +241,7 @@ impl Worker {
                 }
                 updated => updated?,
             }
-            self.written.pod = Some(set);
+            self.actuated.pod = Some(set);
             now.pod = set;
         }
         Ok(waits)
@@ -252,7 +252,7 @@ impl Worker {
         now: &mut CgroupState,
         position: usize,
         to: Requirements,
-    ) -> Result<Option<Actuated>, Error> {
+    ) -> Result<Option<Progress>, Error> {
         let observed = self.observation.observed.containers.get(position).and_then(Option::as_ref);
         let Some(id) = observed.map(|observed| observed.id.clone()) else { return Ok(None) };
         let from = now.containers.get(position).copied().flatten().unwrap_or_default();
@@ -282,14 +282,14 @@ impl Worker {
                 }
                 updated => updated?,
             }
-            self.written.containers.insert(id, set);
+            self.actuated.containers.insert(id, set);
             now.apply(&Step::Update { container: position, to: set });
         }
         Ok(waits)
     }
 
     /// Usage grew between the measurement and the write, so that the kernel returned EBUSY.
-    fn usage_grew(&mut self, whose: &str, target: Option<i64>, usage: u64) -> Actuated {
+    fn usage_grew(&mut self, whose: &str, target: Option<i64>, usage: u64) -> Progress {
         self.actuation.restored_limits.again();
         waits_for_memory(super::DELAYS.after(self.actuation.restored_limits.times), whose, target, usage)
     }
@@ -353,9 +353,9 @@ fn surplus(usage: u64, limit: Option<i64>) -> u64 {
     usage.saturating_sub(limit.unwrap_or(0).unsigned_abs())
 }
 
-fn waits_for_memory(after: Duration, whose: &str, target: Option<i64>, usage: u64) -> Actuated {
+fn waits_for_memory(after: Duration, whose: &str, target: Option<i64>, usage: u64) -> Progress {
     let target = target.unwrap_or_default();
-    Actuated::WaitsForMemory {
+    Progress::WaitsForMemory {
         after,
         why: ResizeError::MemoryInUse { whose: whose.to_owned(), target, usage },
     }

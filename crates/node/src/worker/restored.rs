@@ -46,7 +46,7 @@ impl Worker {
     pub(super) fn handle_restored(&mut self, pod: Pod) {
         tracing::info!(uid = self.uid, pod = self.info.name, "the pod was restored to an earlier state");
         self.request.reopen();
-        self.fresh = false;
+        self.observation.is_current = false;
         self.update_pod(pod.into());
     }
 }
