@@ -8,11 +8,11 @@
 //! containers is decided by `plumb_resize::plan`.
 
 mod crash_loop;
-mod ending;
 mod observed;
 mod phase;
 mod restart;
 mod startup;
+mod termination;
 
 pub use crash_loop::CrashLoopBackoff;
 pub use observed::{Health, ObservedContainer, ObservedPod, ObservedSandbox, Startup, State};
@@ -51,7 +51,7 @@ pub struct View<'a> {
     /// Whether a container may be started now, by position: false while others are stopped to free resources for it.
     pub may_start: &'a [bool],
     /// Whether the pod terminates.
-    pub ends: bool,
+    pub terminating: bool,
     /// The current time.
     pub now: Timestamp,
 }
@@ -72,7 +72,7 @@ pub enum Action {
         attempt: u32,
     },
     /// Start a container that was created.
-    Resume {
+    StartCreated {
         /// Its position.
         container: usize,
     },
@@ -125,8 +125,8 @@ impl Decision {
 
 /// Decides the next actions for a pod.
 pub fn decide(view: View<'_>) -> Decision {
-    if view.ends || phase(view.spec, view.shape, view.observed, view.restarting).is_final() {
-        return ending::decide(view);
+    if view.terminating || phase(view.spec, view.shape, view.observed, view.restarting).is_final() {
+        return termination::decide(view);
     }
     let mut decision = Decision::default();
     match &view.observed.sandbox {

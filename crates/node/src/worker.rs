@@ -17,12 +17,12 @@ mod ephemeral;
 mod image;
 mod pin;
 mod probes;
-mod report;
 mod request;
 mod resize;
 mod restored;
 mod start_backoff;
 mod state;
+mod status_manager;
 mod stop;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,11 +53,11 @@ use allocated::FollowedVolumes;
 use count::Counted;
 use image::{Pull, Pulled};
 use probes::ProbedContainer;
-use report::Report as StatusReport;
 use request::ResizeRequest;
 use start_backoff::StartBackoff;
 pub(crate) use state::is_finished;
 use state::{Deletion, Failure, State as WorkerState};
+use status_manager::StatusManager;
 use stop::Stopping;
 
 /// The name of workers in metrics of panics.
@@ -138,7 +138,7 @@ pub(crate) struct Worker {
     next_attempts: Vec<u32>,
     stopping: Stopping,
     images: BTreeMap<String, Pull>,
-    report: StatusReport,
+    status_manager: StatusManager,
     state: WorkerState,
     deletion: Deletion,
     counted: Counted,
@@ -175,7 +175,7 @@ impl Worker {
             next_attempts: next_attempts(&pod),
             stopping: Stopping::default(),
             images: BTreeMap::new(),
-            report: StatusReport::default(),
+            status_manager: StatusManager::default(),
             state: WorkerState::of(&pod),
             deletion: Deletion::default(),
             counted: Counted::default(),
@@ -223,7 +223,7 @@ impl Worker {
                             Some(message) => self.handle(message),
                             None => break,
                         },
-                        outcome = self.report.outcome() => self.handle_status_patched(outcome),
+                        outcome = self.status_manager.outcome() => self.handle_status_patched(outcome),
                         () = timer => self.observation.is_current = false,
                     }
                 }
@@ -231,11 +231,11 @@ impl Worker {
             while let Ok(message) = inbox.try_recv() {
                 self.handle(message);
             }
-            if let Some(outcome) = self.report.outcome().now_or_never() {
+            if let Some(outcome) = self.status_manager.outcome().now_or_never() {
                 self.handle_status_patched(outcome);
             }
         }
-        self.count_standing();
+        self.update_gauges();
         self.node.workers.remove(&self.uid);
     }
 
@@ -308,7 +308,8 @@ impl Worker {
     /// Reports the end of the pod to the shutdown of the node, once its status has it.
     fn report_shutdown(&mut self) {
         let is_terminated = matches!(self.state, WorkerState::Terminated(_));
-        let has_ended = is_terminated && !self.runs() && self.stopping.is_empty() && !self.report.is_open();
+        let has_ended =
+            is_terminated && !self.runs() && self.stopping.is_empty() && !self.status_manager.is_open();
         if let Some(termination) = self.shutdown.take_if(|_| has_ended) {
             // The shutdown may have given up on it.
             let _ = termination.ended.send(());
@@ -378,9 +379,9 @@ impl Worker {
         let steps = self.steps(&cgroups);
         let decision = self.decide(&steps);
         let phase = self.phase();
-        self.explain(&decision);
-        self.count_standing();
-        self.publish(phase, &actual, !decision.actions.is_empty() || !steps.is_empty());
+        self.emit_back_off(&decision);
+        self.update_gauges();
+        self.sync_status(phase, &actual, !decision.actions.is_empty() || !steps.is_empty());
         if phase.is_final() && !self.runs() && self.state.finish() {
             self.node.allocations.release(&self.uid, Trigger::PodTerminated).await;
         }
@@ -494,7 +495,7 @@ impl Worker {
             not_before: &self.not_before(),
             failed_until: &self.failed_until(),
             may_start: &may_start,
-            ends: !self.state.is_syncing(),
+            terminating: !self.state.is_syncing(),
             now,
         })
     }
@@ -569,7 +570,7 @@ impl Worker {
         let now = (self.node.clock)();
         let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
         let at = due.into_iter().chain(self.deadline()).min().map(until);
-        at.into_iter().chain(self.report.retry_after()).chain(self.volumes.retry_after()).min()
+        at.into_iter().chain(self.status_manager.retry_after()).chain(self.volumes.retry_after()).min()
     }
 }
 

@@ -172,7 +172,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             elsewhere(
                 "New API calls: one status patch per resize",
-                "measured by `bench/compare`; a status that is about to change is not sent twice (`crates/node/src/worker/report.rs`)",
+                "measured by `bench/compare`; a status that is about to change is not sent twice (`crates/node/src/worker/status_manager.rs`)",
             ),
             elsewhere(
                 "Time and memory of the components",

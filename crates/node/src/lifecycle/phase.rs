@@ -1,4 +1,4 @@
-//! Where a pod is in its life.
+//! The phase of a pod.
 
 use k8s_openapi::api::core::v1::PodSpec;
 use plumb_resize::aggregate::Role;
@@ -6,21 +6,21 @@ use plumb_resize::pod::PodShape;
 
 use super::{ObservedContainer, ObservedPod, State, containers, restarts_after};
 
-/// Where a pod is in its life.
+/// `status.phase` of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not everything has been started yet.
+    /// Some container has not been started yet.
     Pending,
-    /// Everything has been started, and something runs or will again.
+    /// All containers have been started, and some container runs or will be restarted.
     Running,
-    /// Everything has ended well.
+    /// All containers have succeeded, and none is restarted.
     Succeeded,
-    /// Something has ended badly, for good.
+    /// All containers have exited, some container has failed, and none is restarted.
     Failed,
 }
 
 impl Phase {
-    /// The word for `status.phase`.
+    /// The value of `status.phase`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -30,7 +30,7 @@ impl Phase {
         }
     }
 
-    /// Whether nothing of the pod will run again.
+    /// Whether the phase is terminal: no container of the pod runs again.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -48,7 +48,7 @@ pub fn phase(spec: &PodSpec, shape: &PodShape, observed: &ObservedPod, restartin
         let over =
             |code: i32| !restarting.contains(&container.name) && !restarts_after(spec, container, code);
         match (part.role, state) {
-            // Once main containers have run, init containers have ended well, whether they are still observed or not.
+            // Once main containers have run, init containers have succeeded, whether they are still observed or not.
             (Role::Init, _) if has_run => {}
             (Role::Init, Some(State::Exited { code: 0, .. })) => {
                 let observed = observed.containers.get(position).and_then(Option::as_ref);
@@ -77,7 +77,7 @@ pub fn phase(spec: &PodSpec, shape: &PodShape, observed: &ObservedPod, restartin
 }
 
 impl ObservedPod {
-    /// Whether any main container was ever made in this sandbox, so that initialization is over.
+    /// Whether any main container has run in the newest sandbox, so that initialization is over.
     pub(crate) fn has_run(&self, shape: &PodShape) -> bool {
         let mut all = self.containers.iter().zip(&shape.containers);
         all.any(|(observed, part)| {

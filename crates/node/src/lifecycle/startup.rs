@@ -1,4 +1,4 @@
-//! Bringing a pod up, and keeping it up.
+//! Starting the containers of a pod, and restarting them.
 
 use plumb_resize::aggregate::Role;
 
@@ -16,36 +16,36 @@ pub(super) fn decide(view: View<'_>, decision: &mut Decision) {
                 }
             }
             Role::Sidecar => {
-                keep(view, decision, position);
+                reconcile(view, decision, position);
                 let started = view.observed(position).is_some_and(ObservedContainer::runs)
                     && view.health(position).startup == Startup::Over;
                 if !started && !has_run {
                     return;
                 }
             }
-            Role::Main => keep(view, decision, position),
+            Role::Main => reconcile(view, decision, position),
         }
     }
 }
 
-/// Runs an init container; true once it has ended well.
+/// Runs an init container; true once it has succeeded.
 fn initialize(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
     let observed = view.observed(position);
     if observed.is_some_and(ObservedContainer::has_initialized) && !view.is_restarting(position) {
         return true;
     }
     match observed {
-        // It has done its work for a sandbox that is no more, and does it again whatever its restart policy is.
+        // It succeeded in a sandbox before the newest. In the newest it runs again, whatever its restart policy is.
         Some(observed) if observed.of_old_sandbox && observed.exit_code() == Some(0) => {
             start(view, decision, position, observed.attempt + 1);
         }
-        _ => keep(view, decision, position),
+        _ => reconcile(view, decision, position),
     }
     false
 }
 
-/// Has a container run: starts it, stops it if it is not well, and starts it again if it is to.
-fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
+/// Starts a container, stops it if a probe failed or its image changed, and restarts it as its restart policy says.
+fn reconcile(view: View<'_>, decision: &mut Decision, position: usize) {
     let Some(container) = view.container(position) else { return };
     let Some(observed) = view.observed(position) else {
         if is_due(view, decision, position) {
@@ -57,7 +57,7 @@ fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
         return;
     }
     match &observed.state {
-        // Its sandbox is gone: it never ran, and never will.
+        // Its sandbox is not the newest any more: it is created again in the newest.
         State::Created if observed.of_old_sandbox => {
             if is_due(view, decision, position) {
                 start(view, decision, position, observed.attempt);
@@ -68,7 +68,7 @@ fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
                 && may_try(view, decision, position)
                 && may_start(view, position)
             {
-                decision.act(Action::Resume { container: position });
+                decision.act(Action::StartCreated { container: position });
             }
         }
         State::Running { .. } => {
@@ -83,12 +83,12 @@ fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
             decision.act(Action::Stop { container: position, why });
         }
         State::Exited { code, .. } => {
-            // Another image is another try, whatever became of the one before.
+            // A new image is started in any case, whatever the exit code of the old one.
             let changed = container.image.as_deref().is_some_and(|image| image != observed.image);
             if !changed && !view.is_restarting(position) && !restarts_after(view.spec, container, *code) {
                 return;
             }
-            // What ended because it was asked to is not backed off for it. A start that failed is, in any case: see
+            // A container that the worker stopped has no crash-loop backoff. A failed start has one in any case: see
             // [`may_try`].
             if changed || view.is_restarting(position) || is_due(view, decision, position) {
                 start(view, decision, position, observed.attempt + 1);

@@ -25,7 +25,7 @@ use crate::status::Waiting;
 pub(super) const CONFIG_ERROR: &str = "CreateContainerConfigError";
 
 /// Why a container could not be started.
-pub(super) struct NotStarted {
+pub(super) struct StartFailure {
     /// The reason of its waiting state, and the message.
     reason: &'static str,
     message: String,
@@ -35,7 +35,7 @@ pub(super) struct NotStarted {
     later: Option<Waiting>,
 }
 
-impl NotStarted {
+impl StartFailure {
     pub(super) fn new(reason: &'static str, message: impl ToString) -> Self {
         Self { reason, message: message.to_string(), of_image: None, later: None }
     }
@@ -63,7 +63,7 @@ impl Worker {
                     continue;
                 }
                 Action::CreateSandbox { attempt } => self.create_sandbox(attempt).await?,
-                Action::Resume { container } => self.resume(container).await?,
+                Action::StartCreated { container } => self.start_existing(container).await?,
                 Action::Stop { container, why } => self.stop(container, why),
                 Action::StopSandbox => self.stop_sandbox().await?,
             }
@@ -152,17 +152,17 @@ impl Worker {
                 return Ok(true);
             }
         };
-        let Some(to) = self.starts_with(position, now) else {
+        let Some(to) = self.start_resources(position, now) else {
             let why = "the other containers of the pod hold all that its limits allow";
-            self.not_started(position, NotStarted::new("CreateContainerError", why));
+            self.not_started(position, StartFailure::new("CreateContainerError", why));
             return Ok(true);
         };
-        let made = self.make(&sandbox, &container, position, attempt, to, &image).await;
-        match made {
+        let created = self.create_container(&sandbox, &container, position, attempt, to, &image).await;
+        match created {
             Ok(id) => {
                 self.actuated.containers.insert(id.clone(), to);
                 now.apply(&Step::Start { container: position, to });
-                self.set_going(position, attempt, &id).await?;
+                self.start_created(position, attempt, &id).await?;
             }
             Err(failed) => self.not_started(position, failed),
         }
@@ -171,7 +171,7 @@ impl Worker {
 
     /// The resources that a container starts with, as its cgroup gets them: its allocated ones, or less while others have
     /// not given up theirs.
-    fn starts_with(&self, position: usize, now: &CgroupState) -> Option<Requirements> {
+    fn start_resources(&self, position: usize, now: &CgroupState) -> Option<Requirements> {
         let allocated = &self.entry.allocation.allocated;
         let to = inherited(allocated).nth(position).unwrap_or_default();
         let before = self.last_actual.get(position).copied().flatten();
@@ -187,8 +187,8 @@ impl Worker {
         self.pod.spec.as_ref().and_then(|spec| containers(spec).nth(position))
     }
 
-    /// Makes a container, with all that it needs.
-    async fn make(
+    /// Creates a container with everything that its spec refers to.
+    async fn create_container(
         &self,
         sandbox: &SandboxId,
         container: &Container,
@@ -196,9 +196,9 @@ impl Worker {
         attempt: u32,
         to: Requirements,
         image: &Image,
-    ) -> Result<ContainerId, NotStarted> {
-        let config = self.specify(position, attempt, to, image).await;
-        let config = config.map_err(|error| NotStarted::new(CONFIG_ERROR, error))?;
+    ) -> Result<ContainerId, StartFailure> {
+        let config = self.generate_config(position, attempt, to, image).await;
+        let config = config.map_err(|error| StartFailure::new(CONFIG_ERROR, error))?;
         match self.node.runtime.create_container(sandbox, config).await {
             Ok(id) => {
                 let message = format!("Container created: {}", container.name);
@@ -207,11 +207,11 @@ impl Worker {
             }
             // An earlier attempt created it and lost the response.
             Err(Error::AlreadyExists { id, .. }) => Ok(id.into()),
-            Err(error) => Err(NotStarted::new("CreateContainerError", error)),
+            Err(error) => Err(StartFailure::new("CreateContainerError", error)),
         }
     }
 
-    async fn specify(
+    async fn generate_config(
         &self,
         position: usize,
         attempt: u32,
@@ -229,15 +229,15 @@ impl Worker {
             cri_config::oom_score_adj(&self.pod, &self.info.shape, allocated, position, self.node.memory);
         resources.oom_score_adj = Some(score);
         resources.cpuset_cpus = self.cpus(position).map(|cpus| cpus.to_string());
-        let mut config = self.config_of(&pod, container, attempt, resources, image).await?;
+        let mut config = self.container_config(&pod, container, attempt, resources, image).await?;
         // Plain data of our own types always has a JSON form.
         let made_with = serde_json::to_string(&to).unwrap_or_default();
         config.annotations.insert(MADE_WITH.to_owned(), made_with);
         Ok(config)
     }
 
-    /// The configuration of a container of the pod, with all that its spec refers to.
-    pub(super) async fn config_of(
+    /// The configuration of a container, with everything that its spec refers to.
+    pub(super) async fn container_config(
         &self,
         pod: &Pod,
         container: &Container,
@@ -254,7 +254,7 @@ impl Worker {
                 let ready = volumes.prepare(pod).await.map_err(text)?;
                 image_mounts = ready.image_mounts(container, &env).map_err(text)?;
                 let (container, env) = (container.clone(), env.clone());
-                // It looks into volumes that containers write: off the async threads.
+                // It reads volumes that containers write, so it runs on a blocking thread.
                 let mounts = tokio::task::spawn_blocking(move || ready.mounts(&container, attempt, &env));
                 mounts.await.map_err(|error| error.to_string())?.map_err(text)?
             }
@@ -278,18 +278,18 @@ impl Worker {
     }
 
     /// Starts a container that was created.
-    async fn resume(&mut self, position: usize) -> Result<(), String> {
+    async fn start_existing(&mut self, position: usize) -> Result<(), String> {
         let observed = self.observation.observed.containers.get(position).and_then(Option::as_ref);
         let Some((id, attempt)) = observed.map(|observed| (observed.id.clone(), observed.attempt)) else {
             return Ok(());
         };
-        self.set_going(position, attempt, &id).await
+        self.start_created(position, attempt, &id).await
     }
 
-    async fn set_going(&mut self, position: usize, attempt: u32, id: &ContainerId) -> Result<(), String> {
+    async fn start_created(&mut self, position: usize, attempt: u32, id: &ContainerId) -> Result<(), String> {
         let runtime = self.node.runtime.clone();
-        if let Err(error) = self.reporting(runtime.start_container(id)).await {
-            self.not_started(position, NotStarted::new("RunContainerError", error));
+        if let Err(error) = self.reporting_status(runtime.start_container(id)).await {
+            self.not_started(position, StartFailure::new("RunContainerError", error));
             // A created container that does not start is removed; the next attempt creates another.
             let removed = self.node.runtime.remove_container(id).await;
             return removed.map_err(|error| format!("removing a container that did not start: {error}"));
@@ -297,12 +297,12 @@ impl Worker {
         let name = self.name_of(position).to_owned();
         let message = format!("Container started: {name}");
         self.node.events.container(&self.pod, &name, Kind::Normal, "Started", message);
-        let asked_to = self.entry.restarting.contains(&name);
+        let is_restarting = self.entry.restarting.contains(&name);
         let ran = self.observation.observed.containers.get(position).and_then(Option::as_ref).and_then(ran);
         if let Some(start_backoff) = self.start_backoffs.get_mut(position) {
-            start_backoff.started(ran.filter(|_| attempt > 0 && !asked_to));
+            start_backoff.started(ran.filter(|_| attempt > 0 && !is_restarting));
         }
-        if asked_to {
+        if is_restarting {
             let noted = self
                 .node
                 .allocations
@@ -316,7 +316,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Does what a container wants done after its start, beside everything else.
+    /// Runs the post-start hook of a container, in a task of its own.
     fn after_start(&self, position: usize, id: &ContainerId) {
         let Some(container) = self.container(position) else { return };
         let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.clone());
@@ -326,7 +326,7 @@ impl Worker {
         tokio::spawn(async move {
             let ran = supervisor.guard(POD_WORKER, crate::hook::run(&target, &hook)).await;
             if let Some(error) = ran.unwrap_or_else(|panic| Some(panic.to_string())) {
-                // A worker that has ended need not know.
+                // The worker may have ended.
                 let _ = sender.send(Message::HookFailed(Box::new((target.id, error))));
             }
         });
@@ -340,7 +340,7 @@ impl Worker {
         let Some(position) = observed else { return };
         let name = self.name_of(position).to_owned();
         tracing::warn!(uid = self.uid, container = name, message, "a post-start hook failed");
-        // As the kubelet's, without what the hook says: that may be secret.
+        // The kubelet's message: without the output of the hook, which may be secret.
         self.node.events.container(
             &self.pod,
             &name,
@@ -361,7 +361,7 @@ impl Worker {
     }
 
     /// Notes that a container could not be started.
-    pub(super) fn not_started(&mut self, position: usize, failed: NotStarted) {
+    pub(super) fn not_started(&mut self, position: usize, failed: StartFailure) {
         let name = self.name_of(position).to_owned();
         let image =
             self.container(position).and_then(|container| container.image.clone()).unwrap_or_default();
@@ -376,10 +376,10 @@ pub(super) fn note_failure(
     pod: &Pod,
     container: &str,
     image: String,
-    failed: NotStarted,
+    failed: StartFailure,
     backoff: Option<&mut StartBackoff>,
 ) {
-    let NotStarted { reason, message, of_image, later } = failed;
+    let StartFailure { reason, message, of_image, later } = failed;
     let emit = |kind: Kind, reason: &'static str, text: String| {
         node.events.container(pod, container, kind, reason, text);
     };

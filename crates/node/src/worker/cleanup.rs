@@ -13,7 +13,7 @@ impl Worker {
     /// The kubelet's `SyncTerminatedPod`: removes everything of a deleted pod of which nothing runs, once its final status
     /// is reported.
     pub(super) async fn sync_terminated_pod(&mut self) -> Result<Requeue, String> {
-        if self.report.is_open() && !self.deletion.is_done() {
+        if self.status_manager.is_open() && !self.deletion.is_done() {
             return Ok(Requeue::After(self.wake(None)));
         }
         let runtime = &self.node.runtime;

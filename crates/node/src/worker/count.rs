@@ -16,7 +16,7 @@ use crate::metrics::{Metrics, Pending};
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     /// When the node received it.
-    learnt: Option<Instant>,
+    received_at: Option<Instant>,
     /// It is completed, but not reported yet.
     completed: bool,
     pending: Option<Pending>,
@@ -29,7 +29,7 @@ impl Worker {
         for (old, new) in old.containers.iter().zip(&new.containers) {
             count_changes(&self.node.metrics, old, new);
         }
-        self.counted.learnt = Some(Instant::now());
+        self.counted.received_at = Some(Instant::now());
         self.counted.completed = false;
     }
 
@@ -44,7 +44,7 @@ impl Worker {
     }
 
     /// Updates the gauges.
-    pub(super) fn count_standing(&mut self) {
+    pub(super) fn update_gauges(&mut self) {
         let pending = pending(&self.entry).filter(|_| self.state.holds_allocation());
         self.node.metrics.pending(self.counted.pending, pending);
         self.counted.pending = pending;
@@ -63,9 +63,9 @@ impl Worker {
     /// The pod's status was reported.
     pub(super) fn count_reported(&mut self) {
         let shown = self.pod.status.as_ref().is_some_and(|status| condition(status, IN_PROGRESS).is_none());
-        if let Some(learnt) = self.counted.learnt.filter(|_| shown && self.counted.completed) {
-            self.node.metrics.end_to_end(learnt.elapsed());
-            self.counted.learnt = None;
+        if let Some(received_at) = self.counted.received_at.filter(|_| shown && self.counted.completed) {
+            self.node.metrics.end_to_end(received_at.elapsed());
+            self.counted.received_at = None;
         }
     }
 }

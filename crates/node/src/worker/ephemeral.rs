@@ -12,7 +12,7 @@ use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
 
 use super::Worker;
-use super::act::{CONFIG_ERROR, NotStarted, note_failure};
+use super::act::{CONFIG_ERROR, StartFailure, note_failure};
 use super::image::needs_image;
 use crate::cri_config;
 use crate::events::Kind;
@@ -65,7 +65,7 @@ impl Worker {
         &mut self,
         sandbox: &SandboxId,
         container: &EphemeralContainer,
-    ) -> Result<bool, NotStarted> {
+    ) -> Result<bool, StartFailure> {
         let created = self.observation.observed.ephemeral.get(&container.name);
         let id = if let Some(created) = created {
             created.id.clone()
@@ -78,7 +78,7 @@ impl Worker {
             if let Err(also) = self.node.runtime.remove_container(&id).await {
                 tracing::warn!(uid = self.uid, container = %id, error = %also, "a container that did not start stays");
             }
-            return Err(NotStarted::new("RunContainerError", error));
+            return Err(StartFailure::new("RunContainerError", error));
         }
         self.ephemeral_backoffs.remove(&container.name);
         let message = format!("Container started: {}", container.name);
@@ -91,9 +91,9 @@ impl Worker {
         sandbox: &SandboxId,
         container: &EphemeralContainer,
         image: &Image,
-    ) -> Result<ContainerId, NotStarted> {
-        let config = self.specify_ephemeral(container, image).await;
-        let config = config.map_err(|error| NotStarted::new(CONFIG_ERROR, error))?;
+    ) -> Result<ContainerId, StartFailure> {
+        let config = self.generate_ephemeral_config(container, image).await;
+        let config = config.map_err(|error| StartFailure::new(CONFIG_ERROR, error))?;
         match self.node.runtime.create_container(sandbox, config).await {
             Ok(id) => {
                 let message = format!("Container created: {}", container.name);
@@ -102,11 +102,11 @@ impl Worker {
             }
             // An earlier attempt created it and lost the response.
             Err(Error::AlreadyExists { id, .. }) => Ok(id.into()),
-            Err(error) => Err(NotStarted::new("CreateContainerError", error)),
+            Err(error) => Err(StartFailure::new("CreateContainerError", error)),
         }
     }
 
-    async fn specify_ephemeral(
+    async fn generate_ephemeral_config(
         &self,
         container: &EphemeralContainer,
         image: &Image,
@@ -117,7 +117,7 @@ impl Worker {
         // It requests nothing, as a position that the pod does not have.
         let score = cri_config::oom_score_adj(&self.pod, shape, allocated, usize::MAX, self.node.memory);
         resources.oom_score_adj = Some(score);
-        let mut config = self.config_of(&pod, &ephemeral(container), 0, resources, image).await?;
+        let mut config = self.container_config(&pod, &ephemeral(container), 0, resources, image).await?;
         config.pid_target = self.pid_target(container)?;
         Ok(config)
     }
@@ -141,14 +141,14 @@ impl Worker {
     }
 
     /// Notes that a container could not be started; it is tried again after a backoff.
-    fn ephemeral_not_started(&mut self, container: &EphemeralContainer, failed: NotStarted) {
+    fn ephemeral_not_started(&mut self, container: &EphemeralContainer, failed: StartFailure) {
         let image = container.image.clone().unwrap_or_default();
         let backoff = self.ephemeral_backoffs.entry(container.name.clone()).or_default();
         note_failure(&self.node, &self.pod, &container.name, image, failed, Some(backoff));
     }
 
     /// Notes that an image could not be pulled, of all containers that wait for it.
-    pub(super) fn ephemeral_not_pulled(&mut self, image: &str, failed: impl Fn() -> NotStarted) {
+    pub(super) fn ephemeral_not_pulled(&mut self, image: &str, failed: impl Fn() -> StartFailure) {
         let waits = |container: &&EphemeralContainer| {
             needs_image(&self.pod, &ephemeral(container), image)
                 && !self.observation.observed.ephemeral.contains_key(&container.name)

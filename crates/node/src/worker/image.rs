@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, ImageVolumeSource, Pod};
 use plumb_runtime::Error;
 use plumb_runtime::types::Image;
 
-use super::act::NotStarted;
+use super::act::StartFailure;
 use super::{Message, POD_WORKER, Worker};
 use crate::events::Kind;
 use crate::lifecycle::{ObservedContainer, containers};
@@ -43,7 +43,7 @@ struct Success {
 
 impl Worker {
     /// The image of a container, if it and those of its volumes are on this node by now; none while one is being pulled.
-    pub(super) async fn image(&mut self, container: &Container) -> Result<Option<Image>, NotStarted> {
+    pub(super) async fn image(&mut self, container: &Container) -> Result<Option<Image>, StartFailure> {
         let policy = container.image_pull_policy.as_deref();
         let name = container.image.as_deref().unwrap_or_default();
         let mut image = self.ensure_image(container, name, policy).await?;
@@ -72,16 +72,16 @@ impl Worker {
         container: &Container,
         name: &str,
         policy: Option<&str>,
-    ) -> Result<Option<Image>, NotStarted> {
+    ) -> Result<Option<Image>, StartFailure> {
         if let Err(error) = name.parse::<plumb_registry::Reference>() {
             let message = format!(
                 "Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: {error}"
             );
-            return Err(NotStarted::of_image("InvalidImageName", "InspectFailed", message));
+            return Err(StartFailure::of_image("InvalidImageName", "InspectFailed", message));
         }
         let found = self.node.runtime.image_status(name).await.map_err(|error: Error| {
             let message = format!("Failed to inspect image {name:?}: {error}");
-            NotStarted::of_image("ImageInspectError", "InspectFailed", message)
+            StartFailure::of_image("ImageInspectError", "InspectFailed", message)
         })?;
         match (found, policy) {
             // An image that is part of Plumb is in no registry.
@@ -94,7 +94,7 @@ impl Worker {
                     "Container image {name:?} is not present with pull policy of Never{}",
                     advice.unwrap_or_default()
                 );
-                Err(NotStarted::of_image("ErrImageNeverPull", "ErrImageNeverPull", message))
+                Err(StartFailure::of_image("ErrImageNeverPull", "ErrImageNeverPull", message))
             }
             _ => {
                 self.pull(container, name.to_owned());
@@ -120,7 +120,7 @@ impl Worker {
         tokio::spawn(async move {
             let pulled = node.supervisor.guard(POD_WORKER, pull(&node, &pod, &name)).await;
             let outcome = pulled.unwrap_or_else(|panic| Err(panic.to_string()));
-            // A worker that has ended need not know.
+            // The worker may have ended.
             let _ = sender.send(Message::Pulled(Box::new(Pulled { container, image: name, outcome })));
         });
     }
@@ -147,7 +147,7 @@ impl Worker {
                 message: format!("Back-off pulling image {image:?}: ErrImagePull: {error}"),
             };
             let message = format!("Failed to pull image {image:?}: {error}");
-            NotStarted::of_image("ErrImagePull", "Failed", message).then(later)
+            StartFailure::of_image("ErrImagePull", "Failed", message).then(later)
         };
         self.ephemeral_not_pulled(&image, failed);
         for position in self.waiting_for(&image) {

@@ -231,7 +231,7 @@ impl Worker {
         if set != now.pod {
             let begun = Instant::now();
             let config = readback::pod_cgroup(&set);
-            let updated = self.reporting(runtime.update_sandbox_resources(&id, &config)).await;
+            let updated = self.reporting_status(runtime.update_sandbox_resources(&id, &config)).await;
             let operation = "update_podsandbox_resources";
             self.node.metrics.operation(operation, begun.elapsed(), updated.is_ok());
             match updated {
@@ -297,7 +297,7 @@ impl Worker {
     pub(super) async fn update(&mut self, id: &ContainerId, to: LinuxResources) -> Result<(), Error> {
         let begun = Instant::now();
         let (runtime, to) = (self.node.runtime.clone(), Resources::Linux(to));
-        let updated = self.reporting(runtime.update_container_resources(id, &to)).await;
+        let updated = self.reporting_status(runtime.update_container_resources(id, &to)).await;
         self.node.metrics.operation("update_container", begun.elapsed(), updated.is_ok());
         updated
     }
@@ -315,7 +315,7 @@ impl Worker {
     /// Asks the kernel to reclaim memory of a container; the next attempt measures what that achieved.
     async fn reclaim(&mut self, id: &ContainerId, bytes: u64) {
         let runtime = self.node.runtime.clone();
-        match self.reporting(runtime.reclaim_memory(id, bytes)).await {
+        match self.reporting_status(runtime.reclaim_memory(id, bytes)).await {
             Ok(_) | Err(Error::Unsupported(_)) => {}
             Err(error) => tracing::debug!(container = %id, %error, "memory was not reclaimed"),
         }

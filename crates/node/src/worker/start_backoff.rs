@@ -158,7 +158,7 @@ impl Worker {
     }
 
     /// Emits the `BackOff` events, one for each attempt.
-    pub(super) fn explain(&mut self, decision: &Decision) {
+    pub(super) fn emit_back_off(&mut self, decision: &Decision) {
         if decision.wake.is_none() {
             return;
         }

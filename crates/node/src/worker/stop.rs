@@ -52,7 +52,7 @@ impl Worker {
             return;
         }
         let name = self.name_of(position).to_owned();
-        self.node.events.container(&self.pod, &name, Kind::Normal, "Killing", explain(&name, why));
+        self.node.events.container(&self.pod, &name, Kind::Normal, "Killing", killing_message(&name, why));
         let container = self.pod.spec.as_ref().and_then(|spec| containers(spec).nth(position)).cloned();
         let hook = container
             .as_ref()
@@ -74,7 +74,7 @@ impl Worker {
             // After a panic too: if the container still runs it is stopped again.
             if let Ok(Some(error)) = supervisor.guard(POD_WORKER, stop.run()).await {
                 tracing::warn!(container = name, error, "a pre-stop hook failed");
-                // As the kubelet's, without what the hook says: that may be secret.
+                // The kubelet's message: without the output of the hook, which may be secret.
                 events.container(&pod, &name, Kind::Warning, "FailedPreStopHook", "PreStopHook failed");
             }
             // The worker may have ended.
@@ -178,7 +178,7 @@ async fn shortened(deadline: &mut watch::Receiver<Deadline>) {
 }
 
 /// The message of the event.
-fn explain(name: &str, why: StopReason) -> String {
+fn killing_message(name: &str, why: StopReason) -> String {
     match why {
         StopReason::PodTerminates => format!("Stopping container {name}"),
         StopReason::NotLive => format!("Container {name} failed liveness probe, will be restarted"),
@@ -204,7 +204,7 @@ mod tests {
             (StopReason::Resized, "Container c resize requires restart"),
         ];
         for (why, expected) in table {
-            assert_eq!(explain("c", why), expected);
+            assert_eq!(killing_message("c", why), expected);
         }
     }
 }

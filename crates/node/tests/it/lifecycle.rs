@@ -24,7 +24,7 @@ struct Scene {
     not_before: Vec<Option<Timestamp>>,
     failed_until: Vec<Option<Timestamp>>,
     may_start: Vec<bool>,
-    ends: bool,
+    terminating: bool,
     now: Timestamp,
 }
 
@@ -54,7 +54,7 @@ impl Scene {
             not_before: vec![None; 4],
             failed_until: vec![None; 4],
             may_start: vec![true; 4],
-            ends: false,
+            terminating: false,
             now: Timestamp::UNIX_EPOCH,
         }
     }
@@ -110,7 +110,7 @@ impl Scene {
             not_before: &self.not_before,
             failed_until: &self.failed_until,
             may_start: &self.may_start,
-            ends: self.ends,
+            terminating: self.terminating,
             now: self.now,
         })
     }
@@ -220,7 +220,7 @@ fn a_container_that_is_not_well_or_has_another_image_is_stopped_once() {
 #[test]
 fn a_pod_goes_down_main_containers_first_then_sidecars_then_the_sandbox() {
     let mut scene = Scene::running("Always");
-    scene.ends = true;
+    scene.terminating = true;
     let stop = |container| Action::Stop { container, why: StopReason::PodTerminates };
     assert_eq!(scene.actions(), [stop(2), stop(3)]);
     scene.stopping.insert("2-0".into());
@@ -304,7 +304,7 @@ fn what_was_made_in_an_old_sandbox_and_never_ran_is_made_again() {
     let mut scene = Scene::new("Always");
     scene.sandbox(true);
     scene.put(0, State::Created);
-    assert_eq!(scene.actions(), [Action::Resume { container: 0 }]);
+    assert_eq!(scene.actions(), [Action::StartCreated { container: 0 }]);
     scene.observed.containers[0].as_mut().unwrap().of_old_sandbox = true;
     assert_eq!(scene.actions(), [start(0, 0)]);
 }

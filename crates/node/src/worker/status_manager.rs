@@ -1,8 +1,8 @@
-//! Reporting the pod's status: one patch at a time, and the worker does not wait for it.
+//! The status manager of a pod: sends one patch of the pod's status at a time; the worker does not wait for it.
 //!
-//! A status that is about to change, because actions are in progress, is delayed for a moment, so that one patch suffices.
-//! A call to the runtime may take longer than that: [`Worker::reporting`] reports while it is in progress, so that a resize
-//! shows as `InProgress`.
+//! While actions are in progress and the status is about to change, the status manager delays the patch a little, so that
+//! one patch suffices. A call to the runtime may take longer than that: [`Worker::reporting_status`] patches the status while
+//! the call is in progress, so that a resize shows as `InProgress`.
 
 use std::future::pending;
 use std::pin::pin;
@@ -20,13 +20,14 @@ use crate::lifecycle::Phase;
 use crate::status::compose;
 use crate::status_patch::{PatchOutcome, changes, patch_status};
 
-/// For how long a status that is about to change is delayed. Starting a container or changing its cgroup takes less.
-const MOMENT: Duration = Duration::from_millis(20);
+/// For how long the patch of a status that is about to change is delayed. Starting a container or changing its cgroup
+/// takes less.
+const COALESCE_PERIOD: Duration = Duration::from_millis(20);
 
-/// The state of reporting.
+/// The state of the patches of one pod's status.
 #[derive(Debug, Default)]
-pub(super) struct Report {
-    under_way: Option<UnderWay>,
+pub(super) struct StatusManager {
+    pending_patch: Option<PendingPatch>,
     failures: u32,
     not_before: Option<Instant>,
     /// The last patch that was applied, and the resource version of the pod after it, until nothing is left to report. An
@@ -34,29 +35,29 @@ pub(super) struct Report {
     applied: Option<(Arc<RawValue>, Option<String>)>,
 }
 
-/// A report that is being sent, or delayed.
+/// A patch that is being sent, or delayed.
 #[derive(Debug)]
-struct UnderWay {
+struct PendingPatch {
     at: Instant,
     /// The patch.
     changes: Arc<RawValue>,
-    /// Set by the task when it sends, or by the worker when it replaces the report: the first one wins.
-    taken: Arc<AtomicBool>,
+    /// The task sets it when it sends the patch, the worker when it replaces the patch: the first one wins.
+    claimed: Arc<AtomicBool>,
     task: JoinHandle<PatchOutcome>,
 }
 
-impl UnderWay {
-    /// Cancels the report, if it was not sent yet.
-    fn take_back(&self) -> bool {
-        let is_mine = !self.taken.swap(true, Ordering::AcqRel);
-        if is_mine {
+impl PendingPatch {
+    /// Cancels the patch, if it was not sent yet.
+    fn cancel(&self) -> bool {
+        let is_cancelled = !self.claimed.swap(true, Ordering::AcqRel);
+        if is_cancelled {
             self.task.abort();
         }
-        is_mine
+        is_cancelled
     }
 }
 
-impl Report {
+impl StatusManager {
     /// The time until the retry of a failed patch.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         self.not_before.map(|at| at.saturating_duration_since(Instant::now()))
@@ -64,15 +65,15 @@ impl Report {
 
     /// Waits for the outcome of the patch that is in progress; without one, forever. Cancel safe.
     pub(super) async fn outcome(&mut self) -> PatchOutcome {
-        let Some(under_way) = &mut self.under_way else { return pending().await };
-        let outcome = (&mut under_way.task).await;
+        let Some(pending_patch) = &mut self.pending_patch else { return pending().await };
+        let outcome = (&mut pending_patch.task).await;
         outcome.unwrap_or_else(|error| PatchOutcome::Failed(error.to_string()))
     }
 
     /// Waits for the outcome of the patch that is in progress, or until a failed one is to be retried.
     async fn outcome_or_retry(&mut self) -> Option<PatchOutcome> {
         match self.not_before {
-            Some(at) if self.under_way.is_none() => {
+            Some(at) if self.pending_patch.is_none() => {
                 tokio::time::sleep_until(at).await;
                 None
             }
@@ -82,21 +83,21 @@ impl Report {
 
     /// Whether a patch is in progress or has to be retried.
     pub(super) fn is_open(&self) -> bool {
-        self.under_way.is_some() || self.not_before.is_some()
+        self.pending_patch.is_some() || self.not_before.is_some()
     }
 }
 
 impl Worker {
     /// Patches the pod's status if it differs, unless a patch is in progress; after a delay, if it is about to change.
-    pub(super) fn publish(&mut self, phase: Phase, actual: &PodResources, about_to_change: bool) {
-        let wait = self.report.not_before.is_some_and(|at| at > Instant::now());
+    pub(super) fn sync_status(&mut self, phase: Phase, actual: &PodResources, about_to_change: bool) {
+        let wait = self.status_manager.not_before.is_some_and(|at| at > Instant::now());
         if self.deletion.is_done() || wait {
             return;
         }
-        let kept_back = match self.report.under_way.take() {
-            Some(report) if report.take_back() => Some(report.at),
-            Some(report) => {
-                self.report.under_way = Some(report);
+        let delayed_until = match self.status_manager.pending_patch.take() {
+            Some(patch) if patch.cancel() => Some(patch.at),
+            Some(patch) => {
+                self.status_manager.pending_patch = Some(patch);
                 return;
             }
             None => None,
@@ -106,29 +107,30 @@ impl Worker {
             Parts { health: &health, waiting: &waiting, ephemeral_waiting: &ephemeral, phase, actual };
         let status = compose(self.status_input(parts));
         let Some(changes) = changes(self.pod.status.as_ref(), &status) else {
-            self.report = Report::default();
+            self.status_manager = StatusManager::default();
             return;
         };
         let changes: Arc<RawValue> = changes.into();
         let version = &self.pod.metadata.resource_version;
         let same = |(sent, after): &(Arc<RawValue>, _)| sent.get() == changes.get() && after == version;
-        if self.report.applied.as_ref().is_some_and(same) {
-            // A report in between may have failed: there is nothing left to retry.
-            self.report = Report { applied: self.report.applied.take(), ..Report::default() };
+        if self.status_manager.applied.as_ref().is_some_and(same) {
+            // A patch in between may have failed: there is nothing left to retry.
+            let applied = self.status_manager.applied.take();
+            self.status_manager = StatusManager { applied, ..StatusManager::default() };
             return;
         }
-        // A delayed report is not delayed for longer.
-        let moment = if about_to_change { MOMENT } else { Duration::ZERO };
-        let at = kept_back.unwrap_or_else(|| Instant::now() + moment);
-        let taken = Arc::new(AtomicBool::new(!about_to_change));
+        // A delayed patch is not delayed for longer.
+        let delay = if about_to_change { COALESCE_PERIOD } else { Duration::ZERO };
+        let at = delayed_until.unwrap_or_else(|| Instant::now() + delay);
+        let claimed = Arc::new(AtomicBool::new(!about_to_change));
         let (node, pod) = (self.node.clone(), self.pod.clone());
-        let claim = about_to_change.then(|| taken.clone());
+        let claim = about_to_change.then(|| claimed.clone());
         let patch = changes.clone();
         let task = tokio::spawn(async move {
             if let Some(claim) = claim {
                 tokio::time::sleep_until(at).await;
                 if claim.swap(true, Ordering::AcqRel) {
-                    // Another report replaces this one, and does not wait for its outcome.
+                    // Another patch replaces this one, and does not wait for its outcome.
                     return PatchOutcome::Failed("replaced".to_owned());
                 }
             }
@@ -137,40 +139,41 @@ impl Worker {
             let outcome = node.supervisor.guard(POD_WORKER, patching).await;
             outcome.unwrap_or_else(|panic| PatchOutcome::Failed(panic.to_string()))
         });
-        self.report.under_way = Some(UnderWay { at, changes, taken, task });
+        self.status_manager.pending_patch = Some(PendingPatch { at, changes, claimed, task });
     }
 
-    /// Awaits a call to the runtime, and meanwhile reports the status: a report that was in progress when the call began may
-    /// have been of an older status, or may fail or conflict.
-    pub(super) async fn reporting<T>(&mut self, call: impl Future<Output = T>) -> T {
+    /// Awaits a call to the runtime, and meanwhile patches the status: a patch that was in progress when the call began may
+    /// have had an older status, or may fail or conflict.
+    pub(super) async fn reporting_status<T>(&mut self, call: impl Future<Output = T>) -> T {
         let mut call = pin!(call);
         loop {
             let outcome = tokio::select! {
                 biased;
                 result = &mut call => return result,
-                outcome = self.report.outcome_or_retry() => outcome,
+                outcome = self.status_manager.outcome_or_retry() => outcome,
             };
             if let Some(outcome) = outcome {
                 self.handle_status_patched(outcome);
             }
             let actual = self.cgroups().resources(&self.info.shape, &self.entry.allocation.allocated);
-            self.publish(self.phase(), &actual, true);
+            self.sync_status(self.phase(), &actual, true);
         }
     }
 
     /// Handles the outcome of a status patch.
     pub(super) fn handle_status_patched(&mut self, outcome: PatchOutcome) {
-        let sent = self.report.under_way.take().map(|report| report.changes);
+        let sent = self.status_manager.pending_patch.take().map(|patch| patch.changes);
         match outcome {
             PatchOutcome::Applied(pod) => {
                 let version = pod.metadata.resource_version.clone();
-                self.report = Report { applied: sent.map(|sent| (sent, version)), ..Report::default() };
+                self.status_manager =
+                    StatusManager { applied: sent.map(|sent| (sent, version)), ..StatusManager::default() };
                 self.handle_pod((*pod).into());
                 self.reconsideration_reported();
                 self.count_reported();
             }
             PatchOutcome::Conflict(pod) => {
-                self.report = Report::default();
+                self.status_manager = StatusManager::default();
                 self.handle_pod((*pod).into());
                 self.reconsideration_reported();
                 self.count_reported();
@@ -186,9 +189,9 @@ impl Worker {
     }
 
     fn report_failed(&mut self, error: &str) {
-        self.report.failures = self.report.failures.saturating_add(1);
-        let wait = DELAYS.after(self.report.failures);
+        self.status_manager.failures = self.status_manager.failures.saturating_add(1);
+        let wait = DELAYS.after(self.status_manager.failures);
         tracing::warn!(uid = self.uid, error, ?wait, "cannot patch a pod's status, will retry");
-        self.report.not_before = Some(Instant::now() + wait);
+        self.status_manager.not_before = Some(Instant::now() + wait);
     }
 }

@@ -1,10 +1,10 @@
-//! Bringing a pod down.
+//! Terminating a pod.
 
 use plumb_resize::aggregate::Role;
 
 use super::{Action, Decision, State, StopReason, View};
 
-/// Decides about a pod that ends: main and init containers at once, then sidecars from the last to the first,
+/// Decides about a pod that terminates: stops main and init containers at once, then sidecars from the last to the first,
 /// then the sandbox.
 pub(super) fn decide(view: View<'_>) -> Decision {
     let mut decision = Decision::default();
@@ -30,7 +30,7 @@ pub(super) fn decide(view: View<'_>) -> Decision {
     decision
 }
 
-/// Whether something of a container is left to be stopped.
+/// Whether a container has to be stopped.
 fn runs(view: View<'_>, position: usize) -> bool {
     view.observed(position)
         .is_some_and(|observed| matches!(observed.state, State::Running { .. } | State::Created))
