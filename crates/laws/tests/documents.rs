@@ -65,3 +65,36 @@ fn paths_below_crates_exist() {
     }
     assert!(missing.is_empty(), "{missing:#?}");
 }
+
+/// A row of the table in `docs/resize-path.md`.
+struct Hop {
+    number: usize,
+    file: String,
+    function: String,
+}
+
+impl Hop {
+    /// `| number | `file` | `function` | what it does |`.
+    fn parse(row: &str) -> Option<Self> {
+        let mut cells = row.strip_prefix("| ")?.split(" | ");
+        let number = cells.next()?.parse().ok()?;
+        let mut code = || Some(cells.next()?.strip_prefix('`')?.strip_suffix('`')?.to_owned());
+        Some(Self { number, file: code()?, function: code()? })
+    }
+}
+
+#[test]
+fn the_path_of_a_resize_names_functions_that_exist() {
+    let text = fs::read_to_string(root().join("docs/resize-path.md")).unwrap();
+    let hops: Vec<Hop> = text.lines().filter_map(Hop::parse).collect();
+    let numbers: Vec<usize> = hops.iter().map(|hop| hop.number).collect();
+    assert_eq!(numbers, (1..=hops.len()).collect::<Vec<_>>(), "the numbers of the hops");
+    for Hop { number, file, function } in &hops {
+        let source = fs::read_to_string(root().join(file)).unwrap_or_default();
+        let defines = |begin: &str| source.contains(&format!("fn {function}{begin}"));
+        assert!(defines("(") || defines("<"), "hop {number}: {file} has no function {function}");
+    }
+    let files: BTreeSet<&String> = hops.iter().map(|hop| &hop.file).collect();
+    let summary = format!("{} hops in {} files", hops.len(), files.len());
+    assert!(text.contains(&summary), "docs/resize-path.md should say: {summary}");
+}
