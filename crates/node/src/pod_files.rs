@@ -26,21 +26,39 @@ pub(crate) async fn on_disk(node: &Node) -> io::Result<BTreeMap<String, Vec<Path
     listed.await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
+/// Why the files of a pod could not be removed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RemoveError {
+    /// Its volumes could not be removed.
+    #[error("removing the volumes")]
+    Volumes(#[source] io::Error),
+    /// Its logs could not be removed.
+    #[error("removing the logs in {}", .directory.display())]
+    Logs {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The task panicked.
+    #[error(transparent)]
+    Panicked(#[from] tokio::task::JoinError),
+}
+
 /// Removes the volumes of a pod, and these directories of its logs. Idempotent.
-pub(crate) async fn remove(node: &Node, uid: &str, logs: Vec<PathBuf>) -> Result<(), String> {
+pub(crate) async fn remove(node: &Node, uid: &str, logs: Vec<PathBuf>) -> Result<(), RemoveError> {
     if let Some(volumes) = &node.volumes {
-        let cleared = volumes.clear(uid).await;
-        cleared.map_err(|error| format!("removing the volumes: {error}"))?;
+        volumes.clear(uid).await.map_err(RemoveError::Volumes)?;
     }
     let removed = tokio::task::spawn_blocking(move || {
         logs.iter().try_for_each(|logs| match std::fs::remove_dir_all(logs) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(format!("removing the logs in {}: {error}", logs.display()))
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(RemoveError::Logs { directory: logs.clone(), source })
             }
             _ => Ok(()),
         })
     });
-    removed.await.map_err(|error| error.to_string())?
+    removed.await?
 }
 
 fn directories(root: &Path) -> io::Result<Vec<PathBuf>> {

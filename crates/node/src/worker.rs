@@ -14,6 +14,7 @@ mod allocated;
 mod cleanup;
 mod count;
 mod ephemeral;
+mod error;
 mod image;
 mod pin;
 mod probes;
@@ -51,6 +52,7 @@ use crate::status::StatusInput;
 use actuation::Actuation;
 use allocated::FollowedVolumes;
 use count::Counted;
+use error::SyncError;
 use image::{Pull, Pulled};
 use probes::ProbedContainer;
 use request::ResizeRequest;
@@ -354,6 +356,7 @@ impl Worker {
                     self.observation.is_current = false;
                     self.failures = self.failures.saturating_add(1);
                     let wait = DELAYS.after(self.failures);
+                    let error = error_chain(&error);
                     tracing::warn!(uid = self.uid, pod = self.info.name, error, ?wait, "will retry");
                     return Requeue::After(Some(wait));
                 }
@@ -362,7 +365,7 @@ impl Worker {
         Requeue::Now
     }
 
-    async fn sync(&mut self) -> Result<Requeue, String> {
+    async fn sync(&mut self) -> Result<Requeue, SyncError> {
         if self.state == WorkerState::CleanedUp {
             return Ok(if self.deletion.is_done() { Requeue::Never } else { self.delete_from_api().await? });
         }
@@ -397,7 +400,7 @@ impl Worker {
         }
         // Before it is decided what is due, so that a retry in between is not missed.
         let now = (self.node.clock)();
-        if self.state.is_syncing() && self.start_ephemeral().await? {
+        if self.state.is_syncing() && self.start_ephemeral().await {
             return Ok(Requeue::Now);
         }
         if self.pin().await? {
@@ -424,7 +427,7 @@ impl Worker {
     }
 
     /// Observes the pod in the runtime, if the last observation may be outdated.
-    async fn observe(&mut self) -> Result<(), String> {
+    async fn observe(&mut self) -> Result<(), SyncError> {
         if self.observation.is_current {
             return Ok(());
         }
@@ -437,8 +440,7 @@ impl Worker {
         let whose = (&info.shape, ephemeral.as_slice());
         let observation =
             observe(&*node.runtime, uid, whose, &observation.observed, actuated, &effective, pod).await;
-        self.observation =
-            observation.map_err(|error| format!("reading the state of the containers: {error}"))?;
+        self.observation = observation.map_err(SyncError::runtime("reading the state of the containers"))?;
         let observed = &self.observation.observed;
         self.actuated
             .containers

@@ -158,6 +158,7 @@ impl Agent {
             tracing::info!(uid, "removing the files of a pod that does not exist any more");
             let mut backoff = Backoff::default();
             while let Err(error) = pod_files::remove(&node, &uid, logs.clone()).await {
+                let error = error_chain(&error);
                 tracing::warn!(uid, error, "cannot remove the files of a pod, will retry");
                 backoff.wait().await;
             }

@@ -9,9 +9,10 @@ use plumb_resize::resource::Requirements;
 use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Dns, Image, LinuxResources, SandboxId};
 
+use super::error::{GenerateError, SandboxError, SyncError};
 use super::start_backoff::{Retry, StartBackoff};
 use super::{Message, POD_WORKER, Worker, declared_by_pod, error_chain};
-use crate::cri_config::{self, ConfigError};
+use crate::cri_config;
 use crate::env::{EnvFacts, environment};
 use crate::events::Kind;
 use crate::lifecycle::{Action, Decision, ObservedContainer, State, containers};
@@ -54,7 +55,7 @@ impl StartFailure {
 impl Worker {
     /// Performs the actions in order; stops at the first failure. False if all of them have to wait for something that
     /// is in progress.
-    pub(super) async fn act(&mut self, decision: &Decision, mut now: CgroupState) -> Result<bool, String> {
+    pub(super) async fn act(&mut self, decision: &Decision, mut now: CgroupState) -> Result<bool, SyncError> {
         let mut done = false;
         for action in &decision.actions {
             match *action {
@@ -72,47 +73,43 @@ impl Worker {
         Ok(done)
     }
 
-    async fn create_sandbox(&mut self, attempt: u32) -> Result<(), String> {
+    async fn create_sandbox(&mut self, attempt: u32) -> Result<(), SyncError> {
         if let Some(volumes) = &self.node.volumes
             && let Err(error) = volumes.prepare(&self.allocated_pod()).await
         {
             self.node.events.pod(&self.pod, Kind::Warning, "FailedMount", error.to_string());
-            return Err(format!("preparing the volumes: {error}"));
+            return Err(SyncError::Volumes(error));
         }
-        let class = self.info.shape.qos;
         let cgroup = self.info.shape.cgroup(&self.entry.allocation.allocated);
-        let runtime_class = self.pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
-        let config = match runtime_class::check(&self.node.client, runtime_class).await {
-            Ok(()) => self.pod_dns().and_then(|dns| {
-                let resources = readback::pod_cgroup(&cgroup);
-                cri_config::sandbox(&self.pod, class, attempt, resources, &self.node.sandbox_defaults, dns)
-                    .map_err(|error| error.to_string())
-            }),
-            Err(error) => Err(error_chain(&error)),
-        };
-        let made = match config {
-            Ok(config) => self.node.runtime.run_sandbox(config).await.map_err(|error| error.to_string()),
-            Err(error) => Err(error),
-        };
-        match made {
-            Ok(_) => {
+        match self.run_sandbox(attempt, readback::pod_cgroup(&cgroup)).await {
+            Ok(()) => {
                 self.actuated.pod = Some(cgroup);
                 self.clear_old_sandboxes().await;
                 Ok(())
             }
             Err(error) => {
-                let message = format!("Failed to create pod sandbox: {error}");
+                let message = format!("Failed to create pod sandbox: {}", error_chain(&error));
                 self.node.events.pod(&self.pod, Kind::Warning, "FailedCreatePodSandBox", message);
-                Err(format!("making a sandbox: {error}"))
+                Err(error.into())
             }
         }
     }
 
+    async fn run_sandbox(&self, attempt: u32, resources: LinuxResources) -> Result<(), SandboxError> {
+        let runtime_class = self.pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
+        runtime_class::check(&self.node.client, runtime_class).await?;
+        let (class, defaults) = (self.info.shape.qos, &self.node.sandbox_defaults);
+        let config = cri_config::sandbox(&self.pod, class, attempt, resources, defaults, self.pod_dns()?)?;
+        self.node.runtime.run_sandbox(config).await?;
+        Ok(())
+    }
+
     /// The DNS configuration of the pod, from what the host has now.
-    fn pod_dns(&self) -> Result<Dns, String> {
+    fn pod_dns(&self) -> Result<Dns, SandboxError> {
         let defaults = &self.node.sandbox_defaults;
         let host = defaults.resolv_conf.as_deref().map(|file| {
-            cri_config::read_resolv_conf(file).map_err(|error| format!("open {}: {error}", file.display()))
+            cri_config::read_resolv_conf(file)
+                .map_err(|source| SandboxError::ResolvConf { path: file.to_owned(), source })
         });
         let found = cri_config::pod_dns(&self.pod, defaults.cluster_dns.as_ref(), host.transpose()?.as_ref());
         for message in found.omitted {
@@ -130,14 +127,19 @@ impl Worker {
         }
     }
 
-    async fn stop_sandbox(&mut self) -> Result<(), String> {
+    async fn stop_sandbox(&mut self) -> Result<(), SyncError> {
         let Some(sandbox) = &self.observation.observed.sandbox else { return Ok(()) };
         let stopped = self.node.runtime.stop_sandbox(&sandbox.id).await;
-        stopped.map_err(|error| format!("stopping the sandbox: {error}"))
+        stopped.map_err(SyncError::runtime("stopping the sandbox"))
     }
 
     /// Creates and starts a container within the limits that are applied now. False if its image is being pulled.
-    async fn start(&mut self, position: usize, attempt: u32, now: &mut CgroupState) -> Result<bool, String> {
+    async fn start(
+        &mut self,
+        position: usize,
+        attempt: u32,
+        now: &mut CgroupState,
+    ) -> Result<bool, SyncError> {
         let Some(container) = self.container(position).cloned() else { return Ok(false) };
         let Some(sandbox) = self.observation.observed.sandbox.as_ref().map(|sandbox| sandbox.id.clone())
         else {
@@ -198,7 +200,7 @@ impl Worker {
         image: &Image,
     ) -> Result<ContainerId, StartFailure> {
         let config = self.generate_config(position, attempt, to, image).await;
-        let config = config.map_err(|error| StartFailure::new(CONFIG_ERROR, error))?;
+        let config = config.map_err(|error| StartFailure::new(CONFIG_ERROR, error_chain(&error)))?;
         match self.node.runtime.create_container(sandbox, config).await {
             Ok(id) => {
                 let message = format!("Container created: {}", container.name);
@@ -217,12 +219,12 @@ impl Worker {
         attempt: u32,
         to: Requirements,
         image: &Image,
-    ) -> Result<ContainerConfig, String> {
+    ) -> Result<ContainerConfig, GenerateError> {
         // A container sees the resources that it is allocated: while a resize is deferred or infeasible,
         // the spec asks for more than its cgroup will ever have.
         let pod = self.allocated_pod();
         let container = pod.spec.as_ref().and_then(|spec| containers(spec).nth(position));
-        let container = container.ok_or_else(|| "the container is not in the spec".to_owned())?;
+        let container = container.ok_or(GenerateError::NotInSpec)?;
         let mut resources = readback::container_cgroup(&to);
         let allocated = &self.entry.allocation.allocated;
         let score =
@@ -244,27 +246,25 @@ impl Worker {
         attempt: u32,
         resources: LinuxResources,
         image: &Image,
-    ) -> Result<ContainerConfig, String> {
+    ) -> Result<ContainerConfig, GenerateError> {
         let facts = EnvFacts { pod_ips: self.addresses(), ..self.node.facts.clone() };
-        let text = |error: ConfigError| error_chain(&error);
-        let env = environment(&self.node.objects, pod, container, &facts).await.map_err(text)?;
+        let env = environment(&self.node.objects, pod, container, &facts).await?;
         let mut image_mounts = Vec::new();
         let mounts = match &self.node.volumes {
             Some(volumes) => {
-                let ready = volumes.prepare(pod).await.map_err(text)?;
-                image_mounts = ready.image_mounts(container, &env).map_err(text)?;
+                let ready = volumes.prepare(pod).await?;
+                image_mounts = ready.image_mounts(container, &env)?;
                 let (container, env) = (container.clone(), env.clone());
                 // It reads volumes that containers write, so it runs on a blocking thread.
                 let mounts = tokio::task::spawn_blocking(move || ready.mounts(&container, attempt, &env));
-                mounts.await.map_err(|error| error.to_string())?.map_err(text)?
+                mounts.await??
             }
             None => Vec::new(),
         };
         if !image_mounts.is_empty() && !self.node.runtime.has_image_volumes() {
-            return Err("the container runtime does not mount images as volumes".to_owned());
+            return Err(GenerateError::NoImageVolumes);
         }
-        let config = cri_config::container(pod, container, attempt, resources, image, env, mounts);
-        let config = config.map_err(|error| error_chain(&error))?;
+        let config = cri_config::container(pod, container, attempt, resources, image, env, mounts)?;
         Ok(ContainerConfig { image_mounts, ..config })
     }
 
@@ -278,7 +278,7 @@ impl Worker {
     }
 
     /// Starts a container that was created.
-    async fn start_existing(&mut self, position: usize) -> Result<(), String> {
+    async fn start_existing(&mut self, position: usize) -> Result<(), SyncError> {
         let observed = self.observation.observed.containers.get(position).and_then(Option::as_ref);
         let Some((id, attempt)) = observed.map(|observed| (observed.id.clone(), observed.attempt)) else {
             return Ok(());
@@ -286,13 +286,18 @@ impl Worker {
         self.start_created(position, attempt, &id).await
     }
 
-    async fn start_created(&mut self, position: usize, attempt: u32, id: &ContainerId) -> Result<(), String> {
+    async fn start_created(
+        &mut self,
+        position: usize,
+        attempt: u32,
+        id: &ContainerId,
+    ) -> Result<(), SyncError> {
         let runtime = self.node.runtime.clone();
         if let Err(error) = self.reporting_status(runtime.start_container(id)).await {
             self.not_started(position, StartFailure::new("RunContainerError", error));
             // A created container that does not start is removed; the next attempt creates another.
             let removed = self.node.runtime.remove_container(id).await;
-            return removed.map_err(|error| format!("removing a container that did not start: {error}"));
+            return removed.map_err(SyncError::runtime("removing a container that did not start"));
         }
         let name = self.name_of(position).to_owned();
         let message = format!("Container started: {name}");
@@ -307,7 +312,7 @@ impl Worker {
                 .node
                 .allocations
                 .update_entry(&self.uid, |entry| entry.restarting.retain(|other| *other != name));
-            if let Some(entry) = noted.await.map_err(|error| error_chain(&error))? {
+            if let Some(entry) = noted.await? {
                 self.entry = entry;
             }
         }

@@ -1,5 +1,6 @@
 //! The state of actuating an allocation; [`super::resize`] actuates it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use plumb_resize::plan::Step;
@@ -20,7 +21,7 @@ pub(super) struct Actuation {
     /// The steps that were actuated last, until an observation shows their effect.
     pub(super) steps: Vec<Step>,
     /// The last error.
-    pub(super) last_error: Option<ResizeError>,
+    pub(super) last_error: Option<Arc<ResizeError>>,
     /// How many consecutive attempts to lower a memory limit were unsuccessful.
     pub(super) stalled: u32,
     pub(super) restored_limits: RestoredLimits,
@@ -60,12 +61,12 @@ pub(super) enum ResizeError {
         usage: u64,
     },
     /// The runtime failed.
-    #[error("resizing pod {pod}: {source}")]
+    #[error("resizing pod {pod}: {error}")]
     Runtime {
         /// The pod's name.
         pod: String,
         /// What it returned.
-        source: Error,
+        error: Error,
     },
 }
 
@@ -77,9 +78,7 @@ impl ResizeError {
                 Self::MemoryInUse { whose, target, .. },
                 Self::MemoryInUse { whose: other_whose, target: other_target, .. },
             ) => (whose, target) == (other_whose, other_target),
-            (Self::Runtime { source, .. }, Self::Runtime { source: other, .. }) => {
-                source.to_string() == other.to_string()
-            }
+            (Self::Runtime { error, .. }, Self::Runtime { error: other, .. }) => error == other,
             _ => false,
         }
     }

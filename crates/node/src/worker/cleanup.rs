@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Preconditions};
 use plumb_client::Api;
 
+use super::error::SyncError;
 use super::{Requeue, Worker};
 use crate::allocation_manager::Trigger;
 use crate::cri_config::identity;
@@ -12,15 +13,14 @@ use crate::pod_files;
 impl Worker {
     /// The kubelet's `SyncTerminatedPod`: removes everything of a deleted pod of which nothing runs, once its final status
     /// is reported.
-    pub(super) async fn sync_terminated_pod(&mut self) -> Result<Requeue, String> {
+    pub(super) async fn sync_terminated_pod(&mut self) -> Result<Requeue, SyncError> {
         if self.status_manager.is_open() && !self.deletion.is_done() {
             return Ok(Requeue::After(self.wake(None)));
         }
         let runtime = &self.node.runtime;
         let sandboxes = self.observation.observed.sandbox.iter().map(|sandbox| &sandbox.id);
         for id in self.observation.old_sandboxes.iter().chain(sandboxes) {
-            let removed = runtime.remove_sandbox(id).await;
-            removed.map_err(|error| format!("removing the sandbox: {error}"))?;
+            runtime.remove_sandbox(id).await.map_err(SyncError::runtime("removing the sandbox"))?;
         }
         self.probed.clear();
         pod_files::remove(&self.node, &self.uid, vec![self.node.logs(&self.pod)]).await?;
@@ -30,7 +30,7 @@ impl Worker {
     }
 
     /// Deletes the pod from the API.
-    pub(super) async fn delete_from_api(&mut self) -> Result<Requeue, String> {
+    pub(super) async fn delete_from_api(&mut self) -> Result<Requeue, SyncError> {
         let (namespace, name, uid) = identity(&self.pod);
         let api: Api<Pod> = Api::namespaced(self.node.client.clone(), namespace);
         let params = DeleteParams {
@@ -45,7 +45,7 @@ impl Worker {
                 self.handle_deleted();
                 return Ok(Requeue::Never);
             }
-            Err(error) => return Err(format!("deleting the pod from the API: {error}")),
+            Err(error) => return Err(SyncError::Delete(Box::new(error))),
         }
         // A finalizer may block the deletion; the watch reports it.
         Ok(Requeue::After(None))

@@ -11,9 +11,10 @@ use plumb_resize::resource::Requirements;
 use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
 
-use super::Worker;
 use super::act::{CONFIG_ERROR, StartFailure, note_failure};
+use super::error::GenerateError;
 use super::image::needs_image;
+use super::{Worker, error_chain};
 use crate::cri_config;
 use crate::events::Kind;
 use crate::lifecycle::{ObservedContainer, State, containers, ephemeral};
@@ -26,9 +27,9 @@ impl Worker {
     }
 
     /// Starts the ephemeral containers that have not run yet. Whether any was, or could not be.
-    pub(super) async fn start_ephemeral(&mut self) -> Result<bool, String> {
+    pub(super) async fn start_ephemeral(&mut self) -> bool {
         let Some(sandbox) = self.observation.observed.sandbox.as_ref().filter(|sandbox| sandbox.ready) else {
-            return Ok(false);
+            return false;
         };
         let sandbox = sandbox.id.clone();
         let due: Vec<EphemeralContainer> =
@@ -43,7 +44,7 @@ impl Worker {
                 }
             };
         }
-        Ok(done)
+        done
     }
 
     /// Whether a container has yet to be started, and may be by now.
@@ -93,7 +94,7 @@ impl Worker {
         image: &Image,
     ) -> Result<ContainerId, StartFailure> {
         let config = self.generate_ephemeral_config(container, image).await;
-        let config = config.map_err(|error| StartFailure::new(CONFIG_ERROR, error))?;
+        let config = config.map_err(|error| StartFailure::new(CONFIG_ERROR, error_chain(&error)))?;
         match self.node.runtime.create_container(sandbox, config).await {
             Ok(id) => {
                 let message = format!("Container created: {}", container.name);
@@ -110,7 +111,7 @@ impl Worker {
         &self,
         container: &EphemeralContainer,
         image: &Image,
-    ) -> Result<ContainerConfig, String> {
+    ) -> Result<ContainerConfig, GenerateError> {
         let pod = self.allocated_pod();
         let mut resources = readback::container_cgroup(&Requirements::default());
         let (shape, allocated) = (&self.info.shape, &self.entry.allocation.allocated);
@@ -123,7 +124,7 @@ impl Worker {
     }
 
     /// The running container whose processes this one is to see.
-    fn pid_target(&self, container: &EphemeralContainer) -> Result<Option<ContainerId>, String> {
+    fn pid_target(&self, container: &EphemeralContainer) -> Result<Option<ContainerId>, GenerateError> {
         let name = container.target_container_name.as_deref().unwrap_or_default();
         if name.is_empty() {
             return Ok(None);
@@ -136,7 +137,7 @@ impl Worker {
         };
         let target = target.filter(|target| target.runs());
         target.map(|target: &ObservedContainer| Some(target.id.clone())).ok_or_else(|| {
-            format!("failed to find running target container {name:?} of pod {:?}", self.info.name)
+            GenerateError::NoTarget { container: name.to_owned(), pod: self.info.name.clone() }
         })
     }
 

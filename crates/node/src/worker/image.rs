@@ -8,6 +8,7 @@ use plumb_runtime::Error;
 use plumb_runtime::types::Image;
 
 use super::act::StartFailure;
+use super::error::PullError;
 use super::{Message, POD_WORKER, Worker};
 use crate::events::Kind;
 use crate::lifecycle::{ObservedContainer, containers};
@@ -30,7 +31,7 @@ pub(crate) struct Pulled {
     /// The container that it was pulled for first.
     container: String,
     image: String,
-    outcome: Result<Success, String>,
+    outcome: Result<Success, PullError>,
 }
 
 #[derive(Debug)]
@@ -119,7 +120,7 @@ impl Worker {
         let container = container.name.clone();
         tokio::spawn(async move {
             let pulled = node.supervisor.guard(POD_WORKER, pull(&node, &pod, &name)).await;
-            let outcome = pulled.unwrap_or_else(|panic| Err(panic.to_string()));
+            let outcome = pulled.unwrap_or_else(|panic| Err(panic.into()));
             // The worker may have ended.
             let _ = sender.send(Message::Pulled(Box::new(Pulled { container, image: name, outcome })));
         });
@@ -182,9 +183,9 @@ fn image_volumes(pod: &Pod, container: &Container) -> Vec<ImageVolumeSource> {
 }
 
 /// Pulls an image with each of the pod's credentials for its registry until one is accepted, as the kubelet does.
-async fn pull(node: &Arc<Node>, pod: &Arc<Pod>, image: &str) -> Result<Success, String> {
+async fn pull(node: &Arc<Node>, pod: &Arc<Pod>, image: &str) -> Result<Success, PullError> {
     let start = (node.clock)();
-    let secrets = PullSecrets::read(&node.objects, pod).await.map_err(|error| error.to_string())?;
+    let secrets = PullSecrets::read(&node.objects, pod).await?;
     if !secrets.missing.is_empty() {
         let message = format!(
             "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
@@ -194,9 +195,10 @@ async fn pull(node: &Arc<Node>, pod: &Arc<Pod>, image: &str) -> Result<Success, 
     }
     let credentials = secrets.lookup(image);
     if credentials.is_empty() {
-        node.runtime.pull_image(image, None).await.map_err(|error| error.to_string())?;
+        let pulled = node.runtime.pull_image(image, None).await;
+        pulled.map_err(|error| PullError::Runtime { errors: vec![error] })?;
     } else {
-        let mut errors: Vec<String> = Vec::new();
+        let mut errors: Vec<Error> = Vec::new();
         let mut pulled = false;
         for credentials in &credentials {
             match node.runtime.pull_image(image, Some(credentials)).await {
@@ -204,12 +206,11 @@ async fn pull(node: &Arc<Node>, pod: &Arc<Pod>, image: &str) -> Result<Success, 
                     pulled = true;
                     break;
                 }
-                Err(error) => errors.push(error.to_string()),
+                Err(error) => errors.push(error),
             }
         }
         if !pulled {
-            errors.dedup();
-            return Err(errors.join(", "));
+            return Err(PullError::Runtime { errors });
         }
     }
     let took = Duration::try_from((node.clock)().duration_since(start)).unwrap_or_default();

@@ -4,6 +4,7 @@ use plumb_resize::aggregate::Role;
 use plumb_runtime::types::LinuxResources;
 
 use super::Worker;
+use super::error::SyncError;
 use crate::cpus::{CpuSet, all_assigned};
 
 impl Worker {
@@ -21,7 +22,7 @@ impl Worker {
     }
 
     /// Moves containers that run on other CPUs; returns whether there were any.
-    pub(super) async fn pin(&mut self) -> Result<bool, String> {
+    pub(super) async fn pin(&mut self) -> Result<bool, SyncError> {
         let mut moved = false;
         for position in 0..self.info.shape.containers.len() {
             let observed = self.observation.observed.containers.get(position).and_then(Option::as_ref);
@@ -37,7 +38,7 @@ impl Worker {
             }
             let to = LinuxResources { cpuset_cpus: Some(to.to_string()), ..LinuxResources::default() };
             let updated = self.update(&id, to).await;
-            updated.map_err(|error| format!("moving a container to other CPUs: {error}"))?;
+            updated.map_err(SyncError::runtime("moving a container to other CPUs"))?;
             moved = true;
         }
         Ok(moved)

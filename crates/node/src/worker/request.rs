@@ -9,7 +9,8 @@ use plumb_resize::accounting::is_refused;
 use plumb_resize::admission::Verdict;
 use plumb_resize::status::{Outcome, Pending, PendingReason};
 
-use super::{Worker, error_chain};
+use super::Worker;
+use super::error::SyncError;
 use crate::allocation_manager::Trigger;
 use crate::allocator::{AllocationResult, PodInfo};
 use crate::resized;
@@ -49,7 +50,7 @@ impl ResizeRequest {
 
 impl Worker {
     /// Requests the resources in the spec, unless the allocation manager has decided on them.
-    pub(super) async fn request_resize(&mut self) -> Result<(), String> {
+    pub(super) async fn request_resize(&mut self) -> Result<(), SyncError> {
         if !self.state.is_syncing() {
             return Ok(());
         }
@@ -63,7 +64,7 @@ impl Worker {
         }
         let PodInfo { desired, generation, .. } = &self.info;
         let result = self.node.allocations.request_resize(&self.uid, desired.clone(), *generation).await;
-        if let Some(result) = result.map_err(|error| error_chain(&error))? {
+        if let Some(result) = result? {
             self.handle_allocation(result, None);
         }
         self.request = ResizeRequest::Decided;

@@ -4,6 +4,7 @@
 //! needs no rollback. A memory limit is lowered to its target or not at all: while usage is too high, the limit that was
 //! applied before stays, and the decrease is retried with backoff. CPU does not wait for that.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use plumb_resize::memory::{Lowering, Next};
@@ -16,7 +17,9 @@ use plumb_runtime::types::{ContainerId, LinuxResources, Resources};
 use tokio::time::Instant;
 
 use super::actuation::ResizeError;
+use super::error::SyncError;
 use super::{Requeue, Worker, error_chain};
+use crate::journal::JournalError;
 use crate::lifecycle::StopReason;
 use crate::{readback, resized};
 
@@ -28,7 +31,7 @@ enum Progress {
     /// All of them, or as far as possible until a container has stopped.
     AsFarAsPossible,
     /// Usage is above the new memory limit; retry after this long.
-    WaitsForMemory { after: Duration, why: ResizeError },
+    WaitsForMemory { after: Duration, why: Arc<ResizeError> },
 }
 
 /// What to do about a limit that is lowered.
@@ -48,7 +51,7 @@ impl Worker {
         steps: Vec<Step>,
         now: CgroupState,
         wake: Option<Duration>,
-    ) -> Result<Requeue, String> {
+    ) -> Result<Requeue, SyncError> {
         if steps.is_empty() {
             self.actuation.steps.clear();
             if let Some(wait) = self.actuation.restored_limits.until_stable() {
@@ -62,11 +65,10 @@ impl Worker {
             let why = Error::failed("reading the resources back", "they are not those that were set");
             let why = self.runtime_error(why);
             // A lowered limit that the runtime has restored is no error; the runtime sends an event about it.
-            let text = why.to_string();
             if !steps.iter().any(|step| lowers_memory(step, &now)) {
-                self.failed(why).await?;
+                self.failed(why.clone()).await?;
             }
-            return Err(text);
+            return Err(SyncError::Resize(why));
         }
         let allocated = self.entry.allocation.allocated.clone();
         self.observation.is_current = false;
@@ -87,7 +89,7 @@ impl Worker {
                 let steps: Vec<Step> = steps.into_iter().filter_map(|step| cpu_of(step, &then)).collect();
                 self.actuate(&steps, &mut then)
                     .await
-                    .map_err(|error| self.runtime_error(error).to_string())?;
+                    .map_err(|error| SyncError::Resize(self.runtime_error(error)))?;
                 // What is retried at once is not reported yet.
                 if !after.is_zero() {
                     self.failed(why).await?;
@@ -96,13 +98,12 @@ impl Worker {
             }
             Err(error @ (Error::FailedPrecondition(_) | Error::NotFound { .. })) => {
                 // Its containers have changed meanwhile.
-                return Err(self.runtime_error(error).to_string());
+                return Err(SyncError::Resize(self.runtime_error(error)));
             }
             Err(error) => {
                 let error = self.runtime_error(error);
-                let text = error.to_string();
-                self.failed(error).await?;
-                return Err(text);
+                self.failed(error.clone()).await?;
+                return Err(SyncError::Resize(error));
             }
         };
         Ok(match wait {
@@ -112,12 +113,12 @@ impl Worker {
         })
     }
 
-    fn runtime_error(&self, source: Error) -> ResizeError {
-        ResizeError::Runtime { pod: self.info.name.clone(), source }
+    fn runtime_error(&self, error: Error) -> Arc<ResizeError> {
+        Arc::new(ResizeError::Runtime { pod: self.info.name.clone(), error })
     }
 
     /// Records an error, with an event if it is new.
-    async fn failed(&mut self, error: ResizeError) -> Result<(), String> {
+    async fn failed(&mut self, error: Arc<ResizeError>) -> Result<(), JournalError> {
         let is_known = self.actuation.last_error.as_ref().is_some_and(|last| last.is_same(&error))
             && self.entry.allocation.error.is_some();
         let message = error.to_string();
@@ -128,7 +129,7 @@ impl Worker {
         }
         let noted =
             self.node.allocations.update_entry(&self.uid, |entry| entry.allocation.failed(message)).await;
-        if let Some(entry) = noted.map_err(|error| error_chain(&error))? {
+        if let Some(entry) = noted? {
             self.entry = entry;
             resized::emit_failed(&self.node.events, &self.pod, &self.info.shape, &self.entry.allocation);
         }
@@ -136,7 +137,7 @@ impl Worker {
     }
 
     /// Records that the actual resources are the allocated ones.
-    async fn completed(&mut self) -> Result<(), String> {
+    async fn completed(&mut self) -> Result<(), JournalError> {
         let settled: Vec<String> =
             self.entry.restarting.iter().filter(|name| self.is_up(name)).cloned().collect();
         if self.entry.allocation.error.is_some() || !settled.is_empty() {
@@ -144,7 +145,7 @@ impl Worker {
                 entry.allocation.actuated();
                 entry.restarting.retain(|name| !settled.contains(name));
             });
-            if let Some(entry) = noted.await.map_err(|error| error_chain(&error))? {
+            if let Some(entry) = noted.await? {
                 self.entry = entry;
             }
         }
@@ -357,7 +358,7 @@ fn waits_for_memory(after: Duration, whose: &str, target: Option<i64>, usage: u6
     let target = target.unwrap_or_default();
     Progress::WaitsForMemory {
         after,
-        why: ResizeError::MemoryInUse { whose: whose.to_owned(), target, usage },
+        why: Arc::new(ResizeError::MemoryInUse { whose: whose.to_owned(), target, usage }),
     }
 }
 
