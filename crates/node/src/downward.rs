@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use plumb_go::quote;
-use plumb_resize::quantity::Quantity;
+use plumb_resize::quantity::{Quantity, QuantityError};
 
 use crate::cri_config::identity;
 use crate::lifecycle::containers;
@@ -13,9 +13,45 @@ use crate::lifecycle::containers;
 /// Amounts by the name of their resource, as the API writes them.
 pub(crate) type Amounts = BTreeMap<String, WireQuantity>;
 
+/// Why a field or a resource of a pod cannot be exposed, with the kubelet's messages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DownwardError {
+    /// Only labels and annotations have keys.
+    #[error("field label does not support subscript: {path}['{key}']")]
+    Subscript {
+        /// The field.
+        path: String,
+        /// The key.
+        key: String,
+    },
+    /// The selector is of another version of the API.
+    #[error("unsupported pod version: {0}")]
+    Version(String),
+    /// A variable cannot have this field.
+    #[error("field label not supported: {0}")]
+    EnvField(String),
+    /// A file cannot have this field.
+    #[error("unsupported fieldPath: {0}")]
+    VolumeField(String),
+    /// The pod has no such container.
+    #[error("container {0} not found")]
+    NoContainer(String),
+    /// This resource cannot be exposed.
+    #[error("unsupported container resource : {0}")]
+    Resource(String),
+    /// A quantity is invalid.
+    #[error("{error}: {quantity:?}")]
+    Quantity {
+        /// The quantity.
+        quantity: String,
+        /// Why.
+        error: QuantityError,
+    },
+}
+
 /// A field of a pod's metadata, or an immutable one of its spec. `None` is for fields that only the node knows, such as
 /// the pod's address.
-pub(crate) fn metadata(pod: &Pod, path: &str) -> Option<Result<String, String>> {
+pub(crate) fn metadata(pod: &Pod, path: &str) -> Option<Result<String, DownwardError>> {
     let (namespace, name, uid) = identity(pod);
     let none = BTreeMap::new();
     let labels = || pod.metadata.labels.as_ref().unwrap_or(&none);
@@ -24,7 +60,7 @@ pub(crate) fn metadata(pod: &Pod, path: &str) -> Option<Result<String, String>> 
         return Some(match path {
             "metadata.annotations" => Ok(annotations().get(key).cloned().unwrap_or_default()),
             "metadata.labels" => Ok(labels().get(key).cloned().unwrap_or_default()),
-            _ => Err(format!("field label does not support subscript: {path}['{key}']")),
+            _ => Err(DownwardError::Subscript { path: path.to_owned(), key: key.to_owned() }),
         });
     }
     Some(Ok(match path {
@@ -55,7 +91,7 @@ pub(crate) fn resource(
     own: Option<&Container>,
     selector: &ResourceFieldSelector,
     allocatable: &Amounts,
-) -> Result<String, String> {
+) -> Result<String, DownwardError> {
     let named = selector.container_name.as_deref().filter(|name| !name.is_empty());
     let container = match (named, own) {
         (None, Some(own)) => own,
@@ -63,10 +99,10 @@ pub(crate) fn resource(
             let name = named.unwrap_or_default();
             let mut all = pod.spec.iter().flat_map(containers);
             all.find(|container| container.name == name)
-                .ok_or_else(|| format!("container {name} not found"))?
+                .ok_or_else(|| DownwardError::NoContainer(name.to_owned()))?
         }
     };
-    let unsupported = || format!("unsupported container resource : {}", selector.resource);
+    let unsupported = || DownwardError::Resource(selector.resource.clone());
     let (which, name) = selector.resource.split_once('.').ok_or_else(unsupported)?;
     let none = ResourceRequirements::default();
     let declared = container.resources.as_ref().unwrap_or(&none);
@@ -102,10 +138,10 @@ pub(crate) fn resource(
     Ok(amount.div_ceil(divisor).to_string())
 }
 
-fn amount(amounts: Option<&Amounts>, name: &str) -> Result<Option<Quantity>, String> {
+fn amount(amounts: Option<&Amounts>, name: &str) -> Result<Option<Quantity>, DownwardError> {
     amounts.and_then(|amounts| amounts.get(name)).map(read).transpose()
 }
 
-fn read(quantity: &WireQuantity) -> Result<Quantity, String> {
-    quantity.0.parse().map_err(|error| format!("{error}: {:?}", quantity.0))
+fn read(quantity: &WireQuantity) -> Result<Quantity, DownwardError> {
+    quantity.0.parse().map_err(|error| DownwardError::Quantity { quantity: quantity.0.clone(), error })
 }

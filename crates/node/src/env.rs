@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSel
 use plumb_runtime::types::Env;
 
 use crate::cri_config::{ConfigError, expand, identity};
-use crate::downward::{self, Amounts};
+use crate::downward::{self, Amounts, DownwardError};
 use crate::objects::{Content, Objects, Reference};
 
-/// What the node knows of a pod.
+/// The facts of a pod and its node that variables may refer to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EnvFacts {
     /// The pod's addresses, the first one its own.
@@ -33,8 +33,8 @@ pub struct ApiServerAddress {
     pub host: (String, u16),
 }
 
-/// The variables of a container: those of whole objects, then its own in their order, then those that everybody
-/// has. Each name comes once; the last one counts.
+/// The variables of a container: those of whole objects, then its own in their order, then those of the service
+/// `kubernetes`. Each name occurs once; the last value counts.
 pub async fn environment(
     objects: &Objects,
     pod: &Pod,
@@ -42,7 +42,7 @@ pub async fn environment(
     facts: &EnvFacts,
 ) -> Result<Vec<Env>, ConfigError> {
     let mut source = Source { objects, pod, container, facts, read: BTreeMap::new() };
-    let everybodys = api_server(pod, facts);
+    let service_variables = api_server(pod, facts);
     let mut variables = Variables::default();
     for whole in container.env_from.iter().flatten() {
         let prefix = whole.prefix.as_deref().unwrap_or_default();
@@ -58,7 +58,8 @@ pub async fn environment(
         }
     }
     for variable in container.env.iter().flatten() {
-        let known = |name: &str| variables.get(name).or_else(|| everybodys.get(name).map(String::as_str));
+        let known =
+            |name: &str| variables.get(name).or_else(|| service_variables.get(name).map(String::as_str));
         let value = match variable {
             EnvVar { value: Some(value), .. } if !value.is_empty() => Some(expand(value, known)),
             EnvVar { value_from: Some(from), .. } => source.value(from).await?,
@@ -68,7 +69,7 @@ pub async fn environment(
             variables.set(variable.name.clone(), value);
         }
     }
-    for (name, value) in &everybodys {
+    for (name, value) in &service_variables {
         if variables.get(name).is_none() {
             variables.set(name.clone(), value.clone());
         }
@@ -93,13 +94,13 @@ impl Variables {
     }
 }
 
-/// Where values come from.
+/// The sources of values.
 struct Source<'a> {
     objects: &'a Objects,
     pod: &'a Pod,
     container: &'a Container,
     facts: &'a EnvFacts,
-    /// What was read already, so that all variables of one object are of one moment.
+    /// The objects that were read already, so that all variables of one object are of one resource version.
     read: BTreeMap<Reference, Arc<Content>>,
 }
 
@@ -130,14 +131,15 @@ impl Source<'_> {
         }
     }
 
-    /// The value of a variable that comes from somewhere else; `None` if it may be missing and is.
+    /// The value of a variable with a source; `None` if the source is optional and missing.
     async fn value(&mut self, from: &EnvVarSource) -> Result<Option<String>, ConfigError> {
         if let Some(field) = &from.field_ref {
-            return self.field(field).map(Some).map_err(ConfigError::Container);
+            let value = self.field(field);
+            return value.map(Some).map_err(|error| ConfigError::Container(error.to_string()));
         }
         if let Some(resource) = &from.resource_field_ref {
             let value = downward::resource(self.pod, Some(self.container), resource, &self.facts.allocatable);
-            return value.map(Some).map_err(ConfigError::Container);
+            return value.map(Some).map_err(|error| ConfigError::Container(error.to_string()));
         }
         let (reference, key, optional, kind) = match from {
             EnvVarSource { config_map_key_ref: Some(map), .. } => {
@@ -157,10 +159,10 @@ impl Source<'_> {
         }
     }
 
-    fn field(&self, field: &ObjectFieldSelector) -> Result<String, String> {
+    fn field(&self, field: &ObjectFieldSelector) -> Result<String, DownwardError> {
         let version = field.api_version.as_deref().filter(|version| !version.is_empty()).unwrap_or("v1");
         if version != "v1" {
-            return Err(format!("unsupported pod version: {version}"));
+            return Err(DownwardError::Version(version.to_owned()));
         }
         let spec = self.pod.spec.as_ref();
         let of_spec = |text: Option<&Option<String>>| text.cloned().flatten().unwrap_or_default();
@@ -176,20 +178,20 @@ impl Source<'_> {
             "status.hostIPs" => all(&self.facts.host_ips),
             path => {
                 return downward::metadata(self.pod, path)
-                    .unwrap_or_else(|| Err(format!("field label not supported: {path}")));
+                    .unwrap_or_else(|| Err(DownwardError::EnvField(path.to_owned())));
             }
         })
     }
 }
 
-/// A value as text. The environment that the runtime takes is text, so nothing else can be had.
+/// A value as text: the runtime accepts only text in the environment.
 fn text(key: &str, value: &[u8]) -> Result<String, ConfigError> {
     let text = std::str::from_utf8(value);
     let text = text.map_err(|_| ConfigError::Container(format!("the value of key {key} is not text")))?;
     Ok(text.to_owned())
 }
 
-/// Where the API server is, in the words of the service `kubernetes`. Programs in pods find it by them.
+/// The variables of the service `kubernetes`, by which clients in pods find the API server.
 fn api_server(pod: &Pod, facts: &EnvFacts) -> BTreeMap<String, String> {
     let Some(addresses) = &facts.api_server else { return BTreeMap::new() };
     let host_network = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);

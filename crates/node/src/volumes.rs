@@ -11,6 +11,7 @@
 //! go is known from the folders alone. Files of the API follow their objects for as long as the pod is here.
 
 mod empty_dir;
+mod error;
 mod files;
 mod following;
 mod host_path;

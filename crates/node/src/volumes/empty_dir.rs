@@ -1,4 +1,4 @@
-//! Folders that begin empty and end with their pod.
+//! `emptyDir` volumes: empty at first, and removed with their pod.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -9,35 +9,36 @@ use k8s_openapi::api::core::v1::{Pod, Volume};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::quantity::Quantity;
 
+use super::error::VolumeError;
 use super::mounted;
 use super::owner::{Owner, READ_WRITE};
 use crate::downward::Amounts;
 
-/// Everybody may write.
+/// All users may write.
 const MODE: u32 = 0o777;
 
-/// How to make one.
+/// How an `emptyDir` is created.
 pub(super) struct Plan {
     in_memory: bool,
     size: Option<u64>,
 }
 
 impl Plan {
-    pub(super) fn of(volume: &Volume, pod: &Pod, allocatable: &Amounts) -> Result<Self, String> {
+    pub(super) fn of(volume: &Volume, pod: &Pod, allocatable: &Amounts) -> Result<Self, VolumeError> {
         let source = volume.empty_dir.clone().unwrap_or_default();
         match source.medium.as_deref().unwrap_or_default() {
             "" => Ok(Self { in_memory: false, size: None }),
             "Memory" => {
                 let asked = source.size_limit.as_ref().map(|size| size.0.parse::<Quantity>()).transpose();
-                let asked = asked.map_err(|error| error.to_string())?.filter(|size| !size.is_zero());
+                let asked = asked?.filter(|size| !size.is_zero());
                 let asked = asked.and_then(|size| u64::try_from(size.saturating_units()).ok());
                 Ok(Self { in_memory: true, size: asked.into_iter().chain(most(pod, allocatable)).min() })
             }
-            other => Err(format!("unknown storage medium {other:?}")),
+            other => Err(VolumeError::Medium(other.to_owned())),
         }
     }
 
-    /// Makes it, unless it is there: what containers wrote stays.
+    /// Creates the volume, unless it exists: files that containers wrote stay.
     pub(super) fn make(&self, path: &Path, owner: Owner) -> io::Result<()> {
         let new = !path.exists();
         fs::create_dir_all(path)?;

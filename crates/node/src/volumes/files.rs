@@ -21,6 +21,7 @@ use std::path::{Component, Path, PathBuf};
 
 use plumb_runtime::untrusted;
 
+use super::error::PathError;
 use super::owner::{Owner, READ_ONLY};
 
 const DATA: &str = "..data";
@@ -38,23 +39,23 @@ pub(super) struct File {
 pub(super) type Files = BTreeMap<PathBuf, File>;
 
 /// A path that stays in the volume and does not collide with how the volume is made.
-pub(super) fn checked(path: &str) -> Result<PathBuf, String> {
+pub(super) fn checked(path: &str) -> Result<PathBuf, PathError> {
     if path.is_empty() {
-        return Err("invalid path: must not be empty: \"\"".to_owned());
+        return Err(PathError::Empty(String::new()));
     }
     if path.starts_with('/') {
-        return Err(format!("invalid path: must be relative path: {path}"));
+        return Err(PathError::Absolute(path.to_owned()));
     }
     if path.split('/').any(|part| part == "..") {
-        return Err(format!("invalid path: must not contain '..': {path}"));
+        return Err(PathError::Parent(path.to_owned()));
     }
     if path.starts_with("..") {
-        return Err(format!("invalid path: must not start with '..': {path}"));
+        return Err(PathError::Dots(path.to_owned()));
     }
     let parts = Path::new(path).components().filter(|part| matches!(part, Component::Normal(_)));
     let clean: PathBuf = parts.collect();
     if clean.as_os_str().is_empty() {
-        return Err(format!("invalid path: must not be empty: {path:?}"));
+        return Err(PathError::Empty(path.to_owned()));
     }
     Ok(clean)
 }

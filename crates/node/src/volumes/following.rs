@@ -15,7 +15,7 @@ use tokio::time::sleep_until;
 
 use super::files::{self, Files};
 use super::owner::Owner;
-use super::projection::{AsOf, Ground, Projection, only_user};
+use super::projection::{AsOf, Projection, ProjectionInput, only_user};
 use super::token::Tokens;
 use super::{Shared, blocking, failed, nested};
 use crate::cri_config::{ConfigError, identity};
@@ -158,17 +158,16 @@ async fn keep(
 impl Refresher {
     /// Writes the files that are not as they should be.
     async fn write(&mut self, pod: &Pod, as_of: AsOf) -> Result<(), ConfigError> {
-        let ground = Ground {
+        let input = ProjectionInput {
             pod,
             allocatable: &self.shared.allocatable,
             user: only_user(pod),
             has_group: self.owner.group().is_some(),
         };
         for shown in &mut self.shown {
-            let fail = |error: String| failed(&shown.name, error);
             let projection = &shown.projection;
-            let made = projection.files(&ground, &self.shared.objects, &mut self.tokens, as_of).await;
-            let made = made.map_err(fail)?;
+            let made = projection.files(&input, &self.shared.objects, &mut self.tokens, as_of).await;
+            let made = made.map_err(|error| failed(&shown.name, error))?;
             let digest = digest(&made);
             if shown.written == Some(digest) {
                 continue;

@@ -85,7 +85,7 @@ impl Prepared {
                 Ok(ImageMount {
                     container_path: absolute(&mount.mount_path),
                     image: image.to_owned(),
-                    sub_path: part_of(mount, env).map_err(ConfigError::Container)?.unwrap_or_default(),
+                    sub_path: part_of(mount, env)?.unwrap_or_default(),
                 })
             })
             .collect()
@@ -107,7 +107,7 @@ impl Prepared {
             let (volume, name) = (&mount.name, &container.name);
             refuse(format!("cannot find volume {volume:?} to mount into container {name:?}"))
         })?;
-        let host_path = match part_of(mount, env).map_err(refuse)? {
+        let host_path = match part_of(mount, env)? {
             None => ready.path.clone(),
             Some(part) => {
                 let pinned = self.pin(&container.name, index, mount, ready, &part);
@@ -132,7 +132,7 @@ impl Prepared {
             container_path: absolute(&mount.mount_path),
             host_path,
             readonly: read_only || ready.read_only,
-            recursive_readonly: recursive(mount, read_only, propagation).map_err(refuse)?,
+            recursive_readonly: recursive(mount, read_only, propagation)?,
             propagation,
         })
     }
@@ -169,14 +169,15 @@ impl Prepared {
 }
 
 /// The part of the volume that a mount is of, if not of all.
-fn part_of(mount: &VolumeMount, env: &[Env]) -> Result<Option<PathBuf>, String> {
+fn part_of(mount: &VolumeMount, env: &[Env]) -> Result<Option<PathBuf>, ConfigError> {
+    let refuse = ConfigError::Container;
     let expression = mount.sub_path_expr.as_deref().filter(|expression| !expression.is_empty());
     let part = match (expression, mount.sub_path.as_deref()) {
         (Some(expression), _) => {
             let value = |name: &str| env.iter().find(|env| env.name == name).map(|env| env.value.as_str());
             let part = expand(expression, value);
             if part.contains("$(") {
-                return Err(format!("missing value for {expression:?}"));
+                return Err(refuse(format!("missing value for {expression:?}")));
             }
             part
         }
@@ -184,28 +185,29 @@ fn part_of(mount: &VolumeMount, env: &[Env]) -> Result<Option<PathBuf>, String> 
         _ => return Ok(None),
     };
     if part.starts_with('/') {
-        return Err(format!("error SubPath `{part}` must not be an absolute path"));
+        return Err(refuse(format!("error SubPath `{part}` must not be an absolute path")));
     }
     if part.split('/').any(|name| name == "..") {
-        return Err(format!("unable to provision SubPath `{part}`: must not contain '..'"));
+        return Err(refuse(format!("unable to provision SubPath `{part}`: must not contain '..'")));
     }
     Ok(Some(PathBuf::from(part)))
 }
 
-fn recursive(mount: &VolumeMount, read_only: bool, propagation: Propagation) -> Result<bool, String> {
+fn recursive(mount: &VolumeMount, read_only: bool, propagation: Propagation) -> Result<bool, ConfigError> {
     let name = &mount.name;
-    match mount.recursive_read_only.as_deref() {
-        None | Some("Disabled") => Ok(false),
+    let refused = match mount.recursive_read_only.as_deref() {
+        None | Some("Disabled") => return Ok(false),
         Some(_) if !read_only => {
-            Err(format!("volume {name:?} requested recursive read-only mode, but it is not read-only"))
+            format!("volume {name:?} requested recursive read-only mode, but it is not read-only")
         }
-        Some(_) if propagation != Propagation::Private => Err(format!(
+        Some(_) if propagation != Propagation::Private => format!(
             "volume {name:?} requested recursive read-only mode, but it is not compatible with propagation {:?}",
             mount.mount_propagation.as_deref().unwrap_or_default()
-        )),
-        Some("Enabled" | "IfPossible") => Ok(true),
-        Some(other) => Err(format!("unknown recursive read-only mode {other:?}")),
-    }
+        ),
+        Some("Enabled" | "IfPossible") => return Ok(true),
+        Some(other) => format!("unknown recursive read-only mode {other:?}"),
+    };
+    Err(ConfigError::Container(refused))
 }
 
 fn absolute(path: &str) -> String {

@@ -6,18 +6,19 @@ use k8s_openapi::api::core::v1::{
     ConfigMapProjection, DownwardAPIVolumeFile, KeyToPath, Pod, SecretProjection, Volume, VolumeProjection,
 };
 
+use super::error::VolumeError;
 use super::files::{File, Files, checked};
 use super::token::{Tokens, Wanted};
 use crate::cri_config::identity;
-use crate::downward::{self, Amounts};
+use crate::downward::{self, Amounts, DownwardError};
 use crate::objects::{Content, Kind, Objects, Reference};
 
-/// The mode of files of which nothing is said.
+/// The default mode of files.
 const USUAL_MODE: i32 = 0o644;
 /// The mode of a token that is for one user or group only.
 const PRIVATE: u32 = 0o600;
 
-/// What the files of a volume come from.
+/// The sources of a volume's files.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Projection {
     /// The folder for volumes of this kind, as the kubelet calls it.
@@ -35,12 +36,12 @@ enum Part {
     },
     Downward(Vec<DownwardAPIVolumeFile>),
     Token(Wanted),
-    /// Something that is not offered here.
+    /// A source that is not supported.
     Unknown(&'static str),
 }
 
-/// What files are made of, besides objects.
-pub(super) struct Ground<'a> {
+/// What the files of a projection depend on, besides objects.
+pub(super) struct ProjectionInput<'a> {
     pub(super) pod: &'a Pod,
     pub(super) allocatable: &'a Amounts,
     /// The user that all containers run as, if it is one.
@@ -49,17 +50,17 @@ pub(super) struct Ground<'a> {
     pub(super) has_group: bool,
 }
 
-/// Which state of an object counts.
+/// Which state of an object is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AsOf {
-    /// What the API says now.
+    /// The current one in the API.
     Now,
     /// The last object of the watch, if there is one.
     Cached,
 }
 
 impl Projection {
-    /// What a volume's files come from, if they come from the API.
+    /// The sources of a volume's files, if they come from the API.
     pub(super) fn of(volume: &Volume, namespace: &str) -> Option<Self> {
         if let Some(map) = &volume.config_map {
             let part = Part::Object {
@@ -90,7 +91,7 @@ impl Projection {
         Self { plugin, mode: mode.unwrap_or(USUAL_MODE), parts }
     }
 
-    /// The objects that it shows.
+    /// The objects that its files come from.
     pub(super) fn references(&self) -> impl Iterator<Item = &Reference> {
         self.parts.iter().filter_map(|part| match part {
             Part::Object { reference, .. } => Some(reference),
@@ -98,19 +99,19 @@ impl Projection {
         })
     }
 
-    /// Whether it shows something of the pod itself, which may change.
+    /// Whether its files have fields of the pod itself, which may change.
     pub(super) fn shows_pod(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Downward(_)))
     }
 
-    /// The files as they are to be. Of two for one path the last one counts.
+    /// The files as they should be. Of two files with one path the last one counts.
     pub(super) async fn files(
         &self,
-        ground: &Ground<'_>,
+        input: &ProjectionInput<'_>,
         objects: &Objects,
         tokens: &mut Tokens,
         as_of: AsOf,
-    ) -> Result<Files, String> {
+    ) -> Result<Files, VolumeError> {
         let mut files = Files::new();
         for part in &self.parts {
             match part {
@@ -122,19 +123,19 @@ impl Projection {
                     let content = match read {
                         Ok(content) => content,
                         Err(error) if error.is_not_found() && *optional => Arc::default(),
-                        Err(error) => return Err(error.to_string()),
+                        Err(error) => return Err(error.into()),
                     };
                     self.object(&mut files, reference.kind, &content, items, *optional)?;
                 }
-                Part::Downward(items) => self.downward(&mut files, ground, items)?,
+                Part::Downward(items) => self.downward(&mut files, input, items)?,
                 Part::Token(wanted) => {
-                    let token = tokens.get(ground.pod, wanted).await?;
-                    let private = ground.user.is_some() || ground.has_group;
+                    let token = tokens.get(input.pod, wanted).await?;
+                    let private = input.user.is_some() || input.has_group;
                     let mode = if private { PRIVATE } else { mode(self.mode) };
-                    let file = File { data: token.into_bytes(), mode, user: ground.user };
+                    let file = File { data: token.into_bytes(), mode, user: input.user };
                     files.insert(checked(&wanted.path)?, file);
                 }
-                Part::Unknown(what) => return Err(format!("a volume of {what} is not supported")),
+                Part::Unknown(what) => return Err(VolumeError::Unsupported(what)),
             }
         }
         Ok(files)
@@ -147,7 +148,7 @@ impl Projection {
         content: &Content,
         items: &[KeyToPath],
         optional: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), VolumeError> {
         let file = |data: &[u8], own: Option<i32>| File {
             data: data.to_vec(),
             mode: mode(own.unwrap_or(self.mode)),
@@ -165,10 +166,10 @@ impl Projection {
                 }
                 None if optional => {}
                 None => {
-                    let key = &item.key;
+                    let key = item.key.clone();
                     return Err(match kind {
-                        Kind::ConfigMap => format!("configmap references non-existent config key: {key}"),
-                        Kind::Secret => format!("references non-existent secret key: {key}"),
+                        Kind::ConfigMap => VolumeError::NoConfigKey(key),
+                        Kind::Secret => VolumeError::NoSecretKey(key),
                     });
                 }
             }
@@ -179,14 +180,14 @@ impl Projection {
     fn downward(
         &self,
         files: &mut Files,
-        ground: &Ground<'_>,
+        input: &ProjectionInput<'_>,
         items: &[DownwardAPIVolumeFile],
-    ) -> Result<(), String> {
+    ) -> Result<(), VolumeError> {
         for item in items {
             let text = match (&item.field_ref, &item.resource_field_ref) {
-                (Some(field), _) => downward::metadata(ground.pod, &field.field_path)
-                    .unwrap_or_else(|| Err(format!("unsupported fieldPath: {}", field.field_path)))?,
-                (None, Some(resource)) => downward::resource(ground.pod, None, resource, ground.allocatable)?,
+                (Some(field), _) => downward::metadata(input.pod, &field.field_path)
+                    .unwrap_or_else(|| Err(DownwardError::VolumeField(field.field_path.clone())))?,
+                (None, Some(resource)) => downward::resource(input.pod, None, resource, input.allocatable)?,
                 (None, None) => String::new(),
             };
             let mode = mode(item.mode.unwrap_or(self.mode));
@@ -232,7 +233,7 @@ fn mode(mode: i32) -> u32 {
     u32::try_from(mode).unwrap_or(0o644) & 0o777
 }
 
-/// The user that all containers of a pod run as, if they all say the same.
+/// The user that all containers of a pod run as, if it is the same for all.
 pub(super) fn only_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec.security_context.as_ref().and_then(|security| security.run_as_user);
@@ -249,7 +250,7 @@ pub(super) fn group(pod: &Pod) -> Option<u32> {
     u32::try_from(security.fs_group?).ok()
 }
 
-/// Whose token a pod has.
+/// The namespace and name of a pod's service account.
 pub(super) fn account(pod: &Pod) -> (&str, &str) {
     let named = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
     (identity(pod).0, named.filter(|name| !name.is_empty()).unwrap_or("default"))

@@ -11,6 +11,7 @@ use kube::api::PostParams;
 use plumb_client::Api;
 use tokio::time::Instant;
 
+use super::error::VolumeError;
 use super::projection::account;
 use crate::cri_config::identity;
 
@@ -60,9 +61,9 @@ impl Tokens {
         self.held.values().map(|token| token.renew).min()
     }
 
-    /// A token: the one that is held until it is time to ask for another one. If there is none to be had, the old
-    /// one will do as long as it is good.
-    pub(super) async fn get(&mut self, pod: &Pod, wanted: &Wanted) -> Result<String, String> {
+    /// A token: the cached one until it is time to renew it. If the API server issues no other, the cached one is used
+    /// until it expires.
+    pub(super) async fn get(&mut self, pod: &Pod, wanted: &Wanted) -> Result<String, VolumeError> {
         let now = Instant::now();
         if let Some(held) = self.held.get(wanted).filter(|held| now < held.renew) {
             return Ok(held.text.clone());
@@ -79,8 +80,8 @@ impl Tokens {
                     tracing::warn!(%error, pod = identity(pod).1, "a token could not be renewed yet");
                     Ok(held.text.clone())
                 }
-                Some(_) => Err(format!("token expired and refresh failed: {error}")),
-                None => Err(format!("failed to fetch token: {error}")),
+                Some(_) => Err(VolumeError::ExpiredToken(error)),
+                None => Err(VolumeError::Token(error)),
             },
         }
     }
