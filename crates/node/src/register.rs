@@ -33,7 +33,7 @@ use crate::Clock;
 pub use conditions::{NodeHealth, pressures};
 pub use machine::Machine;
 pub(crate) use machine::memory_figure;
-pub use object::{allocatable, check_reserved, status};
+pub use object::{ReservedTooMuch, allocatable, check_reserved, status};
 
 /// How often an unchanged status is written.
 const REPORT: Duration = Duration::from_mins(5);

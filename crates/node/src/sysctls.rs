@@ -46,8 +46,21 @@ struct Pattern {
     namespace: SysctlNamespace,
 }
 
+/// Why a sysctl cannot be allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// It is neither a name nor a prefix.
+    #[error(
+        "sysctl {0:?} must have at most {LONGEST_NAME} characters, of a-z, 0-9, - and _ in parts separated by . or /, with * only at its end"
+    )]
+    Invalid(String),
+    /// It may be one of the whole machine.
+    #[error("the sysctls {0:?} are not known to be namespaced")]
+    NotNamespaced(String),
+}
+
 impl FromStr for UnsafeSysctls {
-    type Err = String;
+    type Err = PatternError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -56,19 +69,14 @@ impl FromStr for UnsafeSysctls {
 }
 
 impl Pattern {
-    fn read(text: &str) -> Result<Self, String> {
-        let invalid = || {
-            format!(
-                "sysctl {text:?} must have at most {LONGEST_NAME} characters, of a-z, 0-9, - and _ in parts separated by . or /, with * only at its end"
-            )
-        };
+    fn read(text: &str) -> Result<Self, PatternError> {
+        let invalid = || PatternError::Invalid(text.to_owned());
         let (body, is_prefix) = text.strip_suffix('*').map_or((text, false), |body| (body, true));
         // A prefix may end within a part, or after a separator: with one more letter it is a name.
         let name = if is_prefix { format!("{body}x") } else { body.to_owned() };
         let name = normalized(&name).filter(|_| !text.contains(char::is_uppercase)).ok_or_else(invalid)?;
         let name = if is_prefix { name[..name.len() - 1].to_owned() } else { name };
-        let namespace = namespace_of(&name)
-            .ok_or_else(|| format!("the sysctls {text:?} are not known to be namespaced"))?;
+        let namespace = namespace_of(&name).ok_or_else(|| PatternError::NotNamespaced(text.to_owned()))?;
         Ok(Self { name, is_prefix, namespace })
     }
 

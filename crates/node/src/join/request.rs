@@ -115,8 +115,8 @@ async fn signed(requests: Api<CertificateSigningRequest>, name: &str) -> Result<
                 WatchEvent::Applied(one) => *one,
                 WatchEvent::Deleted(_) => return Err(gone()),
             };
-            if let Some(outcome) = outcome(&observed) {
-                return outcome.map_err(|why| RequestError::Refused { name: name.to_owned(), why });
+            if let Some(outcome) = outcome(name, &observed) {
+                return outcome;
             }
         }
         Err(gone())
@@ -129,16 +129,18 @@ async fn signed(requests: Api<CertificateSigningRequest>, name: &str) -> Result<
 }
 
 /// The outcome of a request, if there is one: the certificate, or why there is none.
-fn outcome(request: &CertificateSigningRequest) -> Option<Result<String, String>> {
+fn outcome(name: &str, request: &CertificateSigningRequest) -> Option<Result<String, RequestError>> {
+    let refused = |why: String| RequestError::Refused { name: name.to_owned(), why };
     let status = request.status.as_ref()?;
     for condition in status.conditions.iter().flatten() {
         if matches!(condition.type_.as_str(), "Denied" | "Failed") && condition.status == "True" {
             let why = [condition.message.clone(), condition.reason.clone()].into_iter().flatten();
             let why =
                 why.into_iter().find(|text| !text.is_empty()).unwrap_or_else(|| condition.type_.clone());
-            return Some(Err(why));
+            return Some(Err(refused(why)));
         }
     }
     let certificate = status.certificate.as_ref().filter(|bytes| !bytes.0.is_empty())?;
-    Some(String::from_utf8(certificate.0.clone()).map_err(|_| "what was signed is no text".to_owned()))
+    let text = String::from_utf8(certificate.0.clone());
+    Some(text.map_err(|_| refused("the certificate is not UTF-8 text".to_owned())))
 }

@@ -1,4 +1,4 @@
-//! Asking over gRPC: `grpc.health.v1.Health/Check`, one small message each way.
+//! gRPC probes: `grpc.health.v1.Health/Check`, one small message each way.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use super::Outcome;
 use super::target::{dialed, place};
 
 const AGENT: &str = "kube-probe/1.36";
-/// An answer is a few bytes long.
-const MOST_BODY: usize = 4 << 10;
-/// What a server says that knows no such thing.
+/// The largest response: it is a few bytes long.
+const MAX_BODY: usize = 4 << 10;
+/// The status code of a server without health checks.
 const UNIMPLEMENTED: &str = "12";
-/// The states that a service may be in.
+/// The health of a service, by number.
 const STATES: [&str; 4] = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
 const SERVING: u8 = 1;
 
-/// Asks once; all of it within this time.
+/// Probes once, within this time.
 pub(super) async fn check(host: &str, port: u16, service: &str, within: Duration) -> Outcome {
     let end = Instant::now() + within;
     let at = place(host, port);
@@ -40,20 +40,20 @@ pub(super) async fn check(host: &str, port: u16, service: &str, within: Duration
         }
     };
     match timeout_at(end, ask(stream, &at, service)).await {
-        Ok(Ok(answer)) => answer.judge(),
+        Ok(Ok(response)) => response.judge(),
         Ok(Err(why)) => Outcome::Failure(format!("error: health rpc probe failed: {why}")),
         Err(_) => Outcome::Failure(format!("timeout: health rpc did not complete within {within:?}")),
     }
 }
 
-/// What came back: how the call went, and the state if it went well.
-struct Answer {
+/// A response: the status of the call, and the health if it succeeded.
+struct Response {
     code: String,
     message: String,
     state: u8,
 }
 
-impl Answer {
+impl Response {
     fn judge(self) -> Outcome {
         match self.code.as_str() {
             "0" if self.state == SERVING => Outcome::Success,
@@ -73,9 +73,26 @@ impl Answer {
     }
 }
 
-async fn ask(stream: TcpStream, at: &str, service: &str) -> Result<Answer, String> {
+/// Why a health check got no response.
+#[derive(Debug, thiserror::Error)]
+enum RpcError {
+    /// The connection failed.
+    #[error(transparent)]
+    Connection(#[from] hyper::Error),
+    /// The request is invalid.
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    /// The body of the response could not be read.
+    #[error(transparent)]
+    Body(#[from] Box<dyn std::error::Error + Send + Sync>),
+    /// The response has no status.
+    #[error("the response has no grpc-status")]
+    NoStatus,
+}
+
+async fn ask(stream: TcpStream, at: &str, service: &str) -> Result<Response, RpcError> {
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = handshake?;
     // It ends with the request.
     tokio::spawn(connection);
     let request = Request::post(format!("http://{at}/grpc.health.v1.Health/Check"))
@@ -83,20 +100,18 @@ async fn ask(stream: TcpStream, at: &str, service: &str) -> Result<Answer, Strin
         .header(CONTENT_TYPE, "application/grpc")
         .header(TE, "trailers")
         .header(USER_AGENT, AGENT)
-        .body(Full::new(question(service)))
-        .map_err(|error| error.to_string())?;
-    let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
-    let headers = answer.headers().clone();
-    let body = Limited::new(answer.into_body(), MOST_BODY).collect().await;
-    let body = body.map_err(|error| error.to_string())?;
+        .body(Full::new(question(service)))?;
+    let response = sender.send_request(request).await?;
+    let headers = response.headers().clone();
+    let body = Limited::new(response.into_body(), MAX_BODY).collect().await?;
     let trailers = body.trailers().cloned().unwrap_or_default();
     let said = |name: &str| -> Option<String> {
         let in_one = |headers: &HeaderMap| Some(headers.get(name)?.to_str().ok()?.to_owned());
         in_one(&trailers).or_else(|| in_one(&headers))
     };
-    let code = said("grpc-status").ok_or("the answer does not say how the call went")?;
+    let code = said("grpc-status").ok_or(RpcError::NoStatus)?;
     let message = said("grpc-message").unwrap_or_default();
-    Ok(Answer { code, message, state: state(&body.to_bytes()) })
+    Ok(Response { code, message, state: state(&body.to_bytes()) })
 }
 
 /// A frame with a message whose first field is the service's name.

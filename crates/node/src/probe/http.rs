@@ -1,4 +1,4 @@
-//! Asking over HTTP.
+//! HTTP probes and hooks.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -48,13 +48,13 @@ async fn send_request(
     let first = Address { https, host, port, path: path(get.path.as_deref().unwrap_or_default()) };
     let headers = match headers(get) {
         Ok(headers) => headers,
-        Err(why) => return Outcome::Error(why),
+        Err(error) => return Outcome::Error(error.to_string()),
     };
     let url = first.to_string();
     let work = async {
         match respond(first, &headers).await {
             Ok(answer) => judge(answer).await,
-            Err(why) => Outcome::Failure(why),
+            Err(error) => Outcome::Failure(error.to_string()),
         }
     };
     match tokio::time::timeout(within, work).await {
@@ -81,22 +81,43 @@ impl std::fmt::Display for Address {
     }
 }
 
+/// Why a request got no response, with Go's messages.
+#[derive(Debug, thiserror::Error)]
+enum GetError {
+    /// It could not be sent.
+    #[error("Get \"{address}\": {error}")]
+    Send {
+        /// Where to.
+        address: Address,
+        /// Why.
+        error: SendError,
+    },
+    /// A redirect leads nowhere.
+    #[error("Get \"{address}\": {status} response missing Location header")]
+    NoLocation {
+        /// Where it came from.
+        address: Address,
+        /// The status code.
+        status: u16,
+    },
+    /// There were too many redirects.
+    #[error("Get \"{0}\": stopped after {MOST_REDIRECTS} redirects")]
+    Redirects(Address),
+}
+
 /// The response to a request, after redirects within its host.
-async fn respond(first: Address, headers: &HeaderMap) -> Result<Response<Incoming>, String> {
+async fn respond(first: Address, headers: &HeaderMap) -> Result<Response<Incoming>, GetError> {
     let mut address = first.clone();
     for _ in 0..MOST_REDIRECTS {
         let answer = match send(&address, headers).await {
             Ok(answer) => answer,
-            Err(why) => return Err(format!("Get \"{address}\": {why}")),
+            Err(error) => return Err(GetError::Send { address, error }),
         };
         let status = answer.status();
         if matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
             let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok());
             let Some(to) = to.and_then(|to| address.turned_to(to)) else {
-                return Err(format!(
-                    "Get \"{address}\": {} response missing Location header",
-                    status.as_u16()
-                ));
+                return Err(GetError::NoLocation { address, status: status.as_u16() });
             };
             if to.host == first.host {
                 address = to;
@@ -105,7 +126,7 @@ async fn respond(first: Address, headers: &HeaderMap) -> Result<Response<Incomin
         }
         return Ok(answer);
     }
-    Err(format!("Get \"{address}\": stopped after {MOST_REDIRECTS} redirects"))
+    Err(GetError::Redirects(address))
 }
 
 /// What a response says about the health of a container.
@@ -119,15 +140,14 @@ async fn judge(answer: Response<Incoming>) -> Outcome {
     }
 }
 
-async fn send(address: &Address, headers: &HeaderMap) -> Result<Response<Incoming>, String> {
+async fn send(address: &Address, headers: &HeaderMap) -> Result<Response<Incoming>, SendError> {
     let Address { host, port, .. } = address;
     let stream = TcpStream::connect((host.as_str(), *port)).await;
-    let stream = stream.map_err(|error| dialed(host, *port, &error))?;
+    let stream = stream.map_err(|error| SendError::Dial(dialed(host, *port, &error)))?;
     if address.https {
-        let name = ServerName::try_from(host.clone()).map_err(|error| error.to_string())?;
-        let tls = insecure_tls::client_config().map_err(|error| error.to_string())?;
-        let stream = TlsConnector::from(tls).connect(name, stream).await;
-        converse(stream.map_err(|error| error.to_string())?, address, headers).await
+        let name = ServerName::try_from(host.clone())?;
+        let tls = insecure_tls::client_config()?;
+        converse(TlsConnector::from(tls).connect(name, stream).await?, address, headers).await
     } else {
         converse(stream, address, headers).await
     }
@@ -137,19 +157,18 @@ async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     address: &Address,
     headers: &HeaderMap,
-) -> Result<Response<Incoming>, String> {
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+) -> Result<Response<Incoming>, SendError> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // It ends with the response: the sender and the body are dropped.
     tokio::spawn(connection);
     let mut request = Request::new(Empty::<Bytes>::new());
-    *request.uri_mut() = address.path.parse::<Uri>().map_err(|error| error.to_string())?;
+    *request.uri_mut() = address.path.parse::<Uri>()?;
     *request.headers_mut() = headers.clone();
     if !request.headers().contains_key(HOST) {
         let host = HeaderValue::from_str(&place(&address.host, address.port));
-        request.headers_mut().insert(HOST, host.map_err(|error| error.to_string())?);
+        request.headers_mut().insert(HOST, host?);
     }
-    sender.send_request(request).await.map_err(|error| error.to_string())
+    Ok(sender.send_request(request).await?)
 }
 
 /// The beginning of an answer.
@@ -160,11 +179,40 @@ async fn body(answer: Response<Incoming>) -> String {
     }
 }
 
-fn headers(get: &HTTPGetAction) -> Result<HeaderMap, String> {
+/// Why a request cannot be made or got no response.
+#[derive(Debug, thiserror::Error)]
+enum SendError {
+    /// The connection failed.
+    #[error("{0}")]
+    Dial(String),
+    /// TLS failed.
+    #[error(transparent)]
+    Tls(#[from] std::io::Error),
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    TlsConfig(#[from] rustls::Error),
+    /// The host is no name that TLS accepts.
+    #[error(transparent)]
+    ServerName(#[from] rustls::pki_types::InvalidDnsNameError),
+    /// The connection ended.
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    /// The path is invalid.
+    #[error(transparent)]
+    Uri(#[from] http::uri::InvalidUri),
+    /// The name of a header is invalid.
+    #[error(transparent)]
+    HeaderName(#[from] http::header::InvalidHeaderName),
+    /// The value of a header is invalid.
+    #[error(transparent)]
+    HeaderValue(#[from] http::header::InvalidHeaderValue),
+}
+
+fn headers(get: &HTTPGetAction) -> Result<HeaderMap, SendError> {
     let mut headers = HeaderMap::new();
     for header in get.http_headers.iter().flatten() {
-        let name = HeaderName::try_from(header.name.as_str()).map_err(|error| error.to_string())?;
-        let value = HeaderValue::try_from(header.value.as_str()).map_err(|error| error.to_string())?;
+        let name = HeaderName::try_from(header.name.as_str())?;
+        let value = HeaderValue::try_from(header.value.as_str())?;
         headers.append(name, value);
     }
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));

@@ -54,7 +54,7 @@ impl Target {
         } else if let Some(get) = &probe.http_get {
             match port(&get.port, &self.container) {
                 Ok(port) => http::check(get, host(), port, within).await,
-                Err(why) => Outcome::Error(why),
+                Err(error) => Outcome::Error(error.to_string()),
             }
         } else if let Some(socket) = &probe.tcp_socket {
             self.connect(socket, host(), within).await
@@ -64,7 +64,7 @@ impl Target {
                     let service = grpc.service.as_deref().unwrap_or_default();
                     grpc::check(&host(), port, service, within).await
                 }
-                Err(_) => Outcome::Error(format!("invalid port number: {}", grpc.port)),
+                Err(_) => Outcome::Error(PortError::Invalid(grpc.port).to_string()),
             }
         } else {
             Outcome::Error(format!("missing probe handler for {}", self.container.name))
@@ -77,7 +77,7 @@ impl Target {
             let host = self.pod_ip.map(|ip| ip.to_string()).unwrap_or_default();
             return match port(&get.port, &self.container) {
                 Ok(port) => http::call(get, host, port, within).await,
-                Err(why) => Outcome::Error(why),
+                Err(error) => Outcome::Error(error.to_string()),
             };
         }
         let probe = Probe {
@@ -109,7 +109,7 @@ impl Target {
         let host = socket.host.clone().filter(|host| !host.is_empty()).unwrap_or(own);
         let port = match port(&socket.port, &self.container) {
             Ok(port) => port,
-            Err(why) => return Outcome::Error(why),
+            Err(error) => return Outcome::Error(error.to_string()),
         };
         match timeout(within, TcpStream::connect((host.as_str(), port))).await {
             Ok(Ok(_)) => Outcome::Success,
@@ -119,12 +119,12 @@ impl Target {
     }
 }
 
-/// An address with a port, as addresses are written.
+/// A host and a port as one address.
 pub(super) fn place(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Why there is no connection.
+/// Why a connection failed, with Go's message.
 pub(crate) fn dialed(host: &str, port: u16, error: &io::Error) -> String {
     let why = match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
@@ -135,22 +135,28 @@ pub(crate) fn dialed(host: &str, port: u16, error: &io::Error) -> String {
     format!("dial tcp {}: {why}", place(host, port))
 }
 
+/// Why a probe has no port, with the kubelet's messages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum PortError {
+    /// The container has no port of this name, and it is no number.
+    #[error("strconv.Atoi: parsing {0:?}: invalid syntax")]
+    Unknown(String),
+    /// The number is no port.
+    #[error("invalid port number: {0}")]
+    Invalid(i32),
+}
+
 /// A port by number, by the name that the container gives it, or by a number that is written as text.
-fn port(port: &IntOrString, container: &Container) -> Result<u16, String> {
+fn port(port: &IntOrString, container: &Container) -> Result<u16, PortError> {
     let number = match port {
         IntOrString::Int(number) => *number,
         IntOrString::String(name) => {
             let mut ports = container.ports.iter().flatten();
             match ports.find(|port| port.name.as_ref() == Some(name)) {
                 Some(port) => port.container_port,
-                None => {
-                    name.parse().map_err(|_| format!("strconv.Atoi: parsing {name:?}: invalid syntax"))?
-                }
+                None => name.parse().map_err(|_| PortError::Unknown(name.clone()))?,
             }
         }
     };
-    u16::try_from(number)
-        .ok()
-        .filter(|port| *port > 0)
-        .ok_or_else(|| format!("invalid port number: {number}"))
+    u16::try_from(number).ok().filter(|port| *port > 0).ok_or(PortError::Invalid(number))
 }

@@ -76,8 +76,16 @@ pub fn allocatable(setup: &Setup, machine: &Machine) -> BTreeMap<String, WireQua
     all
 }
 
-/// Refuses to reserve more than a node has, in the kubelet's words.
-pub fn check_reserved(setup: &Setup, machine: &Machine) -> Result<(), String> {
+/// The reserved resources exceed the node's capacity, with the kubelet's message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid Node Allocatable configuration. {}", .exceeding.join(" "))]
+pub struct ReservedTooMuch {
+    /// A sentence for each resource.
+    pub exceeding: Vec<String>,
+}
+
+/// Checks that no more is reserved than a node has.
+pub fn check_reserved(setup: &Setup, machine: &Machine) -> Result<(), ReservedTooMuch> {
     let all = capacity(setup, machine);
     let read = |amount: &WireQuantity| amount.0.parse::<Quantity>().ok();
     let exceeding: Vec<String> = setup
@@ -93,11 +101,7 @@ pub fn check_reserved(setup: &Setup, machine: &Machine) -> Result<(), String> {
             })
         })
         .collect();
-    if exceeding.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("invalid Node Allocatable configuration. {}", exceeding.join(" ")))
-    }
+    if exceeding.is_empty() { Ok(()) } else { Err(ReservedTooMuch { exceeding }) }
 }
 
 /// What a node says of itself now. Of `before` only the times of conditions count.

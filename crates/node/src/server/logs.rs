@@ -44,7 +44,7 @@ pub(super) async fn answer(
         let why = format!("container {container:?} not found in pod {pod:?}");
         return Err(refusal(StatusCode::NOT_FOUND, &why));
     }
-    let id = which::container_id(&found, container, options.previous).map_err(bad)?;
+    let id = which::container_id(&found, container, options.previous).map_err(|why| bad(why.to_string()))?;
     // Before its state is read, so that its exit is not missed.
     let events = options.follow.then(|| config.runtime.events());
     let status = config
