@@ -50,7 +50,7 @@ use crate::worker::{Message, POD_WORKER, Worker, error_chain, is_finished};
 
 /// The configuration of an agent.
 pub struct Config {
-    /// What the Node object says.
+    /// The configuration of the Node object.
     pub setup: Setup,
     /// The machine that the node is on.
     pub machine: Arc<Machine>,
@@ -124,9 +124,9 @@ pub struct Agent {
     entries: BTreeMap<String, Entry>,
     /// The damage of the journal.
     damage: Vec<String>,
-    /// The uids of the pods, by where they are.
+    /// The uids of the pods, by namespace and name.
     places: HashMap<ObjectRef, String>,
-    /// Which pod a sandbox is for.
+    /// The uid of the pod of each sandbox.
     sandboxes: HashMap<SandboxId, String>,
     workers: JoinSet<()>,
     static_pods: Option<Arc<StaticPods>>,
@@ -302,7 +302,7 @@ impl Agent {
                         Some(event) => self.handle_runtime_event(event).await,
                         None => return,
                     },
-                    // Only so that what has ended is let go of.
+                    // Joined only to free the memory of workers that have ended.
                     Some(_) = self.workers.join_next() => {}
                 }
             }
@@ -310,7 +310,7 @@ impl Agent {
         tokio::join!(reflecting, work, registered, classes, image_gc, static_pods);
     }
 
-    /// Takes a pod that is new or changed.
+    /// Handles a pod that is new or changed.
     fn handle_pod(&mut self, pod: Arc<Pod>) {
         self.handle_pod_as(pod, Message::Pod);
     }
@@ -323,7 +323,7 @@ impl Agent {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let before = self.places.insert(ObjectRef::of(&*pod), uid.clone());
         if let Some(other) = before.filter(|other| *other != uid) {
-            // Another pod had the name; that it is gone was missed.
+            // Another pod had the name, and its deletion was missed.
             self.node.workers.send(&other, Message::Deleted);
         }
         let is_mirror = static_pods::is_mirror(&pod);
@@ -359,13 +359,13 @@ impl Agent {
         self.workers.spawn(run_worker(node, sender, inbox, uid, pod, start));
     }
 
-    /// Takes what happened in the runtime.
+    /// Handles an event of the runtime.
     async fn handle_runtime_event(&mut self, event: Event) {
         let (sandbox, message) = match event {
             Event::Container { id, sandbox, change, .. } => match change {
                 ContainerChange::OutOfMemory => (sandbox, Message::OutOfMemory(id)),
                 ContainerChange::Stopped => (sandbox, Message::RuntimeEvent),
-                // What the workers themselves do.
+                // The workers themselves cause these.
                 ContainerChange::Created | ContainerChange::Started | ContainerChange::Deleted => return,
             },
             Event::LimitRestored { sandbox, .. } => (sandbox, Message::LimitRestored),
@@ -383,7 +383,7 @@ impl Agent {
         }
     }
 
-    /// Learns which pods the sandboxes are for.
+    /// Lists the sandboxes and their pods.
     async fn learn_sandboxes(&mut self) {
         match self.node.runtime.list_sandboxes(&SandboxFilter::default()).await {
             Ok(list) => {
@@ -394,7 +394,7 @@ impl Agent {
     }
 }
 
-/// What the worker of a pod starts with.
+/// How the worker of a pod starts.
 #[derive(Default)]
 struct Start {
     /// The journal entry of a pod that was admitted before.

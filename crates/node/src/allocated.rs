@@ -36,7 +36,7 @@ fn set(resources: &mut Option<ResourceRequirements>, allocated: Requirements) {
 }
 
 fn set_list(list: &mut Option<WireList>, allocated: Declared) {
-    // What cannot be read differs from whatever is allocated.
+    // An invalid quantity differs from any allocation.
     let written = declared(list.as_ref()).unwrap_or_default();
     for resource in Resource::ALL {
         let Some(amount) = allocated[resource] else {
@@ -45,7 +45,7 @@ fn set_list(list: &mut Option<WireList>, allocated: Declared) {
             }
             continue;
         };
-        // The same amount stays as it is spelled.
+        // An equal amount keeps its spelling.
         if written[resource] == Some(amount) {
             continue;
         }

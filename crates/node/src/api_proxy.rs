@@ -49,7 +49,7 @@ impl ApiProxy {
         Ok(Self { listeners, upstream })
     }
 
-    /// Carries connections until the future is dropped. It may be run again: what listens is kept.
+    /// Forwards connections until the future is dropped. It may be run again: the listeners stay open.
     pub async fn run(self: Arc<Self>) {
         let open = Arc::new(Open::default());
         futures_util::future::join_all(self.listeners.iter().map(|one| accept(one, &self.upstream, &open)))

@@ -1,4 +1,4 @@
-//! What happens to files, from the kernel.
+//! Changes of files, by inotify.
 //!
 //! A process may have few inotify instances (128 by default, for all of a user's processes), so all users
 //! of this module share one, and one thread waits for it.
@@ -17,7 +17,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
-/// A folder whose files are watched until this is dropped.
+/// A directory whose files are watched until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Changes {
     watch: i32,
@@ -32,11 +32,11 @@ struct Watcher {
 }
 
 impl Changes {
-    /// Watches a folder. What happens from now on is not missed, however late it is asked about.
+    /// Watches a directory. Changes from now on are not missed, even if they are awaited later.
     pub(crate) fn of(folder: &Path) -> io::Result<Self> {
         let watcher = watcher()?;
         let bell = Arc::new(Notify::new());
-        // Held until the bell is there, so that it is not rung before.
+        // Locked until the watch is registered, so that no change is missed.
         let mut bells = watcher.bells.lock();
         let moved = WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM;
         let flags =
@@ -48,7 +48,7 @@ impl Changes {
         Ok(Self { watch, bell, watcher })
     }
 
-    /// Returns when something has happened since it was last asked.
+    /// Returns when a file has changed since the last call.
     pub(crate) async fn changed(&self) {
         self.bell.notified().await;
     }

@@ -1,4 +1,4 @@
-//! How a machine becomes a node of a cluster that runs elsewhere, and stays one.
+//! Joining a cluster that runs elsewhere: TLS bootstrap and certificate rotation.
 //!
 //! ```text
 //!   --server, --token, --ca-hash
@@ -8,7 +8,7 @@
 //!        ▼
 //!   the Node is registered ── CertificateSigningRequest ──▶ serving certificate for its addresses
 //!        ▼
-//!   both are kept in the data directory, and asked for anew when a third of their life is left
+//!   both are stored in the data directory, and rotated when a third of their lifetime is left
 //! ```
 //!
 //! The names, signers and usages are the kubelet's, so that it works with any cluster whose controllers approve and sign.

@@ -132,7 +132,7 @@ impl Registrar {
     async fn create(&self, labels: BTreeMap<String, String>) -> Result<Node, kube::Error> {
         let node = object::new(&self.setup, labels);
         match self.nodes.create(&PostParams::default(), &node).await {
-            // Somebody was faster; it is taken up like any other.
+            // Another client created it first; it is updated like any other.
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 self.nodes.get(&self.setup.name).await
             }

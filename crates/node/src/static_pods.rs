@@ -31,7 +31,7 @@ use manifest::Manifest;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The annotation with the hash of the manifest.
 const HASH: &str = "kubernetes.io/config.hash";
-/// The annotation with where a pod comes from.
+/// The annotation with the source of a pod.
 const SOURCE: &str = "kubernetes.io/config.source";
 /// The annotation with when the manifest was first read.
 const SEEN: &str = "kubernetes.io/config.seen";
@@ -88,7 +88,7 @@ fn decide<'a>(manifests: &'a [Manifest], pods: &'a BTreeMap<Key, Mirror>) -> Vec
                 let (namespace, name) = (&manifest.key.0, &manifest.key.1);
                 actions.push(Action::Delete { namespace, name, uid });
             }
-            // It runs, or it terminates and is created anew when it is gone.
+            // It runs, or it terminates and is created again once it is deleted.
             Some(_) => {}
         }
     }
@@ -218,7 +218,7 @@ async fn create(node: &Node, manifest: &Manifest) -> Result<(), kube::Error> {
     annotations.insert(SEEN.to_owned(), (node.clock)().to_string());
     let pods: Api<Pod> = Api::namespaced(node.client.clone(), &manifest.key.0);
     match pods.create(&PostParams::default(), &pod).await {
-        // The watch has not shown it yet, or the one before is not gone.
+        // The watch has not reported it yet, or the old one is not deleted yet.
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
         created => created.map(drop),
     }

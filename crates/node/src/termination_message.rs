@@ -9,7 +9,7 @@ use plumb_runtime::untrusted::read_end;
 use crate::cri_config::{TERMINATION_MESSAGE_PATH, TERMINATION_MESSAGE_POLICY};
 use crate::log_line::LogLine;
 
-/// What is taken of the file, and of the log in its stead.
+/// The longest message from the file, and from the log as a fallback.
 const OF_FILE: u64 = 4096;
 const OF_LOG: usize = 2048;
 const LINES: usize = 80;

@@ -90,7 +90,7 @@ impl Usage {
     pub async fn run(&self) {
         let every = self.config.every;
         self.measure().await;
-        // Each node at its own moment.
+        // Nodes are spread over the interval.
         let mut next = Instant::now() + every.min(Duration::from_secs(1) + spread(&self.config.node, every));
         loop {
             sleep_until(next).await;

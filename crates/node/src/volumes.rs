@@ -1,14 +1,14 @@
 //! The volumes of pods.
 //!
 //! ```text
-//!   <root>/<uid>/volumes/kubernetes.io~configmap/<name>/…   files of the API, changed all at once
-//!               /volumes/kubernetes.io~empty-dir/<name>/…   what containers write
-//!               /volume-subpaths/<volume>/<container>/<n>   parts of volumes, pinned
-//!               /containers/<name>/<attempt>                what a container says last
+//!   <root>/<uid>/volumes/kubernetes.io~configmap/<name>/…   files from the API, updated atomically
+//!               /volumes/kubernetes.io~empty-dir/<name>/…   files of containers
+//!               /volume-subpaths/<volume>/<container>/<n>   bind mounts of subPaths
+//!               /containers/<name>/<attempt>                the termination message of a container
 //! ```
 //!
-//! Everything is found again by an agent that comes after: making a volume ready is idempotent, and what is to
-//! go is known from the folders alone. Files of the API follow their objects for as long as the pod is here.
+//! A restarted agent finds all of them again: preparing a volume is idempotent, and cleanup needs the directories alone.
+//! Files from the API are updated with their objects until the pod is removed.
 
 mod empty_dir;
 mod error;
@@ -43,14 +43,14 @@ use projection::Projection;
 
 pub use prepared::Prepared;
 
-/// Where volumes are made, and of what.
+/// The configuration of volumes.
 #[derive(Clone, Debug)]
 pub struct VolumesConfig {
-    /// The folder for those of all pods.
+    /// The directory of the volumes of all pods.
     pub root: PathBuf,
-    /// The config maps and secrets that they show.
+    /// The `ConfigMap`s and Secrets of volumes.
     pub objects: Objects,
-    /// What the node has to give to pods.
+    /// The node's allocatable resources.
     pub allocatable: BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
 }
 
@@ -68,7 +68,7 @@ struct Shared {
     pods: Mutex<HashMap<String, Arc<Kept>>>,
 }
 
-/// A pod whose volumes are ready.
+/// A pod whose volumes are prepared.
 struct Kept {
     ready: BTreeMap<String, Ready>,
     following: Option<Following>,
@@ -81,14 +81,14 @@ impl fmt::Debug for Volumes {
 }
 
 impl Volumes {
-    /// Those under a folder. Tokens are asked for with this client.
+    /// The volumes under a directory. Tokens are requested with this client.
     pub fn new(config: VolumesConfig, client: Client) -> Self {
         let VolumesConfig { root, objects, allocatable } = config;
         Self { shared: Arc::new(Shared { root, objects, client, allocatable, pods: Mutex::default() }) }
     }
 
-    /// Makes the volumes of a pod ready; its spec has what is allocated to it. If they are ready already, they are as good
-    /// as new: what they show is kept up to date anyway.
+    /// Prepares the volumes of a pod; its spec has its allocated resources. Volumes that are prepared already are reused:
+    /// their files are up to date anyway.
     pub async fn prepare(&self, pod: &Pod) -> Result<Prepared, ConfigError> {
         let uid = identity(pod).2;
         let folder = self.folder(uid).map_err(|error| failed("", error))?;
@@ -118,7 +118,7 @@ impl Volumes {
         let gate = kept.as_ref().and_then(|kept| kept.following.as_ref()).map(Following::end);
         drop(kept);
         blocking(move || {
-            // So that nothing is written any more where everything is removed.
+            // So that no file is written any more while everything is removed.
             if let Some(gate) = gate {
                 *gate.lock() = true;
             }
@@ -184,7 +184,7 @@ impl Volumes {
     }
 }
 
-/// Whether a volume is an empty folder, which it also is if it is said to be nothing.
+/// Whether a volume is an `emptyDir`, which is also the default.
 fn has_no_source(volume: &Volume) -> bool {
     let named = Volume { name: volume.name.clone(), ..Volume::default() };
     volume.empty_dir.is_some() || *volume == named
@@ -194,12 +194,12 @@ fn failed(volume: &str, error: impl fmt::Display) -> ConfigError {
     ConfigError::Volume { volume: volume.to_owned(), message: error.to_string() }
 }
 
-/// Does something to files without holding up others.
+/// Runs file operations on a blocking thread.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// Takes everything of a pod away: what is mounted, then what is there.
+/// Removes everything of a pod: mounts first, then files.
 fn clear(folder: &Path) -> io::Result<()> {
     let entries = |folder: &Path| -> io::Result<Vec<PathBuf>> {
         match std::fs::read_dir(folder) {

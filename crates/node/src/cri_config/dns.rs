@@ -24,12 +24,12 @@ pub struct ClusterDns {
     pub domain: String,
 }
 
-/// What a pod's `/etc/resolv.conf` is to say.
+/// The `/etc/resolv.conf` of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodDns {
     /// The configuration.
     pub dns: Dns,
-    /// What of it was omitted, in the kubelet's words: events with the reason `DNSConfigForming`.
+    /// The kubelet's messages about omitted entries: events with the reason `DNSConfigForming`.
     pub omitted: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ fn configured(spec: &PodSpec, namespace: &str, cluster: Option<&ClusterDns>, hos
         Some("None") => return added(Dns::default(), spec.dns_config.as_ref()),
         Some("Default") => None,
         Some("ClusterFirstWithHostNet") => cluster,
-        // Without a name service of its own a cluster uses the machine's.
+        // A cluster without DNS uses that of the host.
         _ => cluster.filter(|_| !on_host_network(spec)),
     };
     let dns = if let Some(cluster) = of_cluster {
@@ -73,7 +73,7 @@ fn searches(cluster: &ClusterDns, namespace: &str, machine: &[String]) -> Vec<St
     distinct(own.into_iter().chain(machine.iter().cloned()))
 }
 
-/// What the pod wants on top.
+/// Adds the pod's `dnsConfig`.
 fn added(mut dns: Dns, config: Option<&PodDNSConfig>) -> Dns {
     let Some(config) = config else { return dns };
     dns.servers = distinct(dns.servers.into_iter().chain(config.nameservers.iter().flatten().cloned()));
@@ -147,7 +147,7 @@ pub fn usual_resolv_conf(root: &Path) -> PathBuf {
     if is_stub && behind.is_file() { behind } else { usual }
 }
 
-/// What a file such as `/etc/resolv.conf` says; one that is missing says nothing.
+/// Reads a file such as `/etc/resolv.conf`; a missing file is empty.
 pub fn read_resolv_conf(file: &Path) -> io::Result<Dns> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(resolv_conf(&text)),
@@ -156,7 +156,7 @@ pub fn read_resolv_conf(file: &Path) -> io::Result<Dns> {
     }
 }
 
-/// What the text of a file such as `/etc/resolv.conf` says.
+/// Parses a file such as `/etc/resolv.conf`.
 fn resolv_conf(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines() {

@@ -1,15 +1,15 @@
-//! Why a pod cannot be had as it is asked for.
+//! Errors in the configuration of pods and containers.
 
-/// Why a pod or a container of it cannot be had as it is asked for, for now: what is missing may come.
+/// Why a pod or a container cannot be created from its spec now. It is retried: a missing object may be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A container cannot be made.
+    /// A container cannot be created.
     #[error("{0}")]
     Container(String),
-    /// The pod's sandbox cannot be made.
+    /// The pod's sandbox cannot be created.
     #[error("{0}")]
     Sandbox(String),
-    /// A volume cannot be made ready.
+    /// A volume cannot be prepared.
     #[error("MountVolume.SetUp failed for volume {volume:?} : {message}")]
     Volume {
         /// Its name in the pod.
@@ -20,16 +20,16 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// The word for `state.waiting.reason`.
+    /// The value of `state.waiting.reason`.
     pub const fn waiting_reason(&self) -> &'static str {
         match self {
             Self::Container(_) => "CreateContainerConfigError",
-            // Not the container's fault: it has not come to it yet.
+            // The container itself has no error: its creation has not begun.
             Self::Sandbox(_) | Self::Volume { .. } => "ContainerCreating",
         }
     }
 
-    /// The word for the event.
+    /// The reason of the event.
     pub const fn event_reason(&self) -> &'static str {
         match self {
             Self::Container(_) => "Failed",

@@ -1,4 +1,4 @@
-//! What a container may do, and as whom: what the pod says, unless the container says otherwise.
+//! The security context of a container: the pod's, unless the container has its own.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSecurityContext, SecurityContext};
 use plumb_runtime::types::{Capabilities, Image, SeccompProfile, Security};
@@ -58,7 +58,7 @@ enum NotSure {
     Invalid(i64),
 }
 
-/// Whether it is sure that this does not run as root: by the user that was asked for, else by the image's.
+/// Whether a container certainly does not run as root: by the user of its security context, else by that of the image.
 fn non_root(user: Option<i64>, image_user: &str) -> Result<(), NotSure> {
     match user {
         Some(0) => return Err(NotSure::Breaks),
@@ -93,7 +93,7 @@ fn capabilities(own: &SecurityContext) -> Capabilities {
     }
 }
 
-/// Unless something is asked for it is the runtime's filter, as with the kubelet's `seccompDefault`.
+/// The default is the runtime's profile, as with the kubelet's `seccompDefault`.
 fn seccomp(own: &SecurityContext, of_pod: &PodSecurityContext) -> Result<SeccompProfile, ConfigError> {
     let asked = own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref());
     match asked.map(|profile| profile.type_.as_str()) {

@@ -1,22 +1,22 @@
-//! What came of one check.
+//! The result of one probe.
 
 use super::Kind;
 
-/// What came of one check.
+/// The result of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All is well.
+    /// The probe succeeded.
     Success,
-    /// All is well, but this should be known.
+    /// The probe succeeded, with a warning.
     Warning(String),
-    /// It is not, for this reason.
+    /// The probe failed, with this message.
     Failure(String),
-    /// It could not be found out. Counts for nothing.
+    /// The probe could not be run. It counts neither as a success nor as a failure.
     Error(String),
 }
 
 impl Outcome {
-    /// Whether it counts as well; `None` if it does not count.
+    /// Whether it counts as a success; `None` if it does not count.
     pub fn counts(&self) -> Option<bool> {
         match self {
             Self::Success | Self::Warning(_) => Some(true),
@@ -25,7 +25,7 @@ impl Outcome {
         }
     }
 
-    /// The word for metrics.
+    /// The label value in metrics.
     pub(super) fn result(&self) -> &'static str {
         match self {
             Self::Success | Self::Warning(_) => "successful",
@@ -34,7 +34,7 @@ impl Outcome {
         }
     }
 
-    /// The event for it, if there is to be one: reason and message.
+    /// The reason and message of its event, if it has one.
     pub(super) fn event(&self, kind: Kind) -> Option<(&'static str, String)> {
         let kind = kind.name();
         match self {

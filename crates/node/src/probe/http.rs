@@ -20,13 +20,13 @@ use super::Outcome;
 use super::target::{dialed, place};
 use crate::insecure_tls;
 
-/// How much of an answer is kept, and how many times it may send us elsewhere.
+/// How many bytes of a response are read, and how many redirects are followed.
 const MOST_BODY: usize = 10 << 10;
 const MOST_REDIRECTS: usize = 10;
-/// Who asks.
+/// The user agent.
 const AGENT: &str = "kube-probe/1.36";
 
-/// Sends a probe's request; all of it within this time.
+/// Sends a probe's request, within this time.
 pub(super) async fn check(get: &HTTPGetAction, own: String, port: u16, within: Duration) -> Outcome {
     send_request(get, own, port, within, judge).await
 }
@@ -65,7 +65,7 @@ async fn send_request(
     }
 }
 
-/// Where to ask.
+/// The URL of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Address {
     https: bool,
@@ -129,7 +129,7 @@ async fn respond(first: Address, headers: &HeaderMap) -> Result<Response<Incomin
     Err(GetError::Redirects(address))
 }
 
-/// What a response says about the health of a container.
+/// The result of a probe by its response.
 async fn judge(answer: Response<Incoming>) -> Outcome {
     match answer.status().as_u16() {
         200..=299 => Outcome::Success,
@@ -171,7 +171,7 @@ async fn converse(
     Ok(sender.send_request(request).await?)
 }
 
-/// The beginning of an answer.
+/// The beginning of a response's body.
 async fn body(answer: Response<Incoming>) -> String {
     match Limited::new(answer.into_body(), MOST_BODY).collect().await {
         Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
@@ -216,7 +216,7 @@ fn headers(get: &HTTPGetAction) -> Result<HeaderMap, SendError> {
         headers.append(name, value);
     }
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
-    // To ask for nothing in particular, say so with an empty one.
+    // An empty header means that none is sent.
     if headers.get(ACCEPT).is_some_and(HeaderValue::is_empty) {
         headers.remove(ACCEPT);
     } else {
@@ -225,7 +225,7 @@ fn headers(get: &HTTPGetAction) -> Result<HeaderMap, SendError> {
     Ok(headers)
 }
 
-/// A path that can be asked for, whatever is written in it.
+/// A valid path of a request, with other characters escaped.
 fn path(written: &str) -> String {
     let mut path = String::with_capacity(written.len() + 1);
     if !written.starts_with('/') {
@@ -243,7 +243,7 @@ fn path(written: &str) -> String {
 }
 
 impl Address {
-    /// Where an answer from here sends us.
+    /// The address of a redirect from here.
     fn turned_to(&self, to: &str) -> Option<Self> {
         let rest = if let Some(rest) = to.strip_prefix("//") {
             Some((self.https, rest))

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::{Outcome, grpc, http};
 use crate::cri_config::expand;
 
-/// How much of what a command says is kept.
+/// How many bytes of a command's output are read.
 const MOST_OUTPUT: usize = 10 << 10;
 
 /// A container that runs.

@@ -1,4 +1,4 @@
-//! The lease by which a node shows that it is there.
+//! The Lease of a node: its heartbeat.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ const RENEW: Duration = Duration::from_secs(10);
 
 /// Keeps a node's lease, until the future is dropped. `uid` is the Node's: the lease goes with it.
 ///
-/// A renewal is one write, of what was answered to the one before. Only if somebody else wrote, it is read again.
+/// A renewal is one update of the object that the last one returned. Only after a conflict the Lease is read again.
 pub(super) async fn keep(client: Client, node: &str, uid: watch::Receiver<String>, clock: &Clock) {
     let leases = Api::<Lease>::namespaced(client, NAMESPACE);
     let mut held: Option<Lease> = None;
     let mut backoff = Backoff::default();
-    // The first one at once, and then each at its own moment.
+    // The first one at once, the others with jitter.
     let mut next = Instant::now() + spread(node, RENEW);
     loop {
         let owner = uid.borrow().clone();

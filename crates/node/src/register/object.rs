@@ -40,7 +40,7 @@ pub(super) fn new(setup: &Setup, labels: BTreeMap<String, String>) -> Node {
     Node { metadata, spec: Some(NodeSpec::default()), status: None }
 }
 
-/// What a node has: what the machine has, unless it says otherwise.
+/// The capacity of a node: that of the machine, unless the setup has another.
 fn capacity(setup: &Setup, machine: &Machine) -> BTreeMap<String, WireQuantity> {
     let bytes = |bytes: u64| Quantity::from_bytes(i64::try_from(bytes).unwrap_or(i64::MAX));
     let mut all: BTreeMap<String, WireQuantity> = [
@@ -57,14 +57,14 @@ fn capacity(setup: &Setup, machine: &Machine) -> BTreeMap<String, WireQuantity> 
     all
 }
 
-/// What of a node pods can have.
+/// The allocatable resources of a node: its capacity without the reserved resources.
 pub fn allocatable(setup: &Setup, machine: &Machine) -> BTreeMap<String, WireQuantity> {
     let mut all = capacity(setup, machine);
     let read = |amount: Option<&WireQuantity>| amount.and_then(|amount| amount.0.parse::<Quantity>().ok());
     let disk = i64::try_from(machine.disk / 10).unwrap_or(i64::MAX);
     let kept = [("memory", KEPT_FREE), ("ephemeral-storage", disk)];
     for (name, amount) in &mut all {
-        // A node whose figures are made up keeps nothing free beyond what it says.
+        // A node whose capacity is configured reserves only what the setup reserves.
         let free = kept.iter().find(|(kept, _)| kept == name && !setup.capacity.contains_key(name));
         let free = free.map(|(_, bytes)| Quantity::from_bytes(*bytes));
         let taken = [read(setup.reserved.get(name)), free].into_iter().flatten();
@@ -104,7 +104,7 @@ pub fn check_reserved(setup: &Setup, machine: &Machine) -> Result<(), ReservedTo
     if exceeding.is_empty() { Ok(()) } else { Err(ReservedTooMuch { exceeding }) }
 }
 
-/// What a node says of itself now. Of `before` only the times of conditions count.
+/// The status of a node. Of `before` only the times of conditions are used.
 pub fn status(
     setup: &Setup,
     machine: &Machine,

@@ -1,4 +1,4 @@
-//! Answers.
+//! Responses of the node's HTTP server.
 
 use std::io;
 
@@ -11,21 +11,21 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use serde::Serialize;
 
-/// The body of an answer.
+/// The body of a response.
 pub type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A text.
+/// A response with text.
 pub(super) fn text_of(kind: &'static str, text: String) -> Response<Body> {
     let mut response = Response::new(whole(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
-/// A value as JSON.
+/// A response with a value as JSON.
 pub(super) fn json_of(value: &impl Serialize) -> Response<Body> {
     match serde_json::to_vec(value) {
         Ok(bytes) => {
@@ -37,7 +37,7 @@ pub(super) fn json_of(value: &impl Serialize) -> Response<Body> {
     }
 }
 
-/// Text as it comes.
+/// A response with text that is streamed.
 pub(super) fn stream_of(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Response<Body> {
     use futures_util::TryStreamExt as _;
     let mut response = Response::new(StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync());
@@ -45,7 +45,7 @@ pub(super) fn stream_of(pieces: impl Stream<Item = io::Result<Bytes>> + Send + '
     response
 }
 
-/// Why there is no answer.
+/// A response with an error.
 pub(super) fn refusal(code: StatusCode, why: &str) -> Response<Body> {
     let mut response = text_of("text/plain; charset=utf-8", why.to_owned());
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

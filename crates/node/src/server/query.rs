@@ -1,4 +1,4 @@
-//! What comes after the question mark.
+//! The query of a URL.
 
 /// The parameters of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ impl Query {
         Self(pairs.map(read).collect())
     }
 
-    /// A parameter; of two of a name the first one counts.
+    /// A parameter; of two with one name the first one counts.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }

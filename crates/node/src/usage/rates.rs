@@ -1,28 +1,28 @@
-//! Cpu in use, from two readings.
+//! CPU usage from two readings of CPU time.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Readings that are closer to each other than this say nothing, in nanoseconds.
+/// The least time between two readings for a rate, in nanoseconds.
 const SHORTEST: i128 = 500_000_000;
 
-/// Cpu in use over some time.
+/// CPU usage over some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
-    /// Nanoseconds of cpu time in a second: billionths of a core.
+    /// Nanoseconds of CPU time per second: billionths of a core.
     pub(crate) nano_cores: u64,
     /// Over how long.
     pub(crate) over: Duration,
 }
 
-/// The last readings of everything that is measured.
+/// The last readings of all containers and pods.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
     readings: HashMap<String, Reading>,
     round: u64,
-    /// When the round before this one was, and this one so far.
+    /// The time of the last round, and of this one.
     before: Option<Timestamp>,
     latest: Option<Timestamp>,
 }
@@ -36,13 +36,13 @@ struct Reading {
 }
 
 impl Rates {
-    /// Begins a round of readings.
+    /// Starts a round of readings.
     pub(crate) fn begin(&mut self) {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// Takes a reading: cpu time so far. Answers how fast it grows, once that is known. What was not there in the
-    /// round before has used all that it did since then.
+    /// Adds a reading of CPU time, and returns its rate, once that is known. A container that was not in the last round has
+    /// used all its CPU time since then.
     pub(crate) fn rate(&mut self, of: &str, at: Timestamp, nanos: u64) -> Option<Rate> {
         let (round, before) = (self.round, self.before);
         self.latest = self.latest.max(Some(at));
@@ -58,7 +58,7 @@ impl Rates {
         last.rate
     }
 
-    /// Ends a round: what was not read is gone.
+    /// Ends a round: forgets what was not read in it.
     pub(crate) fn end(&mut self) {
         let round = self.round;
         self.readings.retain(|_, reading| reading.round == round);
@@ -66,7 +66,7 @@ impl Rates {
     }
 }
 
-/// The rate of what was used between two moments, unless they are too close to tell.
+/// The rate between two readings, unless they are too close.
 fn rate_of(from: Timestamp, to: Timestamp, used: u64) -> Option<Rate> {
     let passed = to.duration_since(from).as_nanos();
     (passed >= SHORTEST).then(|| Rate {

@@ -27,7 +27,7 @@ use super::owner::{Owner, READ_ONLY};
 const DATA: &str = "..data";
 const NEXT: &str = "..data_tmp";
 
-/// What a file is to hold.
+/// The content, mode and owner of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct File {
     pub(super) data: Vec<u8>,
@@ -38,7 +38,7 @@ pub(super) struct File {
 /// Files by their path in the volume.
 pub(super) type Files = BTreeMap<PathBuf, File>;
 
-/// A path that stays in the volume and does not collide with how the volume is made.
+/// A path that stays in the volume and does not collide with the links of the volume itself.
 pub(super) fn checked(path: &str) -> Result<PathBuf, PathError> {
     if path.is_empty() {
         return Err(PathError::Empty(String::new()));
@@ -60,7 +60,7 @@ pub(super) fn checked(path: &str) -> Result<PathBuf, PathError> {
     Ok(clean)
 }
 
-/// Makes a volume hold these files. Nothing is touched if it does already.
+/// Writes these files to a volume, unless it has them already.
 pub(super) fn write(volume: &Path, files: &Files, owner: Owner) -> io::Result<()> {
     let old = match fs::read_link(volume.join(DATA)) {
         Ok(old) => Some(volume.join(old)),
@@ -81,7 +81,7 @@ pub(super) fn write(volume: &Path, files: &Files, owner: Owner) -> io::Result<()
     forget_others(volume, current.as_os_str())
 }
 
-/// Whether a folder holds these files and no others. What cannot be read is taken to differ.
+/// Whether a directory has these files and no others. A file that cannot be read counts as different.
 fn holds(folder: &Path, files: &Files) -> bool {
     let mut found = BTreeSet::new();
     let all_same = files.iter().all(|(path, file)| {
@@ -93,7 +93,7 @@ fn holds(folder: &Path, files: &Files) -> bool {
     all_same && list(folder, Path::new("")).is_ok_and(|paths| paths == found)
 }
 
-/// The files below a folder.
+/// The files below a directory.
 fn list(folder: &Path, below: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(folder.join(below))? {
@@ -108,13 +108,13 @@ fn list(folder: &Path, below: &Path) -> io::Result<BTreeSet<PathBuf>> {
     Ok(found)
 }
 
-/// A new folder, whatever is there already.
+/// A new directory, with a name that is not used.
 fn fresh_folder(volume: &Path) -> io::Result<PathBuf> {
     for number in 0..=u32::from(u16::MAX) {
         let folder = volume.join(format!("..files.{number}"));
         match DirBuilder::new().mode(0o755).create(&folder) {
             Ok(()) => {
-                // The process's umask has no say.
+                // Set explicitly: the umask of the process does not apply.
                 fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
                 return Ok(folder);
             }

@@ -1,4 +1,4 @@
-//! Keeps files of the API as the API says, for one pod.
+//! Updates the files of one pod's volumes when their objects in the API change.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -21,7 +21,7 @@ use super::{Shared, blocking, failed, nested};
 use crate::cri_config::{ConfigError, identity};
 use crate::objects::{Reference, Subscription};
 
-/// The volumes of one pod whose files come from the API. They are kept up to date until this is dropped.
+/// The volumes of one pod whose files come from the API. They are updated until this is dropped.
 #[derive(Debug)]
 pub(super) struct Following {
     pod: watch::Sender<Arc<Pod>>,
@@ -30,15 +30,15 @@ pub(super) struct Following {
     gate: Gate,
 }
 
-/// Held while files are written; true once none are to be any more.
+/// Locked while files are written; true once no file may be written any more.
 pub(super) type Gate = Arc<Mutex<bool>>;
 
-/// One of them.
+/// One of these volumes.
 struct Shown {
     name: String,
     path: PathBuf,
     projection: Projection,
-    /// What was last written, so that nothing is read to see that nothing changed.
+    /// The digest of the files that were written last, so that unchanged files need not be read.
     written: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ struct Refresher {
 }
 
 impl Following {
-    /// Writes all files for the first time, and goes on from there.
+    /// Writes all files for the first time, and starts the task that updates them.
     pub(super) async fn begin(
         shared: Arc<Shared>,
         pod: &Pod,
@@ -74,7 +74,7 @@ impl Following {
         projection.write(pod, AsOf::Now).await?;
         let (pod, changed) = watch::channel(Arc::new(pod.clone()));
         let supervisor = projection.shared.objects.supervisor().clone();
-        // A restart goes on with what was written, and sees the updates that came meanwhile.
+        // After a restart the task continues from the files that were written, and gets the updates since then.
         let kept = Arc::new(tokio::sync::Mutex::new((projection, followers, changed)));
         let keeping = supervisor.finish_one_of("volume-refresh", move || {
             let kept = kept.clone();
@@ -87,14 +87,14 @@ impl Following {
         Ok(Self { pod, shows_pod, task, gate })
     }
 
-    /// Tells that the pod has changed.
+    /// Notifies the task that the pod has changed.
     pub(super) fn refresh(&self, pod: &Pod) {
         if self.shows_pod {
             self.pod.send_replace(Arc::new(pod.clone()));
         }
     }
 
-    /// Ends it. Once the gate is shut, nothing is written any more.
+    /// Ends the task. Once the gate is set to true, no file is written any more.
     pub(super) fn end(&self) -> Gate {
         self.task.abort();
         self.gate.clone()
@@ -113,7 +113,7 @@ async fn keep(
     pod: &mut watch::Receiver<Arc<Pod>>,
 ) {
     let mut backoff = Backoff::default();
-    // What the last attempt failed with: an object that is gone for good, as with its namespace, is logged once.
+    // The error of the last attempt: an object that was deleted for good, as with its namespace, is logged once.
     let mut failed: Option<String> = None;
     loop {
         let due = projection.tokens.due();
@@ -156,7 +156,7 @@ async fn keep(
 }
 
 impl Refresher {
-    /// Writes the files that are not as they should be.
+    /// Writes the volumes whose files differ from the last ones.
     async fn write(&mut self, pod: &Pod, as_of: AsOf) -> Result<(), ConfigError> {
         let input = ProjectionInput {
             pod,

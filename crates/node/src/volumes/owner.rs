@@ -1,4 +1,4 @@
-//! Whom the files of a volume belong to: `fsGroup`.
+//! The group of a volume's files: `fsGroup`.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -8,11 +8,11 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, chownat, fstat, openat};
 
-/// What the group may do with files of a volume that containers write.
+/// The permissions of the group on files of a volume that containers write.
 pub(super) const READ_WRITE: u32 = 0o660;
-/// And of one that they only read.
+/// The permissions of the group on files of a volume that containers only read.
 pub(super) const READ_ONLY: u32 = 0o440;
-/// On top of that for folders, where what is made belongs to the group as well.
+/// Additional bits of directories: new files belong to the group as well.
 const FOLDER: u32 = 0o2110;
 
 /// The group that a pod's volumes belong to, if it has one.
@@ -28,14 +28,14 @@ impl Owner {
         self.0
     }
 
-    /// Gives everything from here on down to the group, which may then do this with it. No link is followed: each file
-    /// is changed by the descriptor that it was examined through, whatever a container puts in its place meanwhile.
+    /// Changes the group and its permissions on a path and everything below it. No link is followed: each file is changed
+    /// by the descriptor that it was examined through, even if a container replaces it meanwhile.
     pub(super) fn take(self, path: &Path, mode: u32) -> io::Result<()> {
         let Some(group) = self.0 else { return Ok(()) };
         give_all(&openat(CWD, path, FLAGS, Mode::empty())?, Gid::from_raw(group), mode)
     }
 
-    /// The same for this alone.
+    /// The same, of this path alone.
     pub(super) fn take_one(self, path: &Path, mode: u32) -> io::Result<()> {
         let Some(group) = self.0 else { return Ok(()) };
         give(&openat(CWD, path, FLAGS, Mode::empty())?, Gid::from_raw(group), mode)

@@ -1,4 +1,4 @@
-//! Volumes that are ready, as the containers of their pod see them.
+//! Prepared volumes, and their mounts in containers.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io;
@@ -12,11 +12,11 @@ use plumb_runtime::types::{Env, ImageMount, Mount, Propagation};
 use super::{Kept, mounted, sub_path};
 use crate::cri_config::{ConfigError, expand};
 
-/// A volume that is ready.
+/// A prepared volume.
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
     pub(super) path: PathBuf,
-    /// It is read-only, whatever its mounts say.
+    /// Whether all its mounts are read-only.
     pub(super) read_only: bool,
     /// In place of the path, the image that the runtime mounts.
     pub(super) image: Option<String>,
@@ -32,7 +32,7 @@ impl Ready {
     }
 }
 
-/// The volumes of a pod, ready. They stay so until they are cleared, whether this is kept or not.
+/// The prepared volumes of a pod. Dropping this does not remove them.
 #[derive(Clone)]
 pub struct Prepared {
     folder: PathBuf,
@@ -50,8 +50,8 @@ impl Prepared {
         Self { folder, kept }
     }
 
-    /// What a container sees of them, and where it writes what it says last. `attempt` is how many times it was
-    /// restarted before, `env` what its paths may refer to.
+    /// The mounts of a container, with the file of its termination message. `attempt` is how many times it was restarted
+    /// before; its paths may refer to `env`.
     pub fn mounts(
         &self,
         container: &Container,
@@ -137,7 +137,7 @@ impl Prepared {
         })
     }
 
-    /// Mounts a part of a volume at a path of its own.
+    /// Bind-mounts a part of a volume at a path for this mount alone.
     fn pin(
         &self,
         container: &str,
@@ -153,7 +153,7 @@ impl Prepared {
         mounted::release(&at)?;
         let is_folder = rustix::fs::fstat(&found)
             .map(|found| rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir())?;
-        // It may have been of the other kind before.
+        // It may have been a directory before and be a file now, or the reverse.
         match fs::symlink_metadata(&at) {
             Ok(old) if old.is_dir() != is_folder => mounted::remove_place(&at)?,
             _ => {}
@@ -168,7 +168,7 @@ impl Prepared {
     }
 }
 
-/// The part of the volume that a mount is of, if not of all.
+/// The `subPath` of a mount, if it has one.
 fn part_of(mount: &VolumeMount, env: &[Env]) -> Result<Option<PathBuf>, ConfigError> {
     let refuse = ConfigError::Container;
     let expression = mount.sub_path_expr.as_deref().filter(|expression| !expression.is_empty());

@@ -1,8 +1,7 @@
-//! Parts of a volume that a container sees instead of all of it.
+//! `subPath` mounts: a container sees a part of a volume.
 //!
-//! Other containers may write to the volume and move things about in it at any moment. So the way to the part is
-//! walked by the kernel, which refuses to leave the volume, and what was found at its end is what is mounted,
-//! not its name.
+//! Other containers may write to the volume and move files in it at any moment. So the kernel resolves the path and
+//! refuses to leave the volume, and the node mounts the open file that was found, not its name.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -13,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, open, openat2};
 use rustix::io::Errno;
 
-/// What is at a path in a volume; a folder is made if there is nothing. No link leads out of the volume.
+/// Opens a path in a volume; a missing directory is created. No link leads out of the volume.
 pub(super) fn find(volume: &Path, part: &Path) -> io::Result<OwnedFd> {
     let root = open(volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     match within(&root, part) {
@@ -25,7 +24,7 @@ pub(super) fn find(volume: &Path, part: &Path) -> io::Result<OwnedFd> {
 fn within(root: &OwnedFd, part: &Path) -> Result<OwnedFd, Errno> {
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let part = if part.as_os_str().is_empty() { Path::new(".") } else { part };
-    // Refused while somebody moves things about; then it is worth another try.
+    // The kernel returns EAGAIN while another process renames files; then it is tried again.
     for _ in 0..8 {
         let found = openat2(root, part, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), how);
         if !matches!(found, Err(Errno::AGAIN)) {
@@ -35,7 +34,7 @@ fn within(root: &OwnedFd, part: &Path) -> Result<OwnedFd, Errno> {
     Err(Errno::AGAIN)
 }
 
-/// Makes the folders that are missing, with the mode of the volume's own.
+/// Creates the missing directories, with the mode of the volume's own.
 fn make(root: &OwnedFd, part: &Path, mode: u32) -> io::Result<OwnedFd> {
     let mut walked = PathBuf::new();
     let mut here = within(root, Path::new("."))?;
@@ -49,7 +48,7 @@ fn make(root: &OwnedFd, part: &Path, mode: u32) -> io::Result<OwnedFd> {
                     Err(errno) => return Err(errno.into()),
                 }
                 let made = within(root, &walked)?;
-                // The process's umask has no say.
+                // Set explicitly: the umask of the process does not apply.
                 let path = format!("/proc/self/fd/{}", made.as_raw_fd());
                 fs::set_permissions(path, Permissions::from_mode(mode))?;
                 made

@@ -1,4 +1,4 @@
-//! Tokens of service accounts, for one pod and as long as it lives.
+//! Bound service account tokens of a pod.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,21 +15,21 @@ use super::error::VolumeError;
 use super::projection::account;
 use crate::cri_config::identity;
 
-/// No token is kept for longer.
+/// The longest time until a token is renewed.
 const LONGEST: Duration = Duration::from_hours(24);
-/// How long it takes until another one is asked for again, if there was none.
+/// The interval of retries after a failed request.
 const RETRY: Duration = Duration::from_secs(10);
-/// Pods of one moment don't all come back at one moment.
+/// Spreads the renewals of pods that were created together.
 const SPREAD_MILLIS: u32 = 10_000;
 
-/// A token that a volume is to hold.
+/// The token of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Wanted {
-    /// Under this path.
+    /// Its path in the volume.
     pub(super) path: String,
-    /// For whom; `None` is the API server.
+    /// Its audience; `None` is the API server.
     pub(super) audience: Option<String>,
-    /// For how long.
+    /// Its requested lifetime, in seconds.
     pub(super) seconds: Option<i64>,
 }
 
@@ -56,7 +56,7 @@ impl Tokens {
         Self { client, held: HashMap::new() }
     }
 
-    /// When the first of them is to be renewed.
+    /// When the first token has to be renewed.
     pub(super) fn due(&self) -> Option<Instant> {
         self.held.values().map(|token| token.renew).min()
     }
@@ -105,7 +105,7 @@ impl Tokens {
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace);
         let asked = Instant::now();
         let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-        // Counted from when it was asked for, so that no two clocks need agree.
+        // Measured from the request on, so that the clocks of both sides need not agree.
         let seconds = answer.spec.and_then(|spec| spec.expiration_seconds).or(wanted.seconds).unwrap_or(3600);
         let life = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
         let text = answer.status.and_then(|status| status.token).unwrap_or_default();
@@ -113,7 +113,7 @@ impl Tokens {
     }
 }
 
-/// How long a token is kept before another one is asked for: four fifths of its life, a little less.
+/// How long a token is used before it is renewed: a little less than four fifths of its lifetime.
 fn renew_after(life: Duration, uid: &str) -> Duration {
     let spread = Duration::from_millis(u64::from(crc32c::crc32c(uid.as_bytes()) % SPREAD_MILLIS));
     (life * 4 / 5).min(LONGEST).saturating_sub(spread.min(life / 20))

@@ -1,4 +1,4 @@
-//! Reading a log, from where it is wanted, as far as it goes.
+//! Reading a log, from the requested line on, across rotations.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
@@ -11,9 +11,9 @@ use plumb_runtime::untrusted::open_regular;
 use super::options::Options;
 use crate::log_line::LogLine;
 
-/// How much is read at once, about.
+/// About how many bytes are read at once.
 const PIECE: usize = 64 << 10;
-/// A line of a log is 16 KiB long at most, with its time and tags. What is longer is none.
+/// The longest line of a log, with its time and tags: 16 KiB and some. A longer one is invalid.
 const LONGEST_LINE: u64 = 64 << 10;
 
 /// A log that is being read.
@@ -23,24 +23,24 @@ pub(super) struct Reader {
     options: Options,
     file: BufReader<File>,
     inode: u64,
-    /// What may still be answered.
+    /// How many bytes may still be returned.
     left: u64,
-    /// Everything before this line is too old; once one is not, none is.
+    /// Lines before this time are skipped; after the first later one, none is.
     seeking: bool,
-    /// Whether the last line went on in the next one.
+    /// Whether the last line continues in the next one.
     within: bool,
-    /// Another file has taken its place, and what was written to it until then has yet to be read.
+    /// The log was rotated, and the rest of the old file has yet to be read.
     replaced: bool,
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Some of it.
+    /// Some lines.
     Text(Vec<u8>),
-    /// There is no more for now.
+    /// The end of the log for now.
     NoMore,
-    /// No more is wanted.
+    /// The requested limit is reached.
     Over,
 }
 
@@ -113,13 +113,12 @@ impl Reader {
         self.left -= u64::try_from(fits).unwrap_or(0);
     }
 
-    /// Goes on with the file that has taken the place of the one that was read, if there is one; whether there may
-    /// be more to read.
+    /// Continues with the new file after a rotation, if there is one. Returns whether there may be more to read.
     fn reopened(&mut self) -> io::Result<bool> {
         match fs::metadata(&self.path) {
             Ok(found) if found.ino() != self.inode => {}
             Ok(_) => return Ok(false),
-            // It was moved aside, and the next one is not there yet.
+            // The old file was renamed, and the new one does not exist yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         }

@@ -9,7 +9,7 @@ use super::types::{Cpu, Memory, Summary, Swap};
 const OF_CONTAINER: [&str; 3] = ["container", "pod", "namespace"];
 const OF_POD: [&str; 2] = ["pod", "namespace"];
 
-/// One family of figures: its name, what it says, and whether it only grows.
+/// A metric family: its name, its help text, and whether it is a counter.
 type Family = (&'static str, &'static str, bool);
 
 const CPU: [Family; 3] = [
@@ -44,7 +44,7 @@ const SWAP: [Family; 3] = [
     ),
 ];
 
-/// The figures as text. If they could not be had, that is said in the text.
+/// The metrics in the text format. `scrape_error` says whether they could be read.
 pub(in crate::server) fn resource_metrics(summary: Result<&Summary, &Error>) -> String {
     let mut text = Text::default();
     if let Ok(summary) = summary {
