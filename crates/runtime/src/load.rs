@@ -14,11 +14,10 @@ use memmap2::MmapMut;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::time::{TimeVal, TimeValLike as _};
-use plumb_resize::quantity::Quantity;
 
-use crate::shape::{Shape, duration};
+use crate::shape::{LoadError, Shape, bytes, duration, milli};
 
-/// How it is asked for.
+/// The help text.
 pub const USAGE: &str = "\
 Use CPU and memory in a given shape, until stopped.
 
@@ -64,7 +63,7 @@ struct Load {
 }
 
 impl Load {
-    fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
+    fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, LoadError> {
         let (mut cpu, mut memory, mut cpu_peak, mut memory_peak) = (0, 0, None, None);
         let mut load = Self {
             cpu: (0, 0),
@@ -86,7 +85,7 @@ impl Load {
             let (name, value) = if let Some((name, value)) = argument.split_once('=') {
                 (name.to_owned(), value.to_owned())
             } else {
-                let value = arguments.next().ok_or_else(|| format!("{argument} needs a value"))?;
+                let value = arguments.next().ok_or_else(|| LoadError::NoValue(argument.clone()))?;
                 (argument, value)
             };
             match name.as_str() {
@@ -101,9 +100,9 @@ impl Load {
                 "--startup-cpu" => load.startup.1 = milli(&value)?.max(1),
                 "--duration" => load.duration = Some(duration(&value)?),
                 "--exit-code" => {
-                    load.exit_code = value.parse().map_err(|_| format!("{value:?} is not an exit code"))?;
+                    load.exit_code = value.parse().map_err(|_| LoadError::ExitCode(value))?;
                 }
-                other => return Err(format!("unknown option {other:?}")),
+                other => return Err(LoadError::Option(other.to_owned())),
             }
         }
         load.cpu = (cpu, cpu_peak.unwrap_or(cpu * 2));
@@ -126,16 +125,6 @@ impl Load {
     }
 }
 
-fn milli(text: &str) -> Result<u64, String> {
-    let quantity: Quantity = text.parse().map_err(|error| format!("{text:?}: {error}"))?;
-    u64::try_from(quantity.saturating_milli()).map_err(|_| format!("{text:?} is below zero"))
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    let quantity: Quantity = text.parse().map_err(|error| format!("{text:?}: {error}"))?;
-    u64::try_from(quantity.saturating_units()).map_err(|_| format!("{text:?} is below zero"))
-}
-
 /// Uses cpu and memory as the arguments say, until it is ended.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<String> =
@@ -149,8 +138,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     match Load::parse(arguments) {
         Ok(load) => run(&load),
-        Err(why) => {
-            eprintln!("load: {why}\n\n{USAGE}");
+        Err(error) => {
+            eprintln!("load: {error}\n\n{USAGE}");
             ExitCode::from(2)
         }
     }
@@ -304,7 +293,7 @@ fn burn(share: &AtomicU64) {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Load, String> {
+    fn parse(text: &str) -> Result<Load, LoadError> {
         Load::parse(text.split_whitespace().map(str::to_owned))
     }
 

@@ -3,6 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use plumb_resize::quantity::{Quantity, QuantityError};
+
 /// How usage goes between a base and a peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Shape {
@@ -74,23 +76,73 @@ impl Shape {
     }
 }
 
-impl FromStr for Shape {
-    type Err = String;
+/// Why the description of a workload is invalid: the arguments of `plumb load`, or the model of a virtual container.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// There is no such shape.
+    #[error("unknown shape {0:?}: constant, sine, ramp, spike or leak")]
+    Shape(String),
+    /// It is no duration.
+    #[error("{0:?} is not a time such as 90s or 5m")]
+    Duration(String),
+    /// It is no quantity.
+    #[error("{text:?}: {error}")]
+    Quantity {
+        /// The text.
+        text: String,
+        /// Why.
+        error: QuantityError,
+    },
+    /// The quantity is negative.
+    #[error("{0:?} is below zero")]
+    Negative(String),
+    /// It is no exit code.
+    #[error("{0:?} is not an exit code")]
+    ExitCode(String),
+    /// A model has no such word.
+    #[error("a model with the unknown word {0:?}")]
+    Word(String),
+    /// There is no such option.
+    #[error("unknown option {0:?}")]
+    Option(String),
+    /// The option has no value.
+    #[error("{0} needs a value")]
+    NoValue(String),
+}
 
-    fn from_str(name: &str) -> Result<Self, String> {
+/// An amount of CPU in thousandths of a core.
+pub(crate) fn milli(text: &str) -> Result<u64, LoadError> {
+    amount(text, Quantity::saturating_milli)
+}
+
+/// An amount of memory in bytes.
+pub(crate) fn bytes(text: &str) -> Result<u64, LoadError> {
+    amount(text, Quantity::saturating_units)
+}
+
+fn amount(text: &str, number: impl Fn(Quantity) -> i64) -> Result<u64, LoadError> {
+    let quantity = text.parse::<Quantity>();
+    let quantity = quantity.map_err(|error| LoadError::Quantity { text: text.to_owned(), error })?;
+    u64::try_from(number(quantity)).map_err(|_| LoadError::Negative(text.to_owned()))
+}
+
+impl FromStr for Shape {
+    type Err = LoadError;
+
+    fn from_str(name: &str) -> Result<Self, LoadError> {
         Ok(match name {
             "constant" => Self::Constant,
             "sine" => Self::Sine,
             "ramp" => Self::Ramp,
             "spike" => Self::Spike,
             "leak" => Self::Leak,
-            other => return Err(format!("unknown shape {other:?}: constant, sine, ramp, spike or leak")),
+            other => return Err(LoadError::Shape(other.to_owned())),
         })
     }
 }
 
 /// A Go duration such as `90s` or `1h30m`, or a plain number of seconds.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, LoadError> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let nanos = if is_plain {
         plumb_go::duration::parse(&format!("{text}s"))
@@ -98,7 +150,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         plumb_go::duration::parse(text)
     };
     let nanos = nanos.ok().and_then(|nanos| u64::try_from(nanos).ok());
-    nanos.map(Duration::from_nanos).ok_or_else(|| format!("{text:?} is not a time such as 90s or 5m"))
+    nanos.map(Duration::from_nanos).ok_or_else(|| LoadError::Duration(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -156,7 +208,7 @@ mod tests {
             assert_eq!(duration(text).unwrap(), Duration::from_millis(millis));
         }
         for text in ["1d", "x", "", ".", "-1s", "1.2.3", "99999999999"] {
-            assert_eq!(duration(text), Err(format!("{text:?} is not a time such as 90s or 5m")));
+            assert_eq!(duration(text), Err(LoadError::Duration(text.to_owned())));
         }
     }
 }

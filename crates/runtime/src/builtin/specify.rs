@@ -117,7 +117,7 @@ fn process(parts: &Parts<'_>) -> Result<ProcessSpec> {
         group: security.group,
         supplemental_groups: security.supplemental_groups.clone(),
         strict_groups: security.strict_groups,
-        capabilities: capabilities.map_err(Error::InvalidArgument)?,
+        capabilities: capabilities.map_err(|error| Error::InvalidArgument(error.to_string()))?,
         no_new_privs: security.no_new_privs,
         seccomp: !security.privileged && security.seccomp == SeccompProfile::RuntimeDefault,
         rlimits: config.rlimits.clone(),

@@ -22,7 +22,7 @@ use super::archive::Archive;
 use super::config::WholeConfig;
 use super::layers::{MOST_LAYERS, Staging, Verified, free, layer_path, verify};
 use super::limits::{Limits, OverLimit};
-use super::manifest::{Found, LayerFile, images};
+use super::manifest::{Found, LayerFile, UnusableImage, images};
 use super::name::tagged;
 use super::store::{ImageError, ImageRecord, Images, Lock};
 
@@ -68,7 +68,7 @@ impl Images {
         self.import_found(file, limits, |staging| {
             let archive = Archive::open(file, staging.path(), within_free_space(staging, limits))
                 .map_err(|error| explained(error, file, "reading it".to_owned()))?;
-            let mut found = images(&archive).map_err(unusable)?;
+            let mut found = images(&archive).map_err(|error| unusable(error.to_string()))?;
             match found.as_mut_slice() {
                 [] => return Err(unusable("no image for this machine in it".to_owned())),
                 [one] => one.tags.extend(names.iter().cloned()),
@@ -86,7 +86,8 @@ impl Images {
         limits: Limits,
         find: impl FnOnce(&Staging) -> Result<(Archive, Vec<Found>), ImageError>,
     ) -> Result<Vec<ImageRecord>, ImageError> {
-        let unusable = |why: String| ImageError::Unusable { file: file.to_owned(), why };
+        let unusable =
+            |error: UnusableImage| ImageError::Unusable { file: file.to_owned(), why: error.to_string() };
         let lock = self.lock()?;
         let staging = Staging::make(&self.snapshots()).map_err(ImageError::io(format!(
             "making a staging directory in {}",
@@ -301,25 +302,23 @@ fn unpack_all(
 }
 
 /// Checks an image's documents: for which machine it is, its layers' digests, its names.
-fn check(image: Found) -> Result<Checked, String> {
-    let config: WholeConfig = serde_json::from_slice(&image.config)
-        .map_err(|error| format!("a configuration that is not understood: {error}"))?;
+fn check(image: Found) -> Result<Checked, UnusableImage> {
+    let config: WholeConfig = serde_json::from_slice(&image.config).map_err(UnusableImage::Config)?;
     if (!config.os.is_empty() && config.os != "linux")
         || (!config.architecture.is_empty() && config.architecture != architecture())
     {
-        return Err(format!("it is for {:?} on {:?}", config.os, config.architecture));
+        return Err(UnusableImage::Platform { os: config.os, architecture: config.architecture });
     }
     if config.rootfs.diff_ids.len() != image.layers.len() {
-        return Err("its configuration names another number of layers than it has".to_owned());
+        return Err(UnusableImage::LayerCount);
     }
     if image.layers.len() > MOST_LAYERS {
-        return Err(format!("it has {} layers; at most {MOST_LAYERS} can be mounted", image.layers.len()));
+        return Err(UnusableImage::TooManyLayers { count: image.layers.len(), most: MOST_LAYERS });
     }
     let diffs = config.rootfs.diff_ids.iter().copied();
     let files = image.layers.into_iter().zip(diffs).zip(chains(&config.rootfs.diff_ids));
     let layers = files.map(|((file, diff), chain)| Layer { file, diff, chain }).collect();
-    let tags = image.tags.iter().map(|tag| tagged(tag).map_err(|error| error.to_string()));
-    let mut tags: Vec<String> = tags.collect::<Result<_, _>>()?;
+    let mut tags: Vec<String> = image.tags.iter().map(|tag| tagged(tag)).collect::<Result<_, _>>()?;
     tags.sort();
     tags.dedup();
     Ok(Checked {

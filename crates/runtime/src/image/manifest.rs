@@ -1,15 +1,16 @@
-//! Which images an archive describes.
+//! The images of an archive, by its manifests and indexes.
 
 use plumb_registry::{Descriptor, Digest, ImageIndex, ImageManifest, Platform};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::archive::Archive;
+use super::name::NotAName;
 
-/// An index may lead to an index, but not without end.
+/// How deep indexes may be nested.
 const DEEPEST_INDEX: u32 = 4;
 /// Manifests, indexes and configurations of one archive, and their bytes together.
-const MOST_DOCUMENTS: u32 = 4096;
+const MOST_DOCUMENTS: usize = 4096;
 const MOST_DOCUMENT_BYTES: usize = 64 << 20;
 /// Images of one archive.
 const MOST_IMAGES: usize = 1024;
@@ -42,25 +43,92 @@ struct DockerManifest {
     layers: Vec<String>,
 }
 
+/// Why the images of an archive cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UnusableImage {
+    /// It is no archive of images.
+    #[error("neither an OCI layout nor a docker archive: no {INDEX} and no {MANIFEST}")]
+    Format,
+    /// It has too many documents or images.
+    #[error("it has more than {most} {what}; save fewer images into one archive")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// The limit.
+        most: usize,
+    },
+    /// A document cannot be read from the archive.
+    #[error(transparent)]
+    Read(#[from] std::io::Error),
+    /// A document is invalid.
+    #[error("{name}: {error}")]
+    Json {
+        /// The document.
+        name: String,
+        /// Why.
+        error: serde_json::Error,
+    },
+    /// The name of a file has no valid digest.
+    #[error("{name:?}: {error}")]
+    Digest {
+        /// The file.
+        name: String,
+        /// Why.
+        error: plumb_registry::InvalidDigest,
+    },
+    /// A document has another digest.
+    #[error("{name} has the digest {found} instead: the archive is damaged or was changed")]
+    Changed {
+        /// The document.
+        name: String,
+        /// Its digest.
+        found: Digest,
+    },
+    /// The configuration of an image is invalid.
+    #[error("a configuration that is not understood: {0}")]
+    Config(serde_json::Error),
+    /// The image is for another kind of machine.
+    #[error("it is for {os:?} on {architecture:?}")]
+    Platform {
+        /// The operating system.
+        os: String,
+        /// The architecture.
+        architecture: String,
+    },
+    /// The configuration does not match the layers.
+    #[error("its configuration names another number of layers than it has")]
+    LayerCount,
+    /// It has more layers than can be mounted.
+    #[error("it has {count} layers; at most {most} can be mounted")]
+    TooManyLayers {
+        /// How many.
+        count: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// It has an invalid name.
+    #[error(transparent)]
+    Name(#[from] NotAName),
+}
+
 /// The images of an archive. All its documents are read here, and checked where they have a digest.
-pub(super) fn images(archive: &Archive) -> Result<Vec<Found>, String> {
+pub(super) fn images(archive: &Archive) -> Result<Vec<Found>, UnusableImage> {
     let documents = Documents { archive, count: 0, bytes: 0 };
     let found = if archive.has(MANIFEST) {
         documents.docker_archive()?
     } else if archive.has(INDEX) {
         documents.oci_layout()?
     } else {
-        return Err(format!("neither an OCI layout nor a docker archive: no {INDEX} and no {MANIFEST}"));
+        return Err(UnusableImage::Format);
     };
-    if found.len() > MOST_IMAGES { Err(too_many("images", MOST_IMAGES)) } else { Ok(found) }
+    if found.len() > MOST_IMAGES {
+        return Err(UnusableImage::TooMany { what: "images", most: MOST_IMAGES });
+    }
+    Ok(found)
 }
 
-fn too_many(what: &str, most: impl std::fmt::Display) -> String {
-    format!("it has more than {most} {what}; save fewer images into one archive")
-}
-
-fn parse<T: DeserializeOwned>(name: &str, text: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(text).map_err(|error| format!("{name}: {error}"))
+fn parse<T: DeserializeOwned>(name: &str, text: &[u8]) -> Result<T, UnusableImage> {
+    serde_json::from_slice(text).map_err(|error| UnusableImage::Json { name: name.to_owned(), error })
 }
 
 const MANIFEST: &str = "manifest.json";
@@ -68,18 +136,18 @@ const INDEX: &str = "index.json";
 const BLOBS: &str = "blobs/sha256/";
 
 /// The digest that a file's name says it has, as newer versions of Docker name files.
-fn blob_digest(name: &str) -> Result<Option<Digest>, String> {
+fn blob_digest(name: &str) -> Result<Option<Digest>, UnusableImage> {
     let digits = name.strip_prefix(BLOBS);
     digits
         .map(|digits| format!("sha256:{digits}").parse())
         .transpose()
-        .map_err(|error| format!("{name:?}: {error}"))
+        .map_err(|error| UnusableImage::Digest { name: name.to_owned(), error })
 }
 
-fn check(name: &str, expected: Option<Digest>, text: &[u8]) -> Result<(), String> {
+fn check(name: &str, expected: Option<Digest>, text: &[u8]) -> Result<(), UnusableImage> {
     match Digest::of(text) {
         found if expected.is_some_and(|expected| expected != found) => {
-            Err(format!("{name} has the digest {found} instead: the archive is damaged or was changed"))
+            Err(UnusableImage::Changed { name: name.to_owned(), found })
         }
         _ => Ok(()),
     }
@@ -88,33 +156,35 @@ fn check(name: &str, expected: Option<Digest>, text: &[u8]) -> Result<(), String
 /// The documents of an archive, with a bound on all of them together: one may be named any number of times.
 struct Documents<'a> {
     archive: &'a Archive,
-    count: u32,
+    count: usize,
     bytes: usize,
 }
 
 impl Documents<'_> {
-    fn read(&mut self, name: &str) -> Result<Vec<u8>, String> {
-        let text = self.archive.document(name).map_err(|error| error.to_string())?;
+    fn read(&mut self, name: &str) -> Result<Vec<u8>, UnusableImage> {
+        let text = self.archive.document(name)?;
         self.count += 1;
         self.bytes = self.bytes.saturating_add(text.len());
         if self.count > MOST_DOCUMENTS {
-            return Err(too_many("manifests, indexes and configurations", MOST_DOCUMENTS));
+            let what = "manifests, indexes and configurations";
+            return Err(UnusableImage::TooMany { what, most: MOST_DOCUMENTS });
         }
         if self.bytes > MOST_DOCUMENT_BYTES {
-            return Err(too_many("bytes of manifests, indexes and configurations", MOST_DOCUMENT_BYTES));
+            let what = "bytes of manifests, indexes and configurations";
+            return Err(UnusableImage::TooMany { what, most: MOST_DOCUMENT_BYTES });
         }
         Ok(text)
     }
 
     /// A document by its digest, which is checked.
-    fn blob(&mut self, digest: Digest) -> Result<(String, Vec<u8>), String> {
+    fn blob(&mut self, digest: Digest) -> Result<(String, Vec<u8>), UnusableImage> {
         let path = blob_path(digest);
         let text = self.read(&path)?;
         check(&path, Some(digest), &text)?;
         Ok((path, text))
     }
 
-    fn docker_archive(mut self) -> Result<Vec<Found>, String> {
+    fn docker_archive(mut self) -> Result<Vec<Found>, UnusableImage> {
         let manifests: Vec<DockerManifest> = parse(MANIFEST, &self.read(MANIFEST)?)?;
         let mut found = Vec::new();
         for manifest in manifests {
@@ -123,7 +193,7 @@ impl Documents<'_> {
             let layer = |name: String| Ok(LayerFile { digest: blob_digest(&name)?, name });
             found.push(Found {
                 config,
-                layers: manifest.layers.into_iter().map(layer).collect::<Result<_, String>>()?,
+                layers: manifest.layers.into_iter().map(layer).collect::<Result<_, UnusableImage>>()?,
                 tags: manifest.repo_tags.unwrap_or_default(),
                 digest: None,
                 digests: Vec::new(),
@@ -132,7 +202,7 @@ impl Documents<'_> {
         Ok(found)
     }
 
-    fn oci_layout(mut self) -> Result<Vec<Found>, String> {
+    fn oci_layout(mut self) -> Result<Vec<Found>, UnusableImage> {
         let index: ImageIndex = parse(INDEX, &self.read(INDEX)?)?;
         let mut found = Vec::new();
         for descriptor in index.manifests {
@@ -150,7 +220,7 @@ impl Documents<'_> {
     }
 
     /// The manifest for this machine behind a descriptor, through indexes.
-    fn manifest(&mut self, descriptor: &Descriptor, depth: u32) -> Result<Option<Descriptor>, String> {
+    fn manifest(&mut self, descriptor: &Descriptor, depth: u32) -> Result<Option<Descriptor>, UnusableImage> {
         let is_other = |platform: &Platform| !platform.is_of_this_machine();
         if descriptor.platform.as_ref().is_some_and(is_other) || depth > DEEPEST_INDEX {
             return Ok(None);
@@ -167,7 +237,7 @@ impl Documents<'_> {
         Ok(None)
     }
 
-    fn image(&mut self, descriptor: &Descriptor, name: Option<String>) -> Result<Found, String> {
+    fn image(&mut self, descriptor: &Descriptor, name: Option<String>) -> Result<Found, UnusableImage> {
         let manifest: ImageManifest =
             self.blob(descriptor.digest).and_then(|(name, text)| parse(&name, &text))?;
         let layer =

@@ -1,4 +1,4 @@
-//! Capabilities: what of root's power a container has.
+//! The capabilities of a container.
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set,
@@ -24,8 +24,13 @@ const USUAL: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::AUDIT_WRITE);
 
-/// The capabilities of a container, as bits; or the name that is none.
-pub(crate) fn resolve(asked: &Capabilities, privileged: bool) -> Result<u64, String> {
+/// There is no capability of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown capability {0:?}")]
+pub(crate) struct UnknownCapability(String);
+
+/// The capabilities of a container, as bits.
+pub(crate) fn resolve(asked: &Capabilities, privileged: bool) -> Result<u64, UnknownCapability> {
     if privileged {
         return Ok(CapabilitySet::all().bits());
     }
@@ -39,16 +44,16 @@ pub(crate) fn resolve(asked: &Capabilities, privileged: bool) -> Result<u64, Str
     Ok(set.bits())
 }
 
-fn named(name: &str) -> Result<CapabilitySet, String> {
+fn named(name: &str) -> Result<CapabilitySet, UnknownCapability> {
     let upper = name.to_ascii_uppercase();
     let plain = upper.strip_prefix("CAP_").unwrap_or(&upper);
     if plain == "ALL" {
         return Ok(CapabilitySet::all());
     }
-    CapabilitySet::from_name(plain).ok_or_else(|| format!("unknown capability {name:?}"))
+    CapabilitySet::from_name(plain).ok_or_else(|| UnknownCapability(name.to_owned()))
 }
 
-/// Takes what is not in the set out of reach for good: for this process and all that come from it.
+/// Drops all other capabilities from the bounding set: of this process and of all its children.
 pub(super) fn bound(bits: u64) -> Result<()> {
     let keep = CapabilitySet::from_bits_truncate(bits);
     for capability in (CapabilitySet::all() - keep).iter() {
@@ -61,7 +66,7 @@ pub(super) fn bound(bits: u64) -> Result<()> {
     Ok(())
 }
 
-/// Has exactly what the set says, as far as this machine has it.
+/// Sets the capabilities of this process to these, as far as it has them.
 pub(super) fn hold(bits: u64) -> Result<()> {
     let have = rustix::thread::capabilities(None).doing("reading capabilities")?.permitted;
     let hold = CapabilitySet::from_bits_truncate(bits) & have;

@@ -1,19 +1,17 @@
-//! What a container does, in numbers.
+//! The model of a virtual container: how much CPU and memory it uses.
 
 use std::time::Duration;
 
-use plumb_resize::quantity::Quantity;
-
-use crate::shape::{Shape, duration};
+use crate::shape::{LoadError, Shape, bytes, duration, milli};
 use crate::types::{LinuxResources, Pairs};
 
 /// The annotation that has the model of every container of a pod; with a dot and a name behind it, of one.
 pub const MODEL: &str = "virtual.plumb.dev/model";
 
-/// In how many pieces a stretch of time is cut to add up the cpu that was used in it.
+/// In how many pieces a period is divided to add up its CPU time.
 const PIECES: u32 = 8;
 
-/// What a container does.
+/// The model of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Model {
     /// Thousandths of a core, and bytes: base and peak.
@@ -51,7 +49,7 @@ impl Model {
         annotations: &Pairs,
         container: &str,
         load_args: Option<&[String]>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, LoadError> {
         let own = annotations.get(&format!("{MODEL}.{container}"));
         if let Some(text) = own.or_else(|| annotations.get(MODEL)) {
             return Self::read(text.split_whitespace().map(|word| {
@@ -73,31 +71,31 @@ impl Model {
         Self::read(words.into_iter())
     }
 
-    fn read(words: impl Iterator<Item = (String, String)>) -> Result<Self, String> {
+    fn read(words: impl Iterator<Item = (String, String)>) -> Result<Self, LoadError> {
         let mut model = Self::default();
         let (mut cpu_peak, mut memory_peak) = (None, None);
         for (name, value) in words {
             let value = value.as_str();
             match name.as_str() {
-                "cpu" => model.cpu.0 = quantity(value, Quantity::saturating_milli)?,
-                "cpu-peak" => cpu_peak = Some(quantity(value, Quantity::saturating_milli)?),
-                "memory" => model.memory.0 = quantity(value, Quantity::saturating_units)?,
-                "memory-peak" => memory_peak = Some(quantity(value, Quantity::saturating_units)?),
-                "keep" => model.keep = quantity(value, Quantity::saturating_units)?,
+                "cpu" => model.cpu.0 = milli(value)?,
+                "cpu-peak" => cpu_peak = Some(milli(value)?),
+                "memory" => model.memory.0 = bytes(value)?,
+                "memory-peak" => memory_peak = Some(bytes(value)?),
+                "keep" => model.keep = bytes(value)?,
                 // Page cache is given up when less is allowed, and is not modelled.
-                "file" => _ = quantity(value, Quantity::saturating_units)?,
+                "file" => _ = bytes(value)?,
                 "shape" => model.shape = value.parse()?,
                 "period" => model.period = duration(value)?,
                 "startup" => model.startup = duration(value)?,
                 "startup-work" => model.startup_work.0 = duration(value)?,
                 "startup-cpu" => {
-                    model.startup_work.1 = quantity(value, Quantity::saturating_milli)?.max(1);
+                    model.startup_work.1 = milli(value)?.max(1);
                 }
                 "duration" => model.duration = Some(duration(value)?),
                 "exit-code" => {
-                    model.exit_code = value.parse().map_err(|_| format!("{value:?} is not an exit code"))?;
+                    model.exit_code = value.parse().map_err(|_| LoadError::ExitCode(value.to_owned()))?;
                 }
-                other => return Err(format!("a model with the unknown word {other:?}")),
+                other => return Err(LoadError::Word(other.to_owned())),
             }
         }
         model.cpu.1 = cpu_peak.unwrap_or(model.cpu.0.saturating_mul(2));
@@ -182,11 +180,6 @@ impl Model {
         }
         (used, refused)
     }
-}
-
-fn quantity(text: &str, number: impl Fn(Quantity) -> i64) -> Result<u64, String> {
-    let quantity: Quantity = text.parse().map_err(|error| format!("{text:?}: {error}"))?;
-    u64::try_from(number(quantity)).map_err(|_| format!("{text:?} is below zero"))
 }
 
 /// The cpu limit in thousandths of a core.

@@ -208,7 +208,7 @@ impl Runtime for Virtual {
                 &config.meta.name,
                 load.then_some(config.args.as_slice()),
             );
-            let model = model.map_err(Error::InvalidArgument)?;
+            let model = model.map_err(|error| Error::InvalidArgument(error.to_string()))?;
             let id = ContainerId::from(format!(
                 "{}{}-{}",
                 container_prefix(sandbox),
