@@ -38,7 +38,8 @@ use std::process::ExitCode;
 pub(crate) use capability::resolve as resolve_capabilities;
 pub(crate) use files::{Exit, Report, Started, load, store};
 pub(crate) use protocol::{
-    Answer, Ask, Kind, LONGEST_PIECE, PIECE_HEAD, Reply, Request, VERSION, frame, length, piece, piece_head,
+    Kind, LONGEST_PIECE, PIECE_HEAD, Reply, Request, ShimCommand, ShimResponse, VERSION, frame, length,
+    piece, piece_head,
 };
 pub(crate) use spec::{
     BindSpec, CgroupSpec, DeviceSpec, LogSpec, NamespaceSpec, OverlaySpec, PidSpec, ProcessSpec, Spec,

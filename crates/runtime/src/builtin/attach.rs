@@ -11,7 +11,7 @@ use super::client;
 use super::state::{ContainerEntry, State};
 use crate::error::{Error, Result};
 use crate::execution::{AttachRequest, Execution, TerminalSize};
-use crate::shim::{Answer, Ask, Kind, LONGEST_PIECE, PIECE_HEAD, piece, piece_head};
+use crate::shim::{Kind, LONGEST_PIECE, PIECE_HEAD, ShimCommand, ShimResponse, piece, piece_head};
 
 /// What may be on the way to or from a client.
 const BUFFER: usize = 64 << 10;
@@ -25,9 +25,10 @@ impl State {
         }
         let AttachRequest { stdin, stdout, stderr, .. } = request;
         let lost = |error: io::Error| Error::Unavailable(format!("the shim of container {id}: {error}"));
-        let (answer, shim) =
-            client::converse(&entry.folder, Ask::Attach { stdin, stdout, stderr }).await.map_err(lost)?;
-        if let Answer::Refused(why) = answer {
+        let (answer, shim) = client::send_on(&entry.folder, ShimCommand::Attach { stdin, stdout, stderr })
+            .await
+            .map_err(lost)?;
+        if let ShimResponse::Refused(why) = answer {
             return Err(Error::failed("attaching to the container", why));
         }
         let pipe = |wanted: bool| wanted.then(|| tokio::io::duplex(BUFFER)).unzip();

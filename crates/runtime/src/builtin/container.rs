@@ -21,7 +21,7 @@ use super::specify::{Parts, device_rules, linux, specify};
 use super::state::{ContainerEntry, ContainerRecord, State, WatchedContainer};
 use crate::cgroup::Notification;
 use crate::error::{Error, Result};
-use crate::shim::{Answer, Ask, EXIT, Exit, ROOT, Report, SPEC, load, store};
+use crate::shim::{EXIT, Exit, ROOT, Report, SPEC, ShimCommand, ShimResponse, load, store};
 use crate::types::{
     ContainerChange, ContainerConfig, ContainerId, ExecOutput, ImageMount, SandboxId, SandboxState,
 };
@@ -94,7 +94,7 @@ impl State {
         };
         let (whose, around) = ((sandbox_id.clone(), Some(id.clone())), Some(sandbox.guard.clone()));
         let entry = Arc::new(ContainerEntry {
-            guard: GroupGuard::of(self.surroundings(), &folder, &group, whose, notifications, around),
+            guard: GroupGuard::of(self.context(), &folder, &group, whose, notifications, around),
             folder,
             group,
             record,
@@ -224,7 +224,7 @@ impl State {
             async move {
                 let answer = client::wait(&entry.folder).await;
                 let exit = match answer {
-                    Ok(Answer::Exited(exit)) => exit,
+                    Ok(ShimResponse::Exited(exit)) => exit,
                     // It may have ended before it was asked.
                     other => load(&entry.folder.join(EXIT)).unwrap_or_else(|_| {
                         let _ = entry.group.kill();
@@ -287,13 +287,15 @@ impl State {
         if !grace.is_zero() {
             let signal = signal_named(&entry.record.stop_signal)?;
             // A shim that does not answer is dealt with below.
-            let _ = client::ask(&entry.folder, Ask::Signal { number: signal as i32, all: false }).await;
+            let _ =
+                client::send(&entry.folder, ShimCommand::Signal { number: signal as i32, all: false }).await;
             if timeout(grace, life.wait_for(|life| !life.is_running())).await.is_ok() {
                 return Ok(());
             }
         }
         let killed =
-            client::ask(&entry.folder, Ask::Signal { number: Signal::SIGKILL as i32, all: true }).await;
+            client::send(&entry.folder, ShimCommand::Signal { number: Signal::SIGKILL as i32, all: true })
+                .await;
         if killed.is_err() {
             entry.group.kill()?;
         }

@@ -27,7 +27,7 @@ use plumb_supervise::Exponential;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
-pub(super) use cgroup::{Bells, GuardedGroup, Surroundings};
+pub(super) use cgroup::{GuardContext, GuardedGroup, Wakers};
 
 use crate::cgroup::AppliedLimit;
 use crate::error::{Error, Result};
@@ -75,7 +75,7 @@ pub(super) struct Guard<E> {
     /// The guard of the pod's group, if this is a container's.
     around: Option<Arc<Self>>,
     /// Rung when there is something to look at.
-    bell: Arc<Notify>,
+    waker: Arc<Notify>,
     state: Mutex<Guarding>,
 }
 
@@ -106,9 +106,9 @@ impl Armed {
 }
 
 impl<E: Effects> Guard<E> {
-    /// A guard that is rung by `bell`.
-    pub(super) fn new(effects: E, bell: Arc<Notify>, around: Option<Arc<Self>>) -> Arc<Self> {
-        Arc::new(Self { effects, around, bell, state: Mutex::default() })
+    /// A guard that `waker` wakes.
+    pub(super) fn new(effects: E, waker: Arc<Notify>, around: Option<Arc<Self>>) -> Arc<Self> {
+        Arc::new(Self { effects, around, waker, state: Mutex::default() })
     }
 
     /// Its effects.
@@ -195,19 +195,19 @@ impl<E: Effects> Guard<E> {
 
     /// Has the watcher look at the group: at once, and when its window is over.
     fn watch(self: &Arc<Self>, state: &mut Guarding) {
-        self.bell.notify_one();
+        self.waker.notify_one();
         if state.armed.is_some() && !state.watched {
             state.watched = true;
-            tokio::spawn(Self::run_watcher(Arc::downgrade(self), self.bell.clone()));
+            tokio::spawn(Self::run_watcher(Arc::downgrade(self), self.waker.clone()));
         }
     }
 
     /// Runs until the group is disarmed, or the runtime is gone; then the next one goes on.
-    async fn run_watcher(guard: Weak<Self>, bell: Arc<Notify>) {
+    async fn run_watcher(guard: Weak<Self>, waker: Arc<Notify>) {
         let mut until = Instant::now();
         loop {
-            // A ring, or the time: either way the group is looked at.
-            let _ = tokio::time::timeout_at(until, bell.notified()).await;
+            // A notification or the timeout: either way the group is read.
+            let _ = tokio::time::timeout_at(until, waker.notified()).await;
             let Some(guard) = guard.upgrade().filter(|guard| guard.effects.is_open()) else { return };
             let mut state = guard.state.lock().await;
             guard.look(&mut state).await;

@@ -26,7 +26,7 @@ const NSFS: i64 = 0x6e73_6673;
 const NONE: Option<&str> = None;
 
 /// A pod's place on the network.
-pub(super) struct Cable {
+pub(super) struct VethPair {
     pub(super) name: String,
     /// The number of the bridge, in the machine's namespace.
     pub(super) bridge: u32,
@@ -40,7 +40,7 @@ pub(super) fn make(
     folder: &Path,
     config: &SandboxConfig,
     hostname: &str,
-    cable: Option<&Cable>,
+    veth: Option<&VethPair>,
 ) -> io::Result<()> {
     let own_net = config.namespaces.network != NamespaceMode::Node;
     let own_ipc = config.namespaces.ipc != NamespaceMode::Node;
@@ -75,10 +75,10 @@ pub(super) fn make(
                 let from = format!("/proc/thread-self/ns/{name}");
                 mount(Some(from.as_str()), &file, NONE, MsFlags::MS_BIND, NONE)?;
             }
-            if let Some(cable) = cable.filter(|_| own_net) {
+            if let Some(veth) = veth.filter(|_| own_net) {
                 let namespace = File::open(folder.join(NET))?;
-                machine.lay_cable(&cable.name, cable.bridge, namespace.as_fd())?;
-                Wire::open()?.connect_pod(cable.address, cable.prefix, cable.gateway)?;
+                machine.add_veth(&veth.name, veth.bridge, namespace.as_fd())?;
+                Wire::open()?.connect_pod(veth.address, veth.prefix, veth.gateway)?;
             }
             sysctl::write(&config.sysctls, config.namespaces)
         };

@@ -35,8 +35,8 @@ impl Naming {
         self.cgroup()
     }
 
-    /// The machine's end of a pod's cable.
-    pub(super) fn cable(&self, sandbox: &str) -> String {
+    /// The host's end of a pod's veth pair.
+    pub(super) fn veth(&self, sandbox: &str) -> String {
         format!("v{}{}", &self.hash[..6], sandbox.get(..8).unwrap_or(sandbox))
     }
 
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn names_fit_and_differ() {
         let (one, two) = (Naming::of(Path::new("/a")), Naming::of(Path::new("/b")));
-        assert!(one.bridge().len() <= 15 && one.cable(&one.id("x")).len() <= 15);
+        assert!(one.bridge().len() <= 15 && one.veth(&one.id("x")).len() <= 15);
         assert_ne!(one.bridge(), two.bridge());
         assert_ne!(one.cgroup(), two.cgroup());
         assert_ne!(one.id("x"), two.id("x"));

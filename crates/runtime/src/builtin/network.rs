@@ -1,4 +1,4 @@
-//! A pod's network: a cable to a bridge that all pods of the node share, and an address.
+//! A pod's network: a veth pair to a bridge that all pods of the node share, and an address.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -94,7 +94,7 @@ impl Wire {
         unless_there(self.add_address(index, address, 32))
     }
 
-    /// Removes an interface, if it is there; the other end of a cable goes with it.
+    /// Removes an interface, if it exists; the other end of a veth pair is removed with it.
     pub(super) fn remove(&self, name: &str) -> io::Result<()> {
         let mut link = LinkMessage::default();
         link.attributes = vec![LinkAttribute::IfName(name.to_owned())];
@@ -104,8 +104,8 @@ impl Wire {
         }
     }
 
-    /// Lays a cable from the bridge of this number into a network namespace.
-    pub(super) fn lay_cable(&self, name: &str, bridge: u32, into: BorrowedFd<'_>) -> io::Result<()> {
+    /// Adds a veth pair from the bridge of this index into a network namespace.
+    pub(super) fn add_veth(&self, name: &str, bridge: u32, into: BorrowedFd<'_>) -> io::Result<()> {
         let mut inside = LinkMessage::default();
         inside.attributes =
             vec![LinkAttribute::IfName(INSIDE.to_owned()), LinkAttribute::NetNsFd(into.as_raw_fd())];

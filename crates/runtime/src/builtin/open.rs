@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{broadcast, watch};
 
 use super::container::{self, clear};
-use super::guard::{Bells, GroupGuard};
+use super::guard::{GroupGuard, Wakers};
 use super::life::{Life, lost};
 use super::naming::Naming;
 use super::nat::{Nat, PodNetwork};
@@ -114,11 +114,11 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     let shim = ShimProgram::seal(config.shim.clone(), &folder.join(EMPTY)).map_err(doing(&config.shim.0))?;
     let events = broadcast::Sender::new(EVENTS);
     let listened: Arc<Mutex<HashMap<u64, WatchedContainer>>> = Arc::default();
-    let bells: Arc<Bells> = Arc::default();
+    let wakers: Arc<Wakers> = Arc::default();
     let notifier = {
-        let (listened, events, bells) = (listened.clone(), events.clone(), bells.clone());
+        let (listened, events, wakers) = (listened.clone(), events.clone(), wakers.clone());
         Notifier::start(move |notification| {
-            if !bells.ring(notification) {
+            if !wakers.wake(notification) {
                 notify(notification, &listened, &events);
             }
         })?
@@ -144,7 +144,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         events,
         notifier: Arc::new(notifier),
         watched: listened,
-        bells,
+        wakers,
         guard_window: config.guard_window,
         next: AtomicU64::new(0),
         warned_about_oom_score: Once::new(),
@@ -226,9 +226,9 @@ impl State {
                 self.nat.adopt(&record.config.port_mappings, address);
             }
             let (id, complete) = (record.id.clone(), record.complete);
-            let (surroundings, whose, notifications) =
-                (self.surroundings(), (id.clone(), None), self.two_notifications());
-            let guard = GroupGuard::of(surroundings, &folder, &group, whose, notifications, None);
+            let (context, whose, notifications) =
+                (self.context(), (id.clone(), None), self.two_notifications());
+            let guard = GroupGuard::of(context, &folder, &group, whose, notifications, None);
             let record = Mutex::new(record);
             let turn = tokio::sync::Mutex::default();
             let entry = Arc::new(SandboxEntry { folder, group, record, guard, turn });
@@ -321,7 +321,7 @@ impl State {
         let whose = (record.sandbox.clone(), Some(record.id.clone()));
         let around = Some(sandbox.guard.clone());
         ContainerEntry {
-            guard: GroupGuard::of(self.surroundings(), &folder, &group, whose, notifications, around),
+            guard: GroupGuard::of(self.context(), &folder, &group, whose, notifications, around),
             folder,
             group,
             record,

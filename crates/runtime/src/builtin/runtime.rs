@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::execution::{AttachRequest, Connection, ExecRequest, Execution, Streaming};
 use crate::image::ImageRecord;
 use crate::runtime::{Events, Runtime};
-use crate::shim::{Answer, Ask, store};
+use crate::shim::{ShimCommand, ShimResponse, store};
 use crate::types::{
     Condition, Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus,
     Credentials, Event, ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources,
@@ -230,8 +230,8 @@ impl Runtime for Builtin {
         if !entry.life.borrow().is_running() {
             return Err(Error::FailedPrecondition(format!("container {id} is not running")));
         }
-        match client::ask(&entry.folder, Ask::ReopenLog).await {
-            Ok(Answer::Refused(why)) => Err(Error::failed("opening the log", why)),
+        match client::send(&entry.folder, ShimCommand::ReopenLog).await {
+            Ok(ShimResponse::Refused(why)) => Err(Error::failed("opening the log", why)),
             Ok(_) => Ok(()),
             Err(error) => Err(Error::Unavailable(format!("the shim of container {id}: {error}"))),
         }

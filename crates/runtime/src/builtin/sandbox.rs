@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use parking_lot::Mutex;
 
 use super::guard::GroupGuard;
-use super::namespaces::{self, Cable};
+use super::namespaces::{self, VethPair};
 use super::network::Wire;
 use super::state::{SandboxEntry, SandboxRecord, State};
 use crate::error::{Error, Result};
@@ -58,7 +58,7 @@ impl State {
         };
         let entry = Arc::new(SandboxEntry {
             guard: GroupGuard::of(
-                self.surroundings(),
+                self.context(),
                 &folder,
                 &group,
                 (id.clone(), None),
@@ -110,11 +110,11 @@ impl State {
         entry.group.set(&record.config.resources)?;
 
         let hostname = host_name(&record.config);
-        let cable = match record.address {
-            Some(address) => Some(self.cable(&record.id, address)?),
+        let veth = match record.address {
+            Some(address) => Some(self.veth(&record.id, address)?),
             None => None,
         };
-        namespaces::make(&entry.folder, &record.config, &hostname, cable.as_ref())
+        namespaces::make(&entry.folder, &record.config, &hostname, veth.as_ref())
             .map_err(doing("making the sandbox's namespaces"))?;
         if let Some(address) = record.address {
             self.forward_ports(&record, address)?;
@@ -138,9 +138,9 @@ impl State {
         if record.config.port_mappings.is_empty() {
             return Ok(());
         }
-        let cable = self.naming.cable(record.id.as_str());
-        let hairpin = Wire::open().and_then(|wire| wire.hairpin(&cable));
-        hairpin.map_err(|error| Error::io(format!("setting up the interface {cable}"), &error))?;
+        let veth = self.naming.veth(record.id.as_str());
+        let hairpin = Wire::open().and_then(|wire| wire.hairpin(&veth));
+        hairpin.map_err(|error| Error::io(format!("setting up the interface {veth}"), &error))?;
         self.nat.add(&record.config.port_mappings, address)
     }
 
@@ -176,9 +176,9 @@ impl State {
         Ok((number, gateway, prefix))
     }
 
-    fn cable(&self, id: &SandboxId, address: std::net::Ipv4Addr) -> Result<Cable> {
+    fn veth(&self, id: &SandboxId, address: std::net::Ipv4Addr) -> Result<VethPair> {
         let (number, gateway, prefix) = self.bridge()?;
-        Ok(Cable { name: self.naming.cable(id.as_str()), bridge: number, address, prefix, gateway })
+        Ok(VethPair { name: self.naming.veth(id.as_str()), bridge: number, address, prefix, gateway })
     }
 
     /// Starts the process that holds a process namespace for all containers.
@@ -212,7 +212,7 @@ impl State {
             .map_err(|error| Error::io("letting the sandbox's namespaces go", &error))?;
         if let Some(address) = address {
             self.nat.remove(&ports, address);
-            remove_cable(self.naming.cable(id.as_str()));
+            remove_veth(self.naming.veth(id.as_str()));
             self.addresses.lock().give_back(address);
         }
         Ok(())
@@ -241,13 +241,13 @@ impl State {
 
 /// The kernel takes its time to remove an interface, and this does not wait for it: the namespace of its peer is
 /// released, and removes it unless a process still is in there.
-fn remove_cable(cable: String) {
+fn remove_veth(veth: String) {
     let remove = move || {
-        if let Err(error) = Wire::open().and_then(|wire| wire.remove(&cable)) {
-            tracing::warn!(%error, interface = cable, "a pod's interface could not be removed");
+        if let Err(error) = Wire::open().and_then(|wire| wire.remove(&veth)) {
+            tracing::warn!(%error, interface = veth, "a pod's interface could not be removed");
         }
     };
-    let thread = thread::Builder::new().name("cable".into()).stack_size(256 << 10);
+    let thread = thread::Builder::new().name("veth".into()).stack_size(256 << 10);
     if let Err(error) = thread.spawn(remove) {
         tracing::warn!(%error, "a pod's interface is left to the kernel");
     }

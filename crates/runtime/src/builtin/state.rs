@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, watch};
 
-use super::guard::{Bells, GroupGuard, Surroundings};
+use super::guard::{GroupGuard, GuardContext, Wakers};
 use super::life::Life;
 use super::naming::Naming;
 use super::nat::Nat;
@@ -49,7 +49,7 @@ pub(super) struct State {
     /// Containers by the number under which the kernel speaks of them.
     pub(super) watched: Arc<Mutex<HashMap<u64, WatchedContainer>>>,
     /// Of groups whose memory limits were lowered a moment ago.
-    pub(super) bells: Arc<Bells>,
+    pub(super) wakers: Arc<Wakers>,
     /// How long after that they are guarded.
     pub(super) guard_window: Duration,
     pub(super) next: AtomicU64,
@@ -196,10 +196,10 @@ impl State {
     }
 
     /// What the guards of this runtime share.
-    pub(super) fn surroundings(&self) -> Surroundings {
-        Surroundings {
+    pub(super) fn context(&self) -> GuardContext {
+        GuardContext {
             notifier: Arc::downgrade(&self.notifier),
-            bells: self.bells.clone(),
+            wakers: self.wakers.clone(),
             events: self.events.downgrade(),
             guard_window: self.guard_window,
         }

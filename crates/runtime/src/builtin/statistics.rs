@@ -32,7 +32,7 @@ impl State {
         let sandbox = entry.sandbox();
         let containers = self.containers_of(&sandbox.id);
         let running = containers.iter().filter(|container| container.life.borrow().is_running());
-        let network = entry.record.lock().address.map(|_| self.naming.cable(sandbox.id.as_str()));
+        let network = entry.record.lock().address.map(|_| self.naming.veth(sandbox.id.as_str()));
         Ok(SandboxStats {
             // One that ends meanwhile has nothing to say.
             containers: running.filter_map(|container| container.stats().ok()).collect(),
@@ -42,15 +42,15 @@ impl State {
             cpu: usage.of_cpu(at),
             memory: usage.of_memory(at),
             tasks: usage.tasks,
-            network: network.and_then(|cable| interface(&cable)).into_iter().collect(),
+            network: network.and_then(|veth| interface(&veth)).into_iter().collect(),
         })
     }
 }
 
-/// What went through the machine's end of a cable: what it received, the pod sent.
-fn interface(cable: &str) -> Option<InterfaceUsage> {
+/// The traffic of the host's end of a veth pair: what it received, the pod sent.
+fn interface(veth: &str) -> Option<InterfaceUsage> {
     let counter = |name: &str| -> Option<u64> {
-        let path = format!("/sys/class/net/{cable}/statistics/{name}");
+        let path = format!("/sys/class/net/{veth}/statistics/{name}");
         fs::read_to_string(path).ok()?.trim().parse().ok()
     };
     Some(InterfaceUsage {

@@ -1,57 +1,57 @@
-//! What agent and shim say to each other.
+//! The protocol between the agent and a shim.
 //!
-//! One question per connection: a frame each way, four bytes of length (little end first) and that much JSON.
-//! Both sides say which version they speak; unknown fields are ignored, an unknown question is refused. A
-//! connection that is closed without an answer means that the shim is gone. A connection that attaches goes on after the
-//! answer with pieces of the streams: five bytes of kind and length, and the data.
+//! One request per connection: a frame each way, four bytes of length (little endian) and that much JSON. Both sides send
+//! their version; unknown fields are ignored, an unknown command is refused. A connection that is closed without a response
+//! means that the shim has ended. After the response to `Attach` the connection carries pieces of the streams: five bytes of
+//! kind and length, and the data.
 
 use serde::{Deserialize, Serialize};
 
 use super::Exit;
 
-/// The version that this code speaks.
+/// The version of this code.
 pub(crate) const VERSION: u32 = 1;
 /// No frame is longer.
 pub(crate) const LONGEST: usize = 64 << 10;
 
-/// A question.
+/// A request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) version: u32,
-    pub(crate) ask: Ask,
+    pub(crate) ask: ShimCommand,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Ask {
-    /// Answered when the container has ended.
+pub(crate) enum ShimCommand {
+    /// The response is sent when the container has exited.
     Wait,
     /// Sends a signal to the first process, or to all.
     Signal { number: i32, all: bool },
     /// Opens the log by its name again.
     ReopenLog,
-    /// Connects to the standard streams of the container. After the answer, [`Piece`]s go both ways.
+    /// Connects to the standard streams of the container. After the response, pieces go both ways.
     Attach { stdin: bool, stdout: bool, stderr: bool },
-    /// Anything that a newer agent may ask.
+    /// A command of a newer agent.
     #[serde(other)]
     Unknown,
 }
 
-/// An answer.
+/// A reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Reply {
     pub(crate) version: u32,
-    pub(crate) answer: Answer,
+    pub(crate) answer: ShimResponse,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Answer {
-    /// It ended.
+pub(crate) enum ShimResponse {
+    /// The container has exited.
     Exited(Exit),
-    /// It was done.
+    /// The command succeeded.
     Done,
-    /// It was not, for this reason.
+    /// The command failed, for this reason.
     Refused(String),
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn frame<T: Serialize>(value: &T) -> Vec<u8> {
     frame
 }
 
-/// The length that a frame's head announces, if it is one to believe.
+/// The length in a frame's head, if it is within the limit.
 pub(crate) fn length(head: [u8; 4]) -> Option<usize> {
     usize::try_from(u32::from_le_bytes(head)).ok().filter(|length| *length <= LONGEST)
 }

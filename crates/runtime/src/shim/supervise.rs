@@ -25,7 +25,7 @@ use super::failure::{Doing as _, Failure, Result, fail};
 use super::files::{Exit, Report, Started, load, store};
 use super::init::{Line, Stdio, Word, become_container};
 use super::log::{LONGEST_PART, Log, Stream};
-use super::protocol::{self, Answer, Ask, LONGEST, Reply, Request, VERSION};
+use super::protocol::{self, LONGEST, Reply, Request, ShimCommand, ShimResponse, VERSION};
 use super::spec::{PidSpec, Spec};
 use super::{EXIT, LOCK, ROOT, SOCKET, SPEC, STARTED};
 use crate::sys;
@@ -358,9 +358,11 @@ impl Shim {
             match connection.receive() {
                 Received::More => kept.push(connection),
                 Received::Invalid => {}
-                Received::Request(Ask::Wait) => self.waiting.push(connection.stream),
-                Received::Request(Ask::Attach { stdin, stdout, stderr }) if !self.attached.is_full() => {
-                    send(&connection.stream, Answer::Done);
+                Received::Request(ShimCommand::Wait) => self.waiting.push(connection.stream),
+                Received::Request(ShimCommand::Attach { stdin, stdout, stderr })
+                    if !self.attached.is_full() =>
+                {
+                    send(&connection.stream, ShimResponse::Done);
                     let stdin = stdin && self.spec.process.stdin;
                     self.attached.add(connection.stream, Wanted { stdin, stdout, stderr });
                 }
@@ -373,21 +375,21 @@ impl Shim {
         self.connections.extend(kept);
     }
 
-    fn answer(&mut self, ask: &Ask) -> Answer {
+    fn answer(&mut self, ask: &ShimCommand) -> ShimResponse {
         let done = match ask {
-            Ask::Signal { number, all } => match Signal::try_from(*number) {
+            ShimCommand::Signal { number, all } => match Signal::try_from(*number) {
                 Ok(signal) if *all => self.signal_all(signal),
                 // It is not reaped before we read its exit, so the pid is still its own.
                 Ok(signal) => kill(self.child, signal).map_err(io::Error::from),
                 Err(error) => Err(error.into()),
             },
-            Ask::ReopenLog => self.log.as_mut().map_or(Ok(()), Log::reopen),
-            Ask::Attach { .. } => Err(io::Error::other("too many clients are attached")),
-            Ask::Wait | Ask::Unknown => Err(io::Error::other("unknown question")),
+            ShimCommand::ReopenLog => self.log.as_mut().map_or(Ok(()), Log::reopen),
+            ShimCommand::Attach { .. } => Err(io::Error::other("too many clients are attached")),
+            ShimCommand::Wait | ShimCommand::Unknown => Err(io::Error::other("unknown command")),
         };
         match done {
-            Ok(()) => Answer::Done,
-            Err(error) => Answer::Refused(error.to_string()),
+            Ok(()) => ShimResponse::Done,
+            Err(error) => ShimResponse::Refused(error.to_string()),
         }
     }
 
@@ -434,7 +436,7 @@ impl Shim {
         };
         let kept = store(Path::new(EXIT), &exit, true);
         for stream in &self.waiting {
-            send(stream, Answer::Exited(exit.clone()));
+            send(stream, ShimResponse::Exited(exit.clone()));
         }
         let _ = fs::remove_file(PathBuf::from(SOCKET));
         if kept.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -452,7 +454,7 @@ fn sooner(timeout: PollTimeout, deadline: Option<Duration>) -> PollTimeout {
 
 enum Received {
     More,
-    Request(Ask),
+    Request(ShimCommand),
     Invalid,
 }
 
@@ -477,13 +479,13 @@ impl Connection {
             None => Received::More,
             Some(body) => match serde_json::from_slice::<Request>(body) {
                 Ok(request) => Received::Request(request.ask),
-                Err(_) => Received::Request(Ask::Unknown),
+                Err(_) => Received::Request(ShimCommand::Unknown),
             },
         }
     }
 }
 
-fn send(mut stream: &UnixStream, answer: Answer) {
+fn send(mut stream: &UnixStream, answer: ShimResponse) {
     // A short answer fits into the socket's buffer; a client that does not read it has disconnected.
     let _ = stream.write_all(&protocol::frame(&Reply { version: VERSION, answer }));
 }

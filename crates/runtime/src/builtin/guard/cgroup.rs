@@ -21,26 +21,26 @@ use crate::types::{ContainerId, Event, LinuxResources, SandboxId};
 /// What was applied before, in the folder of the container or sandbox.
 const RECORD: &str = "guard.json";
 
-/// The bells of groups that are armed, by the numbers under which the kernel speaks of them.
+/// The wakers of armed groups, by the ids of their notifications.
 #[derive(Debug, Default)]
-pub(in crate::builtin) struct Bells(Mutex<HashMap<u64, (Arc<Notify>, Version)>>);
+pub(in crate::builtin) struct Wakers(Mutex<HashMap<u64, (Arc<Notify>, Version)>>);
 
-impl Bells {
+impl Wakers {
     /// Rings for a notification of the kernel. False if the notification may be about something else as well: a group that is not
     /// armed, or one of v2, which has one file for everything.
-    pub(in crate::builtin) fn ring(&self, notification: Notification) -> bool {
-        let bells = self.0.lock();
-        let Some((bell, version)) = bells.get(&notification.0) else { return false };
-        bell.notify_one();
+    pub(in crate::builtin) fn wake(&self, notification: Notification) -> bool {
+        let wakers = self.0.lock();
+        let Some((waker, version)) = wakers.get(&notification.0) else { return false };
+        waker.notify_one();
         *version == Version::V1
     }
 }
 
 /// What all guards of a runtime share. A guard may outlive its runtime, and does nothing then.
 #[derive(Clone, Debug)]
-pub(in crate::builtin) struct Surroundings {
+pub(in crate::builtin) struct GuardContext {
     pub(in crate::builtin) notifier: Weak<Notifier>,
-    pub(in crate::builtin) bells: Arc<Bells>,
+    pub(in crate::builtin) wakers: Arc<Wakers>,
     pub(in crate::builtin) events: broadcast::WeakSender<Event>,
     pub(in crate::builtin) guard_window: Duration,
 }
@@ -56,21 +56,21 @@ pub(in crate::builtin) struct GuardedGroup {
     /// Under which the kernel says that the group is out of memory, and that it has reached the threshold.
     notification: u64,
     threshold_notification: u64,
-    bell: Arc<Notify>,
-    surroundings: Surroundings,
+    waker: Arc<Notify>,
+    context: GuardContext,
 }
 
 impl GroupGuard {
     /// The guard of a group that has this folder. `around` is the guard of the pod, if the group is a container's.
     pub(in crate::builtin) fn of(
-        surroundings: Surroundings,
+        context: GuardContext,
         folder: &Path,
         group: &Group,
         (sandbox, container): (SandboxId, Option<ContainerId>),
         (notification, threshold_notification): (u64, u64),
         around: Option<Arc<Self>>,
     ) -> Arc<Self> {
-        let bell: Arc<Notify> = Arc::default();
+        let waker: Arc<Notify> = Arc::default();
         let effects = GuardedGroup {
             group: group.clone(),
             record: folder.join(RECORD),
@@ -78,21 +78,21 @@ impl GroupGuard {
             container,
             notification,
             threshold_notification,
-            bell: bell.clone(),
-            surroundings,
+            waker: waker.clone(),
+            context,
         };
-        Guard::new(effects, bell, around)
+        Guard::new(effects, waker, around)
     }
 }
 
 impl GuardedGroup {
     /// Listens no longer to what the kernel says for the guard's sake.
     pub(in crate::builtin) fn unlisten(&self) {
-        let mut bells = self.surroundings.bells.0.lock();
-        bells.remove(&self.notification);
-        bells.remove(&self.threshold_notification);
-        drop(bells);
-        let Some(notifier) = self.surroundings.notifier.upgrade() else { return };
+        let mut wakers = self.context.wakers.0.lock();
+        wakers.remove(&self.notification);
+        wakers.remove(&self.threshold_notification);
+        drop(wakers);
+        let Some(notifier) = self.context.notifier.upgrade() else { return };
         notifier.remove(Notification(self.threshold_notification));
         if self.container.is_none() {
             // The groups of containers are listened to for as long as they run.
@@ -101,7 +101,7 @@ impl GuardedGroup {
     }
 
     fn listen(&self, threshold: u64) -> Result<()> {
-        let Some(notifier) = self.surroundings.notifier.upgrade() else { return Ok(()) };
+        let Some(notifier) = self.context.notifier.upgrade() else { return Ok(()) };
         notifier.add_threshold(&self.group, threshold, Notification(self.threshold_notification))?;
         if self.container.is_none() {
             notifier.add(&self.group, Notification(self.notification))?;
@@ -121,7 +121,7 @@ impl GuardedGroup {
 
 impl Effects for GuardedGroup {
     fn is_open(&self) -> bool {
-        self.surroundings.notifier.strong_count() > 0
+        self.context.notifier.strong_count() > 0
     }
 
     fn applied(&self) -> Result<AppliedLimit> {
@@ -136,7 +136,7 @@ impl Effects for GuardedGroup {
         // What has used more than the new limit may do so again.
         let has_used_more = u64::try_from(limit)
             .is_ok_and(|limit| self.group.peak().ok().flatten().is_some_and(|peak| peak > limit));
-        let guard_window = self.surroundings.guard_window;
+        let guard_window = self.context.guard_window;
         if restored || has_used_more {
             guard_window.max(MAX_GUARD_WINDOW.min(guard_window * 16))
         } else {
@@ -147,12 +147,12 @@ impl Effects for GuardedGroup {
     fn arm(&self, before: &AppliedLimit, limit: i64) -> Result<u64> {
         store(&self.record, before, false)
             .map_err(|error| Error::io("writing down the limit that was applied before", &error))?;
-        let bell = || (self.bell.clone(), self.group.version());
-        self.surroundings
-            .bells
+        let waker = || (self.waker.clone(), self.group.version());
+        self.context
+            .wakers
             .0
             .lock()
-            .extend([(self.notification, bell()), (self.threshold_notification, bell())]);
+            .extend([(self.notification, waker()), (self.threshold_notification, waker())]);
         let threshold = self.group.guard(limit)?;
         self.listen(threshold)?;
         Ok(threshold)
@@ -167,7 +167,7 @@ impl Effects for GuardedGroup {
     }
 
     fn emit_restored(&self) {
-        let Some(events) = self.surroundings.events.upgrade() else { return };
+        let Some(events) = self.context.events.upgrade() else { return };
         // There may be no receiver.
         let _ = events.send(Event::LimitRestored {
             sandbox: self.sandbox.clone(),

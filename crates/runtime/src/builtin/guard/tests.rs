@@ -197,7 +197,7 @@ async fn what_outgrows_a_limit_in_its_window_gets_back_what_was_applied_before()
     scene.set(50).await.unwrap();
     scene.set(40).await.unwrap();
     scene.kernel.lock().usage = 39;
-    scene.guard.bell.notify_one();
+    scene.guard.waker.notify_one();
     scene.disarmed().await;
     let kernel = scene.kernel.lock();
     assert_eq!((kernel.limit, kernel.restored), (100, 1));
@@ -222,7 +222,7 @@ async fn what_a_runtime_that_died_left_armed_is_disarmed_by_the_next() {
 enum Happening {
     Set(i64),
     Use(i64),
-    Ring,
+    Wake,
     Time(u64),
     Crash,
     DisarmsFail(u32),
@@ -234,7 +234,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         4 => (10i64..150).prop_map(Happening::Set),
         2 => (0i64..120).prop_map(Happening::Use),
-        2 => Just(Happening::Ring),
+        2 => Just(Happening::Wake),
         3 => (0u64..60).prop_map(Happening::Time),
         1 => Just(Happening::Crash),
         1 => (1u32..5).prop_map(Happening::DisarmsFail),
@@ -258,7 +258,7 @@ proptest! {
                     // It may be refused.
                     Happening::Set(limit) => drop(scene.set(limit).await),
                     Happening::Use(usage) => scene.kernel.lock().usage = usage,
-                    Happening::Ring => scene.guard.bell.notify_one(),
+                    Happening::Wake => scene.guard.waker.notify_one(),
                     Happening::Time(millis) => tokio::time::advance(Duration::from_millis(millis)).await,
                     Happening::Crash => scene.crash().await,
                     Happening::DisarmsFail(times) => scene.faults.lock().disarms_fail = times,
