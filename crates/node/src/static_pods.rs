@@ -159,7 +159,7 @@ impl StaticPods {
                     known.insert(file, manifest);
                 }
                 Err(error) => {
-                    tracing::warn!(error, file = %file.display(), "could not process manifest file");
+                    tracing::warn!(%error, file = %file.display(), "could not process manifest file");
                 }
             }
         }

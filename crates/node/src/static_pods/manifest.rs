@@ -40,30 +40,57 @@ pub(super) fn files(path: &Path) -> io::Result<BTreeSet<PathBuf>> {
     Ok(found)
 }
 
+/// Why a manifest cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ManifestError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The file is too large.
+    #[error("{0} bytes are more than {MAX_BYTES}")]
+    TooLarge(u64),
+    /// The file is neither YAML nor JSON.
+    #[error("{0}")]
+    Yaml(Box<serde_saphyr::Error>),
+    /// It is of another kind.
+    #[error("it is not a Pod of the version v1")]
+    NoPod,
+    /// It is no valid pod.
+    #[error(transparent)]
+    Pod(#[from] serde_json::Error),
+    /// The pod has no name.
+    #[error("the pod has no name")]
+    NoName,
+    /// The pod has no spec.
+    #[error("the pod has no spec")]
+    NoSpec,
+}
+
 /// Reads a manifest, in YAML or JSON, for a node of this name.
-pub(super) fn read(file: &Path, node: &str) -> Result<Manifest, String> {
-    let length = std::fs::metadata(file).map_err(|error| error.to_string())?.len();
+pub(super) fn read(file: &Path, node: &str) -> Result<Manifest, ManifestError> {
+    let length = std::fs::metadata(file)?.len();
     if length > MAX_BYTES {
-        return Err(format!("{length} bytes are more than {MAX_BYTES}"));
+        return Err(ManifestError::TooLarge(length));
     }
-    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
-    let value: serde_json::Value = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
+    let text = std::fs::read_to_string(file)?;
+    let value: serde_json::Value =
+        serde_saphyr::from_str(&text).map_err(|error| ManifestError::Yaml(Box::new(error)))?;
     if (value["apiVersion"].as_str(), value["kind"].as_str()) != (Some("v1"), Some("Pod")) {
-        return Err("it is not a Pod of the version v1".to_owned());
+        return Err(ManifestError::NoPod);
     }
-    let pod: Pod = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    let pod: Pod = serde_json::from_value(value)?;
     mirror(pod, file, node)
 }
 
 /// The mirror pod of a manifest: the kubelet's defaults and annotations.
-fn mirror(mut pod: Pod, file: &Path, node: &str) -> Result<Manifest, String> {
+fn mirror(mut pod: Pod, file: &Path, node: &str) -> Result<Manifest, ManifestError> {
     let meta = &mut pod.metadata;
-    let name = meta.name.take().filter(|name| !name.is_empty()).ok_or("the pod has no name")?;
+    let name = meta.name.take().filter(|name| !name.is_empty()).ok_or(ManifestError::NoName)?;
     let name = format!("{name}-{}", node.to_lowercase());
     let namespace = meta.namespace.take().filter(|name| !name.is_empty()).unwrap_or("default".to_owned());
     // What the API server sets.
     (meta.uid, meta.resource_version, meta.owner_references, pod.status) = (None, None, None, None);
-    let spec = pod.spec.as_mut().ok_or("the pod has no spec")?;
+    let spec = pod.spec.as_mut().ok_or(ManifestError::NoSpec)?;
     spec.node_name = Some(node.to_owned());
     // Taints that come later do not evict it.
     let tolerated = Toleration {
@@ -85,13 +112,13 @@ fn mirror(mut pod: Pod, file: &Path, node: &str) -> Result<Manifest, String> {
 }
 
 /// 32 hexadecimal digits, as the kubelet's.
-fn hash(pod: &Pod, file: &Path, node: &str) -> Result<String, String> {
+fn hash(pod: &Pod, file: &Path, node: &str) -> Result<String, serde_json::Error> {
     let mut context = Context::new(&SHA256);
     for part in [node.as_bytes(), file.as_os_str().as_encoded_bytes()] {
         context.update(part);
         context.update(&[0]);
     }
-    context.update(&serde_json::to_vec(pod).map_err(|error| error.to_string())?);
+    context.update(&serde_json::to_vec(pod)?);
     let digest = context.finish();
     Ok(HEXLOWER.encode(&digest.as_ref()[..16]))
 }
@@ -133,7 +160,7 @@ mod tests {
             assert!(read(&file, "n").is_err(), "{text}");
         }
         std::fs::write(&file, WEB.replace("{name: web}", "{}")).unwrap();
-        assert_eq!(read(&file, "n").unwrap_err(), "the pod has no name");
+        assert!(matches!(read(&file, "n"), Err(ManifestError::NoName)));
         std::fs::write(folder.path().join(".a.swp"), WEB).unwrap();
         std::fs::create_dir(folder.path().join("b")).unwrap();
         assert_eq!(files(folder.path()).unwrap(), [file.clone()].into());

@@ -46,6 +46,42 @@ pub(super) enum Handshake {
     Raw,
 }
 
+/// Why a client and the node have no protocol in common.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum HandshakeError {
+    /// The request is no upgrade.
+    #[error("missing upgrade headers in request")]
+    NoUpgrade,
+    /// The node does not support the protocol of the upgrade.
+    #[error("{0} is not spoken here, only WebSockets and {SPDY} are")]
+    Upgrade(String),
+    /// A client of SPDY offers no protocol.
+    #[error("X-Stream-Protocol-Version is required")]
+    NoProtocol,
+    /// The node does not support a protocol inside of SPDY that the client offers.
+    #[error("unable to negotiate protocol: client supports [{offered}], server accepts [{accepted}]")]
+    Spdy {
+        /// The client's protocols.
+        offered: String,
+        /// The node's.
+        accepted: String,
+    },
+    /// The client has another version of `WebSocket`s.
+    #[error("only version 13 of WebSockets is spoken here")]
+    Version,
+    /// The client sends no key.
+    #[error("the key is missing")]
+    NoKey,
+    /// The node does not support a subprotocol that the client offers.
+    #[error("none of the protocols {offered:?} is spoken here, only {accepted}")]
+    Subprotocol {
+        /// The client's subprotocols.
+        offered: Vec<String>,
+        /// The node's.
+        accepted: String,
+    },
+}
+
 /// Values of headers that are lists.
 fn values<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Vec<&'a str> {
     let all = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -53,8 +89,8 @@ fn values<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Vec<&'a str> {
 }
 
 impl Handshake {
-    /// Reads what a client offers; an error says what is missing.
-    pub(super) fn read(headers: &HeaderMap, spoken: Spoken) -> Result<Self, String> {
+    /// Chooses a protocol among those that a client offers.
+    pub(super) fn read(headers: &HeaderMap, spoken: Spoken) -> Result<Self, HandshakeError> {
         let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         match text(&UPGRADE) {
             Some(upgrade) if upgrade.eq_ignore_ascii_case("websocket") => {
@@ -63,18 +99,16 @@ impl Handshake {
             Some(upgrade) if upgrade.eq_ignore_ascii_case(SPDY) => {
                 let offered = values(headers, &STREAM_PROTOCOL);
                 if offered.is_empty() {
-                    return Err("X-Stream-Protocol-Version is required".to_owned());
+                    return Err(HandshakeError::NoProtocol);
                 }
                 let known = spoken.spdy.iter().find(|known| offered.contains(*known));
                 known.map(|known| Self::Spdy(known)).ok_or_else(|| {
-                    let (offered, known) = (offered.join(" "), spoken.spdy.join(" "));
-                    format!(
-                        "unable to negotiate protocol: client supports [{offered}], server accepts [{known}]"
-                    )
+                    let (offered, accepted) = (offered.join(" "), spoken.spdy.join(" "));
+                    HandshakeError::Spdy { offered, accepted }
                 })
             }
-            Some(other) => Err(format!("{other} is not spoken here, only WebSockets and {SPDY} are")),
-            None => Err("missing upgrade headers in request".to_owned()),
+            Some(other) => Err(HandshakeError::Upgrade(other.to_owned())),
+            None => Err(HandshakeError::NoUpgrade),
         }
     }
 
@@ -105,19 +139,20 @@ impl Handshake {
     }
 }
 
-fn websocket(headers: &HeaderMap, spoken: &'static [&'static str]) -> Result<Handshake, String> {
+fn websocket(headers: &HeaderMap, spoken: &'static [&'static str]) -> Result<Handshake, HandshakeError> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     if text(&SEC_WEBSOCKET_VERSION) != Some("13") {
-        return Err("only version 13 of WebSockets is spoken here".to_owned());
+        return Err(HandshakeError::Version);
     }
-    let key = text(&SEC_WEBSOCKET_KEY).ok_or_else(|| "the key is missing".to_owned())?;
+    let key = text(&SEC_WEBSOCKET_KEY).ok_or(HandshakeError::NoKey)?;
     let offered = values(headers, &SEC_WEBSOCKET_PROTOCOL);
     let known = match offered[..] {
         [] => Some(""),
         _ => spoken.iter().copied().find(|known| offered.contains(known)),
     };
-    let protocol = known.ok_or_else(|| {
-        format!("none of the protocols {offered:?} is spoken here, only {}", spoken.join(", "))
+    let protocol = known.ok_or_else(|| HandshakeError::Subprotocol {
+        offered: offered.iter().map(|name| (*name).to_owned()).collect(),
+        accepted: spoken.join(", "),
     })?;
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{OF_WEBSOCKETS}").as_bytes());
     Ok(Handshake::WebSocket { protocol, accept: BASE64_STANDARD.encode(hash) })
@@ -194,7 +229,7 @@ mod tests {
                 "none of the protocols [\"chat\"] is spoken here",
             ),
         ] {
-            let refused = Handshake::read(&asked, SPOKEN).unwrap_err();
+            let refused = Handshake::read(&asked, SPOKEN).unwrap_err().to_string();
             assert!(refused.starts_with(why), "{refused}");
         }
     }

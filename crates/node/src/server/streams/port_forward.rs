@@ -117,7 +117,17 @@ struct Pod {
     uid: String,
 }
 
-/// A connection whose streams have not all come.
+/// Why a port is not forwarded: the client receives the kubelet's message.
+#[derive(Debug, thiserror::Error)]
+#[error("error forwarding port {port} to pod {name}, uid {uid}: {error}")]
+struct ForwardError {
+    port: u16,
+    name: String,
+    uid: String,
+    error: Error,
+}
+
+/// A connection whose second stream is missing.
 #[derive(Default)]
 struct HalfOpen {
     error: Option<Stream>,
@@ -125,19 +135,18 @@ struct HalfOpen {
 }
 
 impl Pod {
-    async fn connect(&self, port: u16) -> Result<Connection, String> {
+    async fn connect(&self, port: u16) -> Result<Connection, ForwardError> {
         let connected = match self.runtime.port_forward(&self.sandbox, port).await {
             Ok(Streaming::Streams(connection)) => Ok(connection),
             Ok(Streaming::Url(url)) => remote::connection(&url, port).await,
             Err(error) => Err(error),
         };
-        connected.map_err(|error| self.failure(port, &error))
-    }
-
-    /// What a client receives.
-    fn failure(&self, port: u16, error: &Error) -> String {
-        let Self { name, uid, .. } = self;
-        format!("error forwarding port {port} to pod {name}, uid {uid}: {error}")
+        connected.map_err(|error| ForwardError {
+            port,
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            error,
+        })
     }
 
     /// Serves a client until it disconnects.
@@ -204,7 +213,7 @@ impl Pod {
             }
             Err(why) => {
                 // The client may have disconnected.
-                let _ = error.write_all(why.as_bytes()).await;
+                let _ = error.write_all(why.to_string().as_bytes()).await;
                 let _ = data.shutdown().await;
             }
         }
@@ -281,7 +290,7 @@ impl Pod {
         }
         let connection = match self.connect(port).await {
             Ok(connection) => connection,
-            Err(why) => return drop(to_client.send((channel + 1, why.into())).await),
+            Err(why) => return drop(to_client.send((channel + 1, why.to_string().into())).await),
         };
         let (mut from, mut to) = tokio::io::split(connection);
         let write = async {
