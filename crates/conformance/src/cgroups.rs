@@ -57,10 +57,10 @@ impl Inspect for Cgroups {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let of_pod = Group::find(&format!("pod{uid}")).ok_or("the pod has no cgroup")?;
         let spec = pod.spec.as_ref().ok_or("the pod has no spec")?;
-        let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-        for status in statuses {
-            let container = spec.containers.iter().find(|container| container.name == status.name);
-            let container = container.ok_or_else(|| format!("{} is not in the spec", status.name))?;
+        let sidecars = spec.init_containers.iter().flatten().filter(|init| is_sidecar(init));
+        for container in spec.containers.iter().chain(sidecars) {
+            let status = status_of(pod, &container.name);
+            let status = status.ok_or_else(|| format!("{} has no status", container.name))?;
             let id = status.container_id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| id);
             let id = id.ok_or_else(|| format!("{} has no id", status.name))?;
             self.container(pod, &of_pod.child(id), container, status)?;
@@ -71,6 +71,17 @@ impl Inspect for Cgroups {
         of_pod.has_request(cpu_request, WeightScale::Linear)?;
         has_limits(&of_pod, limits)
     }
+}
+
+/// Whether an init container runs as long as the pod.
+fn is_sidecar(init: &Container) -> bool {
+    init.restart_policy.as_deref() == Some("Always")
+}
+
+fn status_of<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let statuses = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+    statuses.into_iter().find(|status| status.name == container)
 }
 
 fn requirements(container: &Container) -> Result<Requirements, String> {

@@ -181,7 +181,8 @@ pub(crate) fn resized(mut pod: Value, to: &[(&str, Amounts)]) -> Value {
 /// The pod as if what is in force were what is desired, for whoever compares the two.
 pub(crate) fn as_in_force(pod: &Pod, sizes: &Sizes) -> Pod {
     let mut pod = pod.clone();
-    for container in pod.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
+    let Some(spec) = &mut pod.spec else { return pod };
+    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
         if let Some(amounts) = sizes.get(container.name.as_str()) {
             container.resources = Some(requirements(*amounts));
         }

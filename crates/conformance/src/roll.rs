@@ -43,6 +43,8 @@ pub enum Rolled {
         pods: usize,
         /// The resources of the others.
         others: Resources,
+        /// Whether it stays so until the next step: then the cgroups and processes are inspected, too.
+        lasts: bool,
     },
     /// The resize of a pod is deferred.
     Deferred,

@@ -9,7 +9,7 @@ use super::scale::{each, same, sizes};
 use super::{Play, answered, merge};
 use crate::ask::{Answer, Verb, ask, says};
 use crate::case::{Amounts, Dialect};
-use crate::check;
+use crate::check::{self, Sizes};
 use crate::follow::{Life, Lives, live};
 use crate::pod;
 use crate::roll::{Roll, Rolled};
@@ -143,7 +143,7 @@ impl Play<'_> {
         let scaling = self.workloads.get_mut(of).ok_or("there is no such workload")?;
         let (known, replicas) = (scaling.known.clone(), scaling.replicas);
         let holds = |lives: &Lives| match rolled {
-            Rolled::Split { to, pods, others } => {
+            Rolled::Split { to, pods, others, .. } => {
                 same(lives, &known, replicas)?;
                 split(lives, (to, *pods), others, dialect)
             }
@@ -170,7 +170,26 @@ impl Play<'_> {
             // Waited for above.
             _ => Ok(()),
         };
-        scaling.pods.until(patience, holds).await
+        scaling.pods.until(patience, holds).await?;
+        self.inspect_rolled(of, rolled)
+    }
+
+    /// Has the pods inspected from elsewhere, if what the API says of them is settled.
+    fn inspect_rolled(&self, of: &str, rolled: &Rolled) -> Result<(), String> {
+        let Some(scaling) = self.workloads.get(of) else { return Ok(()) };
+        let dialect = self.options.dialect;
+        let lives = scaling.pods.now();
+        for pod in live(&lives).filter_map(|(_, life)| life.last()) {
+            let actual = match rolled {
+                Rolled::Split { to, others, lasts: true, .. } => {
+                    sizes(if runs_with(pod, to, dialect) { to } else { others })
+                }
+                Rolled::Sidecar(name, amounts) => Sizes::from([(*name, *amounts)]),
+                _ => return Ok(()),
+            };
+            self.inspect(pod, &actual)?;
+        }
+        Ok(())
     }
 
     /// Waits until the workload is as said.
@@ -250,6 +269,11 @@ fn template(workload: &Value, to: &Resources) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether a pod runs with these resources, and none of its containers was restarted.
+fn runs_with(pod: &Pod, resources: &Resources, dialect: Dialect) -> bool {
+    check::applied(pod, &sizes(resources), &[], dialect).is_ok()
+}
+
 /// Whether so many pods run with some resources, and the others with others.
 fn split(
     lives: &Lives,
@@ -257,12 +281,11 @@ fn split(
     others: &Resources,
     dialect: Dialect,
 ) -> Result<(), Objection> {
-    let has = |pod: &Pod, resources: &Resources| check::applied(pod, &sizes(resources), &[], dialect).is_ok();
     let (mut some, mut rest) = (0, 0);
     let all: Vec<&Pod> = live(lives).filter_map(|(_, life)| life.last()).collect();
     for pod in &all {
-        some += usize::from(has(pod, to));
-        rest += usize::from(has(pod, others));
+        some += usize::from(runs_with(pod, to, dialect));
+        rest += usize::from(runs_with(pod, others, dialect));
     }
     if some > pods {
         return Err(Objection::Never(format!("{some} pods have the resources of {pods}")));

@@ -5,7 +5,7 @@ use crate::scale::{Readiness, Resources, Scale, Scaled, Workload};
 use crate::step::{Call, Expect, Expectation, Refusal, Step, Who};
 
 use super::SMALL as CONTAINER;
-use super::scaled::{LARGE, OBSERVE, SMALL, event, one, patch, recommend, two, vpa};
+use super::scaled::{LARGE, LIMIT_RANGE, OBSERVE, SMALL, event, one, patch, recommend, two, vpa};
 
 /// Pods are deployed, which are created with these resources.
 const fn created(workload: Workload, with: Resources) -> Step {
@@ -207,15 +207,7 @@ pub(super) const CASES: &[Case] = &[
             recommend(&[("main", "100m", "32Mi")]),
             OBSERVE,
             created(two(), TRIPLE),
-            Step::ask(
-                Who::Us,
-                Call::Create(
-                    r#"{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"range"},
-                        "spec":{"limits":[{"type":"Container","min":{"cpu":"150m"}}]}}"#,
-                ),
-                "/api/v1/namespaces/{ns}/limitranges",
-                Expect::both(Expectation::Nothing),
-            ),
+            LIMIT_RANGE,
             patch(r#"{"startupBoost":{"cpu":{"durationSeconds":0}}}"#),
             Step::scaled(Scaled::PodEvent("UnboostFailed")),
             OBSERVE,

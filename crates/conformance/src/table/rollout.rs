@@ -6,7 +6,7 @@ use crate::scale::{Pods, Resources, Scaled, Workload, WorkloadKind};
 use crate::step::{Call, Expect, Expectation, Field, Refusal, Step, Who};
 
 use super::SMALL as CONTAINER;
-use super::scaled::{LARGE, SMALL, deploy, recommend, two, vpa};
+use super::scaled::{LARGE, LIMIT_RANGE, SMALL, deploy, recommend, two, vpa};
 
 const NOTHING: Expect = Expect::both(Expectation::Nothing);
 
@@ -30,7 +30,10 @@ const fn phase(phase: &'static str) -> Step {
 }
 
 /// One pod has the new resources, and the other the old ones.
-const HALF: Step = Step::rolled(Rolled::Split { to: LARGE, pods: 1, others: SMALL });
+const HALF: Step = Step::rolled(Rolled::Split { to: LARGE, pods: 1, others: SMALL, lasts: true });
+
+/// The same, on the way to the new resources for both.
+const HALF_WAY: Step = Step::rolled(Rolled::Split { to: LARGE, pods: 1, others: SMALL, lasts: false });
 
 /// All pods have the new resources, and none was recreated or restarted.
 const RESIZED: Step = Step::scaled(Scaled::applied(LARGE));
@@ -228,7 +231,7 @@ pub(super) const CASES: &[Case] = &[
             deploy(pair(), SMALL),
             policy(r#"{"canary":[{"pods":1,"pauseSeconds":1}]}"#),
             edit(LARGE),
-            HALF,
+            HALF_WAY,
             RESIZED,
             phase("Complete"),
         ],
@@ -252,7 +255,7 @@ pub(super) const CASES: &[Case] = &[
             deploy(pair(), SMALL),
             policy(r#"{"soakSeconds":1,"maxConcurrent":1}"#),
             edit(LARGE),
-            HALF,
+            HALF_WAY,
             RESIZED,
             phase("Complete"),
         ],
@@ -275,7 +278,7 @@ pub(super) const CASES: &[Case] = &[
             phase("Paused"),
             HALF,
             Step::roll(Roll::Replicas(3), NOTHING),
-            Step::rolled(Rolled::Split { to: LARGE, pods: 2, others: SMALL }),
+            Step::rolled(Rolled::Split { to: LARGE, pods: 2, others: SMALL, lasts: true }),
             patch_policy(r#"{"canary":null}"#),
             RESIZED,
             phase("Complete"),
@@ -450,15 +453,7 @@ pub(super) const CASES: &[Case] = &[
         "rollout-whose-rollback-fails-is-reported-and-left-so",
         r#"{"onFailure":"RollbackAll","deferredDeadlineSeconds":1}"#,
         // What pods had is not admitted any more.
-        Step::ask(
-            Who::Us,
-            Call::Create(
-                r#"{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"range"},
-                    "spec":{"limits":[{"type":"Container","min":{"cpu":"150m"}}]}}"#,
-            ),
-            "/api/v1/namespaces/{ns}/limitranges",
-            NOTHING,
-        ),
+        LIMIT_RANGE,
         edit(LARGE),
         phase("RollbackFailed"),
         Step::wait("", Expectation::Event { reason: "RollbackFailed" }),

@@ -1,7 +1,7 @@
 //! What cases of workloads that VPAs scale are made of.
 
 use crate::scale::{Resources, Scale, Scaled, Workload};
-use crate::step::{Expect, Expectation, Step};
+use crate::step::{Call, Expect, Expectation, Step, Who};
 
 /// The case's usual container, and it with twice as much.
 pub(super) const SMALL: Resources = &[("main", super::SMALL.amounts)];
@@ -28,6 +28,17 @@ pub(super) const fn two() -> Workload {
 pub(super) const fn deploy(workload: Workload, to: Resources) -> Step {
     Step::scale(Scale::Deploy(workload), Expect::both(Expectation::Scaled(Scaled::applied(to))))
 }
+
+/// A `LimitRange` comes that refuses resizes of the usual container to what it had: with less CPU than this minimum.
+pub(super) const LIMIT_RANGE: Step = Step::ask(
+    Who::Us,
+    Call::Create(
+        r#"{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"range"},
+            "spec":{"limits":[{"type":"Container","min":{"cpu":"150m"}}]}}"#,
+    ),
+    "/api/v1/namespaces/{ns}/limitranges",
+    NOTHING,
+);
 
 /// The VPA is created.
 pub(super) const fn vpa(spec: &'static str) -> Step {

@@ -59,9 +59,11 @@ async fn feature_gates_that_are_off_bind_the_autoscaler_of_real_containers() {
 
 #[tokio::test]
 async fn without_its_feature_gate_the_rollout_leaves_workloads_to_their_controllers() {
-    for dialect in [Dialect::Kep, Dialect::V1_36] {
+    for (target, dialect) in
+        [(Target::Virtual, Dialect::Kep), (Target::Virtual, Dialect::V1_36), (Target::Builtin, Dialect::Kep)]
+    {
         let is_for = |case: &Case| case.rollout == Some(Gate::Off);
-        holds_for(Target::Virtual, dialect, Gates::default(), &[], is_for).await;
+        holds_for(target, dialect, Gates::default(), &[], is_for).await;
     }
 }
 
