@@ -203,8 +203,8 @@ impl Worker {
         let config = config.map_err(|error| StartFailure::new(CONFIG_ERROR, error_chain(&error)))?;
         match self.node.runtime.create_container(sandbox, config).await {
             Ok(id) => {
-                let message = format!("Container created: {}", container.name);
-                self.node.events.container(&self.pod, &container.name, Kind::Normal, "Created", message);
+                let (name, message) = (&container.name, "Container created");
+                self.node.events.container(&self.pod, name, Kind::Normal, "Created", message);
                 Ok(id)
             }
             // An earlier attempt created it and lost the response.
@@ -300,8 +300,7 @@ impl Worker {
             return removed.map_err(SyncError::runtime("removing a container that did not start"));
         }
         let name = self.name_of(position).to_owned();
-        let message = format!("Container started: {name}");
-        self.node.events.container(&self.pod, &name, Kind::Normal, "Started", message);
+        self.node.events.container(&self.pod, &name, Kind::Normal, "Started", "Container started");
         let is_restarting = self.entry.restarting.contains(&name);
         let ran = self.observation.observed.containers.get(position).and_then(Option::as_ref).and_then(ran);
         if let Some(start_backoff) = self.start_backoffs.get_mut(position) {

@@ -82,8 +82,8 @@ impl Worker {
             return Err(StartFailure::new("RunContainerError", error));
         }
         self.ephemeral_backoffs.remove(&container.name);
-        let message = format!("Container started: {}", container.name);
-        self.node.events.container(&self.pod, &container.name, Kind::Normal, "Started", message);
+        let (name, message) = (&container.name, "Container started");
+        self.node.events.container(&self.pod, name, Kind::Normal, "Started", message);
         Ok(true)
     }
 
@@ -97,8 +97,8 @@ impl Worker {
         let config = config.map_err(|error| StartFailure::new(CONFIG_ERROR, error_chain(&error)))?;
         match self.node.runtime.create_container(sandbox, config).await {
             Ok(id) => {
-                let message = format!("Container created: {}", container.name);
-                self.node.events.container(&self.pod, &container.name, Kind::Normal, "Created", message);
+                let (name, message) = (&container.name, "Container created");
+                self.node.events.container(&self.pod, name, Kind::Normal, "Created", message);
                 Ok(id)
             }
             // An earlier attempt created it and lost the response.

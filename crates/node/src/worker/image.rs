@@ -55,6 +55,12 @@ impl Worker {
             }
         }
         if image.is_some() {
+            if !self.was_pulled(name) {
+                let message = format!(
+                    "Container image {name:?} already present on machine and can be accessed by the pod"
+                );
+                self.node.events.container(&self.pod, &container.name, Kind::Normal, "Pulled", message);
+            }
             // The next start pulls again what is to be pulled always.
             let volumes = image_volumes(&self.pod, container);
             let names = volumes.iter().filter_map(|source| source.reference.as_ref());
