@@ -8,6 +8,7 @@ use std::time::Instant;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::{Cluster, Config, Parts};
+use crate::containerd::Containerd;
 use crate::error::{Error, IoContext as _, full_text};
 use crate::image::ProgramImage;
 use crate::instance::NODES;
@@ -96,6 +97,8 @@ struct Up {
 enum Target {
     /// Kubernetes itself, from its own release.
     Kubernetes,
+    /// containerd alone, as a node of Kubernetes has it.
+    Containerd,
 }
 
 fn program_image(text: &str) -> Result<ProgramImage, String> {
@@ -153,13 +156,26 @@ fn which(program: &str) -> Result<(), Error> {
 }
 
 fn run_up(arguments: Up) -> Result<(), Error> {
-    let Target::Kubernetes = arguments.target;
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|source| Error::System { doing: "start a runtime", source })?
-        .block_on(up(arguments))
+        .block_on(async {
+            match arguments.target {
+                Target::Kubernetes => up(arguments).await,
+                Target::Containerd => containerd_up(arguments.dir).await,
+            }
+        })
+}
+
+async fn containerd_up(dir: Option<PathBuf>) -> Result<(), Error> {
+    let started = Instant::now();
+    let stopped = stop_asked()?;
+    let containerd = Containerd::start_in(dir).await?;
+    println!("ready after {:.1} s; {}", started.elapsed().as_secs_f64(), containerd.endpoint());
+    stopped.await;
+    containerd.stop().await
 }
 
 async fn up(arguments: Up) -> Result<(), Error> {

@@ -28,15 +28,20 @@ pub struct Containerd {
 }
 
 impl Containerd {
-    /// Starts one and waits until it is ready.
+    /// Starts one in a temporary folder and waits until it is ready.
     pub async fn start() -> Result<Self, Error> {
+        Self::start_in(None).await
+    }
+
+    /// The same in this folder, which must be empty or not be there yet.
+    pub async fn start_in(dir: Option<PathBuf>) -> Result<Self, Error> {
         let cache = Cache::of_user()?;
         if !nix::unistd::geteuid().is_root() {
             return Err(Error::NotRoot);
         }
         let assets = RuntimeAssets::find(&cache)?;
         let order = Order {
-            dir: None,
+            dir,
             programs: Programs::Containerd(assets.clone()),
             apiserver_flags: Vec::new(),
             controllers_flags: Vec::new(),
