@@ -160,3 +160,20 @@ class Kubernetes(Cluster):
 
     def is_mine(self, line):
         return any(program in line for program in self.PROGRAMS)
+
+
+class Containerd:
+    """A containerd of the testbed, alone, for as long as it is measured."""
+
+    def __enter__(self):
+        command = [target() / "debug/testbed", "up", "--target", "containerd"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        line = self.process.stdout.readline()
+        if not line.startswith("ready"):
+            raise RuntimeError(f"containerd did not start: {line}")
+        self.endpoint = line.split("; ")[1].strip()
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
