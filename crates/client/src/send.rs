@@ -59,18 +59,18 @@ fn readable(line: io::Result<String>) -> Option<Result<String>> {
     }
 }
 
-/// Whether a body ended before its end. TLS says so with a kind of error, hyper's reader of chunks with words.
+/// Whether a body ended before its end: TLS and hyper's reader of chunks both say so with a kind of error.
 fn is_cut_off(error: &io::Error) -> bool {
-    if error.to_string().contains("unexpected EOF during chunk") {
-        return true;
-    }
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
-        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        if kind == Some(io::ErrorKind::UnexpectedEof) {
+        let io = error.downcast_ref::<io::Error>();
+        if io.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
             return true;
         }
-        cause = error.source();
+        // The source of an I/O error is that of the error that it wraps.
+        let wrapped = io.and_then(io::Error::get_ref);
+        cause =
+            wrapped.map(|wrapped| wrapped as &(dyn std::error::Error + 'static)).or_else(|| error.source());
     }
     false
 }
