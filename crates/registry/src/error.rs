@@ -28,6 +28,14 @@ pub enum PullError {
         /// What went wrong.
         message: String,
     },
+    /// The certificate of the registry, or that of this client, is not trusted.
+    #[error("{what}: {message}")]
+    Untrusted {
+        /// What was requested.
+        what: String,
+        /// What went wrong.
+        message: String,
+    },
     /// The registry responds with something that is not used, or exceeds a limit.
     #[error("{what}: {why}")]
     Unusable {
@@ -72,6 +80,6 @@ impl PullError {
 
     /// Whether the same request may succeed a moment later.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Untrusted { .. })
     }
 }

@@ -1,7 +1,7 @@
 //! HTTP: which hosts are spoken to how, and what follows a redirect.
 
 use std::collections::HashMap;
-use std::error::Error as _;
+use std::error::Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -85,8 +85,8 @@ impl Transport {
                     self.schemes.lock().insert(host.to_owned(), scheme.clone());
                     return Ok(scheme);
                 }
-                // It speaks TLS, and is not trusted.
-                Err(refused) if refused.to_string().contains("certificate") => return Err(refused),
+                // It speaks TLS.
+                Err(untrusted @ PullError::Untrusted { .. }) => return Err(untrusted),
                 Err(failed) => error = Some(failed),
             }
         }
@@ -162,15 +162,7 @@ impl Transport {
         request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(AGENT));
         match tokio::time::timeout(self.limits.response, self.client().await?.request(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => {
-                let mut message = error.to_string();
-                let mut cause = error.source();
-                while let Some(error) = cause {
-                    message = format!("{message}: {error}");
-                    cause = error.source();
-                }
-                Err(PullError::unavailable(what, message))
-            }
+            Ok(Err(error)) => Err(refused(what, &error)),
             Err(_) => {
                 Err(PullError::unavailable(what, format!("no response within {:?}", self.limits.response)))
             }
@@ -190,6 +182,46 @@ impl Transport {
                 Err(PullError::unavailable(what, format!("not complete within {:?}", self.limits.response)))
             }
         }
+    }
+}
+
+/// Why a request was not answered.
+fn refused(what: String, error: &(dyn Error + 'static)) -> PullError {
+    let mut message = error.to_string();
+    let mut is_untrusted = is_about_certificates(error);
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        message = format!("{message}: {error}");
+        is_untrusted |= is_about_certificates(error);
+        cause = error.source();
+    }
+    if is_untrusted { PullError::Untrusted { what, message } } else { PullError::unavailable(what, message) }
+}
+
+/// Whether TLS has failed because one side does not trust the certificate of the other.
+fn is_about_certificates(error: &(dyn Error + 'static)) -> bool {
+    // The source of an I/O error is that of the error that it wraps.
+    let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    let tls = match wrapped {
+        Some(wrapped) => wrapped.downcast_ref::<rustls::Error>(),
+        None => error.downcast_ref::<rustls::Error>(),
+    };
+    match tls {
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => true,
+        Some(rustls::Error::AlertReceived(alert)) => {
+            use rustls::AlertDescription as Alert;
+            matches!(
+                alert,
+                Alert::BadCertificate
+                    | Alert::UnsupportedCertificate
+                    | Alert::CertificateRevoked
+                    | Alert::CertificateExpired
+                    | Alert::CertificateUnknown
+                    | Alert::CertificateRequired
+                    | Alert::UnknownCA
+            )
+        }
+        _ => false,
     }
 }
 
