@@ -9,7 +9,7 @@ use super::claims::ClaimNames;
 use super::resource_names::{comes_whole, container_resource, overcommit_allowed, pod_resource};
 use crate::accounting::container_sum;
 use crate::list::{BadQuantity, WireList, amount_of, read_quantity};
-use crate::quantity::Quantity;
+use crate::quantity::{Quantity, QuantityError};
 use crate::resource::{HUGE_PAGES, Resource, is_huge_pages};
 
 /// What the rules for values depend on besides the values.
@@ -148,16 +148,16 @@ impl<'a> Amount<'a> {
         if let Err(error) = in_range(self.name, self.quantity)
             && errors.len() == before
         {
-            errors.push(FieldError::invalid(path, self.text, error));
+            errors.push(FieldError::invalid(path, self.text, error.to_string()));
         }
     }
 }
 
 /// What the rules count in 64 bits must fit there. Kubernetes lets such values in and computes with whatever
 /// is left of them.
-fn in_range(name: &str, quantity: Quantity) -> Result<(), String> {
+fn in_range(name: &str, quantity: Quantity) -> Result<(), QuantityError> {
     let counted = Resource::named(name).map_or_else(|| quantity.units(), |r| amount_of(r, quantity));
-    counted.map(drop).map_err(|error| error.to_string())
+    counted.map(drop)
 }
 
 fn over_limit(request: &Amount<'_>, limit: &Amount<'_>, path: &str) -> Option<FieldError> {
