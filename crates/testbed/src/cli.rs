@@ -101,9 +101,18 @@ enum Target {
     Containerd,
 }
 
-fn program_image(text: &str) -> Result<ProgramImage, String> {
-    let (name, program) = text.split_once('=').ok_or("write NAME=PROGRAM")?;
-    let program = std::path::absolute(program).map_err(|error| error.to_string())?;
+/// Why an argument names no image.
+#[derive(Debug, thiserror::Error)]
+enum ProgramImageError {
+    #[error("write NAME=PROGRAM")]
+    Syntax,
+    #[error(transparent)]
+    Path(#[from] std::io::Error),
+}
+
+fn program_image(text: &str) -> Result<ProgramImage, ProgramImageError> {
+    let (name, program) = text.split_once('=').ok_or(ProgramImageError::Syntax)?;
+    let program = std::path::absolute(program)?;
     Ok(ProgramImage { name: name.to_owned(), program, args: Vec::new() })
 }
 
