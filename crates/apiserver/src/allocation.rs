@@ -125,6 +125,19 @@ pub(crate) struct Reservation {
     accepted: bool,
 }
 
+/// Why a Service cannot have the cluster IP or the node port that it asks for, as upstream says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AllocationError {
+    #[error("the provided network does not match the current range")]
+    ForeignAddress,
+    #[error("provided IP is already allocated")]
+    AddressTaken,
+    #[error("provided port is not in the valid range. The range of valid ports is {PORTS_TEXT}")]
+    ForeignPort,
+    #[error("provided port is already allocated")]
+    PortTaken,
+}
+
 impl Reservation {
     /// Nothing yet.
     pub(crate) fn none(server: &ApiServer) -> Self {
@@ -132,14 +145,12 @@ impl Reservation {
     }
 
     /// Reserves a certain cluster IP, or says why not.
-    pub(crate) fn address(&mut self, address: Ipv4Addr) -> Result<(), String> {
+    pub(crate) fn address(&mut self, address: Ipv4Addr) -> Result<(), AllocationError> {
         let number = u32::from(address);
         if !is_cluster_ip(number) {
-            return Err("the provided network does not match the current range".to_owned());
+            return Err(AllocationError::ForeignAddress);
         }
-        self.reserve(Resource::ClusterIp(number))
-            .then_some(())
-            .ok_or_else(|| "provided IP is already allocated".to_owned())
+        self.reserve(Resource::ClusterIp(number)).then_some(()).ok_or(AllocationError::AddressTaken)
     }
 
     /// Reserves any cluster IP.
@@ -153,13 +164,11 @@ impl Reservation {
     }
 
     /// Reserves a certain node port, or says why not.
-    pub(crate) fn port(&mut self, port: i64) -> Result<(), String> {
+    pub(crate) fn port(&mut self, port: i64) -> Result<(), AllocationError> {
         match u16::try_from(port).ok().filter(|port| PORTS.contains(port)) {
-            None => Err(format!(
-                "provided port is not in the valid range. The range of valid ports is {PORTS_TEXT}"
-            )),
+            None => Err(AllocationError::ForeignPort),
             Some(port) if self.reserve(Resource::NodePort(port)) => Ok(()),
-            Some(_) => Err("provided port is already allocated".to_owned()),
+            Some(_) => Err(AllocationError::PortTaken),
         }
     }
 
@@ -296,7 +305,7 @@ mod tests {
         let mut first = Reservation::none(&server);
         first.address(ADDRESS).unwrap();
         let refused = Reservation::none(&server).address(ADDRESS).unwrap_err();
-        assert_eq!(refused, "provided IP is already allocated");
+        assert_eq!(refused.to_string(), "provided IP is already allocated");
         drop(first);
         Reservation::none(&server).address(ADDRESS).unwrap();
     }

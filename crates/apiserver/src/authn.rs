@@ -61,6 +61,17 @@ pub struct Authenticator {
     anonymous: Arc<User>,
 }
 
+/// Why a bearer token proves nothing. No message holds a token.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InvalidToken {
+    /// It is of no kind that the server knows.
+    #[error("invalid bearer token")]
+    Unknown,
+    /// It is one of a service account, and not good.
+    #[error("[invalid bearer token, {0}]")]
+    Refused(Refused),
+}
+
 /// What a bearer token proves.
 pub(crate) struct Bearer {
     /// Who bears it.
@@ -92,10 +103,8 @@ impl Authenticator {
         self.accounts.as_ref()
     }
 
-    /// Who bears a token that is for one of these audiences (the server itself, if there are none); or why nobody
-    /// does, in words that do not hold the token.
-    pub(crate) fn bearer(&self, token: &[u8], audiences: &[String]) -> Result<Bearer, String> {
-        const INVALID: &str = "invalid bearer token";
+    /// Who bears a token that is for one of these audiences (the server itself, if there are none).
+    pub(crate) fn bearer(&self, token: &[u8], audiences: &[String]) -> Result<Bearer, InvalidToken> {
         // These are for whomever they are shown to.
         if let Some(user) = self.tokens.bearer(token) {
             return Ok(Bearer { user, audiences: audiences.to_vec() });
@@ -104,13 +113,13 @@ impl Authenticator {
         if let Some(user) = bootstrap.and_then(|bootstrap| bootstrap.bearer(token, self.clock.now())) {
             return Ok(Bearer { user: Arc::new(user), audiences: audiences.to_vec() });
         }
-        let accounts = self.accounts.as_ref().ok_or_else(|| INVALID.to_owned())?;
+        let accounts = self.accounts.as_ref().ok_or(InvalidToken::Unknown)?;
         let audiences = if audiences.is_empty() { accounts.audiences() } else { audiences };
-        let token = std::str::from_utf8(token).map_err(|_| INVALID.to_owned())?;
+        let token = std::str::from_utf8(token).map_err(|_| InvalidToken::Unknown)?;
         match accounts.check(token, audiences) {
             Ok((user, audiences)) => Ok(Bearer { user: Arc::new(user), audiences }),
-            Err(Refused::Foreign) => Err(INVALID.to_owned()),
-            Err(why) => Err(format!("[{INVALID}, {why}]")),
+            Err(Refused::Foreign) => Err(InvalidToken::Unknown),
+            Err(refused) => Err(InvalidToken::Refused(refused)),
         }
     }
 
@@ -129,8 +138,8 @@ impl Authenticator {
             return Ok(Arc::clone(certificate.user()));
         }
         match authorization.as_ref().and_then(|value| bearer(value.as_bytes())) {
-            Some(token) => self.bearer(token, &[]).map(|bearer| bearer.user).map_err(|why| {
-                tracing::debug!(why, "refused a bearer token");
+            Some(token) => self.bearer(token, &[]).map(|bearer| bearer.user).map_err(|error| {
+                tracing::debug!(%error, "refused a bearer token");
                 Unauthorized::UnknownToken
             }),
             None if expired => Err(Unauthorized::Expired),

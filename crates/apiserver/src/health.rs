@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response, StatusCode};
-use plumb_store::Store;
+use plumb_store::{Store, WriteError};
 use plumb_supervise::Supervisor;
 
 use crate::body::Body;
@@ -24,11 +24,23 @@ pub(crate) struct Patient<'a> {
 /// A check: what it is called, and why it fails.
 struct Check {
     name: Cow<'static, str>,
-    outcome: Result<(), String>,
+    outcome: Result<(), Failing>,
+}
+
+/// Why a check fails.
+#[derive(Debug, thiserror::Error)]
+enum Failing {
+    #[error(transparent)]
+    Store(#[from] WriteError),
+    /// A task does not run, for this cause.
+    #[error("{0}")]
+    Task(String),
+    #[error("process is shutting down")]
+    ShuttingDown,
 }
 
 impl Check {
-    fn new(name: impl Into<Cow<'static, str>>, outcome: Result<(), String>) -> Self {
+    fn new(name: impl Into<Cow<'static, str>>, outcome: Result<(), Failing>) -> Self {
         Self { name: name.into(), outcome }
     }
 }
@@ -47,17 +59,17 @@ fn checks(endpoint: &str, patient: &Patient<'_>) -> Option<Vec<Check>> {
         _ => return None,
     };
     // Upstream's word for where objects are kept is part of many scripts, so it is the name.
-    let store = patient.store.writable().map_err(|error| error.to_string());
+    let store = patient.store.writable().map_err(Failing::Store);
     let mut checks = vec![Check::new("ping", Ok(())), Check::new("log", Ok(())), Check::new("etcd", store)];
     for task in patient.tasks.iter().flat_map(|tasks| tasks.tasks()) {
         // A task that is restarted in a moment is no reason to restart the process; one that fails again and again is.
         let why = if ready { task.unready() } else { task.dead() };
-        let outcome = why.map_or(Ok(()), |why| Err(why.to_owned()));
+        let outcome = why.map_or(Ok(()), |why| Err(Failing::Task(why.to_owned())));
         checks.push(Check::new(format!("task/{}", task.name), outcome));
     }
     if ready {
         let requested = patient.shutdown.is_some_and(Shutdown::is_requested);
-        let outcome = if requested { Err("process is shutting down".to_owned()) } else { Ok(()) };
+        let outcome = if requested { Err(Failing::ShuttingDown) } else { Ok(()) };
         checks.push(Check::new("shutdown", outcome));
     }
     Some(checks)

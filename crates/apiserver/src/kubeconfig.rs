@@ -117,14 +117,14 @@ impl Entry {
     /// Writes a new file with these entries alone. A file or a link that is there already is an error.
     pub fn create(&self, path: &Path) -> Result<(), KubeconfigError> {
         let mut config = Map::new();
-        self.put_into(&mut config, CurrentContext::Switch).map_err(|what| unfit(path, what))?;
+        self.put_into(&mut config, CurrentContext::Switch).map_err(|error| unfit(path, error.to_string()))?;
         Ok(files::create(path, &render(path, &config)?, files::PRIVATE)?)
     }
 
     /// Writes a file with these entries alone, in place of whatever is there.
     pub fn write(&self, path: &Path) -> Result<(), KubeconfigError> {
         let mut config = Map::new();
-        self.put_into(&mut config, CurrentContext::Switch).map_err(|what| unfit(path, what))?;
+        self.put_into(&mut config, CurrentContext::Switch).map_err(|error| unfit(path, error.to_string()))?;
         Ok(files::replace(path, &render(path, &config)?, files::PRIVATE)?)
     }
 
@@ -140,7 +140,7 @@ impl Entry {
 
         let before = parse(path)?;
         let mut after = before.clone();
-        self.put_into(&mut after, current).map_err(|what| unfit(path, what))?;
+        self.put_into(&mut after, current).map_err(|error| unfit(path, error.to_string()))?;
         if after == before {
             return Ok(());
         }
@@ -148,7 +148,7 @@ impl Entry {
         Ok(files::replace(path, &text, files::PRIVATE)?)
     }
 
-    fn put_into(&self, config: &mut Map<String, Value>, current: CurrentContext) -> Result<(), String> {
+    fn put_into(&self, config: &mut Map<String, Value>, current: CurrentContext) -> Result<(), NoList> {
         config.entry("apiVersion").or_insert_with(|| "v1".into());
         config.entry("kind").or_insert_with(|| "Config".into());
         let context = json!({"cluster": self.name, "user": self.user_name});
@@ -165,19 +165,24 @@ impl Entry {
     }
 }
 
+/// A file has something else where kubeconfigs have a list.
+#[derive(Debug, thiserror::Error)]
+#[error("has {0} that are no list")]
+struct NoList(&'static str);
+
 /// Puts `{name: name, field: value}` into the list `list`, in the place of the entry of that name if there is one.
 fn put(
     config: &mut Map<String, Value>,
-    list: &str,
+    list: &'static str,
     field: &str,
     name: &str,
     value: Value,
-) -> Result<(), String> {
+) -> Result<(), NoList> {
     let entries = config.entry(list).or_insert(Value::Null);
     if entries.is_null() {
         *entries = Value::Array(Vec::new());
     }
-    let Value::Array(entries) = entries else { return Err(format!("has {list} that are no list")) };
+    let Value::Array(entries) = entries else { return Err(NoList(list)) };
     let entry = json!({"name": name, field: value});
     match entries.iter_mut().find(|entry| entry.get("name").and_then(Value::as_str) == Some(name)) {
         Some(found) => *found = entry,

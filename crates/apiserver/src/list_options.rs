@@ -34,11 +34,11 @@ impl ListOptions {
         let continues = match given(query, "continue") {
             None => None,
             Some(token) => {
-                let invalid = |why| ApiError::bad_request(format!("invalid continue token: {why}"));
+                let invalid = |error| ApiError::bad_request(format!("invalid continue token: {error}"));
                 Some(Continue::parse(token).map_err(invalid)?)
             }
         };
-        let invalid = |why| ApiError::bad_request(format!("invalid resource version: {why}"));
+        let invalid = |error| ApiError::bad_request(format!("invalid resource version: {error}"));
         let version = given(query, "resourceVersion");
         if continues.is_some() && version.is_some_and(|version| version != "0") {
             return Err(ApiError::bad_request(
@@ -106,7 +106,8 @@ impl WatchOptions {
     /// Reads the options of a watch.
     pub(crate) fn of(query: &Query) -> Result<Self, ApiError> {
         check(query, &watch_errors(query))?;
-        let revision = parse_revision(given(query, "resourceVersion")).map_err(ApiError::unexplained)?;
+        let revision = parse_revision(given(query, "resourceVersion"))
+            .map_err(|error| ApiError::unexplained(error.to_string()))?;
         let revision = revision.filter(|revision| *revision > 0);
         let initial_events = match given(query, "sendInitialEvents") {
             Some(_) => query.is_on("sendInitialEvents")?,
@@ -118,7 +119,7 @@ impl WatchOptions {
 
 /// The resource version that a single object must at least have been read at.
 pub(crate) fn minimum_revision(query: &Query) -> Result<Option<Revision>, ApiError> {
-    parse_revision(given(query, "resourceVersion")).map_err(ApiError::unexplained)
+    parse_revision(given(query, "resourceVersion")).map_err(|error| ApiError::unexplained(error.to_string()))
 }
 
 /// An option that is not empty.
@@ -192,11 +193,11 @@ fn check(query: &Query, errors: &[FieldError]) -> Result<(), ApiError> {
     Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", errors))
 }
 
-fn parse_revision(text: Option<&str>) -> Result<Option<Revision>, String> {
+fn parse_revision(text: Option<&str>) -> Result<Option<Revision>, FieldError> {
     let Some(text) = text else { return Ok(None) };
     let invalid = || {
         let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
-        FieldError::invalid("resourceVersion", text, why).to_string()
+        FieldError::invalid("resourceVersion", text, why)
     };
     text.parse().map(Some).map_err(|_| invalid())
 }
@@ -222,6 +223,23 @@ const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 /// The revision in a token for a list that goes on at the current revision.
 const CURRENT: i64 = -1;
 
+/// Why a token is not one of [`Continue`], as upstream says it.
+#[derive(Debug, thiserror::Error)]
+enum ContinueError {
+    #[error("continue key is not valid: illegal base64 data at input byte {0}")]
+    Base64(usize),
+    #[error("continue key is not valid: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("continue key is not valid: server does not recognize this encoded version {0}")]
+    Version(String),
+    #[error("continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")]
+    ResourceVersion,
+    #[error("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)")]
+    NoStart,
+    #[error("continue key is not valid: {0}")]
+    Start(String),
+}
+
 impl Continue {
     /// The token for the next page.
     pub(crate) fn token(page: &Page) -> Option<String> {
@@ -229,32 +247,24 @@ impl Continue {
         page.next.as_ref().map(|after| encode(rv, after))
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, ContinueError> {
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| {
-            let at = match error {
+            ContinueError::Base64(match error {
                 base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
                 _ => text.len(),
-            };
-            format!("continue key is not valid: illegal base64 data at input byte {at}")
+            })
         })?;
-        let token: Token =
-            serde_json::from_slice(&bytes).map_err(|error| format!("continue key is not valid: {error}"))?;
+        let token: Token = serde_json::from_slice(&bytes)?;
         if token.v != TOKEN_VERSION {
-            let why = "continue key is not valid: server does not recognize this encoded version";
-            return Err(format!("{why} {}", token.v));
+            return Err(ContinueError::Version(token.v));
         }
         if token.rv == 0 {
-            let why =
-                "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
-            return Err(why.to_owned());
+            return Err(ContinueError::ResourceVersion);
         }
         if token.start.is_empty() {
-            return Err(
-                "continue key is not valid: encoded start key empty (version meta.k8s.io/v1)".to_owned()
-            );
+            return Err(ContinueError::NoStart);
         }
-        let after =
-            Key::new(&token.start).map_err(|_| format!("continue key is not valid: {}", token.start))?;
+        let after = Key::new(&token.start).map_err(|_| ContinueError::Start(token.start))?;
         Ok(Self { revision: Revision::try_from(token.rv).ok(), after })
     }
 

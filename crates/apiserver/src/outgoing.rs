@@ -63,22 +63,20 @@ fn translate(response: Response<Body>, format: Format) -> Response<Body> {
         Ok(value) => value,
         Err(error) => return failed(error.to_string()),
     };
-    let written: Result<Bytes, String> = match format {
-        Format::Protobuf => {
-            protobuf::encode(Schema::builtin(), &value).map(Bytes::from).map_err(|error| error.to_string())
-        }
-        _ => yaml::print(&value).map(Bytes::from).map_err(|error| error.to_string()),
+    let written: Option<Bytes> = match format {
+        Format::Protobuf => protobuf::encode(Schema::builtin(), &value).map(Bytes::from).ok(),
+        _ => yaml::print(&value).map(Bytes::from).ok(),
     };
     match written {
-        Ok(bytes) => {
+        Some(bytes) => {
             let mut response = response.map(|_| Body::from(bytes));
             let kind = HeaderValue::from_static(format.media_type());
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
         }
         // A refusal is told in a format that the client did not ask for rather than not at all.
-        Err(_) if !response.status().is_success() => response,
-        Err(_) => {
+        None if !response.status().is_success() => response,
+        None => {
             refuse(&ApiError::not_acceptable(&[Format::Json, Format::Yaml].map(|f| f.media_type().into())))
         }
     }

@@ -1,6 +1,8 @@
 //! Label and field selectors.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt::Display;
 
 use serde_json::Value;
 
@@ -176,7 +178,10 @@ impl Term {
 impl FieldSelector {
     /// Reads a selector as a query carries it: `spec.nodeName=n1,status.phase!=Failed`. `field_of` returns the field that a
     /// label names, or why there is none.
-    pub fn parse(text: &str, field_of: impl Fn(&str) -> Result<&str, String>) -> Result<Self, ApiError> {
+    pub fn parse<E: Display>(
+        text: &str,
+        field_of: impl Fn(&str) -> Result<&str, E>,
+    ) -> Result<Self, ApiError> {
         let mut terms = Vec::new();
         for part in split_unescaped(text).map(str::trim).filter(|part| !part.is_empty()) {
             let bad =
@@ -185,7 +190,7 @@ impl FieldSelector {
                 .into_iter()
                 .find_map(|(sign, equal)| part.split_once(sign).map(|(field, value)| (field, value, equal)))
                 .ok_or_else(bad)?;
-            let field = field_of(field).map_err(ApiError::bad_request)?;
+            let field = field_of(field).map_err(|error| ApiError::bad_request(error.to_string()))?;
             terms.push(Term { field: field.to_owned(), value: unescape(value), equal });
         }
         Ok(Self(terms))
@@ -217,7 +222,7 @@ impl FieldSelector {
 }
 
 /// Takes any label for the field of that name: for selectors that only authorizers look at.
-pub fn any_field(label: &str) -> Result<&str, String> {
+pub fn any_field(label: &str) -> Result<&str, Infallible> {
     Ok(label)
 }
 

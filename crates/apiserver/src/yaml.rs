@@ -1,5 +1,6 @@
 //! YAML bodies, in and out. What is read becomes the value that JSON would have been, and goes on as that.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
@@ -7,11 +8,54 @@ use std::fmt;
 use plumb_apischema::json::{Decoded, StrictError};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use serde_saphyr::{DuplicateKeyPolicy, SerializeError, Spanned};
+use serde_saphyr::{
+    DefaultMessageFormatter, DuplicateKeyPolicy, Localizer, Location, MessageFormatter, SerializeError,
+    Spanned,
+};
+
+/// Why a document cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum YamlError {
+    /// It is no text.
+    #[error("yaml: invalid UTF-8")]
+    Utf8,
+    /// It is no YAML.
+    #[error("yaml: {0}")]
+    Syntax(#[from] serde_saphyr::Error),
+}
+
+impl YamlError {
+    /// What is wrong, and not where.
+    pub(crate) fn without_location(&self) -> String {
+        match self {
+            Self::Utf8 => self.to_string(),
+            Self::Syntax(error) => format!("yaml: {}", error.render_with_formatter(&WithoutLocation)),
+        }
+    }
+}
+
+/// The usual words, without a line and a column.
+struct WithoutLocation;
+
+impl Localizer for WithoutLocation {
+    fn attach_location<'a>(&self, base: Cow<'a, str>, _: Location) -> Cow<'a, str> {
+        base
+    }
+}
+
+impl MessageFormatter for WithoutLocation {
+    fn localizer(&self) -> &dyn Localizer {
+        self
+    }
+
+    fn format_message<'a>(&self, error: &'a serde_saphyr::Error) -> Cow<'a, str> {
+        DefaultMessageFormatter.format_message(error)
+    }
+}
 
 /// Reads a document. Keys that come twice are told, and the last one counts, as upstream has it.
-pub(crate) fn parse(body: &[u8]) -> Result<Decoded, String> {
-    let text = std::str::from_utf8(body).map_err(|_| "yaml: invalid UTF-8".to_owned())?;
+pub(crate) fn parse(body: &[u8]) -> Result<Decoded, YamlError> {
+    let text = std::str::from_utf8(body).map_err(|_| YamlError::Utf8)?;
     let options = serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         legacy_octal_numbers: true,
@@ -22,7 +66,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Decoded, String> {
     let read = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
         node.deserialize(deserializer)
     });
-    let value = read.map_err(|error| format!("yaml: {error}"))?;
+    let value = read?;
     let repeated = repeated.into_inner();
     let strict = if repeated.is_empty() {
         Vec::new()

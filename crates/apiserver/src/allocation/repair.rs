@@ -67,7 +67,7 @@ async fn report(server: &ApiServer) {
     for problem in problems(server) {
         if let Err(error) = emit(server, &problem).await {
             let (service, resource) = (&problem.service.key, problem.resource);
-            tracing::error!(%service, %resource, reason = problem.reason, error, "cannot emit an event");
+            tracing::error!(%service, %resource, reason = problem.reason, %error, "cannot emit an event");
         }
     }
 }
@@ -140,15 +140,27 @@ impl Resource {
     }
 }
 
+/// Why an event cannot be emitted.
+#[derive(Debug, thiserror::Error)]
+enum EmitError {
+    #[error("{}", .0.message)]
+    Service(crate::ApiError),
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error("reading the response: {0}")]
+    Body(#[from] std::io::Error),
+    #[error("{status}: {body}")]
+    Refused { status: StatusCode, body: String },
+}
+
 /// Emits an event for a service, unless there is one that says the same.
-async fn emit(server: &ApiServer, problem: &Problem) -> Result<(), String> {
-    let event = event(server, problem).map_err(|error| error.message)?;
+async fn emit(server: &ApiServer, problem: &Problem) -> Result<(), EmitError> {
+    let event = event(server, problem).map_err(EmitError::Service)?;
     let user = User::new("system:apiserver", "", [MASTERS]);
     let request = Request::post(format!("/api/v1/namespaces/{}/events", meta(&event, "namespace")))
         .header("content-type", "application/json")
         .extension(InProcess(Arc::new(user)))
-        .body(Full::new(Bytes::from(event.to_string())))
-        .map_err(|error| error.to_string())?;
+        .body(Full::new(Bytes::from(event.to_string())))?;
     let response = server.handle(request).await;
     match response.status() {
         // It was reported before.
@@ -159,8 +171,8 @@ async fn emit(server: &ApiServer, problem: &Problem) -> Result<(), String> {
             Ok(())
         }
         status => {
-            let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
-            Err(format!("{status}: {}", String::from_utf8_lossy(&body.to_bytes())))
+            let body = response.into_body().collect().await?;
+            Err(EmitError::Refused { status, body: String::from_utf8_lossy(&body.to_bytes()).into_owned() })
         }
     }
 }

@@ -2,7 +2,6 @@
 //! the writer may `escalate` the role or `bind` it.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
@@ -71,7 +70,7 @@ impl Authorizer {
     fn no_more_rules(&self, grant: &Grant<'_>) -> Result<(), ApiError> {
         let refuse =
             |why: &str| ApiError::forbidden(RBAC_GROUP, grant.row.plural(), meta(grant.new, "name"), why);
-        self.holds(grant, &Rule::all_of(grant.new)).map_err(|why| refuse(&why))?;
+        self.holds(grant, &Rule::all_of(grant.new)).map_err(|missing| refuse(&missing.to_string()))?;
         if aggregates(grant.new) || grant.old.is_some_and(aggregates) {
             let all = vec!["*".to_owned()];
             let everything = [
@@ -112,30 +111,42 @@ impl Authorizer {
             Unresolved::Missing(role) => ApiError::not_found(RBAC_GROUP, grant.row.plural(), &role.name),
             Unresolved::Unsupported(_) => ApiError::internal(error.to_string()),
         })?;
-        self.holds(grant, &rules)
-            .map_err(|why| ApiError::forbidden(RBAC_GROUP, grant.row.plural(), meta(grant.new, "name"), &why))
+        self.holds(grant, &rules).map_err(|missing| {
+            let name = meta(grant.new, "name");
+            ApiError::forbidden(RBAC_GROUP, grant.row.plural(), name, &missing.to_string())
+        })
     }
 
-    /// Whether the writer has all these rights; if not, which ones are missing.
-    fn holds(&self, grant: &Grant<'_>, rules: &[Rule]) -> Result<(), String> {
+    /// Whether the writer has all these rights.
+    fn holds(&self, grant: &Grant<'_>, rules: &[Rule]) -> Result<(), NotHeld> {
         let (own, unresolved) = self.rules_for(grant.user, grant.namespace());
         let missing = uncovered(&own, rules);
         if missing.is_empty() {
             return Ok(());
         }
         let missing: BTreeSet<String> = compact(missing).iter().map(describe).collect();
-        let mut why = format!(
-            "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
-            grant.user.name(),
-            quoted(grant.user.groups()),
-            missing.into_iter().collect::<Vec<_>>().join("\n")
-        );
-        if let Some(errors) = unresolved {
-            // Writing to a text cannot fail.
-            let _ = write!(why, "; resolution errors: [{errors}]");
-        }
-        Err(why)
+        Err(NotHeld {
+            user: grant.user.name().to_owned(),
+            groups: quoted(grant.user.groups()),
+            missing: missing.into_iter().collect::<Vec<_>>().join("\n"),
+            unresolved: unresolved
+                .map(|errors| format!("; resolution errors: [{errors}]"))
+                .unwrap_or_default(),
+        })
     }
+}
+
+/// Rights that a writer would grant and does not have.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "user {user:?} (groups={groups}) is attempting to grant RBAC permissions not currently held:\n{missing}{unresolved}"
+)]
+struct NotHeld {
+    user: String,
+    groups: String,
+    missing: String,
+    /// Which roles of the writer could not be read, if any.
+    unresolved: String,
 }
 
 fn aggregates(role: &Value) -> bool {

@@ -81,8 +81,32 @@ pub fn attributes_of(group: &str, kind: &str) -> &'static [Attribute] {
     }
 }
 
-/// The field that a field label of a kind names, or why there is none, as upstream says it.
-pub fn field_label<'a>(row: &Row, label: &'a str) -> Result<&'a str, String> {
+/// Why a kind cannot be selected by a field, as upstream says it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldLabelError {
+    /// The kind has other fields.
+    #[error("field label not supported: {0}")]
+    NotSupported(String),
+    /// The same of Jobs.
+    #[error("field label {0:?} not supported for Job")]
+    NotSupportedForJob(String),
+    /// The same of kinds that upstream names in full.
+    #[error("field label not supported for {api_version}, Kind={kind}: {label}")]
+    NotSupportedFor {
+        /// The group and version of the kind.
+        api_version: String,
+        /// The kind.
+        kind: String,
+        /// The field.
+        label: String,
+    },
+    /// The kind has no fields of its own.
+    #[error("{0:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")]
+    Unknown(String),
+}
+
+/// The field that a field label of a kind names.
+pub fn field_label<'a>(row: &Row, label: &'a str) -> Result<&'a str, FieldLabelError> {
     let (group, kind) = (row.group(), row.kind());
     if (group, kind, label) == ("", "Pod", "spec.host") {
         return Ok("spec.nodeName");
@@ -93,22 +117,23 @@ pub fn field_label<'a>(row: &Row, label: &'a str) -> Result<&'a str, String> {
     if let Some(custom) = row.custom() {
         let known =
             label == "metadata.namespace" || custom.version.selectable.iter().any(|(own, _)| own == label);
-        return if known { Ok(label) } else { Err(format!("field label not supported: {label}")) };
+        return if known { Ok(label) } else { Err(FieldLabelError::NotSupported(label.to_owned())) };
     }
     match own_fields(group, kind) {
         Some(own) if own.contains(&label) => Ok(label),
         None if label == "metadata.namespace" => Ok(label),
         Some(_) if (group, kind) == ("batch", "Job") => {
-            Err(format!("field label {label:?} not supported for Job"))
+            Err(FieldLabelError::NotSupportedForJob(label.to_owned()))
         }
         Some(_) if (group, kind) == ("resource.k8s.io", "ResourceSlice") => {
-            let of = format!("{}, Kind={kind}", row.api_version());
-            Err(format!("field label not supported for {of}: {label}"))
+            Err(FieldLabelError::NotSupportedFor {
+                api_version: row.api_version(),
+                kind: kind.to_owned(),
+                label: label.to_owned(),
+            })
         }
-        Some(_) => Err(format!("field label not supported: {label}")),
-        None => Err(format!(
-            "{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-        )),
+        Some(_) => Err(FieldLabelError::NotSupported(label.to_owned())),
+        None => Err(FieldLabelError::Unknown(label.to_owned())),
     }
 }
 

@@ -109,10 +109,9 @@ fn read(body: &Bytes, rules: &Rules) -> Result<(Value, Option<String>), ApiError
     // Most is JSON, which is read faster as such; only what comes twice is told as YAML.
     let parsed = match plumb_apischema::json::parse(body) {
         Ok(parsed) if parsed.strict.is_empty() => parsed,
-        _ => yaml::parse(body).map_err(|said| {
+        _ => yaml::parse(body).map_err(|error| {
             // Upstream's reader says what is wrong and not where.
-            let why = said.split(" at line ").next().unwrap_or_default();
-            refuse(format!("error converting YAML to JSON: {why}"))
+            refuse(format!("error converting YAML to JSON: {}", error.without_location()))
         })?,
     };
     let twice = parsed.strict.first().map(|twice| format!("error converting YAML to JSON: {twice}"));

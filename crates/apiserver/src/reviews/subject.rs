@@ -51,7 +51,7 @@ pub(super) fn of_token(call: &Call, mut review: Value) -> Result<Value, ApiError
             }
             status
         }
-        Err(why) => json!({ "user": {}, "error": why }),
+        Err(error) => json!({ "user": {}, "error": error.to_string() }),
     };
     Ok(review)
 }

@@ -318,7 +318,7 @@ fn ports(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation) -> Re
             mine.push(node_port);
             reserved.port(node_port).map_err(|why| {
                 let path = format!("spec.ports[{i}].nodePort");
-                refuse(new, &[FieldError::invalid(path, node_port, why)])
+                refuse(new, &[FieldError::invalid(path, node_port, why.to_string())])
             })
         };
         let node_port = match (shared, requested) {

@@ -95,17 +95,28 @@ pub(super) fn priority_class_update(old: &Value, new: &Value, _rules: &Rules, er
     immutable(old.get("preemptionPolicy"), new.get("preemptionPolicy"), &path, errors);
 }
 
-fn system_class(name: &str, value: i64, default: bool) -> Result<(), String> {
+/// Why a `PriorityClass` may not have a name that is reserved for the system.
+#[derive(Debug, thiserror::Error)]
+enum SystemClassError<'a> {
+    #[error("{0} is not a known system priority class")]
+    Unknown(&'a str),
+    #[error("value of {name} PriorityClass must be {expected}")]
+    Value { name: &'a str, expected: i64 },
+    #[error("globalDefault of {0} PriorityClass must be false")]
+    GlobalDefault(&'a str),
+}
+
+fn system_class(name: &str, value: i64, default: bool) -> Result<(), SystemClassError<'_>> {
     let expected = match name {
         "system-node-critical" => 2 * HIGHEST + 1000,
         "system-cluster-critical" => 2 * HIGHEST,
-        _ => return Err(format!("{name} is not a known system priority class")),
+        _ => return Err(SystemClassError::Unknown(name)),
     };
     if value != expected {
-        return Err(format!("value of {name} PriorityClass must be {expected}"));
+        return Err(SystemClassError::Value { name, expected });
     }
     if default {
-        return Err(format!("globalDefault of {name} PriorityClass must be false"));
+        return Err(SystemClassError::GlobalDefault(name));
     }
     Ok(())
 }

@@ -1,13 +1,28 @@
 //! The indexes of a Job's pods, written as intervals: `0-2,5`.
 
+/// Why a text names no indexes, as upstream says it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum IndexesError {
+    #[error(
+        "the fragment {0:?} violates the requirement that an index interval can have at most two parts separated by '-'"
+    )]
+    Interval(String),
+    #[error("cannot convert string to integer for index: {0:?}")]
+    NoInteger(String),
+    #[error("too large index: {0:?}")]
+    TooLarge(String),
+    #[error("non-increasing order, previous: {previous}, current: {current}")]
+    Order { previous: i64, current: i64 },
+}
+
 /// How many indexes a text names, all of them below the number of completions.
-pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
+pub(super) fn count(text: &str, completions: i64) -> Result<i64, IndexesError> {
     let mut total = 0;
     let mut last: Option<i64> = None;
     for written in text.split(',').filter(|_| !text.is_empty()) {
         let (first, end) = interval(written, completions)?;
         if let Some(last) = last.filter(|last| *last >= first) {
-            return Err(order(last, first));
+            return Err(IndexesError::Order { previous: last, current: first });
         }
         total += end - first + 1;
         last = Some(end);
@@ -15,29 +30,22 @@ pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-fn interval(written: &str, completions: i64) -> Result<(i64, i64), String> {
+fn interval(written: &str, completions: i64) -> Result<(i64, i64), IndexesError> {
     let ends: Vec<&str> = written.split('-').collect();
     if ends.len() > 2 {
-        return Err(format!(
-            "the fragment {written:?} violates the requirement that an index interval can have at most two \
-             parts separated by '-'"
-        ));
+        return Err(IndexesError::Interval(written.to_owned()));
     }
     let number = |end: &str| match end.parse::<i64>() {
-        Err(_) => Err(format!("cannot convert string to integer for index: {end:?}")),
-        Ok(number) if number >= completions => Err(format!("too large index: {end:?}")),
+        Err(_) => Err(IndexesError::NoInteger(end.to_owned())),
+        Ok(number) if number >= completions => Err(IndexesError::TooLarge(end.to_owned())),
         Ok(number) => Ok(number),
     };
     let first = number(ends[0])?;
     let end = ends.get(1).map_or(Ok(first), |end| number(end))?;
     if ends.len() > 1 && first >= end {
-        return Err(order(first, end));
+        return Err(IndexesError::Order { previous: first, current: end });
     }
     Ok((first, end))
-}
-
-fn order(one: i64, other: i64) -> String {
-    format!("non-increasing order, previous: {one}, current: {other}")
 }
 
 /// The first index that stands in both of two texts; what cannot be read is passed over, since it is told elsewhere.
