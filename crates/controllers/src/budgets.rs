@@ -36,7 +36,18 @@ pub struct State {
     /// The pods that it is about.
     pub pods: Vec<Arc<Pod>>,
     /// The sum of the scales of the controllers of these pods, or which pod has no known controller.
-    pub scale: Result<i32, String>,
+    pub scale: Result<i32, NoScale>,
+}
+
+/// Why it is not known how many pods there should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoScale {
+    /// The controller of a pod is not known.
+    #[error("found no controllers for pod \"{0}\"")]
+    NoController(String),
+    /// The controller of a pod is of a resource that has no scale.
+    #[error("{0} does not implement the scale subresource")]
+    NotScalable(&'static str),
 }
 
 impl Workload for Budgets {
@@ -94,7 +105,7 @@ const WITHOUT_SCALE: [(&str, &str, &str); 3] =
 fn scale(
     pods: &[Arc<Pod>],
     scale_of: impl Fn(&OwnerReference) -> Option<(String, i32)>,
-) -> Result<i32, String> {
+) -> Result<i32, NoScale> {
     let mut scales: HashMap<String, i32> = HashMap::new();
     for pod in pods {
         let Some(owner) = controller_of(&pod.metadata) else { continue };
@@ -104,8 +115,8 @@ fn scale(
             };
             let name = pod.metadata.name.as_deref().unwrap_or_default();
             return Err(WITHOUT_SCALE.iter().find(is_of).map_or_else(
-                || format!("found no controllers for pod \"{name}\""),
-                |(_, _, resource)| format!("{resource} does not implement the scale subresource"),
+                || NoScale::NoController(name.to_owned()),
+                |(_, _, resource)| NoScale::NotScalable(resource),
             ));
         };
         scales.insert(uid, scale);
@@ -145,7 +156,7 @@ fn scale_of(of: &OwnerReference, namespace: &str, informers: &Informers) -> Opti
 }
 
 /// How many pods there should be, and how many of them healthy.
-fn expected(state: &State) -> Result<(i32, i32), String> {
+fn expected(state: &State) -> Result<(i32, i32), NoScale> {
     let spec = state.budget.spec.clone().unwrap_or_default();
     let count = i32::try_from(state.pods.len()).unwrap_or(i32::MAX);
     match (spec.max_unavailable, spec.min_available) {
@@ -236,7 +247,8 @@ pub fn decide(state: &State, context: &Context) -> Vec<Action> {
             let message = format!("Failed to calculate the number of expected pods: {error}");
             actions.push(Action::Event(Note::warning(failed, message)));
             let observed = before.observed_generation;
-            let conditions = said(before.conditions.clone(), "False", "SyncFailed", error, observed, context);
+            let conditions =
+                said(before.conditions.clone(), "False", "SyncFailed", error.to_string(), observed, context);
             let conditions = Some(conditions);
             PodDisruptionBudgetStatus { disruptions_allowed: Some(0), conditions, ..before.clone() }
         }
@@ -319,7 +331,7 @@ mod tests {
     const NOW: &str = "2026-01-01T00:10:00Z";
 
     /// Pods: `r` ready, `n` not, `d` to go.
-    fn state(spec: Value, pods: &str, scale: Result<i32, String>, disrupted: Value) -> State {
+    fn state(spec: Value, pods: &str, scale: Result<i32, NoScale>, disrupted: Value) -> State {
         let pods = pods.chars().enumerate().map(|(number, kind)| {
             let ready = json!([{ "type": "Ready", "status": if kind == 'n' { "False" } else { "True" } }]);
             let mut pod =
@@ -418,13 +430,18 @@ mod tests {
             "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true,
         }] } });
         let pods = [Arc::new(serde_json::from_value(pod).unwrap())];
-        let error = "jobs.batch does not implement the scale subresource".to_owned();
-        assert_eq!(scale(&pods, |_| None), Err(error));
+        let error = scale(&pods, |_| None).unwrap_err();
+        assert_eq!(error.to_string(), "jobs.batch does not implement the scale subresource");
     }
 
     #[test]
     fn no_disruption_is_allowed_while_the_expected_count_is_unknown() {
-        let said = status(&state(json!({ "maxUnavailable": 1 }), "rr", Err("who".into()), json!({})));
+        let said = status(&state(
+            json!({ "maxUnavailable": 1 }),
+            "rr",
+            Err(NoScale::NoController("p".to_owned())),
+            json!({}),
+        ));
         assert_eq!(said.disruptions_allowed, Some(0));
         assert_eq!(said.conditions.unwrap()[0].reason, "SyncFailed");
     }

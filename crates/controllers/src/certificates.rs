@@ -53,7 +53,9 @@ const DECIDED: SignedDuration = SignedDuration::from_hours(1);
 const UNDECIDED: SignedDuration = SignedDuration::from_hours(24);
 
 /// Makes a certificate, in PEM, of a request that keeps the rules.
-pub type Sign = Arc<dyn Fn(&Request, &[Usage], SignedDuration) -> Result<String, String> + Send + Sync>;
+pub type Sign = Arc<dyn Fn(&Request, &[Usage], SignedDuration) -> Result<String, SignError> + Send + Sync>;
+/// Why it cannot be made. The condition of the request says so.
+pub type SignError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What the controller works with.
 #[derive(Clone)]
@@ -238,7 +240,7 @@ async fn act(
                 signed.status.get_or_insert_default().certificate = certificate;
                 write_status(&clients.write, &signed).await
             }
-            Err(why) => fail(&clients.write, object, "SigningFailure", why).await,
+            Err(error) => fail(&clients.write, object, "SigningFailure", error.to_string()).await,
         },
         Step::Fail(why) => fail(&clients.write, object, "SignerValidationFailure", why).await,
     }

@@ -68,7 +68,7 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     let certifying = certificates::Config {
         api_server,
         sign: Arc::new(move |request: &Request, usages: &[Usage], lifetime: SignedDuration| {
-            pki.sign(request, usages, lifetime).map_err(|error| error.to_string())
+            pki.sign(request, usages, lifetime).map_err(Into::into)
         }),
         approve_serving: client(User::new(user_of(certificates::SERVING_APPROVER), "", GROUPS)),
         clock,
