@@ -148,7 +148,7 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
         Api::namespaced(client.clone(), &namespace)
     };
     if args.watch {
-        return watch::run(api, &args).await;
+        return watch::run(client, api, &args).await;
     }
     if let Some(Object::Pod(name)) = &args.object {
         let pod = api.get(name).await.map_err(client::refusal)?;
@@ -196,13 +196,15 @@ async fn show(client: &Client, pods: &[Pod], args: &Status) -> anyhow::Result<()
                 }
             }
         }
-        Some(Output::Wide) => write_out(&table(pods, args.all_namespaces, true)?)?,
-        None => write_out(&table(pods, args.all_namespaces, false)?)?,
-    }
-    if matches!(args.output, None | Some(Output::Wide)) {
-        write_out(&boost_lines(pods, &boosts))?;
+        None | Some(Output::Wide) => write_out(&text(pods, &boosts, args)?)?,
     }
     Ok(())
+}
+
+/// Pods as a table, and below it why a resize is not applied and how containers are boosted.
+fn text(pods: &[Pod], boosts: &[Vec<BoostView>], args: &Status) -> anyhow::Result<String> {
+    let table = table(pods, args.all_namespaces, args.output == Some(Output::Wide))?;
+    Ok(table + &boost_lines(pods, boosts))
 }
 
 /// The boosts of pods, a line for each.

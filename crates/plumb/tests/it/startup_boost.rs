@@ -1,7 +1,8 @@
 //! The CPU start-up boost in a cluster that `plumb up` runs.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -59,6 +60,35 @@ fn plumb(cluster: &Cluster, args: &[&str]) -> String {
     let output = command.args(args).arg("--kubeconfig").arg(cluster.kubeconfig()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// The lines of `plumb status --watch`.
+struct Watching {
+    command: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+fn watch(cluster: &Cluster) -> Watching {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    command.args(["status", "--watch", "--kubeconfig"]).arg(cluster.kubeconfig()).stdout(Stdio::piped());
+    let mut command = command.spawn().unwrap();
+    let lines = BufReader::new(command.stdout.take().unwrap()).lines();
+    Watching { command, lines }
+}
+
+impl Iterator for Watching {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        Some(self.lines.next()?.unwrap())
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.command.kill();
+        let _ = self.command.wait();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,6 +186,14 @@ async fn pods_of_a_deployment_start_with_more_cpu_and_get_back_once_they_are_rea
             "unboosted": { "request": "100m", "limit": "200m" }, "until": until.to_string(), "durationSeconds": 3600 }]);
         assert_eq!(value["boosts"], expected);
     }
+    let mut watching = watch(&cluster);
+    for (name, pod) in &ready {
+        let until = ready_since(pod).unwrap() + SignedDuration::from_hours(1);
+        let line =
+            format!("{name}: CPU start-up boost of container load: 2/4 instead of 100m/200m until {until}");
+        // The boosts are in the order of the pods.
+        watching.by_ref().find(|found| *found == line).expect("--watch shows the boost");
+    }
     let edited = json!({ "spec": { "startupBoost": { "cpu": { "type": "Factor", "factor": 20, "durationSeconds": 0 } } } });
     vpas.patch("web", &PatchParams::default(), &Patch::Merge(&edited)).await.unwrap();
     let after =
@@ -167,6 +205,16 @@ async fn pods_of_a_deployment_start_with_more_cpu_and_get_back_once_they_are_rea
         assert_eq!(resources.limits.unwrap()["cpu"].0, "200m");
         assert!(pods.contains_key(name), "the same pods");
     }
+    // A pod whose boost has ended is printed without it.
+    let mut last = BTreeMap::new();
+    while last.len() < 2 || last.values().any(|cpu| cpu != "100m/200m") {
+        let line = watching.next().expect("--watch goes on");
+        let mut cells = line.split_whitespace();
+        if let (Some(pod), Some("load"), Some(cpu)) = (cells.next(), cells.next(), cells.next()) {
+            last.insert(pod.to_owned(), cpu.to_owned());
+        }
+    }
+    drop(watching);
     let refused = json!({ "startupBoost": { "cpu": { "type": "Quantity", "quantity": "100u" } } });
     let mut vpa = object::<VerticalPodAutoscaler>(json!({
         "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": { "name": "bad" },
