@@ -43,7 +43,10 @@ async fn read_well_known(
     let selector = match of_well_known(kind, &data) {
         Ok(Some(selector)) if !selector.selects_all() => Ok(Arc::new(selector)),
         Ok(_) => Err(TargetError::EmptySelector { kind: kind_name, namespace, name }),
-        Err(reason) => Err(TargetError::InvalidSelector { kind: kind_name, namespace, name, reason }),
+        Err(error) => {
+            let reason = error.to_string();
+            Err(TargetError::InvalidSelector { kind: kind_name, namespace, name, reason })
+        }
     };
     Ok(record(controller, metadata, selector))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::{Expression, Selector};
+use kube::core::{Expression, ParseExpressionError, Selector};
 use serde_json::Value;
 
 use super::controller_ref::WellKnown;
@@ -75,8 +75,19 @@ fn word(text: &str) -> Option<String> {
     is_word.then(|| text.to_owned())
 }
 
-/// The selector of a well-known controller; none if it has none. The error says what is wrong with it.
-pub(super) fn of_well_known(kind: WellKnown, object: &Value) -> Result<Option<Selector>, String> {
+/// What is wrong with the selector of a controller.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SelectorError {
+    /// It is not what the API has for selectors.
+    #[error(transparent)]
+    Unreadable(#[from] serde_json::Error),
+    /// It has an expression that means nothing.
+    #[error(transparent)]
+    Expression(#[from] ParseExpressionError),
+}
+
+/// The selector of a well-known controller; none if it has none.
+pub(super) fn of_well_known(kind: WellKnown, object: &Value) -> Result<Option<Selector>, SelectorError> {
     let spec = &object["spec"];
     let (found, is_map) = match kind {
         WellKnown::ReplicationController => (&spec["selector"], true),
@@ -91,14 +102,10 @@ pub(super) fn of_well_known(kind: WellKnown, object: &Value) -> Result<Option<Se
     if found.is_null() {
         return Ok(None);
     }
-    let read = |error: serde_json::Error| error.to_string();
     let selector = if is_map {
-        LabelSelector {
-            match_labels: Some(serde_json::from_value(found.clone()).map_err(read)?),
-            match_expressions: None,
-        }
+        LabelSelector { match_labels: Some(serde_json::from_value(found.clone())?), match_expressions: None }
     } else {
-        serde_json::from_value(found.clone()).map_err(read)?
+        serde_json::from_value(found.clone())?
     };
-    Selector::try_from(selector).map(Some).map_err(|error| error.to_string())
+    Ok(Some(Selector::try_from(selector)?))
 }
