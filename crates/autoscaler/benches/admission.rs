@@ -124,5 +124,6 @@ fn options() -> Options {
         status_lease: StatusLease::new("kube-system", "bench"),
         max_allowed_cpu_boost: None,
         gates: GATES,
+        node_selectors: false,
     }
 }

@@ -73,7 +73,7 @@ fn pod(workload: &str, number: usize) -> Pod {
 }
 
 fn index() -> (Index, Vec<ObjectRef>) {
-    let mut index = Index::new(true);
+    let mut index = Index::new(true, false);
     let mut keys = Vec::new();
     for number in 0..VPAS {
         let name = format!("w{number}");
@@ -102,6 +102,7 @@ fn pass(index: &mut Index, keys: &[ObjectRef]) -> usize {
     let (settings, configured) = (Settings::default(), BTreeMap::new());
     let surroundings = Surroundings {
         configured: &configured,
+        siblings: &[],
         obstacle: &|_, _| None,
         admission_is_alive: true,
         now: now(),

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::api::VerticalPodAutoscaler;
 use crate::namespaces::Namespaces;
+use crate::node_groups::drop_affinity;
 
 /// The informers. Clones share them.
 ///
@@ -94,9 +95,9 @@ pub(crate) fn keep<K: Watchable>(
 
 /// A pod without its volumes, environments and probes, which are most of it.
 fn without_volumes(mut pod: Pod) -> Pod {
+    drop_affinity(&mut pod);
     if let Some(spec) = &mut pod.spec {
-        (spec.volumes, spec.affinity, spec.tolerations, spec.topology_spread_constraints) =
-            (None, None, None, None);
+        (spec.volumes, spec.tolerations, spec.topology_spread_constraints) = (None, None, None);
         for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
             (container.volume_mounts, container.env, container.env_from) = (None, None, None);
             (container.command, container.args, container.ports) = (None, None, None);

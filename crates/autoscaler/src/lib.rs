@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The three share [`api`] (the custom resources), [`informers`], [`target`] (what a VPA's targetRef selects), [`vpas`] (which VPA
-//! controls a pod), [`recommendation`] (what of a recommendation a pod gets) and [`boost`] (the CPU start-up boost).
+//! controls a pod), [`node_groups`], [`recommendation`] (what of a recommendation a pod gets) and [`boost`] (the CPU start-up boost).
 
 pub mod admission;
 pub mod boost;
@@ -19,6 +19,7 @@ pub mod features;
 pub mod informers;
 pub mod install;
 pub mod namespaces;
+pub mod node_groups;
 pub mod offline;
 pub mod recommendation;
 pub mod recommender;

@@ -30,7 +30,7 @@ mod float;
 pub mod histogram;
 pub mod live_usage;
 pub mod metrics;
-pub mod node_groups;
+mod node_groups;
 pub mod oom;
 mod options;
 mod policy;

@@ -4,7 +4,10 @@
 //! the pod. If several do, the oldest controls it, of equally old ones the first by name; the others are reported, so
 //! that their users learn why they have no effect.
 //!
-//! VPAs that never act, of mode `Off` and without a boost, or that select nodes, are known to the index but control no pod, as with upstream.
+//! A VPA of a `DaemonSet` may [select nodes](crate::node_groups). It controls the pods on these, whichever VPA of the
+//! `DaemonSet` that selects none is older.
+//!
+//! VPAs that never act, of mode `Off` and without a boost, are known to the index but control no pod, as with upstream.
 //! VPAs of mode `Initial` control pods: if they did not in the updater, a newer VPA would change what the older one set at
 //! admission.
 //!
@@ -14,24 +17,44 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt as _;
-use kube::core::SelectorExt as _;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::core::{Selector, SelectorExt as _};
+use kube::{Client, ResourceExt as _};
 use parking_lot::RwLock;
-use plumb_controller::Store;
+use plumb_client::Api;
+use plumb_controller::{Informer, ObjectRef, Store};
 
 use crate::api::{UpdateMode, VerticalPodAutoscaler};
-use crate::recommender::node_groups::selects_nodes;
+use crate::node_groups::{NodeLabels, node_of, node_selector};
 use crate::target::{ControllerRef, TargetError, Targets};
 
 /// VPAs by what they target.
 #[derive(Clone, Debug, Default)]
 pub struct VpaIndex {
     startup_boost: bool,
+    node_selectors: bool,
     /// Those that target a controller, the strongest first.
-    by_target: HashMap<ControllerRef, Vec<Arc<VerticalPodAutoscaler>>>,
+    by_target: HashMap<ControllerRef, Vec<Targeting>>,
     /// What VPAs target, by namespace and name.
     targets: HashMap<String, HashMap<String, ControllerRef>>,
+}
+
+/// A VPA that targets a controller.
+#[derive(Clone, Debug)]
+struct Targeting {
+    vpa: Arc<VerticalPodAutoscaler>,
+    pods: Pods,
+}
+
+/// Which pods of its target a VPA controls, unless a stronger one does.
+#[derive(Clone, Debug)]
+enum Pods {
+    /// None.
+    None,
+    /// All of them.
+    All,
+    /// Those on the nodes that a selector matches.
+    OnNodes(Selector),
 }
 
 /// The VPA that controls a pod, and the weaker ones that would.
@@ -43,11 +66,25 @@ pub struct Controlling {
     pub others: Vec<Arc<VerticalPodAutoscaler>>,
 }
 
+impl Controlling {
+    fn strongest<'a>(mut by_strength: impl Iterator<Item = &'a Targeting>) -> Option<Self> {
+        let vpa = by_strength.next()?.vpa.clone();
+        Some(Self { vpa, others: by_strength.map(|one| one.vpa.clone()).collect() })
+    }
+}
+
 impl VpaIndex {
     /// An empty index. With `startup_boost`, the gate `CPUStartupBoost`, a VPA of mode `Off` controls pods if it has a
     /// boost.
     pub fn new(startup_boost: bool) -> Self {
         Self { startup_boost, ..Self::default() }
+    }
+
+    /// The same where VPAs may select nodes, or may not: then those that do control no pod.
+    #[must_use]
+    pub fn with_node_selectors(mut self, node_selectors: bool) -> Self {
+        self.node_selectors = node_selectors;
+        self
     }
 
     /// Adds a VPA or replaces it.
@@ -56,9 +93,10 @@ impl VpaIndex {
         self.delete(&namespace, &name);
         let target = ControllerRef::of_target(&namespace, &vpa.spec.target_ref);
         self.targets.entry(namespace).or_default().insert(name, target.clone());
+        let pods = self.pods(&vpa);
         let targeting = self.by_target.entry(target).or_default();
-        let at = targeting.partition_point(|other| strength(other, &vpa) == Ordering::Less);
-        targeting.insert(at, vpa);
+        let at = targeting.partition_point(|other| strength(&other.vpa, &vpa) == Ordering::Less);
+        targeting.insert(at, Targeting { vpa, pods });
     }
 
     /// Removes a VPA.
@@ -69,7 +107,7 @@ impl VpaIndex {
             self.targets.remove(namespace);
         }
         if let Some(targeting) = self.by_target.get_mut(&target) {
-            targeting.retain(|vpa| vpa.metadata.name.as_deref() != Some(name));
+            targeting.retain(|one| one.vpa.metadata.name.as_deref() != Some(name));
             if targeting.is_empty() {
                 self.by_target.remove(&target);
             }
@@ -79,8 +117,7 @@ impl VpaIndex {
     /// A VPA, by its name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<VerticalPodAutoscaler>> {
         let target = self.targets.get(namespace)?.get(name)?;
-        let mut targeting = self.targeting(target).iter();
-        targeting.find(|vpa| vpa.metadata.name.as_deref() == Some(name))
+        self.targeting(target).find(|vpa| vpa.metadata.name.as_deref() == Some(name))
     }
 
     /// Whether there is a VPA in a namespace.
@@ -98,22 +135,39 @@ impl VpaIndex {
         self.targets.is_empty()
     }
 
-    /// The VPA that controls the pods that a topmost controller selects.
-    pub fn controlling(&self, controller: &ControllerRef) -> Option<Controlling> {
-        let mut acting = self.targeting(controller).iter().filter(|vpa| self.acts(vpa)).cloned();
-        Some(Controlling { vpa: acting.next()?, others: acting.collect() })
+    /// The VPA that controls the pods that a topmost controller selects, on a node with these labels. Without labels the node
+    /// is not known, and no VPA that selects nodes controls its pods.
+    pub fn controlling(&self, controller: &ControllerRef, node: Option<&NodeLabels>) -> Option<Controlling> {
+        let targeting = self.by_target.get(controller).map_or(&[][..], Vec::as_slice);
+        let of_node = targeting.iter().filter(|one| match (&one.pods, node) {
+            (Pods::OnNodes(selector), Some(labels)) => selector.matches(labels),
+            _ => false,
+        });
+        let of_all = targeting.iter().filter(|one| matches!(one.pods, Pods::All));
+        Controlling::strongest(of_node).or_else(|| Controlling::strongest(of_all))
+    }
+
+    /// Whether VPAs control the pods of a controller by the nodes that these are on.
+    pub fn selects_nodes(&self, controller: &ControllerRef) -> bool {
+        let mut targeting = self.by_target.get(controller).into_iter().flatten();
+        targeting.any(|one| matches!(one.pods, Pods::OnNodes(_)))
     }
 
     /// All VPAs that target a controller, the strongest first.
-    pub fn targeting(&self, controller: &ControllerRef) -> &[Arc<VerticalPodAutoscaler>] {
-        self.by_target.get(controller).map_or(&[], Vec::as_slice)
+    pub fn targeting(&self, controller: &ControllerRef) -> impl Iterator<Item = &Arc<VerticalPodAutoscaler>> {
+        self.by_target.get(controller).into_iter().flatten().map(|one| &one.vpa)
     }
 
-    fn acts(&self, vpa: &VerticalPodAutoscaler) -> bool {
-        if selects_nodes(vpa) {
-            return false;
+    fn pods(&self, vpa: &VerticalPodAutoscaler) -> Pods {
+        let acts =
+            vpa.spec.update_mode() != UpdateMode::Off || (self.startup_boost && vpa.spec.has_startup_boost());
+        match node_selector(vpa) {
+            _ if !acts => Pods::None,
+            None => Pods::All,
+            Some(Ok(selector)) if self.node_selectors => Pods::OnNodes(selector),
+            // A condition of the VPA says why.
+            Some(_) => Pods::None,
         }
-        vpa.spec.update_mode() != UpdateMode::Off || (self.startup_boost && vpa.spec.has_startup_boost())
     }
 }
 
@@ -127,37 +181,75 @@ fn strength(a: &VerticalPodAutoscaler, b: &VerticalPodAutoscaler) -> Ordering {
 }
 
 /// The VPAs of a cluster, and what they target. Clones share both.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Vpas {
     index: Arc<RwLock<VpaIndex>>,
     targets: Targets,
+    nodes: Option<Nodes>,
+}
+
+/// The nodes of a cluster, where VPAs may select them.
+#[derive(Clone)]
+pub struct Nodes {
+    /// Reads what the informer does not have yet.
+    pub client: Client,
+    /// All nodes; whoever made the informer runs it.
+    pub informer: Informer<Node>,
+}
+
+impl Nodes {
+    /// The labels of a node. A node that is not known yet may have been created a moment ago, with its pods.
+    async fn labels(&self, name: &str) -> Option<NodeLabels> {
+        if let Some(node) = self.informer.get(&ObjectRef::cluster(name)) {
+            return Some(node.labels().clone());
+        }
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        match nodes.get_opt(name).await {
+            Ok(node) => node.map(|node| node.labels().clone()),
+            Err(error) => {
+                tracing::warn!(%error, node = name, "the labels of a node cannot be read");
+                None
+            }
+        }
+    }
 }
 
 impl Vpas {
-    /// The VPAs of a store, which has to be empty still. With `startup_boost`, see [`VpaIndex::new`].
-    pub fn new(store: &Store<VerticalPodAutoscaler>, targets: Targets, startup_boost: bool) -> Self {
-        let index = Arc::new(RwLock::new(VpaIndex::new(startup_boost)));
+    /// The VPAs of a store, which has to be empty still. With `startup_boost`, see [`VpaIndex::new`]; with nodes, VPAs may
+    /// select these.
+    pub fn new(
+        store: &Store<VerticalPodAutoscaler>,
+        targets: Targets,
+        startup_boost: bool,
+        nodes: Option<Nodes>,
+    ) -> Self {
+        let index = VpaIndex::new(startup_boost).with_node_selectors(nodes.is_some());
+        let index = Arc::new(RwLock::new(index));
         let fed = index.clone();
         store.add_handler(move |change| match (change.after, change.before) {
             (Some(vpa), _) => fed.write().apply(vpa.clone()),
             (None, Some(vpa)) => fed.write().delete(&vpa.namespace().unwrap_or_default(), &vpa.name_any()),
             (None, None) => {}
         });
-        Self { index, targets }
+        Self { index, targets, nodes }
     }
 
     /// The VPA that controls a pod. Objects that are not known yet are read, unless no VPA is in the namespace.
-    pub async fn of_pod(&self, pod: &ObjectMeta) -> Result<Option<Controlling>, TargetError> {
-        let namespace = pod.namespace.as_deref().unwrap_or_default();
+    pub async fn of_pod(&self, pod: &Pod) -> Result<Option<Controlling>, TargetError> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         if !self.index.read().has_any_in(namespace) {
             return Ok(None);
         }
-        let Some(controller) = self.targets.topmost_of_pod(pod).await? else { return Ok(None) };
-        let Some(controlling) = self.index.read().controlling(&controller) else { return Ok(None) };
+        let Some(controller) = self.targets.topmost_of_pod(&pod.metadata).await? else { return Ok(None) };
+        let selects_nodes = self.index.read().selects_nodes(&controller);
+        let labels = match (&self.nodes, node_of(pod).filter(|_| selects_nodes)) {
+            (Some(nodes), Some(node)) => nodes.labels(node).await,
+            _ => None,
+        };
+        let controlling = self.index.read().controlling(&controller, labels.as_ref());
+        let Some(controlling) = controlling else { return Ok(None) };
         let selector = self.targets.selector(&controller).await?;
-        let none = std::collections::BTreeMap::new();
-        let labels = pod.labels.as_ref().unwrap_or(&none);
-        Ok(Some(controlling).filter(|_| selector.matches(labels)))
+        Ok(Some(controlling).filter(|_| selector.matches(pod.labels())))
     }
 
     /// The index.

@@ -12,6 +12,7 @@ use plumb_autoscaler::features::PER_VPA_CONFIG;
 use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::install::install;
 use plumb_autoscaler::namespaces::Namespaces;
+use plumb_autoscaler::recommender::environment::EnvironmentOptions;
 use plumb_autoscaler::recommender::live_usage::MetricsApi;
 use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
 use plumb_autoscaler::recommender::shards::Ownership;
@@ -47,6 +48,10 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
         options: Options {
             interval: context.autoscaler.recommender_interval,
             per_vpa_config: context.binding.gates.enabled(&PER_VPA_CONFIG),
+            environment: EnvironmentOptions {
+                node_selectors: context.autoscaler.node_selectors,
+                ..EnvironmentOptions::default()
+            },
             ..Options::default()
         },
         informers: informers.clone(),
@@ -95,6 +100,7 @@ fn updater(context: &Context<'_>, client: Client, informers: &Informers) -> Upda
         targets: Targets::new(client, TargetConfig::default()),
         options: updater::Options {
             interval: context.autoscaler.updater_interval,
+            node_selectors: context.autoscaler.node_selectors,
             memory_decrease_guard: context.autoscaler.memory_decrease_guard,
             startup_boost_deadline: Some(context.autoscaler.startup_boost_deadline),
             startup_boost_on_restart: context.autoscaler.startup_boost_on_restart,

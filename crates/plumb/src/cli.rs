@@ -30,7 +30,7 @@ pub(crate) use recommender::{PrometheusFlags, Tuning};
 pub(crate) use registry::RegistryFlags;
 pub(crate) use run::{
     AdmissionFlags, Chosen, CommonFlags, Elected, ElectionFlags, Ignored, RecommenderFlags, RolloutFlags,
-    Run, StorageFlag, UpdaterFlags,
+    Run, StorageFlag, UpdaterFlags, VpaScope,
 };
 
 use crate::components::{self, Components, ComponentsParser};

@@ -137,17 +137,17 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
 
 /// Each component that a command may choose joins here.
 fn parts(chosen: &Chosen, ground: &Ground) -> anyhow::Result<Vec<Part>> {
-    let (gates, namespaces) = (&chosen.common.feature_gates, &chosen.namespaces);
+    let (gates, vpas) = (&chosen.common.feature_gates, &chosen.vpas);
     let mut parts = Vec::new();
     if let Some(recommender) = &chosen.recommender {
         let election = chosen.election.as_ref();
-        parts.push(recommender::part(recommender, election, namespaces, gates, ground)?);
+        parts.push(recommender::part(recommender, election, vpas, gates, ground)?);
     }
     if let Some(updater) = &chosen.updater {
-        parts.push(updater::part(updater, namespaces, gates, ground));
+        parts.push(updater::part(updater, vpas, gates, ground));
     }
     if let Some(admission) = &chosen.admission {
-        parts.push(admission::part(admission, namespaces, gates, ground));
+        parts.push(admission::part(admission, vpas, gates, ground));
     }
     if let Some(rollout) = &chosen.rollout {
         parts.extend(rollout::parts(rollout, gates, ground));

@@ -52,8 +52,8 @@ pub const UPDATER: Component = Component {
     account: "vpa-updater",
     cluster: &[
         rule(&[""], &["limitranges", "nodes", "pods", "resourcequotas"], FOLLOW),
-        // Before a boost is ended that the informer does not show any more.
-        rule(&[""], &["pods"], &["get"]),
+        // Before a boost is ended that the informer does not show any more; a node that it does not show yet.
+        rule(&[""], &["nodes", "pods"], &["get"]),
         rule(&[""], &["pods", "pods/resize"], &["patch"]),
         rule(&[""], &["pods/eviction"], &["create"]),
         rule(&[""], &["events"], &["create", "patch"]),
@@ -73,8 +73,9 @@ pub const UPDATER: Component = Component {
 pub const ADMISSION_CONTROLLER: Component = Component {
     account: "vpa-admission-controller",
     cluster: &[
-        rule(&[""], &["limitranges", "resourcequotas"], FOLLOW),
-        rule(&[""], &["replicationcontrollers"], &["get"]),
+        // Nodes with --node-selectors.
+        rule(&[""], &["limitranges", "nodes", "resourcequotas"], FOLLOW),
+        rule(&[""], &["nodes", "replicationcontrollers"], &["get"]),
         rule(&[""], &["events"], &["create", "patch"]),
         // To apply what does not exist is to create it.
         rule(

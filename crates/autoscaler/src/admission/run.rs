@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::future::{BoxFuture, FutureExt as _, join_all};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use plumb_client::Api;
 use plumb_controller::events::{EventRecorder, RecorderConfig};
@@ -28,8 +29,10 @@ use super::status_lease::StatusLease;
 use super::vpa::Gates;
 use super::webhook::{Said, Webhook};
 use crate::api::VerticalPodAutoscaler;
+use crate::informers::keep;
+use crate::node_groups::labels_only;
 use crate::target::{TargetConfig, Targets};
-use crate::vpas::Vpas;
+use crate::vpas::{Nodes, Vpas};
 
 /// How often it is looked at whether `pods/resize` is served.
 const DISCOVERY_INTERVAL: Duration = Duration::from_mins(5);
@@ -47,6 +50,8 @@ pub struct Options {
     pub max_allowed_cpu_boost: Option<Quantity>,
     /// The feature gates.
     pub gates: Gates,
+    /// Whether VPAs may select nodes, see [`node_groups`](crate::node_groups) (`--node-selectors`).
+    pub node_selectors: bool,
 }
 
 /// What the webhook runs with.
@@ -71,6 +76,7 @@ pub struct Admission {
     options: Options,
     environment: Environment,
     vpas: Vpas,
+    nodes: Option<Informer<Node>>,
     limits: NamespaceLimits,
     serves_resize: Arc<AtomicBool>,
     server: Arc<WebhookServer>,
@@ -80,11 +86,15 @@ impl Admission {
     /// A webhook. It has to be made before the informer of VPAs runs.
     pub fn new(options: Options, environment: Environment) -> Self {
         let targets = Targets::new(environment.client.clone(), TargetConfig::default());
-        let vpas = Vpas::new(environment.vpas.store(), targets, options.gates.startup_boost);
+        let nodes = options.node_selectors.then(|| {
+            Informer::<Node>::default().with_transform(labels_only).with_metrics(&environment.metrics)
+        });
+        let known = nodes.clone().map(|informer| Nodes { client: environment.client.clone(), informer });
+        let vpas = Vpas::new(environment.vpas.store(), targets, options.gates.startup_boost, known);
         let limits = NamespaceLimits::new(&environment.metrics);
         let (client, clock) = (environment.client.clone(), environment.clock.clone());
         let server = WebhookServer::new(options.server.clone(), client, clock);
-        Self { options, environment, vpas, limits, serves_resize: Arc::default(), server }
+        Self { options, environment, vpas, nodes, limits, serves_resize: Arc::default(), server }
     }
 
     /// Where the server listens, once it does.
@@ -101,7 +111,13 @@ impl Admission {
     pub fn run(self) -> BoxFuture<'static, ()> {
         let supervisor = self.environment.supervisor.clone();
         let admission = Arc::new(self);
-        let informers = admission.limits.run(&admission.environment.client, &supervisor);
+        let client = &admission.environment.client;
+        let limits = admission.limits.run(client, &supervisor);
+        let nodes = admission
+            .nodes
+            .as_ref()
+            .map(|nodes| keep(&supervisor, "vpa-informer/nodes", nodes, Api::all(client.clone())));
+        let informers = join_all(nodes.into_iter().chain([limits]));
         let discovery =
             admission.clone().supervised("discovery", |admission| admission.watch_discovery().boxed());
         let serving = admission.clone().supervised("server", |admission| admission.serve().boxed());
@@ -125,6 +141,9 @@ impl Admission {
     async fn serve(self: Arc<Self>) {
         self.environment.vpas.wait_for_sync().await;
         self.limits.wait_for_sync().await;
+        if let Some(nodes) = &self.nodes {
+            nodes.wait_for_sync().await;
+        }
         self.server.clone().serve(Arc::new(self.webhook())).await;
     }
 

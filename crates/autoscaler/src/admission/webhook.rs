@@ -23,6 +23,7 @@ use super::metrics::{AdmissionMetrics, Object, Status};
 use super::pod::{PodContext, PodPatch};
 use super::vpa::{Gates, Verdict};
 use crate::api::{GROUP, VerticalPodAutoscaler};
+use crate::node_groups::selects_nodes;
 use crate::vpas::{Controlling, Vpas};
 
 /// How long an answer may take. The API server waits for longer.
@@ -132,7 +133,7 @@ impl Webhook {
             }
         };
         pod.metadata.namespace = Some(request.namespace.clone());
-        let controlling = match self.vpas.of_pod(&pod.metadata).await {
+        let controlling = match self.vpas.of_pod(&pod).await {
             Ok(Some(controlling)) => controlling,
             Ok(None) => return unchanged(Status::Skipped),
             Err(error) => {
@@ -176,8 +177,14 @@ impl Webhook {
         for other in &controlling.others {
             let target = &other.spec.target_ref;
             let (vpa, kind, name) = (controlling.vpa.name_any(), &target.kind, &target.name);
-            let message =
-                format!("VPA {vpa} is older and controls the pods of {kind} {name}: this VPA has no effect");
+            let message = if selects_nodes(other) {
+                format!(
+                    "VPA {vpa} is older and controls the pods of {kind} {name} on nodes that both select: this VPA has no \
+                     effect on these"
+                )
+            } else {
+                format!("VPA {vpa} is older and controls the pods of {kind} {name}: this VPA has no effect")
+            };
             say(other, "OverlappingVPA", message);
         }
     }

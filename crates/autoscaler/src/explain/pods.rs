@@ -128,8 +128,13 @@ pub fn pods(
     let settings = options.decisions;
     let triage = triage(subjects, &policy, &settings.priority, now);
     // As many replicas as there are; what is in the way of a resize is what the API server and the node say about it.
-    let surroundings =
-        Surroundings { configured: &BTreeMap::new(), obstacle: &|_, _| None, admission_is_alive: true, now };
+    let surroundings = Surroundings {
+        configured: &BTreeMap::new(),
+        siblings: &[],
+        obstacle: &|_, _| None,
+        admission_is_alive: true,
+        now,
+    };
     let (plan, _) = plan(subjects, &triage, &policy, &settings, &surroundings);
     let mut states: BTreeMap<usize, (PodUpdateState, Option<Timestamp>, String)> = BTreeMap::new();
     for (position, standing) in &triage.others {

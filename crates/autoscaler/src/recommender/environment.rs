@@ -20,7 +20,7 @@ use plumb_supervise::Supervisor;
 use tokio::time::timeout;
 
 use super::estimate::{Ceiling, CeilingSource};
-use super::node_groups::NodeLabels;
+use super::node_groups::LabelsByNode;
 use super::policy::{ContainerPolicy, ResourcePolicy};
 use crate::api::DEFAULT_CONTAINER_POLICY;
 use crate::informers::keep;
@@ -42,7 +42,7 @@ pub struct EnvironmentOptions {
     pub cap_by_quota: bool,
     /// A resource that an HPA scales the same target on is not recommended, and the VPA says so.
     pub yield_to_hpa: bool,
-    /// VPAs may select nodes, see [`node_groups`](super::node_groups).
+    /// VPAs may select nodes, see [`node_groups`](crate::node_groups).
     pub node_selectors: bool,
 }
 
@@ -99,7 +99,7 @@ impl Environment {
     }
 
     /// The labels of nodes, if VPAs may select nodes.
-    pub(super) fn node_labels(&self) -> Option<NodeLabels> {
+    pub(super) fn node_labels(&self) -> Option<LabelsByNode> {
         let nodes = self.nodes.as_ref().filter(|_| self.options.node_selectors)?;
         Some(nodes.all().iter().map(|node| (node.name_any(), node.labels().clone())).collect())
     }

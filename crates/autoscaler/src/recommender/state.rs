@@ -21,7 +21,7 @@ use super::estimate::ContainerExplanation;
 use super::histogram::HistogramOptionsError;
 use super::live_usage::{LiveUsageError, Measurements};
 use super::metrics::{RecommenderMetrics, VpaObservation};
-use super::node_groups::{self, NodeGroups, NodeLabels, node_selector};
+use super::node_groups::{self, LabelsByNode, NodeGroups};
 use super::oom::OomKill;
 use super::options::{CHECKPOINTS_LATEST, CHECKPOINTS_PART, Options, Storage};
 use super::prometheus::ContainerUsage;
@@ -31,6 +31,7 @@ use crate::api::{
     CrossVersionObjectReference, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
     VerticalPodAutoscalerStatus,
 };
+use crate::node_groups::node_selector;
 use target::TargetState;
 
 /// What a recommender knows.
@@ -230,7 +231,7 @@ impl State {
     }
 
     /// Notes the labels of nodes. Whether VPAs may select other pods than before, and pods have to be applied again.
-    pub(super) fn set_nodes(&mut self, nodes: NodeLabels) -> bool {
+    pub(super) fn set_nodes(&mut self, nodes: LabelsByNode) -> bool {
         let selectors = self.vpas.values().filter_map(|tracked| node_selector(&tracked.object)?.ok());
         self.node_groups.set(selectors, nodes)
     }

@@ -179,6 +179,8 @@ pub struct Surroundings<'a> {
     /// How many pods owners are configured for, by their UID; none for an owner that could not be read. An owner that was not
     /// read, because nothing costs budget, is missing.
     pub configured: &'a BTreeMap<String, Option<i64>>,
+    /// Pods of the same owners that are not decided about, but count in the budgets.
+    pub siblings: &'a [Arc<PodState>],
     /// Why a pod cannot be resized, if that is known before it is tried. Asked only for pods that may be evicted.
     pub obstacle: &'a (dyn Fn(&PodState, &Recommendation) -> Option<Obstacle> + Sync),
     /// Whether pods that are created get the recommendation.
@@ -301,9 +303,10 @@ fn groups(
     surroundings: &Surroundings<'_>,
 ) -> Groups {
     let mut members: BTreeMap<&str, Vec<&PodState>> = BTreeMap::new();
-    for subject in subjects.iter().filter(|subject| subject.pod.is_live()) {
-        if let Some(owner) = &subject.pod.owner {
-            members.entry(&owner.uid).or_default().push(&subject.pod);
+    let pods = subjects.iter().map(|subject| &subject.pod).chain(surroundings.siblings);
+    for pod in pods.filter(|pod| pod.is_live()) {
+        if let Some(owner) = &pod.owner {
+            members.entry(&owner.uid).or_default().push(pod);
         }
     }
     let group = |(uid, pods): (&str, Vec<&PodState>)| {

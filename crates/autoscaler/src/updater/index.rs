@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{LimitRange, Node, Pod};
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
 use kube::core::{Selector, SelectorExt as _};
 use plumb_controller::ObjectRef;
 use plumb_resize::list::{amount_of, declared};
@@ -22,6 +23,7 @@ use super::decide::Subject;
 use super::in_place::Backoff;
 use super::state::{ContainerRecommendation, PodState, Recommendation};
 use crate::api::{Resources, VerticalPodAutoscaler};
+use crate::node_groups::NodeLabels;
 use crate::recommendation::{LimitRanges, PodRecommendation};
 use crate::target::ControllerRef;
 use crate::vpas::VpaIndex;
@@ -46,9 +48,17 @@ pub struct Index {
     owners: HashMap<ControllerRef, Owned>,
     by_topmost: HashMap<ControllerRef, BTreeSet<ControllerRef>>,
     on_node: HashMap<String, BTreeSet<ObjectRef>>,
-    nodes: HashMap<String, Declared>,
+    nodes: HashMap<String, NodeState>,
     /// The merged limit ranges of namespaces, and how often they have changed.
     ranges: HashMap<String, (LimitRanges, u64)>,
+}
+
+/// What is known of a node.
+#[derive(Debug, Default, PartialEq)]
+struct NodeState {
+    allocatable: Declared,
+    /// Empty unless VPAs may select nodes.
+    labels: NodeLabels,
 }
 
 #[derive(Debug, Default)]
@@ -83,11 +93,20 @@ struct Tracked {
     pod: Arc<Pod>,
     /// Parsed when it is first asked for.
     state: Option<Parsed>,
-    /// What its containers are to get, for a version of the VPA and of the limit ranges.
-    recommended: Option<(Option<String>, u64, Arc<Recommendation>)>,
+    /// What its containers are to get.
+    recommended: Option<Recommended>,
     /// When its generation was first observed.
     observed: (i64, Timestamp),
     memory: Memory,
+}
+
+/// What containers are to get from a version of a VPA and of the limit ranges.
+#[derive(Debug)]
+struct Recommended {
+    vpa: Option<String>,
+    version: Option<String>,
+    ranges: u64,
+    recommendation: Arc<Recommendation>,
 }
 
 /// A parsed pod; none if it cannot be parsed.
@@ -117,12 +136,16 @@ pub struct Gathered {
     pub subjects: Vec<Subject>,
     /// The objects of the pods, in the same order.
     pub pods: Vec<Arc<Pod>>,
+    /// The pods of the same workload that other VPAs control, by their nodes: they count in its budget.
+    pub siblings: Vec<Arc<PodState>>,
 }
 
 impl Index {
     /// An empty index. With `startup_boost`, the gate `CPUStartupBoost`, a VPA of mode `Off` controls pods if it has a boost.
-    pub fn new(startup_boost: bool) -> Self {
-        Self { vpas: VpaIndex::new(startup_boost), ..Self::default() }
+    /// With `node_selectors`, VPAs may select nodes.
+    pub fn new(startup_boost: bool, node_selectors: bool) -> Self {
+        let vpas = VpaIndex::new(startup_boost).with_node_selectors(node_selectors);
+        Self { vpas, ..Self::default() }
     }
 
     /// A VPA was created, changed or deleted.
@@ -233,8 +256,7 @@ impl Index {
     }
 
     fn targeting(&self, topmost: &ControllerRef) -> Vec<Key> {
-        let targeting = self.vpas.targeting(topmost).iter();
-        targeting.map(|vpa| Key::Vpa(ObjectRef::of(&**vpa))).collect()
+        self.vpas.targeting(topmost).map(|vpa| Key::Vpa(ObjectRef::of(&**vpa))).collect()
     }
 
     /// Sets the topmost controller of a controller of pods.
@@ -269,13 +291,15 @@ impl Index {
     pub fn apply_node(&mut self, name: &str, node: Option<&Node>) -> Vec<Key> {
         let status = node.and_then(|node| node.status.as_ref());
         let allocatable = status.and_then(|status| declared(status.allocatable.as_ref()).ok());
-        let before = match allocatable {
-            Some(allocatable) => self.nodes.insert(name.to_owned(), allocatable),
-            None => self.nodes.remove(name),
-        };
-        if before == allocatable {
+        let labels = node.map(|node| node.labels().clone()).unwrap_or_default();
+        let after = NodeState { allocatable: allocatable.unwrap_or_default(), labels };
+        if self.nodes.get(name).unwrap_or(&NodeState::default()) == &after {
             return Vec::new();
         }
+        match node {
+            Some(_) => self.nodes.insert(name.to_owned(), after),
+            None => self.nodes.remove(name),
+        };
         let pods = self.on_node.get(name).into_iter().flatten();
         let owners: BTreeSet<ControllerRef> =
             pods.filter_map(|pod| ControllerRef::controller_of(&self.pods.get(pod)?.pod.metadata)).collect();
@@ -321,19 +345,29 @@ impl Index {
 
     /// What is allocatable on a node, as far as it is known.
     pub fn allocatable(&self, node: Option<&str>) -> Declared {
-        node.and_then(|node| self.nodes.get(node)).copied().unwrap_or_default()
+        node.and_then(|node| self.nodes.get(node)).map(|node| node.allocatable).unwrap_or_default()
+    }
+
+    /// Whether several VPAs share the workload of a VPA, each with the pods of some nodes.
+    pub fn shares_target(&self, vpa: &VerticalPodAutoscaler) -> bool {
+        let namespace = vpa.metadata.namespace.as_deref().unwrap_or_default();
+        self.vpas.selects_nodes(&ControllerRef::of_target(namespace, &vpa.spec.target_ref))
     }
 
     /// What there is to decide about a VPA; none if it does not exist.
     pub fn gather(&mut self, key: &ObjectRef) -> Option<Gathered> {
         let vpa = self.vpa(key)?.clone();
         let target = ControllerRef::of_target(&key.namespace, &vpa.spec.target_ref);
-        let mut gathered = Gathered { vpa: vpa.clone(), subjects: Vec::new(), pods: Vec::new() };
+        let (subjects, pods, siblings) = Default::default();
+        let mut gathered = Gathered { vpa: vpa.clone(), subjects, pods, siblings };
         // A stronger VPA may control the pods, and the target may be one that selects none.
-        let controlling = self.vpas.controlling(&target);
-        let controls =
-            controlling.is_some_and(|controlling| controlling.vpa.metadata.name == vpa.metadata.name);
-        let selector = self.selectors.get(key).and_then(Clone::clone).filter(|_| controls);
+        let selects_nodes = self.vpas.selects_nodes(&target);
+        let controls = |node: Option<&NodeLabels>| {
+            let controlling = self.vpas.controlling(&target, node);
+            controlling.is_some_and(|controlling| controlling.vpa.metadata.name == vpa.metadata.name)
+        };
+        let may_control = selects_nodes || controls(None);
+        let selector = self.selectors.get(key).and_then(Clone::clone).filter(|_| may_control);
         let Some(selector) = selector else { return Some(gathered) };
         let (ranges, epoch) = self.ranges.get(&key.namespace).copied().unwrap_or_default();
         let owners = self.by_topmost.get(&target).into_iter().flatten();
@@ -346,8 +380,12 @@ impl Index {
             }
             let Some(state) = tracked.state() else { continue };
             let node = state.node.as_ref().and_then(|node| self.nodes.get(node));
+            if selects_nodes && !controls(node.map(|node| &node.labels)) {
+                gathered.siblings.push(state);
+                continue;
+            }
             gathered.subjects.push(Subject {
-                allocatable: node.copied().unwrap_or_default(),
+                allocatable: node.map(|node| node.allocatable).unwrap_or_default(),
                 pod: state,
                 recommendation: tracked.recommendation(&vpa, &ranges, epoch),
                 observed: tracked.observed.1,
@@ -424,17 +462,21 @@ impl Tracked {
         ranges: &LimitRanges,
         epoch: u64,
     ) -> Option<Arc<Recommendation>> {
-        let version = &vpa.metadata.resource_version;
-        if let Some((known, at, recommended)) = &self.recommended
-            && known == version
-            && *at == epoch
+        let (name, version) = (&vpa.metadata.name, &vpa.metadata.resource_version);
+        if let Some(known) = &self.recommended
+            && (&known.vpa, &known.version, known.ranges) == (name, version, epoch)
         {
-            return Some(recommended.clone());
+            return Some(known.recommendation.clone());
         }
         let recommended = PodRecommendation::new(vpa, self.pod.spec.as_ref()?, ranges);
-        let recommended = Arc::new(Recommendation::from(&recommended));
-        self.recommended = Some((version.clone(), epoch, recommended.clone()));
-        Some(recommended)
+        let recommendation = Arc::new(Recommendation::from(&recommended));
+        self.recommended = Some(Recommended {
+            vpa: name.clone(),
+            version: version.clone(),
+            ranges: epoch,
+            recommendation: recommendation.clone(),
+        });
+        Some(recommendation)
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Options {
     pub per_vpa_config: bool,
     /// Whether a VPA of mode `Off` controls pods if it has a boost (gate `CPUStartupBoost`).
     pub startup_boost: bool,
+    /// Whether VPAs may select nodes, see [`node_groups`](crate::node_groups) (`--node-selectors`).
+    pub node_selectors: bool,
     /// For how long a pod that is not ready stays boosted (`--startup-boost-deadline`).
     pub startup_boost_deadline: Option<Duration>,
     /// Whether containers that restart are boosted where a VPA does not say (`--startup-boost-on-restart`).
@@ -84,6 +86,7 @@ impl Options {
             modes: Modes::new(gates),
             per_vpa_config: gates.enabled(&features::PER_VPA_CONFIG),
             startup_boost: gates.enabled(&features::CPU_STARTUP_BOOST),
+            node_selectors: false,
             startup_boost_deadline: Some(Duration::from_mins(30)),
             startup_boost_on_restart: false,
             max_allowed_cpu_boost: None,

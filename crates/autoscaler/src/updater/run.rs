@@ -111,6 +111,8 @@ struct Inner {
     resize_served: AtomicBool,
     /// When the status of VPAs was written.
     written: Mutex<BTreeMap<ObjectRef, Instant>>,
+    /// Held while a VPA is reconciled whose workload other VPAs control, too: they share its budget.
+    shared_targets: tokio::sync::Mutex<()>,
 }
 
 impl Updater {
@@ -127,11 +129,15 @@ impl Updater {
         let (lease, clock) = (config.options.admission_lease.clone(), config.clock.clone());
         let counted = config.updater_metrics.clone();
         let limit_ranges = Informer::default().with_metrics(&config.metrics);
+        let node_selectors = config.options.node_selectors;
+        let transform = if node_selectors { allocatable_and_labels } else { allocatable_only };
+        let nodes = Informer::default().with_transform(transform).with_metrics(&config.metrics);
         let unbooster = Unbooster::new(unboost::Config {
             client: config.client.clone(),
             informers: config.informers.clone(),
             targets: config.targets.clone(),
             limit_ranges: limit_ranges.clone(),
+            nodes: node_selectors.then(|| nodes.clone()),
             recorder: recorder.clone(),
             clock: config.clock.clone(),
             supervisor: config.supervisor.clone(),
@@ -145,9 +151,9 @@ impl Updater {
             },
         });
         let inner = Arc::new(Inner {
-            index: Mutex::new(Index::new(config.options.startup_boost)),
+            index: Mutex::new(Index::new(config.options.startup_boost, node_selectors)),
             queue: Arc::new(WorkQueue::new(config.clock.clone())),
-            nodes: Informer::default().with_transform(allocatable_only).with_metrics(&config.metrics),
+            nodes,
             limit_ranges,
             quotas: Informer::default().with_metrics(&config.metrics),
             recreating: RecreatingActuator { in_place: in_place.clone(), evictor },
@@ -157,6 +163,7 @@ impl Updater {
             unbooster,
             resize_served: AtomicBool::new(true),
             written: Mutex::default(),
+            shared_targets: tokio::sync::Mutex::default(),
             config,
         });
         inner.watch();
@@ -209,9 +216,15 @@ impl Updater {
 }
 
 /// A node's name and what is allocatable on it.
-fn allocatable_only(mut node: Node) -> Node {
-    node.metadata.annotations = None;
+fn allocatable_only(node: Node) -> Node {
+    let mut node = allocatable_and_labels(node);
     node.metadata.labels = None;
+    node
+}
+
+/// The same with the labels of the node.
+fn allocatable_and_labels(mut node: Node) -> Node {
+    node.metadata.annotations = None;
     node.spec = None;
     if let Some(status) = node.status.take() {
         let allocatable = status.allocatable;
@@ -404,6 +417,8 @@ impl Inner {
         let began = self.config.clock.monotonic();
         let Some(vpa) = self.index.lock().vpa(key).cloned() else { return Ok(Requeue::AwaitChange) };
         self.resolve_target(key, &vpa).await;
+        let is_shared = self.index.lock().shares_target(&vpa);
+        let _shared = if is_shared { Some(self.shared_targets.lock().await) } else { None };
         let Some(gathered) = self.index.lock().gather(key) else { return Ok(Requeue::AwaitChange) };
         let policy = self.policy(&gathered.vpa);
         let gathered = self.guard_memory(key, gathered).await;
@@ -412,7 +427,7 @@ impl Inner {
         let now = self.config.clock.now();
         let triage = triage(&gathered.subjects, &policy, &settings.priority, now);
         self.config.updater_metrics.step(Step::FilterPods, self.since(began));
-        let configured = self.read_owners(&gathered.subjects, &triage, &policy).await;
+        let configured = self.read_owners(&gathered, &triage, &policy).await;
         let admission_is_alive = self.admission_is_alive(&triage, &policy).await;
         let quotas = self.quotas.in_namespace(&key.namespace);
         let by_uid: BTreeMap<&str, &Arc<Pod>> =
@@ -428,8 +443,13 @@ impl Inner {
             known_obstacle(pod, recommendation, &surroundings)
                 .or_else(|| obstacle(object, recommendation, &surroundings).unwrap_or_default())
         };
-        let surroundings =
-            Surroundings { configured: &configured, obstacle: &obstacle_of, admission_is_alive, now };
+        let surroundings = Surroundings {
+            configured: &configured,
+            siblings: &gathered.siblings,
+            obstacle: &obstacle_of,
+            admission_is_alive,
+            now,
+        };
         let (plan, next) = plan(&gathered.subjects, &triage, &policy, &settings, &surroundings);
         let acted = self.config.clock.monotonic();
         self.set_gauges(key, &gathered, &triage, &plan);
@@ -519,10 +539,11 @@ impl Inner {
     /// How many pods the owners are configured for of which it has to be known.
     async fn read_owners(
         &self,
-        subjects: &[Subject],
+        gathered: &Gathered,
         triage: &Triage,
         policy: &Policy,
     ) -> BTreeMap<String, Option<i64>> {
+        let Gathered { subjects, siblings, .. } = gathered;
         let owners = owners_to_read(subjects, triage, policy, &self.config.options.decisions);
         if owners.is_empty() {
             return BTreeMap::new();
@@ -532,8 +553,9 @@ impl Inner {
             let Owner { api_version, kind, name, uid } = &owner;
             let controller = ControllerRef::new(namespace, api_version, kind, name);
             let live = || {
-                let live = subjects.iter().filter(|subject| subject.pod.is_live());
-                let of_owner = live.filter(|one| one.pod.owner.as_ref() == Some(&owner)).count();
+                let pods = subjects.iter().map(|subject| &subject.pod).chain(siblings);
+                let live = pods.filter(|pod| pod.is_live());
+                let of_owner = live.filter(|pod| pod.owner.as_ref() == Some(&owner)).count();
                 i64::try_from(of_owner).unwrap_or(i64::MAX)
             };
             let configured = match self.config.targets.replicas(&controller).await {

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{LimitRange, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{LimitRange, Node, Pod, PodSpec};
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use plumb_client::Api;
@@ -36,13 +36,13 @@ use plumb_supervise::Supervisor;
 use self::observed::ObservedBoosts;
 use super::metrics::UpdaterMetrics;
 use crate::api::VerticalPodAutoscaler;
-use crate::boost::annotation::{boosted_containers, is_boosted};
+use crate::boost::annotation::{Damaged, boosted_containers, is_boosted};
 use crate::boost::restart::restarting;
 use crate::boost::{BoostContext, Due, Unboost, due};
 use crate::informers::Informers;
 use crate::recommendation::LimitRanges;
 use crate::target::{TargetError, Targets};
-use crate::vpas::Vpas;
+use crate::vpas::{Nodes, Vpas};
 
 /// The name of the task.
 const NAME: &str = "vpa-updater/unboost";
@@ -89,6 +89,8 @@ pub(super) struct Config {
     pub(super) informers: Informers,
     pub(super) targets: Targets,
     pub(super) limit_ranges: Informer<LimitRange>,
+    /// All nodes, if VPAs may select them.
+    pub(super) nodes: Option<Informer<Node>>,
     pub(super) recorder: EventRecorder,
     pub(super) clock: Clock,
     pub(super) supervisor: Supervisor,
@@ -110,8 +112,12 @@ enum UnboostError {
     },
     #[error("its resources cannot be read: {0}")]
     Unreadable(#[from] plumb_resize::list::BadQuantity),
-    #[error("nothing says what container {container} had before: {reason}")]
-    Unresolved { container: String, reason: String },
+    #[error("nothing says what container {container} had before: {damaged}")]
+    Unresolved {
+        container: String,
+        #[source]
+        damaged: Damaged,
+    },
     #[error("its QoS class would change")]
     QosClass,
 }
@@ -132,10 +138,11 @@ impl UnboostError {
 impl Unbooster {
     /// Adds handlers to the informers.
     pub(super) fn new(config: Config) -> Self {
-        let Config { client, informers, targets, limit_ranges, recorder, clock, .. } = config;
+        let Config { client, informers, targets, limit_ranges, nodes, recorder, clock, .. } = config;
         let Config { supervisor, metrics, updater_metrics, settings, .. } = config;
         // Whether a VPA may boost does not matter for pods that are boosted.
-        let vpas = Vpas::new(informers.vpas.store(), targets, true);
+        let nodes = nodes.map(|informer| Nodes { client: client.clone(), informer });
+        let vpas = Vpas::new(informers.vpas.store(), targets, true, nodes);
         let queue = Arc::new(WorkQueue::new(clock.clone()));
         let observed = Arc::new(ObservedBoosts::new(clock.now(), updater_metrics.clone()));
         let inner = Inner {
@@ -172,7 +179,9 @@ impl Unbooster {
         // A VPA that changes may end boosts earlier, later or otherwise.
         let weak = Arc::downgrade(&inner);
         informers.vpas.add_handler(move |change| {
-            let spec = |vpa: Option<&Arc<VerticalPodAutoscaler>>| vpa.map(|vpa| vpa.spec.clone());
+            let spec = |vpa: Option<&Arc<VerticalPodAutoscaler>>| {
+                vpa.map(|vpa| (vpa.spec.clone(), vpa.metadata.annotations.clone()))
+            };
             let Some(inner) = weak.upgrade().filter(|_| spec(change.before) != spec(change.after)) else {
                 return;
             };
@@ -205,11 +214,11 @@ struct Pods(Arc<Inner>);
 
 impl Reconciler for Pods {
     type Key = ObjectRef;
-    type Error = String;
+    type Error = UnboostError;
 
-    async fn reconcile(&self, key: &ObjectRef) -> Result<Requeue, String> {
+    async fn reconcile(&self, key: &ObjectRef) -> Result<Requeue, UnboostError> {
         let inner = &*self.0;
-        let Some(pod) = inner.pod(key).await.map_err(|error| error.to_string())? else {
+        let Some(pod) = inner.pod(key).await? else {
             return Ok(Requeue::AwaitChange);
         };
         let vpa = inner.vpa(&pod).await;
@@ -221,10 +230,7 @@ impl Reconciler for Pods {
             Ok(vpa) => inner.reconcile(&pod, vpa.as_deref()).await,
             Err(error) => Err(error),
         };
-        outcome.map_err(|error| {
-            inner.report_failure(&pod, known.as_deref(), &error);
-            error.to_string()
-        })
+        outcome.inspect_err(|error| inner.report_failure(&pod, known.as_deref(), error))
     }
 }
 
@@ -291,7 +297,7 @@ impl Inner {
     }
 
     async fn known_vpa(&self, pod: &Pod) -> Result<Option<Arc<VerticalPodAutoscaler>>, UnboostError> {
-        match self.vpas.of_pod(&pod.metadata).await {
+        match self.vpas.of_pod(pod).await {
             Ok(controlling) => Ok(controlling.map(|controlling| controlling.vpa)),
             Err(error) if error.is_transient() => Err(UnboostError::Controller(error)),
             // The controller is gone, and the VPA with it.
@@ -350,7 +356,7 @@ impl Inner {
         }
         if let Some(unresolved) = unboost.unresolved.first() {
             let container = unresolved.container.clone();
-            return Err(UnboostError::Unresolved { container, reason: unresolved.damaged.to_string() });
+            return Err(UnboostError::Unresolved { container, damaged: unresolved.damaged.clone() });
         }
         if !unboost.keeps_qos_class(pod) {
             return Err(UnboostError::QosClass);

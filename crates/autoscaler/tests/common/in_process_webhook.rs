@@ -31,7 +31,7 @@ impl InProcessWebhook {
     pub(crate) async fn start(client: &Client, targets: TargetConfig) -> Self {
         let (supervisor, clock) = (Supervisor::default(), targets.clock.clone());
         let vpas: Informer<VerticalPodAutoscaler> = Informer::default();
-        let index = Vpas::new(vpas.store(), Targets::new(client.clone(), targets), true);
+        let index = Vpas::new(vpas.store(), Targets::new(client.clone(), targets), true, None);
         let limits = NamespaceLimits::new(&Metrics::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(vpas.supervised(Api::all(client.clone()), &supervisor));

@@ -6,6 +6,7 @@ mod decisions;
 mod guard;
 mod in_place_mode;
 mod make;
+mod node_groups;
 mod priority;
 mod records;
 mod recreating_modes;

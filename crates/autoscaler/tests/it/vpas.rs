@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use plumb_autoscaler::api::VerticalPodAutoscaler;
-use plumb_autoscaler::recommender::node_groups::NODE_SELECTOR_ANNOTATION;
+use plumb_autoscaler::node_groups::{NODE_SELECTOR_ANNOTATION, node_of};
 use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
 use plumb_autoscaler::vpas::{Controlling, VpaIndex, Vpas};
 use plumb_client::Api;
@@ -44,8 +44,11 @@ fn index(startup_boost: bool, vpas: &[Arc<VerticalPodAutoscaler>]) -> VpaIndex {
 
 /// The names of the VPA that controls the pods of a controller, and of the others.
 fn controlling(index: &VpaIndex, target: &ControllerRef) -> Vec<String> {
+    named(index.controlling(target, None))
+}
+
+fn named(found: Option<Controlling>) -> Vec<String> {
     let name = |vpa: Arc<VerticalPodAutoscaler>| vpa.metadata.name.clone().unwrap();
-    let found = index.controlling(target);
     found.map_or(Vec::new(), |found| std::iter::once(found.vpa).chain(found.others).map(name).collect())
 }
 
@@ -56,13 +59,87 @@ fn names(first: &str, others: &[&str]) -> Vec<String> {
     std::iter::once(&first).chain(others).map(|&name| name.to_owned()).collect()
 }
 
+/// A VPA of the `DaemonSet` agent for the nodes that a selector matches.
+fn of_nodes(name: &str, created: i64, nodes: &str, mut spec: Value) -> Arc<VerticalPodAutoscaler> {
+    spec["targetRef"] = json!({ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent" });
+    let mut vpa = (*vpa(name, Some(created), spec)).clone();
+    if !nodes.is_empty() {
+        vpa.metadata.annotations = Some([(NODE_SELECTOR_ANNOTATION.to_owned(), nodes.to_owned())].into());
+    }
+    Arc::new(vpa)
+}
+
 #[test]
-fn a_vpa_that_selects_nodes_controls_no_pod() {
+fn vpas_that_select_nodes_control_the_pods_on_these_before_all_others() {
+    let off = json!({ "updatePolicy": { "updateMode": "Off" } });
+    let vpas = [
+        of_nodes("all", 1, "", json!({})),
+        of_nodes("large", 2, "size in (large,huge)", json!({})),
+        of_nodes("huge", 3, "size=huge", json!({})),
+        of_nodes("off", 0, "size=small", off),
+        of_nodes("syntax", 0, "size in", json!({})),
+    ];
+    let agent = ControllerRef::new("default", "apps/v1", "DaemonSet", "agent");
+    let mut index = VpaIndex::new(true).with_node_selectors(true);
+    let mut without = VpaIndex::new(true);
+    for vpa in vpas {
+        index.apply(vpa.clone());
+        without.apply(vpa);
+    }
+    assert!(index.selects_nodes(&agent) && !without.selects_nodes(&agent));
+    for (size, expected) in [
+        (None, names("all", &[])),
+        (Some("small"), names("all", &[])),
+        (Some("large"), names("large", &[])),
+        (Some("huge"), names("large", &["huge"])),
+    ] {
+        let labels = size.map(|size| BTreeMap::from([("size".to_owned(), size.to_owned())]));
+        let found = |index: &VpaIndex| named(index.controlling(&agent, labels.as_ref()));
+        assert_eq!(found(&index), expected, "{size:?}");
+        assert_eq!(found(&without), names("all", &[]), "{size:?} without the flag");
+    }
+}
+
+#[test]
+fn a_vpa_of_a_deployment_cannot_select_nodes_and_controls_no_pod() {
     let mut by_nodes = (*vpa("nodes", Some(1), json!({}))).clone();
     by_nodes.metadata.annotations =
         Some([(NODE_SELECTOR_ANNOTATION.to_owned(), "size=large".to_owned())].into());
-    let index = index(true, &[Arc::new(by_nodes), vpa("newer", Some(2), json!({}))]);
+    let mut index = VpaIndex::new(true).with_node_selectors(true);
+    index.apply(Arc::new(by_nodes));
+    index.apply(vpa("newer", Some(2), json!({})));
     assert_eq!(controlling(&index, &deployment("web")), names("newer", &[]));
+}
+
+#[test]
+fn the_node_of_a_pod_is_known_before_it_is_bound_if_a_daemonset_has_created_it() {
+    let terms = |terms: Value| {
+        json!({ "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": terms } } } })
+    };
+    let name = |names: Value| json!([{ "key": "metadata.name", "operator": "In", "values": names }]);
+    for (what, spec, expected) in [
+        ("bound", json!({ "nodeName": "a" }), Some("a")),
+        ("named", terms(json!([{ "matchFields": name(json!(["b"])) }])), Some("b")),
+        (
+            "twice",
+            terms(json!([{ "matchFields": name(json!(["b"])) }, { "matchFields": name(json!(["b"])) }])),
+            Some("b"),
+        ),
+        (
+            "either",
+            terms(json!([{ "matchFields": name(json!(["b"])) }, { "matchFields": name(json!(["c"])) }])),
+            None,
+        ),
+        ("any of two", terms(json!([{ "matchFields": name(json!(["b", "c"])) }])), None),
+        ("by labels", terms(json!([{ "matchExpressions": [{ "key": "a", "operator": "Exists" }] }])), None),
+        ("nothing", json!({}), None),
+    ] {
+        let mut spec = spec;
+        spec["containers"] = json!([]);
+        let pod: Pod = serde_json::from_value(json!({ "spec": spec })).unwrap();
+        assert_eq!(node_of(&pod), expected, "{what}");
+    }
 }
 
 #[test]
@@ -146,23 +223,22 @@ async fn a_pod_belongs_to_the_vpa_of_its_topmost_controller_if_that_selects_it()
     deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
 
     let store = Arc::new(Store::default());
-    let vpas = Vpas::new(&store, Targets::new(client, TargetConfig::default()), true);
-    let pod = |app: &str, kind: &str| -> ObjectMeta {
-        serde_json::from_value(json!({
+    let vpas = Vpas::new(&store, Targets::new(client, TargetConfig::default()), true, None);
+    let pod = |app: &str, kind: &str| -> Pod {
+        let metadata = json!({
             "namespace": "default", "labels": { "app": app },
             "ownerReferences": [{ "apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": "u", "controller": true }],
-        }))
-        .unwrap()
+        });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     };
     assert_eq!(vpas.of_pod(&pod("web", "Deployment")).await, Ok(None), "no VPA, and no request");
     store.apply(WatchEvent::Restarted(vec![(*vpa("web", Some(1), json!({}))).clone()]));
     let found = |controlling: Controlling| controlling.vpa.metadata.name.clone().unwrap();
     assert_eq!(vpas.of_pod(&pod("web", "Deployment")).await.unwrap().map(found).as_deref(), Some("web"));
     assert_eq!(vpas.of_pod(&pod("db", "Deployment")).await, Ok(None), "the target does not select it");
-    assert_eq!(
-        vpas.of_pod(&ObjectMeta { owner_references: None, ..pod("web", "Deployment") }).await,
-        Ok(None)
-    );
+    let mut bare = pod("web", "Deployment");
+    bare.metadata.owner_references = None;
+    assert_eq!(vpas.of_pod(&bare).await, Ok(None));
     assert!(vpas.of_pod(&pod("web", "StatefulSet")).await.is_err(), "its controller does not exist");
 
     store.apply(WatchEvent::Restarted(Vec::new()));
@@ -193,7 +269,7 @@ proptest! {
                     let created = vpa.metadata.creation_timestamp.as_ref().map(|time| time.0);
                     (created.is_none(), created, vpa.metadata.name.clone())
                 });
-                let found = index.controlling(&deployment(&target));
+                let found = index.controlling(&deployment(&target), None);
                 prop_assert_eq!(found.as_ref().map(|found| &found.vpa), oldest);
             }
         }

@@ -22,5 +22,6 @@ pub(super) fn options(flags: &AutoscalerFlags, gates: &FeatureGates) -> Options 
         status_lease: StatusLease::new(NAMESPACE, "plumb"),
         max_allowed_cpu_boost: flags.max_allowed_cpu_boost,
         gates: Gates::new(gates),
+        node_selectors: flags.node_selectors,
     }
 }

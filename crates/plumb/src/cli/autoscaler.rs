@@ -31,4 +31,8 @@ pub(crate) struct AutoscalerFlags {
     /// `plumb.dev/startup-boost-on-restart` overrides it.
     #[arg(long)]
     pub(crate) startup_boost_on_restart: bool,
+    /// Let VPAs of a DaemonSet select nodes, by the annotation `plumb.dev/node-selector`, and be about the pods on these
+    /// alone.
+    #[arg(long)]
+    pub(crate) node_selectors: bool,
 }

@@ -212,7 +212,7 @@ pub(crate) struct Chosen {
     pub(crate) address: String,
     pub(crate) common: CommonFlags,
     /// Of the autoscaler.
-    pub(crate) namespaces: Namespaces,
+    pub(crate) vpas: VpaScope,
     /// None for commands whose components are not elected.
     pub(crate) election: Option<ElectionFlags>,
     pub(crate) recommender: Option<Elected<RecommenderFlags>>,
@@ -229,7 +229,7 @@ impl RunCommand {
             Self::All(all) => Chosen {
                 address: all.address,
                 common: all.common,
-                namespaces: all.vpas.namespaces(),
+                vpas: all.vpas.scope(),
                 election: Some(all.election),
                 recommender: Some(Elected { flags: all.recommender, lease: RECOMMENDER_LEASE.to_owned() }),
                 updater: Some(Elected { flags: all.updater, lease: UPDATER_LEASE.to_owned() }),
@@ -240,7 +240,7 @@ impl RunCommand {
             Self::Recommender(one) => Chosen {
                 address: one.address,
                 common: one.common,
-                namespaces: one.vpas.namespaces(),
+                vpas: one.vpas.scope(),
                 election: Some(one.election),
                 recommender: Some(Elected { flags: one.recommender, lease: one.leader_elect_resource_name }),
                 updater: None,
@@ -251,7 +251,7 @@ impl RunCommand {
             Self::Updater(one) => Chosen {
                 address: one.address,
                 common: one.common,
-                namespaces: one.vpas.namespaces(),
+                vpas: one.vpas.scope(),
                 election: Some(one.election),
                 recommender: None,
                 updater: Some(Elected { flags: one.updater, lease: one.leader_elect_resource_name }),
@@ -262,7 +262,7 @@ impl RunCommand {
             Self::Admission(one) => Chosen {
                 address: one.address,
                 common: one.common,
-                namespaces: one.vpas.namespaces(),
+                vpas: one.vpas.scope(),
                 election: None,
                 recommender: None,
                 updater: None,
@@ -273,7 +273,7 @@ impl RunCommand {
             Self::Rollout(one) => Chosen {
                 address: one.address,
                 common: one.common,
-                namespaces: Namespaces::All,
+                vpas: VpaScope { namespaces: Namespaces::All, node_selectors: false },
                 election: Some(one.election),
                 recommender: None,
                 updater: None,
@@ -336,9 +336,6 @@ pub(crate) struct RecommenderFlags {
     /// Recommend no resource that a HorizontalPodAutoscaler scales the same target on, and report it on the VPA.
     #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) yield_to_hpa: bool,
-    /// Let VPAs of a DaemonSet select nodes, by the annotation plumb.dev/node-selector, and count the pods of these alone.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub(crate) node_selectors: bool,
     /// Read present usage from external.metrics.k8s.io rather than from metrics.k8s.io.
     #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) use_external_metrics: bool,
@@ -399,7 +396,7 @@ pub(crate) struct CommonFlags {
     pub(crate) install_crds: bool,
 }
 
-/// The namespaces of an autoscaler.
+/// The VPAs of an autoscaler.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct VpaFlags {
@@ -409,11 +406,28 @@ pub(crate) struct VpaFlags {
     /// Namespaces whose VPAs do not count, separated by commas.
     #[arg(long, value_name = "A,B", default_value = "", hide_default_value = true)]
     pub(crate) ignored_vpa_object_namespaces: String,
+    /// Let VPAs of a DaemonSet select nodes, by the annotation plumb.dev/node-selector, and be about the pods on these alone.
+    /// The recommender, the updater and the admission webhook need the same value.
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) node_selectors: bool,
+}
+
+/// Which VPAs count, and for which pods.
+#[derive(Clone, Debug)]
+pub(crate) struct VpaScope {
+    /// Their namespaces.
+    pub(crate) namespaces: Namespaces,
+    /// Whether they may select nodes.
+    pub(crate) node_selectors: bool,
 }
 
 impl VpaFlags {
-    /// The namespaces that count.
-    pub(crate) fn namespaces(&self) -> Namespaces {
+    /// The VPAs that count.
+    pub(crate) fn scope(&self) -> VpaScope {
+        VpaScope { namespaces: self.namespaces(), node_selectors: self.node_selectors }
+    }
+
+    fn namespaces(&self) -> Namespaces {
         let names = self.ignored_vpa_object_namespaces.split(',').map(str::trim);
         let ignored: std::collections::BTreeSet<String> =
             names.filter(|name| !name.is_empty()).map(str::to_owned).collect();

@@ -5,33 +5,28 @@ use std::sync::Arc;
 use futures_util::future::{FutureExt as _, join};
 use parking_lot::Mutex;
 use plumb_autoscaler::admission::metrics::AdmissionMetrics;
-use plumb_autoscaler::admission::{Admission, Environment};
+use plumb_autoscaler::admission::{Admission, Environment, Options};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
-use plumb_autoscaler::namespaces::Namespaces;
 use plumb_client::Api;
 use plumb_controller::{Clock, Informer};
 use plumb_features::FeatureGates;
 use tokio::sync::watch;
 
 use super::{Ground, Part, identity};
-use crate::cli::AdmissionFlags;
+use crate::cli::{AdmissionFlags, VpaScope};
 
 /// Where the webhook listens, once it does.
 type Listening = Arc<Mutex<Option<watch::Receiver<Option<std::net::SocketAddr>>>>>;
 
 /// The webhook of these flags.
-pub(super) fn part(
-    flags: &AdmissionFlags,
-    namespaces: &Namespaces,
-    gates: &FeatureGates,
-    ground: &Ground,
-) -> Part {
+pub(super) fn part(flags: &AdmissionFlags, vpas: &VpaScope, gates: &FeatureGates, ground: &Ground) -> Part {
     let admission_metrics = AdmissionMetrics::default();
     let shown = admission_metrics.clone();
-    let options = flags.options(namespaces, gates, &identity());
+    let options = flags.options(&vpas.namespaces, gates, &identity());
+    let options = Options { node_selectors: vpas.node_selectors, ..options };
     let listening = Listening::default();
     let listens = listening.clone();
-    let namespaces = namespaces.clone();
+    let namespaces = vpas.namespaces.clone();
     let (client, metrics, supervisor) =
         (ground.client.clone(), ground.metrics.clone(), ground.supervisor.clone());
     let work = move || {

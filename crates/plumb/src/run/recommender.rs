@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use plumb_autoscaler::explain::{VpaExplanation, printable};
 use plumb_autoscaler::features::PER_VPA_CONFIG;
 use plumb_autoscaler::informers::Informers;
-use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::environment::EnvironmentOptions;
 use plumb_autoscaler::recommender::external_metrics::ExternalMetrics;
 use plumb_autoscaler::recommender::live_usage::{LiveUsage, MetricsApi};
@@ -26,7 +25,7 @@ use plumb_features::FeatureGates;
 
 use super::http::{Asked, Page};
 use super::{Ground, Part};
-use crate::cli::{Elected, ElectionFlags, RecommenderFlags, StorageFlag};
+use crate::cli::{Elected, ElectionFlags, RecommenderFlags, StorageFlag, VpaScope};
 
 /// Where explanations are served.
 const DEBUG: &str = "/debug/vpa";
@@ -38,19 +37,22 @@ type Current = Arc<Mutex<Option<Recommender>>>;
 pub(super) fn part(
     elected: &Elected<RecommenderFlags>,
     election: Option<&ElectionFlags>,
-    namespaces: &Namespaces,
+    vpas: &VpaScope,
     gates: &FeatureGates,
     ground: &Ground,
 ) -> anyhow::Result<Part> {
     let flags = &elected.flags;
     let metrics = RecommenderMetrics::default();
-    let options = options(flags, namespaces, gates);
+    let options = options(flags, vpas, gates);
     let external = flags.external_metrics();
     let history = match options.storage {
         Storage::Checkpoint => None,
         Storage::Prometheus => Some(
-            Prometheus::with_metrics(flags.prometheus_settings(namespaces), metrics.prometheus_client())
-                .context("the flags of Prometheus")?,
+            Prometheus::with_metrics(
+                flags.prometheus_settings(&vpas.namespaces),
+                metrics.prometheus_client(),
+            )
+            .context("the flags of Prometheus")?,
         ),
     };
     let sharded = election.filter(|_| flags.shards > 1);
@@ -124,11 +126,11 @@ fn elections(
 }
 
 /// The options of these flags.
-fn options(flags: &RecommenderFlags, namespaces: &Namespaces, gates: &FeatureGates) -> Options {
+fn options(flags: &RecommenderFlags, vpas: &VpaScope, gates: &FeatureGates) -> Options {
     Options {
         name: flags.recommender_name.clone(),
         interval: flags.recommender_interval,
-        namespaces: namespaces.clone(),
+        namespaces: vpas.namespaces.clone(),
         cluster: ClusterSettings {
             aggregation: flags.tuning.aggregation(),
             estimation: flags.tuning.estimation(),
@@ -148,7 +150,7 @@ fn options(flags: &RecommenderFlags, namespaces: &Namespaces, gates: &FeatureGat
             cap_by_largest_node: flags.cap_by_largest_node,
             cap_by_quota: flags.cap_by_quota,
             yield_to_hpa: flags.yield_to_hpa,
-            node_selectors: flags.node_selectors,
+            node_selectors: vpas.node_selectors,
         },
     }
 }

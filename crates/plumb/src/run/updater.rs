@@ -2,29 +2,28 @@
 
 use futures_util::future::{FutureExt as _, join};
 use plumb_autoscaler::informers::Informers;
-use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::target::{TargetConfig, Targets};
-use plumb_autoscaler::updater::{Config, Updater, UpdaterMetrics};
+use plumb_autoscaler::updater::{Config, Options, Updater, UpdaterMetrics};
 use plumb_controller::Clock;
 use plumb_features::FeatureGates;
 use plumb_resize::rules::{Dialect, Rules};
 
 use super::{Ground, Part};
-use crate::cli::{Elected, UpdaterFlags};
+use crate::cli::{Elected, UpdaterFlags, VpaScope};
 
 /// The updater of these flags.
 pub(super) fn part(
     elected: &Elected<UpdaterFlags>,
-    namespaces: &Namespaces,
+    vpas: &VpaScope,
     gates: &FeatureGates,
     ground: &Ground,
 ) -> Part {
     let updater_metrics = UpdaterMetrics::default();
     let shown = updater_metrics.clone();
-    let options = elected.flags.options(gates);
+    let options = Options { node_selectors: vpas.node_selectors, ..elected.flags.options(gates) };
     // A cluster that runs elsewhere is a Kubernetes as shipped.
     let rules = Rules::new(Dialect::V1_36, gates);
-    let namespaces = namespaces.clone();
+    let namespaces = vpas.namespaces.clone();
     let (client, metrics, supervisor) =
         (ground.client.clone(), ground.metrics.clone(), ground.supervisor.clone());
     // What was watched in an earlier term is out of date: each term has its own informers.

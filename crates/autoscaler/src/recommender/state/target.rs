@@ -7,8 +7,9 @@ use kube::core::{Expression, Selector};
 
 use super::{State, Tracked};
 use crate::api::CrossVersionObjectReference;
+use crate::node_groups::node_selector;
 use crate::recommender::cluster::{SelectorUpdate, VpaKey, VpaUpdate};
-use crate::recommender::node_groups::{node_selector, requirement};
+use crate::recommender::node_groups::requirement;
 use crate::recommender::{Time, VpaSettings};
 use crate::target::{ControllerRef, Target, TargetRefError, WellKnown};
 

@@ -1,9 +1,13 @@
 //! Pods and VPAs as an API server admits them that calls the webhook.
 
 use http::Request;
-use k8s_openapi::api::core::v1::{LimitRange, Namespace, Pod, ResourceQuota};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, Pod, ResourceQuota};
 use kube::api::{Patch, PatchParams, PostParams};
+use plumb_autoscaler::admission::Options;
 use plumb_autoscaler::admission::metrics::{Object, Status};
+use plumb_autoscaler::api::VerticalPodAutoscaler;
+use plumb_autoscaler::node_groups::NODE_SELECTOR_ANNOTATION;
 use plumb_client::Api;
 use plumb_harness::{event, eventually, object, until};
 use serde_json::{Value, json};
@@ -282,4 +286,52 @@ async fn the_status_lease_says_that_the_webhook_works() {
         })
         .await;
     assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("test"));
+}
+
+#[tokio::test]
+async fn a_pod_of_a_daemonset_gets_what_the_vpa_of_its_node_recommends() {
+    let fixture = Fixture::start().await;
+    let webhook = fixture.webhook(Options { node_selectors: true, ..options() }).await;
+    let sets: Api<DaemonSet> = Api::default_namespaced(fixture.client.clone());
+    let labels = json!({ "app": "agent" });
+    let template = json!({ "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+    let set: DaemonSet = object(json!({ "metadata": { "name": "agent" },
+        "spec": { "selector": { "matchLabels": labels }, "template": template } }));
+    let set = sets.create(&PostParams::default(), &set).await.unwrap();
+    let owner = plumb_controller::controller_reference(&set);
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(fixture.client.clone());
+    for (name, nodes, cpu) in [("all", None, "200m"), ("large", Some("size=large"), "2")] {
+        let annotations = nodes.map_or(json!({}), |nodes| json!({ NODE_SELECTOR_ANNOTATION: nodes }));
+        let vpa: VerticalPodAutoscaler = object(json!({
+            "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler",
+            "metadata": { "name": name, "annotations": annotations },
+            "spec": { "targetRef": { "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent" } },
+        }));
+        vpas.create(&PostParams::default(), &vpa).await.unwrap();
+        let recommended = json!([{ "containerName": "c", "target": { "cpu": cpu, "memory": "128Mi" } }]);
+        let status = json!({ "status": { "recommendation": { "containerRecommendations": recommended } } });
+        let vpa = vpas.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+        let known = plumb_controller::ObjectRef::of(&vpa);
+        eventually(async || {
+            let version = |vpa: &VerticalPodAutoscaler| vpa.metadata.resource_version.clone();
+            webhook.vpas.get(&known).is_some_and(|found| version(&found) == version(&vpa))
+        })
+        .await;
+    }
+    let nodes: Api<Node> = Api::all(fixture.client.clone());
+    let pods: Api<Pod> = Api::default_namespaced(fixture.client.clone());
+    for (node, expected) in [("small", "200m/-/128Mi"), ("large", "2/-/128Mi")] {
+        // The webhook may not have observed the node yet: the pod is created at once.
+        let object_: Node = object(json!({ "metadata": { "name": node, "labels": { "size": node } } }));
+        nodes.create(&PostParams::default(), &object_).await.unwrap();
+        let name = json!([{ "key": "metadata.name", "operator": "In", "values": [node] }]);
+        let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{ "matchFields": name }] } } });
+        let pod: Pod = object(json!({
+            "metadata": { "generateName": "agent-", "labels": labels, "ownerReferences": [owner] },
+            "spec": { "affinity": affinity, "containers": [{ "name": "c", "image": "i" }] },
+        }));
+        let pod = pods.create(&PostParams::default(), &pod).await.unwrap();
+        assert_eq!(resources(&pod), [expected], "on node {node}");
+    }
 }

@@ -49,6 +49,7 @@ pub(crate) fn options() -> Options {
         status_lease: StatusLease::new("kube-system", "test"),
         max_allowed_cpu_boost: None,
         gates: GATES,
+        node_selectors: false,
     }
 }
 

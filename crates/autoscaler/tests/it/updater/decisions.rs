@@ -80,6 +80,7 @@ fn decide(mode: &UpdateMode, subject: Subject, world: &World) -> Plan {
     let obstacle = |_: &_, _: &_| world.obstacle.clone();
     let surroundings = Surroundings {
         configured: &configured,
+        siblings: &[],
         obstacle: &obstacle,
         admission_is_alive: world.admission_is_alive,
         now: now(),
@@ -445,6 +446,7 @@ fn a_pod_that_waits_is_decided_about_again_at_its_deadline() {
         let configured = BTreeMap::new();
         let surroundings = Surroundings {
             configured: &configured,
+            siblings: &[],
             obstacle: &|_, _| None,
             admission_is_alive: true,
             now: now(),

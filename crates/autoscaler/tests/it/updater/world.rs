@@ -79,10 +79,7 @@ impl World {
             intercept: Arc::new(Mutex::new(Box::new(|_| Ok(())))),
             running: JoinSet::new(),
         };
-        world
-            .create::<Node>(json!({ "metadata": { "name": "n", "labels": { "kubernetes.io/os": "linux" } } }))
-            .await;
-        world.set_allocatable("4", "8Gi").await;
+        world.add_node("n", json!({ "kubernetes.io/os": "linux" })).await;
         world.workload("web", 1).await;
         world
     }
@@ -103,10 +100,20 @@ impl World {
         api.create(&PostParams::default(), &object(json)).await.unwrap()
     }
 
+    /// A node of 4 CPUs and 8 GiB.
+    pub(crate) async fn add_node(&self, name: &str, labels: Value) {
+        self.create::<Node>(json!({ "metadata": { "name": name, "labels": labels } })).await;
+        self.set_allocatable_of(name, "4", "8Gi").await;
+    }
+
     pub(crate) async fn set_allocatable(&self, cpu: &str, memory: &str) {
+        self.set_allocatable_of("n", cpu, memory).await;
+    }
+
+    async fn set_allocatable_of(&self, node: &str, cpu: &str, memory: &str) {
         let status = json!({ "status": { "allocatable": { "cpu": cpu, "memory": memory, "pods": "1000" } } });
         let nodes: Api<Node> = Api::all(self.admin.clone());
-        nodes.patch_status("n", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        nodes.patch_status(node, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     }
 
     /// A deployment and its replica set, both of the same name.
@@ -144,6 +151,13 @@ impl World {
     /// Pods as their node writes them.
     pub(crate) fn node(&self) -> Api<Pod> {
         Api::default_namespaced(self.cluster.client_as("system:node:n", ["system:nodes"]))
+    }
+
+    /// Pods as the node of this one writes them.
+    async fn node_of(&self, pod: &str) -> Api<Pod> {
+        let pod = self.pods().get(pod).await.unwrap();
+        let node = pod.spec.unwrap().node_name.unwrap();
+        Api::default_namespaced(self.cluster.client_as(&format!("system:node:{node}"), ["system:nodes"]))
     }
 
     /// The VPA `web`, of the deployment.
@@ -213,7 +227,8 @@ impl World {
     pub(crate) async fn run(&self, name: &str) {
         let now = self.clock.now().to_string();
         let status = json!({ "status": { "phase": "Running", "startTime": now } });
-        self.node().patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        let node = self.node_of(name).await;
+        node.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
         self.answer(name, Answer::Applied).await;
     }
 
@@ -264,7 +279,7 @@ impl World {
                 .collect();
         }
         let patch = Patch::Merge(json!({ "status": status }));
-        self.node().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+        self.node_of(name).await.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
     /// Starts an updater, which knows only what the API has.

@@ -169,6 +169,7 @@ impl AdmissionFlags {
             },
             max_allowed_cpu_boost: self.max_allowed_cpu_boost,
             gates: Gates::new(gates),
+            node_selectors: false,
         }
     }
 

@@ -9,8 +9,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::SelectorExt as _;
 use kube::{Client, ResourceExt as _};
-use plumb_autoscaler::api::{UpdateMode, VerticalPodAutoscaler};
+use plumb_autoscaler::api::{ConditionStatus, ConditionType, UpdateMode, VerticalPodAutoscaler};
 use plumb_autoscaler::explain::{self, BoostView, ContainerView, PodEvents, PodView, printable};
+use plumb_autoscaler::node_groups::{node_of, node_selector, selects_nodes};
 use plumb_autoscaler::recommendation::{LimitRanges, PodRecommendation};
 use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
 use plumb_autoscaler::updater::Options;
@@ -46,13 +47,7 @@ pub(in crate::status) async fn read(client: &Client, vpas: &[VerticalPodAutoscal
     let nodes: Api<Node> = Api::all(client.clone());
     // A user who may not list nodes still sees pods.
     let nodes = nodes.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-    let nodes: BTreeMap<String, Declared> = nodes
-        .iter()
-        .filter_map(|node| {
-            let allocatable = node.status.as_ref()?.allocatable.as_ref();
-            Some((node.name_any(), declared(allocatable).ok()?))
-        })
-        .collect();
+    let nodes: BTreeMap<String, Node> = nodes.into_iter().map(|node| (node.name_any(), node)).collect();
     let targets = Targets::new(client.clone(), TargetConfig::default());
     let mut namespaces: BTreeMap<String, Result<Namespace, String>> = BTreeMap::new();
     let mut shown = Vec::new();
@@ -80,17 +75,14 @@ impl Namespace {
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let pods = pods.list(&all).await.map_err(client::refusal)?.items;
         let vpas: Api<VerticalPodAutoscaler> = Api::namespaced(client.clone(), namespace);
-        let mut index = VpaIndex::new(true);
-        for vpa in vpas.list(&all).await.map_err(client::refusal)?.items {
-            index.apply(Arc::new(vpa));
-        }
+        let vpas = index(vpas.list(&all).await.map_err(client::refusal)?.items);
         // Without these, less is known about why.
         let ranges: Api<LimitRange> = Api::namespaced(client.clone(), namespace);
         let ranges = ranges.list(&all).await.map(|list| list.items).unwrap_or_default();
         let events: Api<Event> = Api::namespaced(client.clone(), namespace);
         let of_pods = all.fields("involvedObject.kind=Pod");
         let events = events.list(&of_pods).await.map(|list| list.items).unwrap_or_default();
-        Ok(Self { vpas: index, pods, ranges: LimitRanges::merge(&ranges), events: PodEvents::new(&events) })
+        Ok(Self { vpas, pods, ranges: LimitRanges::merge(&ranges), events: PodEvents::new(&events) })
     }
 }
 
@@ -98,15 +90,18 @@ async fn of_vpa(
     vpa: &VerticalPodAutoscaler,
     namespace: &Namespace,
     targets: &Targets,
-    nodes: &BTreeMap<String, Declared>,
+    nodes: &BTreeMap<String, Node>,
 ) -> Result<Vec<PodView>, String> {
     let name = vpa.namespace().unwrap_or_default();
     let target = ControllerRef::of_target(&name, &vpa.spec.target_ref);
     let acts = vpa.spec.update_mode() != UpdateMode::Off || vpa.spec.has_startup_boost();
-    if let Some(other) = namespace.vpas.controlling(&target).map(|controlling| controlling.vpa)
-        && other.metadata.name != vpa.metadata.name
-        && acts
-    {
+    let controlling = |node: Option<&Node>| {
+        let controlling = namespace.vpas.controlling(&target, node.map(|node| node.labels()))?;
+        Some(controlling.vpa)
+    };
+    let is_other = |other: &Arc<VerticalPodAutoscaler>| acts && other.metadata.name != vpa.metadata.name;
+    let selects_nodes = namespace.vpas.selects_nodes(&target);
+    if let Some(other) = controlling(None).filter(|other| !selects_nodes && is_other(other)) {
         return Err(format!("VPA {} is older and controls its pods", other.name_any()));
     }
     // Why it selects nothing is in the condition ConfigUnsupported.
@@ -121,10 +116,17 @@ async fn of_vpa(
             continue;
         }
         let Ok(state) = PodState::of(pod) else { continue };
+        let node = state.node.as_ref().and_then(|node| nodes.get(node));
+        if !is_on_nodes_of(vpa, node)
+            || (selects_nodes && controlling(node).is_some_and(|vpa| is_other(&vpa)))
+        {
+            continue;
+        }
+        let allocatable = node.and_then(|node| node.status.as_ref()?.allocatable.as_ref());
         let recommended = pod.spec.as_ref().map(|spec| PodRecommendation::new(vpa, spec, &namespace.ranges));
         subjects.push(Subject {
             recommendation: recommended.map(|recommended| Arc::new(Recommendation::from(&recommended))),
-            allocatable: state.node.as_ref().and_then(|node| nodes.get(node)).copied().unwrap_or_default(),
+            allocatable: declared(allocatable).unwrap_or_default(),
             observed: state.stage_since.unwrap_or(now),
             backoff: None,
             pod: Arc::new(state),
@@ -132,6 +134,30 @@ async fn of_vpa(
         objects.push(pod.clone());
     }
     Ok(explain::pods(vpa, &subjects, &objects, &namespace.events, &Options::default(), now))
+}
+
+/// VPAs by what they target. One whose node selector the recommender reports as unusable controls no pod.
+fn index(vpas: Vec<VerticalPodAutoscaler>) -> VpaIndex {
+    let is_unsupported = |vpa: &VerticalPodAutoscaler| {
+        let mut conditions = vpa.status.iter().flat_map(|status| &status.conditions);
+        conditions.any(|condition| {
+            condition.type_ == ConditionType::ConfigUnsupported && condition.status == ConditionStatus::True
+        })
+    };
+    let mut index = VpaIndex::new(true).with_node_selectors(true);
+    for vpa in vpas.into_iter().filter(|vpa| !(selects_nodes(vpa) && is_unsupported(vpa))) {
+        index.apply(Arc::new(vpa));
+    }
+    index
+}
+
+/// Whether a VPA selects a node, or selects none and is about pods on all.
+fn is_on_nodes_of(vpa: &VerticalPodAutoscaler, node: Option<&Node>) -> bool {
+    match node_selector(vpa) {
+        None => true,
+        Some(Ok(selector)) => node.is_some_and(|node| selector.matches(node.labels())),
+        Some(Err(_)) => false,
+    }
 }
 
 /// The boosts of pods, in the order of the pods. VPAs, which say how long boosts last, are read only if there are any.
@@ -150,13 +176,20 @@ pub(in crate::status) async fn boosts(client: &Client, pods: &[Pod]) -> Vec<Vec<
             let vpas: Api<VerticalPodAutoscaler> = Api::namespaced(client.clone(), &namespace);
             // A user who may not list VPAs does not see how long a boost lasts.
             let vpas = vpas.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-            let index = namespaces.entry(namespace.clone()).or_insert_with(|| VpaIndex::new(true));
-            for vpa in vpas {
-                index.apply(Arc::new(vpa));
-            }
+            namespaces.insert(namespace.clone(), index(vpas));
         }
-        let topmost = targets.topmost_of_pod(&pod.metadata).await.ok().flatten();
-        let vpa = topmost.and_then(|topmost| namespaces[&namespace].controlling(&topmost));
+        let vpas = &namespaces[&namespace];
+        let vpa = match targets.topmost_of_pod(&pod.metadata).await {
+            Ok(Some(topmost)) => {
+                let node = node_of(pod).filter(|_| vpas.selects_nodes(&topmost));
+                let node = match node {
+                    Some(node) => Api::<Node>::all(client.clone()).get_opt(node).await.ok().flatten(),
+                    None => None,
+                };
+                vpas.controlling(&topmost, node.as_ref().map(|node| node.labels()))
+            }
+            _ => None,
+        };
         shown.push(BoostView::all(pod, vpa.as_ref().map(|controlling| &*controlling.vpa)));
     }
     shown
