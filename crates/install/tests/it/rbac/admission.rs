@@ -29,6 +29,7 @@ async fn the_webhook_uses_every_right_that_it_has_and_needs_no_other() {
         server: plumb_webhook::Options::on_loopback(&namespace, "vpa-webhook-ca", register),
         status_lease: StatusLease::new(namespace, "test"),
         max_allowed_cpu_boost: None,
+        node_selectors: true,
         gates: Gates { startup_boost: true, in_place: true, per_vpa_config: true },
     };
     let vpas: Informer<VerticalPodAutoscaler> = Informer::default();

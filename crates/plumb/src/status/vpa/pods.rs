@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Event, LimitRange, Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::SelectorExt as _;
-use kube::{Client, ResourceExt as _};
+use kube::{Client, ResourceExt};
 use plumb_autoscaler::api::{ConditionStatus, ConditionType, UpdateMode, VerticalPodAutoscaler};
 use plumb_autoscaler::explain::{self, BoostView, ContainerView, PodEvents, PodView, printable};
 use plumb_autoscaler::node_groups::{node_of, node_selector, selects_nodes};
@@ -96,7 +96,7 @@ async fn of_vpa(
     let target = ControllerRef::of_target(&name, &vpa.spec.target_ref);
     let acts = vpa.spec.update_mode() != UpdateMode::Off || vpa.spec.has_startup_boost();
     let controlling = |node: Option<&Node>| {
-        let controlling = namespace.vpas.controlling(&target, node.map(|node| node.labels()))?;
+        let controlling = namespace.vpas.controlling(&target, node.map(ResourceExt::labels))?;
         Some(controlling.vpa)
     };
     let is_other = |other: &Arc<VerticalPodAutoscaler>| acts && other.metadata.name != vpa.metadata.name;
@@ -186,7 +186,7 @@ pub(in crate::status) async fn boosts(client: &Client, pods: &[Pod]) -> Vec<Vec<
                     Some(node) => Api::<Node>::all(client.clone()).get_opt(node).await.ok().flatten(),
                     None => None,
                 };
-                vpas.controlling(&topmost, node.as_ref().map(|node| node.labels()))
+                vpas.controlling(&topmost, node.as_ref().map(ResourceExt::labels))
             }
             _ => None,
         };
