@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_phase_in_the_api_is_final_whoever_wrote_it() {
+    fn a_terminal_phase_in_the_api_is_final_even_if_another_client_wrote_it() {
         let mut state = State::SyncPod;
         state.observe_phase(&with_phase("Failed"));
         state.observe_phase(&with_phase("Running"));

@@ -20,8 +20,8 @@ use plumb_registry::{Digest, architecture};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-pub(crate) type Response = Response<BoxBody<Bytes, io::Error>>;
-type Intercept = Box<dyn FnMut(&Asked) -> Option<Response> + Send>;
+pub(crate) type Answer = Response<BoxBody<Bytes, io::Error>>;
+type Intercept = Box<dyn FnMut(&Asked) -> Option<Answer> + Send>;
 
 /// A request that the registry has received.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ impl FakeRegistry {
     }
 
     /// Answers requests before the registry does.
-    pub(crate) fn intercept(&self, intercept: impl FnMut(&Asked) -> Option<Response> + Send + 'static) {
+    pub(crate) fn intercept(&self, intercept: impl FnMut(&Asked) -> Option<Answer> + Send + 'static) {
         self.state.lock().unwrap().intercept = Some(Box::new(intercept));
     }
 
@@ -151,7 +151,7 @@ impl FakeRegistry {
         self.put_manifest(repository, Some(tag), &manifest)
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response {
+    fn answer(&self, request: &Request<Incoming>) -> Answer {
         let asked = Asked {
             path: request.uri().path().to_owned(),
             query: request.uri().query().unwrap_or_default().to_owned(),
@@ -191,28 +191,28 @@ impl FakeRegistry {
     }
 }
 
-pub(crate) fn with_status(status: StatusCode, body: impl Into<Bytes>) -> Response {
+pub(crate) fn with_status(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let body = Full::new(body.into()).map_err(|never| match never {}).boxed();
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
     answer
 }
 
-pub(crate) fn empty(status: StatusCode) -> Response {
+pub(crate) fn empty(status: StatusCode) -> Answer {
     let mut answer = Response::new(Empty::new().map_err(|never| match never {}).boxed());
     *answer.status_mut() = status;
     answer
 }
 
 /// A redirect.
-pub(crate) fn redirect(to: &str) -> Response {
+pub(crate) fn redirect(to: &str) -> Answer {
     let mut answer = empty(StatusCode::TEMPORARY_REDIRECT);
     answer.headers_mut().insert("location", to.parse().unwrap());
     answer
 }
 
 /// Asks for credentials.
-pub(crate) fn challenge(header: &str) -> Response {
+pub(crate) fn challenge(header: &str) -> Answer {
     let text = json!({ "errors": [{ "code": "UNAUTHORIZED", "message": "authentication required" }] });
     let mut answer = with_status(StatusCode::UNAUTHORIZED, text.to_string());
     answer.headers_mut().insert("www-authenticate", header.parse().unwrap());
@@ -220,7 +220,7 @@ pub(crate) fn challenge(header: &str) -> Response {
 }
 
 /// A response that has a length, and ends before.
-pub(crate) fn truncated(content: &Bytes, sent: usize) -> Response {
+pub(crate) fn truncated(content: &Bytes, sent: usize) -> Answer {
     let body = Broken {
         parts: vec![Err(io::Error::other("broken on purpose")), Ok(content.slice(..sent))],
         flushed: false,
@@ -231,7 +231,7 @@ pub(crate) fn truncated(content: &Bytes, sent: usize) -> Response {
 }
 
 /// A response that sends something, and then nothing any more.
-pub(crate) fn stalled(content: &Bytes, sent: usize) -> Response {
+pub(crate) fn stalled(content: &Bytes, sent: usize) -> Answer {
     let mut answer = Response::new(Stalled { first: Some(content.slice(..sent)) }.boxed());
     answer.headers_mut().insert(CONTENT_LENGTH, content.len().into());
     answer
