@@ -1,4 +1,5 @@
-//! The controllers of in-place rollouts: CloneSets, and the resizes of Deployments, StatefulSets and DaemonSets.
+//! The controllers of in-place rollouts: CloneSets, and the resizes of Deployments, StatefulSets and DaemonSets, also those of
+//! OpenKruise.
 
 use crate::{CREATE_LEASE, Component, FOLLOW, Rule, on_lease, rule};
 
@@ -32,6 +33,7 @@ pub const ROLLOUT: Component = Component {
         // Before something is adopted.
         rule(&["apps.kruise.io"], &["clonesets"], &["get", "list", "patch", "watch"]),
         rule(&["apps.kruise.io"], &["clonesets/status"], &["update"]),
+        rule(&["apps.kruise.io"], &["daemonsets", "statefulsets"], &["list", "patch", "watch"]),
         // With the admission plugin OwnerReferencesPermissionEnforcement an object can block the deletion of its owner only so.
         rule(&["apps"], &["deployments/finalizers"], &["update"]),
         rule(&["apps.kruise.io"], &["clonesets/finalizers"], &["update"]),

@@ -1,7 +1,8 @@
 //! Whether the controllers have anything to do.
 //!
-//! A cluster without `CloneSet`s, `RolloutPolicies` and rollouts pays for five watches of metadata that nothing is stored of:
-//! the informers of the controllers, that of all pods among them, start with the first object that needs them.
+//! A cluster without `CloneSet`s, `RolloutPolicies` and rollouts pays for five watches of metadata that nothing is stored of,
+//! and for two of definitions that it may not have: the informers of the controllers, that of all pods among them, start with
+//! the first object that needs them.
 
 use std::fmt::Debug;
 
@@ -12,14 +13,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource};
 use plumb_client::Api;
 use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
+use plumb_supervise::Supervisor;
 
 use crate::api::RolloutPolicy;
+use crate::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
 use crate::api::cloneset::CloneSet;
+use crate::defined::Definition;
 use crate::engine::Outcome;
 use crate::workloads::WorkloadRecord;
 
 /// Waits until there is an object that the controllers have to do something about.
-pub(crate) async fn needed(client: &Client) {
+pub(crate) async fn needed(client: &Client, supervisor: &Supervisor) {
     let any: fn(&ObjectMeta) -> bool = |_| true;
     let kinds = [
         first::<CloneSet>(client, any),
@@ -27,6 +31,8 @@ pub(crate) async fn needed(client: &Client) {
         first::<Deployment>(client, has_work),
         first::<StatefulSet>(client, has_work),
         first::<DaemonSet>(client, has_work),
+        first_defined::<AdvancedStatefulSet>(client, supervisor, has_work),
+        first_defined::<AdvancedDaemonSet>(client, supervisor, has_work),
     ];
     let (found, ..) = select_all(kinds).await;
     tracing::debug!(kind = %found, "starting the controllers of rollouts");
@@ -59,6 +65,36 @@ where
         }
         // A reflector does not end.
         std::future::pending().await
+    }
+    .boxed()
+}
+
+/// The same of a kind that may not be defined.
+fn first_defined<K>(
+    client: &Client,
+    supervisor: &Supervisor,
+    is_needed: fn(&ObjectMeta) -> bool,
+) -> BoxFuture<'static, String>
+where
+    K: Watchable + Resource<DynamicType = ()> + Clone + Debug + Send + 'static,
+{
+    let (client, definition) = (client.clone(), Definition::of::<K>());
+    let watching = definition.run(&client, supervisor);
+    let found = async move {
+        loop {
+            definition.until(true).await;
+            tokio::select! {
+                found = first::<K>(&client, is_needed) => return found,
+                () = definition.until(false) => {}
+            }
+        }
+    };
+    async move {
+        tokio::select! {
+            found = found => found,
+            // It runs for good.
+            () = watching => std::future::pending().await,
+        }
     }
     .boxed()
 }

@@ -13,11 +13,12 @@ use plumb_client::{Api, Codec};
 use serde_json::{Value, json};
 
 use crate::api::RolloutPolicy;
+use crate::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
 use crate::engine::{Heading, Outcome, RolloutStatus, Selected, select};
 use crate::features::IN_PLACE_WORKLOAD_VERTICAL_SCALING;
 use crate::webhook;
 use crate::workloads::{
-    IN_PLACE_ANNOTATION, RECORD_ANNOTATION, STATUS_ANNOTATION, WorkloadKind, WorkloadRecord,
+    IN_PLACE_ANNOTATION, STATUS_ANNOTATION, WorkloadKind, WorkloadRecord, recording, template_patch,
 };
 
 /// The manager of the fields that commands write.
@@ -63,29 +64,36 @@ pub enum CommandError {
     },
 }
 
-/// The patch of a workload that carries out a command.
-pub fn patch(
+/// What a command comes to.
+struct Change {
+    /// The record of the workload.
+    record: WorkloadRecord,
+    /// Whether the record is written.
+    records: bool,
+    /// Whether the template gets its previous resources.
+    restores: bool,
+}
+
+/// What a command comes to for a workload that has this record.
+fn change(
     kind: WorkloadKind,
     command: Command,
     record: Option<WorkloadRecord>,
-    template: &PodTemplateSpec,
-) -> Result<Value, CommandError> {
+) -> Result<Change, CommandError> {
     let Some(mut record) = record else {
         return Err(match command {
             Command::Undo => CommandError::NothingToUndo,
             _ => CommandError::NotRolling,
         });
     };
-    let restored =
-        |record: &WorkloadRecord| json!({ "template": { "spec": record.previous_template.patch(template) } });
-    let mut spec = None;
+    let mut restores = false;
     match (command, record.is_open()) {
         (Command::Pause | Command::Resume, false) => return Err(CommandError::NotRolling),
         (Command::Pause, true) => record.rollout.paused = true,
         (Command::Resume, true) => {
             record.rollout.paused = false;
-            if let (Some(hold), WorkloadKind::Deployment) = (&mut record.hold, kind) {
-                hold.restored = json!({ "paused": null });
+            if let Some(hold) = &mut record.hold {
+                hold.restored = kind.resumed(hold.restored.take());
             }
             if record.rollout.step_done_at.take().is_some() {
                 record.rollout.step += 1;
@@ -98,19 +106,30 @@ pub fn patch(
             record.rollout.heading = Heading::Back;
             record.rollout.paused = false;
             (record.rollout.step, record.rollout.step_done_at) = (0, None);
-            spec = Some(restored(&record));
+            restores = true;
         }
         // An edit like any other, which is held as a rollout of its own.
         (Command::Undo, false) if record.rollout.outcome == Some(Outcome::Complete) => {
-            return Ok(json!({ "spec": restored(&record) }));
+            return Ok(Change { record, records: false, restores: true });
         }
         (Command::Undo, false) => return Err(CommandError::NothingToUndo),
     }
-    let mut patch = json!({ "metadata": { "annotations": { RECORD_ANNOTATION: record.to_text() } } });
-    if let Some(spec) = spec {
-        patch["spec"] = spec;
+    Ok(Change { record, records: true, restores })
+}
+
+/// The patch of a workload that makes a change.
+fn patch(
+    kind: WorkloadKind,
+    metadata: &ObjectMeta,
+    template: &PodTemplateSpec,
+    change: &Change,
+) -> kube::Result<Patch<Value>> {
+    if change.restores {
+        return template_patch(kind, metadata, template, &change.record, change.records);
     }
-    Ok(patch)
+    let mut patch = recording(&change.record);
+    patch["metadata"]["resourceVersion"] = json!(metadata.resource_version);
+    Ok(Patch::Merge(patch))
 }
 
 /// Carries out a command.
@@ -133,6 +152,14 @@ pub async fn command(
         WorkloadKind::DaemonSet => {
             let api: Api<DaemonSet> = Api::namespaced(client.clone(), namespace);
             write(&api, kind, name, command, |one| one.spec.as_ref().map(|spec| &spec.template)).await
+        }
+        WorkloadKind::AdvancedStatefulSet => {
+            let api: Api<AdvancedStatefulSet> = Api::namespaced(client.clone(), namespace);
+            write(&api, kind, name, command, |one| one.spec.template.0.as_ref()).await
+        }
+        WorkloadKind::AdvancedDaemonSet => {
+            let api: Api<AdvancedDaemonSet> = Api::namespaced(client.clone(), namespace);
+            write(&api, kind, name, command, |one| one.spec.template.0.as_ref()).await
         }
     }
 }
@@ -157,10 +184,9 @@ where
         attempts += 1;
         let workload = api.get(name).await.map_err(failed("reading"))?;
         let none = PodTemplateSpec::default();
-        let record = WorkloadRecord::read(workload.meta());
-        let mut patch = patch(kind, command, record, template(&workload).unwrap_or(&none))?;
-        patch["metadata"]["resourceVersion"] = json!(workload.meta().resource_version);
-        match api.patch(name, &params, &Patch::Strategic(patch)).await {
+        let change = change(kind, command, WorkloadRecord::read(workload.meta()))?;
+        let patch = patch(kind, workload.meta(), template(&workload).unwrap_or(&none), &change);
+        match api.patch(name, &params, &patch.map_err(failed("patching"))?).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(status)) if status.is_conflict() && attempts < ATTEMPTS => {}
             Err(error) => return Err(failed("patching")(error)),
@@ -203,7 +229,7 @@ pub async fn no_rollout(client: &Client, kind: WorkloadKind, metadata: &ObjectMe
     let policies: Api<RolloutPolicy> = Api::namespaced(client.clone(), namespace);
     let Ok(policies) = policies.list(&ListParams::default()).await else { return NoRollout::NotOptedIn };
     let policies: Vec<Arc<RolloutPolicy>> = policies.items.into_iter().map(Arc::new).collect();
-    let workload = Selected { group: "apps", kind: kind.name(), metadata };
+    let workload = Selected { group: kind.group(), kind: kind.name(), metadata };
     if select(&policies, &workload).bound.is_some() { NoRollout::NoChange } else { NoRollout::NotOptedIn }
 }
 

@@ -8,9 +8,11 @@
 //! ```
 
 mod activation;
+mod advanced_sets;
 pub mod api;
 pub mod cloneset;
 pub mod commands;
+mod defined;
 pub mod engine;
 pub mod features;
 pub mod install;

@@ -8,7 +8,8 @@ mod bindings;
 mod run;
 
 pub use bindings::{Binding, Conflict, SelectedWorkload, bindings};
-pub use run::{NAME, run};
+pub use run::NAME;
+pub(crate) use run::run;
 
 /// The condition of a policy that binds a workload.
 pub const ACTIVE: &str = "Active";

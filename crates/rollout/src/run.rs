@@ -7,6 +7,7 @@ use plumb_controller::{Clock, InformerFactory, Random, system_random};
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
 
+use crate::advanced_sets::AdvancedSets;
 use crate::metrics::RolloutMetrics;
 use crate::vpas::Vpas;
 use crate::{activation, cloneset, policies, workloads};
@@ -53,7 +54,8 @@ impl Config {
     }
 }
 
-/// The controllers of the rollout: Deployments, `StatefulSets` and `DaemonSets`, `CloneSet`s, and the status of policies.
+/// The controllers of the rollout: Deployments, `StatefulSets` and `DaemonSets` (also those of OpenKruise), `CloneSet`s, and
+/// the status of policies.
 ///
 /// The definitions have to be installed before ([`install`](crate::install::install)). The controllers, and the informers that
 /// they read, start once there is anything to do.
@@ -71,19 +73,20 @@ impl Rollout {
     pub fn run(self) -> BoxFuture<'static, ()> {
         let config = self.config;
         async move {
-            let client = config.watch.clone();
+            let (client, supervisor) = (config.watch.clone(), config.supervisor.clone());
             let needed = config.supervisor.finish("rollout-activation", move || {
-                let client = client.clone();
-                async move { activation::needed(&client).await }
+                let (client, supervisor) = (client.clone(), supervisor.clone());
+                async move { activation::needed(&client, &supervisor).await }
             });
             needed.await;
             let factory = InformerFactory::with_metrics(&config.metrics);
-            let vpas = Vpas::default();
+            let (vpas, advanced) = (Vpas::default(), AdvancedSets::default());
             let controllers = [
-                workloads::run(&config, &factory, &vpas),
-                policies::run(&config, &factory),
+                workloads::run(&config, &factory, &vpas, &advanced),
+                policies::run(&config, &factory, &advanced),
                 cloneset::run(&config, &factory, &vpas),
                 vpas.run(&config.watch, &config.supervisor),
+                advanced.run(&config.watch, &config.supervisor),
             ];
             let _informing = factory.start(&config.watch, &config.supervisor);
             futures_util::future::join_all(controllers).await;

@@ -29,6 +29,7 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use crate::api::RolloutPolicy;
+use crate::api::cloneset::GROUP as KRUISE;
 use crate::engine::{Selected, select};
 use crate::workloads::{AdmissionContext, RECORD_ANNOTATION, WorkloadKind, admit};
 
@@ -47,7 +48,10 @@ const TASK: &str = "rollout-webhook";
 ///
 /// The API server calls it only for a write that changes the template, or whose object has a rollout.
 pub fn registration(endpoint: Endpoint) -> Registration {
-    let plurals = WorkloadKind::ALL.map(WorkloadKind::plural);
+    let of = |group: &str, version: &str| {
+        let kinds = WorkloadKind::ALL.into_iter().filter(|kind| kind.group() == group);
+        rule(group, version, &kinds.map(WorkloadKind::plural).collect::<Vec<_>>(), &["UPDATE"])
+    };
     let expression = format!(
         "object.spec.template != oldObject.spec.template || \
          (has(oldObject.metadata.annotations) && '{RECORD_ANNOTATION}' in oldObject.metadata.annotations)"
@@ -56,7 +60,8 @@ pub fn registration(endpoint: Endpoint) -> Registration {
         name: NAME,
         webhook: WEBHOOK,
         field_manager: FIELD_MANAGER,
-        rules: vec![rule("apps", "v1", &plurals, &["UPDATE"])],
+        // The fields of a hold are the same in all versions of OpenKruise.
+        rules: vec![of("apps", "v1"), of(KRUISE, "*")],
         match_conditions: vec![MatchCondition { name: "template-or-rollout".to_owned(), expression }],
         side_effects: "None",
         endpoint,
@@ -167,14 +172,14 @@ impl Holder {
     }
 
     fn hold(&self, request: &Request<'_>) -> Option<Response> {
-        let is_update = request.operation == "UPDATE"
-            && request.resource.group == "apps"
-            && request.sub_resource.as_deref().unwrap_or_default().is_empty();
-        let kind = WorkloadKind::of_resource(&request.resource.resource).filter(|_| is_update)?;
+        let is_update =
+            request.operation == "UPDATE" && request.sub_resource.as_deref().unwrap_or_default().is_empty();
+        let kind = WorkloadKind::of_resource(&request.resource.group, &request.resource.resource)
+            .filter(|_| is_update)?;
         let read = |object: Option<&RawValue>| serde_json::from_str::<Value>(object?.get()).ok();
         let (old, new) = (read(request.old_object)?, read(request.object)?);
         let metadata: ObjectMeta = serde_json::from_value(new["metadata"].clone()).ok()?;
-        let workload = Selected { group: "apps", kind: kind.name(), metadata: &metadata };
+        let workload = Selected { group: kind.group(), kind: kind.name(), metadata: &metadata };
         let selection = select(&self.policies.in_namespace(&request.namespace), &workload);
         let context = AdmissionContext {
             enabled: true,

@@ -1,8 +1,10 @@
-//! Deployments, `StatefulSets` and `DaemonSets`: how their native controllers are held while pods are resized.
+//! Deployments, `StatefulSets` and `DaemonSets`, also those of OpenKruise: how their own controllers are held while pods are
+//! resized.
 //!
 //! ```text
 //!   a user edits the resources of a template
-//!     ──▶ admission: hold, in the same write     Deployment: paused │ StatefulSet: partition │ DaemonSet: OnDelete
+//!     ──▶ admission: hold, in the same write     Deployment: paused │ StatefulSet: partition │ DaemonSet: OnDelete │
+//!                                                those of OpenKruise: rollingUpdate.paused
 //!     ──▶ run: resize the pods at the pace of the policy
 //!     ──▶ make the live revision match           ReplicaSet: its template │ others: the label of each pod
 //!     ──▶ release: nothing is left to do for the native controller
@@ -40,6 +42,7 @@ pub use run::NAME;
 pub(crate) use run::{release_all, run};
 pub use tracker::Key;
 pub use write::WriteError;
+pub(crate) use write::{recording, template_patch};
 
 /// The annotation of a workload that opts in (`"true"`) or out (`"false"`), whatever policies select it.
 pub const IN_PLACE_ANNOTATION: &str = "rollout.plumb.dev/in-place";

@@ -15,6 +15,7 @@ use kube::{Client, Resource as _};
 use plumb_autoscaler::explain::printable;
 use plumb_client::Api;
 use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_rollout::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
 use plumb_rollout::commands::{self, Command, CommandError};
 use plumb_rollout::engine::{Phase, RolloutStatus};
 use plumb_rollout::workloads::{WorkloadKind, WorkloadRecord};
@@ -59,7 +60,7 @@ enum RolloutCommand {
 /// A workload of a cluster.
 #[derive(Debug, Args)]
 struct Named {
-    /// The workload: `deploy/web`, `sts/db` or `ds/agent`.
+    /// The workload: `deploy/web`, `sts/db`, `ds/agent`, or OpenKruise's `asts/db`, `ads/agent`.
     #[arg(value_name = "KIND/NAME")]
     workload: Workload,
     #[command(flatten)]
@@ -78,10 +79,16 @@ impl FromStr for Workload {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, name) = text.split_once('/').unwrap_or((text, ""));
-        // As kubectl prints it: deployment.apps/web.
-        let kind = match kind.split('.').next().unwrap_or(kind).to_ascii_lowercase().as_str() {
+        // As kubectl prints it: deployment.apps/web, statefulset.apps.kruise.io/db.
+        let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
+        let is_kruise = group == WorkloadKind::AdvancedStatefulSet.group();
+        let kind = match kind.to_ascii_lowercase().as_str() {
             "deploy" | "deployment" | "deployments" => WorkloadKind::Deployment,
+            "asts" => WorkloadKind::AdvancedStatefulSet,
+            "statefulset" | "statefulsets" if is_kruise => WorkloadKind::AdvancedStatefulSet,
             "sts" | "statefulset" | "statefulsets" => WorkloadKind::StatefulSet,
+            "ads" => WorkloadKind::AdvancedDaemonSet,
+            "daemonset" | "daemonsets" if is_kruise => WorkloadKind::AdvancedDaemonSet,
             "ds" | "daemonset" | "daemonsets" => WorkloadKind::DaemonSet,
             "clone" | "cloneset" | "clonesets" => {
                 return Err(
@@ -99,7 +106,8 @@ impl FromStr for Workload {
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.kind.name().to_ascii_lowercase(), self.name)
+        let group = if self.kind.is_custom() { format!(".{}", self.kind.group()) } else { String::new() };
+        write!(f, "{}{group}/{}", self.kind.name().to_ascii_lowercase(), self.name)
     }
 }
 
@@ -137,6 +145,8 @@ pub(crate) async fn show(
         WorkloadKind::Deployment => ApiResource::erase::<Deployment>(&()),
         WorkloadKind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
         WorkloadKind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
+        WorkloadKind::AdvancedStatefulSet => ApiResource::erase::<AdvancedStatefulSet>(&()),
+        WorkloadKind::AdvancedDaemonSet => ApiResource::erase::<AdvancedDaemonSet>(&()),
     };
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let read = api.get_metadata(&workload.name).await.map_err(refusal)?;
@@ -185,8 +195,10 @@ fn is_replacing(kind: WorkloadKind, workload: &DynamicObject) -> bool {
         WorkloadKind::Deployment => {
             count(&status["updatedReplicas"]) < spec["replicas"].as_i64().unwrap_or(1)
         }
-        WorkloadKind::StatefulSet => status["updateRevision"] != status["currentRevision"],
-        WorkloadKind::DaemonSet => {
+        WorkloadKind::StatefulSet | WorkloadKind::AdvancedStatefulSet => {
+            status["updateRevision"] != status["currentRevision"]
+        }
+        WorkloadKind::DaemonSet | WorkloadKind::AdvancedDaemonSet => {
             count(&status["updatedNumberScheduled"]) < count(&status["desiredNumberScheduled"])
         }
     };
@@ -298,6 +310,10 @@ mod tests {
             ("deployment.apps/web", "deployment/web"),
             ("sts/db", "statefulset/db"),
             ("daemonsets/agent", "daemonset/agent"),
+            ("asts/db", "statefulset.apps.kruise.io/db"),
+            ("statefulset.apps.kruise.io/db", "statefulset.apps.kruise.io/db"),
+            ("ads/agent", "daemonset.apps.kruise.io/agent"),
+            ("daemonsets.apps.kruise.io/agent", "daemonset.apps.kruise.io/agent"),
         ] {
             assert_eq!(
                 text.parse::<Workload>().map(|workload| workload.to_string()),

@@ -52,6 +52,11 @@ pub enum Reason {
         /// The path of the field, below the template.
         path: String,
     },
+    /// A field of the workload says something about updates that only its own controller does.
+    LeftToController {
+        /// The path of the field.
+        path: String,
+    },
     /// The API server would refuse the resize of this pod, or a quantity cannot be read.
     Invalid {
         /// Its message.
@@ -69,6 +74,7 @@ impl Reason {
                 | Self::InitContainer { .. }
                 | Self::PodLevel
                 | Self::OtherResource { .. }
+                | Self::LeftToController { .. }
         )
     }
 
@@ -84,6 +90,7 @@ impl Reason {
             Self::OtherResource { .. } => "OtherResourceChanged",
             Self::Containers => "ContainersChanged",
             Self::Field { .. } => "OtherFieldsChanged",
+            Self::LeftToController { .. } => "LeftToController",
             Self::Invalid { .. } => "ResizeInvalid",
         }
     }
@@ -112,6 +119,9 @@ impl fmt::Display for Reason {
                 write!(f, "{resource} of {} changed; only cpu and memory can be resized", of(container))
             }
             Self::Containers => f.write_str("containers were added, removed, renamed or reordered"),
+            Self::LeftToController { path } => {
+                write!(f, "{path} is set, which only the workload's own controller follows")
+            }
             Self::Invalid { message } => f.write_str(message),
         }
     }

@@ -19,6 +19,7 @@ use serde_json::json;
 
 use super::bindings::{Binding, SelectedWorkload, bindings};
 use super::{ACTIVE, CONFLICTING};
+use crate::advanced_sets::AdvancedSets;
 use crate::api::cloneset::{CloneSet, GROUP};
 use crate::api::{RolloutPolicy, RolloutPolicyStatus};
 use crate::engine::FIELD_MANAGER;
@@ -38,21 +39,27 @@ struct Informers {
     stateful_sets: Informer<StatefulSet>,
     daemon_sets: Informer<DaemonSet>,
     clonesets: Informer<CloneSet>,
+    advanced: AdvancedSets,
 }
 
 /// Runs the controller on informers of a factory, which is started afterwards, until the future is dropped.
-pub fn run(config: &Config, factory: &InformerFactory) -> BoxFuture<'static, ()> {
+pub(crate) fn run(
+    config: &Config,
+    factory: &InformerFactory,
+    advanced: &AdvancedSets,
+) -> BoxFuture<'static, ()> {
     let informers = Informers {
         policies: factory.informer(),
         deployments: factory.informer(),
         stateful_sets: factory.informer(),
         daemon_sets: factory.informer(),
         clonesets: factory.informer(),
+        advanced: advanced.clone(),
     };
     let policies =
         Policies { client: config.write.clone(), informers: informers.clone(), clock: config.clock.clone() };
-    let Informers { policies: objects, deployments, stateful_sets, daemon_sets, clonesets } = &informers;
-    Controller::new(NAME, policies, &config.supervisor)
+    let Informers { policies: objects, deployments, stateful_sets, daemon_sets, clonesets, .. } = &informers;
+    let controller = Controller::new(NAME, policies, &config.supervisor)
         .with_clock(config.clock.clone())
         .with_metrics(&config.metrics)
         .watches(objects, |change, queue| {
@@ -68,7 +75,12 @@ pub fn run(config: &Config, factory: &InformerFactory) -> BoxFuture<'static, ()>
         .watches(stateful_sets, by_labels(&informers))
         .watches(daemon_sets, by_labels(&informers))
         .watches(clonesets, by_labels(&informers))
-        .run()
+        .awaits(Arc::new(advanced.clone()));
+    let (queue, handler) = (controller.queue().clone(), by_labels(&informers));
+    advanced.stateful_sets.add_handler(move |change| handler(change, &queue));
+    let (queue, handler) = (controller.queue().clone(), by_labels(&informers));
+    advanced.daemon_sets.add_handler(move |change| handler(change, &queue));
+    controller.run()
 }
 
 fn enqueue(namespace: Option<String>, queue: &WorkQueue<String>) {
@@ -160,6 +172,8 @@ impl Policies {
             .chain(of("apps", "StatefulSet", informers.stateful_sets.in_namespace(namespace)))
             .chain(of("apps", "DaemonSet", informers.daemon_sets.in_namespace(namespace)))
             .chain(of(GROUP, "CloneSet", informers.clonesets.in_namespace(namespace)))
+            .chain(of(GROUP, "StatefulSet", informers.advanced.stateful_sets.in_namespace(namespace)))
+            .chain(of(GROUP, "DaemonSet", informers.advanced.daemon_sets.in_namespace(namespace)))
             .collect()
     }
 }

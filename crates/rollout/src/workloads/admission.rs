@@ -47,9 +47,12 @@ pub fn admit(kind: WorkloadKind, old: &Value, new: &Value, context: &AdmissionCo
     }
     let record: Option<WorkloadRecord> = recorded.and_then(|text| serde_json::from_str(text).ok());
     let (Some(before), Some(after)) = (template(old), template(new)) else { return Admitted::default() };
-    let change = can_update(&before, &after, context.rules);
-    let touched = kind.held_fields(&old["spec"]) != kind.held_fields(&new["spec"]);
-    let mut admission = Admission { kind, new: new.clone(), touched, record, warnings: Vec::new() };
+    let mut change = can_update(&before, &after, context.rules);
+    if change.is_vertical() {
+        change.reasons.extend(kind.left_to_controller(&new["spec"]));
+    }
+    let old_fields = kind.held_fields(&old["spec"]);
+    let mut admission = Admission { kind, new: new.clone(), old_fields, record, warnings: Vec::new() };
     admission.preserve(old);
     if change.is_none() {
         admission.keep_hold();
@@ -79,8 +82,8 @@ fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 struct Admission {
     kind: WorkloadKind,
     new: Value,
-    /// Whether the write changes the fields that hold the workload.
-    touched: bool,
+    /// The fields that hold the workload, before the write.
+    old_fields: Value,
     record: Option<WorkloadRecord>,
     warnings: Vec<String>,
 }
@@ -112,14 +115,19 @@ impl Admission {
     fn keep_hold(&mut self) {
         let Some(mut record) = self.record.clone() else { return };
         let Some(hold) = &mut record.hold else { return };
-        if !self.touched {
+        if self.kind.held_fields(&self.new["spec"]) == self.old_fields {
             return;
         }
         // A user has resumed it, or chosen another strategy: that is for afterwards.
-        hold.restored = self.kind.held_fields(&self.new["spec"]);
+        hold.restored = self.restored(&hold.restored);
         record.rollout.paused = self.kind.is_paused(&hold.restored);
         self.apply_hold();
         self.record(record);
+    }
+
+    /// What is restored of the fields that hold the workload: what was to be, with what the write changes of them.
+    fn restored(&self, restored: &Value) -> Value {
+        changed_as(restored, &self.old_fields, &self.kind.held_fields(&self.new["spec"]))
     }
 
     fn apply_hold(&mut self) {
@@ -136,14 +144,13 @@ impl Admission {
         generation: i64,
         context: &AdmissionContext<'_>,
     ) {
-        let fields = self.kind.held_fields(&self.new["spec"]);
         let earlier = self.record.clone();
-        let held = earlier.as_ref().and_then(|record| record.hold.clone());
-        // While it is held the fields are ours, unless a user changes them in the same write.
-        let hold = match held {
-            Some(held) if !self.touched => held,
-            _ => Hold { restored: fields },
+        // While it is held the fields are ours, but for what a user changes of them in the same write.
+        let restored = match earlier.as_ref().and_then(|record| record.hold.as_ref()) {
+            Some(held) => self.restored(&held.restored),
+            None => self.kind.held_fields(&self.new["spec"]),
         };
+        let hold = Hold { restored };
         let paused = self.kind.is_paused(&hold.restored);
         let revision = revision_of(&self.new["spec"]["template"], generation);
         let open = earlier.filter(WorkloadRecord::is_open);
@@ -164,11 +171,9 @@ impl Admission {
     fn release(&mut self, change: &TemplateChange, context: &AdmissionContext<'_>) {
         let Some(mut record) = self.record.clone() else { return };
         let Some(hold) = record.hold.take() else { return };
-        if !self.touched {
-            let restored = self.kind.restoring(&hold.restored);
-            let spec = merged(self.new["spec"].take(), Some(restored));
-            self.new["spec"] = without_nulls(spec);
-        }
+        let restored = self.kind.restoring(&self.restored(&hold.restored));
+        let spec = merged(self.new["spec"].take(), Some(restored));
+        self.new["spec"] = without_nulls(spec);
         record.rollout.outcome = Some(Outcome::Recreated);
         let reasons: Vec<String> = change.reasons.iter().map(ToString::to_string).collect();
         let why = match (reasons.is_empty(), context.enabled) {
@@ -190,6 +195,29 @@ impl Admission {
             self.warnings
                 .push(format!("pods are recreated and not resized in place: {}", reasons.join("; ")));
         }
+    }
+}
+
+/// A value with the difference between two others: what was changed from one to the other is as in the latter.
+fn changed_as(value: &Value, from: &Value, to: &Value) -> Value {
+    match (value, from, to) {
+        (_, from, to) if from == to => value.clone(),
+        (Value::Object(fields), Value::Object(from), Value::Object(to)) => {
+            let mut fields = fields.clone();
+            for key in from.keys().chain(to.keys()) {
+                let before = from.get(key).unwrap_or(&Value::Null);
+                let Some(after) = to.get(key) else {
+                    fields.remove(key);
+                    continue;
+                };
+                if before != after {
+                    let field = fields.get(key).unwrap_or(&Value::Null);
+                    fields.insert(key.clone(), changed_as(field, before, after));
+                }
+            }
+            Value::Object(fields)
+        }
+        (_, _, to) => to.clone(),
     }
 }
 

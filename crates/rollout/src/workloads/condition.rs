@@ -1,7 +1,7 @@
 //! The condition `InPlaceResizing` in the status of Deployments and `DaemonSets`. Pure.
 //!
 //! Their controllers leave conditions as they are that they do not know. That of `StatefulSets` does not: it writes a status
-//! without any, so they have the annotation alone.
+//! without any, so they have the annotation alone. So have the kinds of OpenKruise.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -31,7 +31,9 @@ pub(super) fn patch(workload: &Workload, status: &RolloutStatus, now: Timestamp)
             let before = conditions.into_iter().flatten().find(|one| one.type_ == CONDITION);
             before.map(|one| (&one.status, &one.reason, &one.message, &one.last_transition_time))
         }
-        Workload::StatefulSet(_) => return None,
+        Workload::StatefulSet(_) | Workload::AdvancedStatefulSet(_) | Workload::AdvancedDaemonSet(_) => {
+            return None;
+        }
     };
     if let Some((status, known, text, since)) = before {
         if status == is && known.as_deref() == Some(reason) && text.as_deref() == Some(message.as_str()) {

@@ -13,6 +13,7 @@ use super::kind::WorkloadKind;
 use super::object::Workload;
 use super::record::WorkloadRecord;
 use super::tracker::Key;
+use crate::advanced_sets::AdvancedSets;
 use crate::api::RolloutPolicy;
 use crate::vpas::Vpas;
 
@@ -27,10 +28,11 @@ pub(super) struct Informers {
     pub(super) pods: Informer<Pod>,
     pub(super) policies: Informer<RolloutPolicy>,
     pub(super) vpas: Vpas,
+    pub(super) advanced: AdvancedSets,
 }
 
 impl Informers {
-    pub(super) fn new(factory: &InformerFactory, vpas: &Vpas) -> Self {
+    pub(super) fn new(factory: &InformerFactory, vpas: &Vpas, advanced: &AdvancedSets) -> Self {
         Self {
             deployments: factory.informer(),
             replica_sets: factory.informer(),
@@ -40,6 +42,7 @@ impl Informers {
             pods: factory.informer(),
             policies: factory.informer(),
             vpas: vpas.clone(),
+            advanced: advanced.clone(),
         }
     }
 
@@ -53,7 +56,11 @@ impl Informers {
             };
             objects.iter().filter(held).count()
         }
-        of(self.deployments.all()) + of(self.stateful_sets.all()) + of(self.daemon_sets.all())
+        of(self.deployments.all())
+            + of(self.stateful_sets.all())
+            + of(self.daemon_sets.all())
+            + of(self.advanced.stateful_sets.all())
+            + of(self.advanced.daemon_sets.all())
     }
 
     pub(super) fn workload(&self, key: &Key) -> Option<Workload> {
@@ -61,6 +68,12 @@ impl Informers {
             WorkloadKind::Deployment => self.deployments.get(&key.object).map(Workload::Deployment),
             WorkloadKind::StatefulSet => self.stateful_sets.get(&key.object).map(Workload::StatefulSet),
             WorkloadKind::DaemonSet => self.daemon_sets.get(&key.object).map(Workload::DaemonSet),
+            WorkloadKind::AdvancedStatefulSet => {
+                self.advanced.stateful_sets.get(&key.object).map(Workload::AdvancedStatefulSet)
+            }
+            WorkloadKind::AdvancedDaemonSet => {
+                self.advanced.daemon_sets.get(&key.object).map(Workload::AdvancedDaemonSet)
+            }
         }
     }
 
@@ -76,6 +89,8 @@ impl Informers {
         of(WorkloadKind::Deployment, self.deployments.in_namespace(namespace))
             .chain(of(WorkloadKind::StatefulSet, self.stateful_sets.in_namespace(namespace)))
             .chain(of(WorkloadKind::DaemonSet, self.daemon_sets.in_namespace(namespace)))
+            .chain(of(WorkloadKind::AdvancedStatefulSet, self.advanced.stateful_sets.in_namespace(namespace)))
+            .chain(of(WorkloadKind::AdvancedDaemonSet, self.advanced.daemon_sets.in_namespace(namespace)))
             .collect()
     }
 }

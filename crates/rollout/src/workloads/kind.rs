@@ -1,8 +1,14 @@
-//! What the three kinds have in common, as JSON: their template, and the fields that hold their controllers.
+//! What the kinds have in common, as JSON: their template, and the fields that hold their controllers.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+
+use crate::api::Share;
+use crate::api::cloneset::GROUP as KRUISE;
+use crate::api::template::decode_template;
+use crate::engine::Reason;
 
 /// A kind of workload whose pods are resized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -13,18 +19,50 @@ pub enum WorkloadKind {
     StatefulSet,
     /// Held by `spec.updateStrategy.type: OnDelete`.
     DaemonSet,
+    /// That of OpenKruise, held by `spec.updateStrategy.rollingUpdate.paused`.
+    AdvancedStatefulSet,
+    /// That of OpenKruise, held by `spec.updateStrategy.rollingUpdate.paused`.
+    AdvancedDaemonSet,
 }
 
 impl WorkloadKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Deployment, Self::StatefulSet, Self::DaemonSet];
+    pub const ALL: [Self; 5] = [
+        Self::Deployment,
+        Self::StatefulSet,
+        Self::DaemonSet,
+        Self::AdvancedStatefulSet,
+        Self::AdvancedDaemonSet,
+    ];
+
+    /// The API group.
+    pub const fn group(self) -> &'static str {
+        match self {
+            Self::Deployment | Self::StatefulSet | Self::DaemonSet => "apps",
+            Self::AdvancedStatefulSet | Self::AdvancedDaemonSet => KRUISE,
+        }
+    }
+
+    /// The group and version that objects are read in.
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::Deployment | Self::StatefulSet | Self::DaemonSet => "apps/v1",
+            Self::AdvancedStatefulSet => "apps.kruise.io/v1beta1",
+            Self::AdvancedDaemonSet => "apps.kruise.io/v1alpha1",
+        }
+    }
+
+    /// Whether it is a custom resource, for which the API server has no strategic merge patches.
+    pub const fn is_custom(self) -> bool {
+        matches!(self, Self::AdvancedStatefulSet | Self::AdvancedDaemonSet)
+    }
 
     /// The name of the kind.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Deployment => "Deployment",
-            Self::StatefulSet => "StatefulSet",
-            Self::DaemonSet => "DaemonSet",
+            Self::StatefulSet | Self::AdvancedStatefulSet => "StatefulSet",
+            Self::DaemonSet | Self::AdvancedDaemonSet => "DaemonSet",
         }
     }
 
@@ -32,14 +70,14 @@ impl WorkloadKind {
     pub const fn plural(self) -> &'static str {
         match self {
             Self::Deployment => "deployments",
-            Self::StatefulSet => "statefulsets",
-            Self::DaemonSet => "daemonsets",
+            Self::StatefulSet | Self::AdvancedStatefulSet => "statefulsets",
+            Self::DaemonSet | Self::AdvancedDaemonSet => "daemonsets",
         }
     }
 
     /// The kind of a resource.
-    pub fn of_resource(plural: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.plural() == plural)
+    pub fn of_resource(group: &str, plural: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.group() == group && kind.plural() == plural)
     }
 
     /// The fields of a spec that hold its controller, as they are.
@@ -53,24 +91,43 @@ impl WorkloadKind {
     const fn held_field(self) -> &'static str {
         match self {
             Self::Deployment => "paused",
-            Self::StatefulSet | Self::DaemonSet => "updateStrategy",
+            _ => "updateStrategy",
         }
     }
 
     /// The same fields of a spec as they hold its controller.
     pub fn holding(self, spec: &Value) -> Value {
+        let is_on_delete = spec["updateStrategy"]["type"] == "OnDelete";
+        let mut rolling = spec["updateStrategy"]["rollingUpdate"].as_object().cloned().unwrap_or_default();
         match self {
-            Self::Deployment => json!({ "paused": true }),
-            Self::StatefulSet if spec["updateStrategy"]["type"] == "OnDelete" => self.held_fields(spec),
+            Self::Deployment => return json!({ "paused": true }),
+            Self::DaemonSet => return json!({ "updateStrategy": { "type": "OnDelete" } }),
+            // Its controller updates no pod.
+            Self::StatefulSet | Self::AdvancedStatefulSet | Self::AdvancedDaemonSet if is_on_delete => {
+                return self.held_fields(spec);
+            }
             Self::StatefulSet => {
-                let mut rolling =
-                    spec["updateStrategy"]["rollingUpdate"].as_object().cloned().unwrap_or_default();
                 // No pod has a number as high as this, but new ones.
                 let replicas = spec["replicas"].as_i64().unwrap_or(1);
                 rolling.insert("partition".to_owned(), json!(replicas));
-                json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": rolling } })
             }
-            Self::DaemonSet => json!({ "updateStrategy": { "type": "OnDelete" } }),
+            Self::AdvancedStatefulSet => {
+                rolling.insert("paused".to_owned(), json!(true));
+                // OpenKruise expects one where there is a `rollingUpdate`.
+                rolling.entry("partition").or_insert(json!(0));
+            }
+            Self::AdvancedDaemonSet => _ = rolling.insert("paused".to_owned(), json!(true)),
+        }
+        json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": rolling } })
+    }
+
+    /// The fields of `rollingUpdate` that a hold sets.
+    const fn held_settings(self) -> &'static [&'static str] {
+        match self {
+            Self::Deployment | Self::DaemonSet => &[],
+            Self::StatefulSet => &["partition"],
+            Self::AdvancedStatefulSet => &["paused", "partition"],
+            Self::AdvancedDaemonSet => &["paused"],
         }
     }
 
@@ -78,25 +135,74 @@ impl WorkloadKind {
     pub fn restoring(self, fields: &Value) -> Value {
         let mut patch = fields.clone();
         // A merge patch adds to an object: what was not there has to be removed by name.
-        if let Some(strategy) = patch.get_mut("updateStrategy").and_then(Value::as_object_mut) {
-            strategy.entry("rollingUpdate").or_insert(Value::Null);
+        if let Some(strategy) = patch.get_mut("updateStrategy").and_then(Value::as_object_mut)
+            && let Value::Object(rolling) = strategy.entry("rollingUpdate").or_insert(Value::Null)
+        {
+            for setting in self.held_settings() {
+                rolling.entry(*setting).or_insert(Value::Null);
+            }
         }
         patch
     }
 
-    /// The number of pods that the partition of a strategy leaves as they are.
-    pub fn own_partition(self, fields: &Value) -> usize {
-        let partition = fields["updateStrategy"]["rollingUpdate"]["partition"].as_u64().unwrap_or(0);
-        if self == Self::StatefulSet { usize::try_from(partition).unwrap_or(usize::MAX) } else { 0 }
+    /// The pods that the partition of a strategy leaves as they are.
+    pub fn own_partition(self, fields: &Value) -> Share {
+        let none = Share::Count(0);
+        match self {
+            Self::Deployment | Self::DaemonSet => none,
+            Self::StatefulSet | Self::AdvancedStatefulSet | Self::AdvancedDaemonSet => {
+                rolling_setting(fields, "partition").as_ref().and_then(Share::read).unwrap_or(none)
+            }
+        }
     }
 
     /// Whether a user has paused the workload by these fields.
     pub fn is_paused(self, fields: &Value) -> bool {
-        self == Self::Deployment && fields["paused"] == true
+        match self {
+            Self::Deployment => fields["paused"] == true,
+            Self::StatefulSet | Self::DaemonSet => false,
+            Self::AdvancedStatefulSet | Self::AdvancedDaemonSet => {
+                fields["updateStrategy"]["rollingUpdate"]["paused"] == true
+            }
+        }
     }
+
+    /// The fields of a workload that its user has resumed.
+    #[must_use]
+    pub fn resumed(self, mut fields: Value) -> Value {
+        match self {
+            Self::Deployment => return json!({ "paused": null }),
+            Self::StatefulSet | Self::DaemonSet => {}
+            Self::AdvancedStatefulSet | Self::AdvancedDaemonSet => {
+                let rolling = fields.pointer_mut("/updateStrategy/rollingUpdate");
+                if let Some(rolling) = rolling.and_then(Value::as_object_mut) {
+                    rolling.remove("paused");
+                }
+            }
+        }
+        fields
+    }
+
+    /// Why only the workload's own controller can update its pods, whatever changes in the template.
+    pub fn left_to_controller(self, spec: &Value) -> Option<Reason> {
+        let path = match self {
+            Self::AdvancedStatefulSet => "/lifecycle/inPlaceUpdate",
+            Self::AdvancedDaemonSet => "/updateStrategy/rollingUpdate/selector",
+            Self::Deployment | Self::StatefulSet | Self::DaemonSet => return None,
+        };
+        spec.pointer(path)
+            .filter(|value| !value.is_null())
+            .map(|_| Reason::LeftToController { path: format!("spec{}", path.replace('/', ".")) })
+    }
+}
+
+/// A setting of the rolling updates of a strategy.
+pub(super) fn rolling_setting(fields: &Value, setting: &str) -> Option<IntOrString> {
+    let value = fields["updateStrategy"]["rollingUpdate"].get(setting)?;
+    serde_json::from_value(value.clone()).ok()
 }
 
 /// The template of a workload.
 pub(super) fn template(workload: &Value) -> Option<PodTemplateSpec> {
-    plumb_client::decode_template(workload["spec"]["template"].clone()).ok()
+    decode_template(workload["spec"]["template"].clone()).ok()
 }

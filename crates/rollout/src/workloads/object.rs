@@ -1,4 +1,4 @@
-//! A workload of any of the three kinds.
+//! A workload of any of the kinds.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use jiff::SignedDuration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use plumb_controller::ObjectRef;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::IN_PLACE_ANNOTATION;
-use super::kind::WorkloadKind;
+use super::kind::{WorkloadKind, rolling_setting};
 use super::record::WorkloadRecord;
 use crate::api::Share;
+use crate::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
 use crate::engine::Selected;
 
 /// A workload.
@@ -22,6 +22,8 @@ pub(super) enum Workload {
     Deployment(Arc<Deployment>),
     StatefulSet(Arc<StatefulSet>),
     DaemonSet(Arc<DaemonSet>),
+    AdvancedStatefulSet(Arc<AdvancedStatefulSet>),
+    AdvancedDaemonSet(Arc<AdvancedDaemonSet>),
 }
 
 impl Workload {
@@ -30,6 +32,8 @@ impl Workload {
             Self::Deployment(_) => WorkloadKind::Deployment,
             Self::StatefulSet(_) => WorkloadKind::StatefulSet,
             Self::DaemonSet(_) => WorkloadKind::DaemonSet,
+            Self::AdvancedStatefulSet(_) => WorkloadKind::AdvancedStatefulSet,
+            Self::AdvancedDaemonSet(_) => WorkloadKind::AdvancedDaemonSet,
         }
     }
 
@@ -38,6 +42,8 @@ impl Workload {
             Self::Deployment(object) => &object.metadata,
             Self::StatefulSet(object) => &object.metadata,
             Self::DaemonSet(object) => &object.metadata,
+            Self::AdvancedStatefulSet(object) => &object.metadata,
+            Self::AdvancedDaemonSet(object) => &object.metadata,
         }
     }
 
@@ -50,7 +56,7 @@ impl Workload {
 
     /// The workload as policies and autoscalers select it.
     pub(super) fn selected(&self) -> Selected<'_> {
-        Selected { group: "apps", kind: self.kind().name(), metadata: self.metadata() }
+        Selected { group: self.kind().group(), kind: self.kind().name(), metadata: self.metadata() }
     }
 
     pub(super) fn record(&self) -> Option<WorkloadRecord> {
@@ -72,6 +78,8 @@ impl Workload {
             Self::Deployment(object) => object.spec.as_ref().map(|spec| &spec.template),
             Self::StatefulSet(object) => object.spec.as_ref().map(|spec| &spec.template),
             Self::DaemonSet(object) => object.spec.as_ref().map(|spec| &spec.template),
+            Self::AdvancedStatefulSet(object) => object.spec.template.0.as_ref(),
+            Self::AdvancedDaemonSet(object) => object.spec.template.0.as_ref(),
         }
     }
 
@@ -81,6 +89,10 @@ impl Workload {
             Self::Deployment(object) => object.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
             Self::StatefulSet(object) => object.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
             Self::DaemonSet(object) => {
+                object.status.as_ref().map_or(0, |status| status.desired_number_scheduled)
+            }
+            Self::AdvancedStatefulSet(object) => object.spec.replicas.unwrap_or(1),
+            Self::AdvancedDaemonSet(object) => {
                 object.status.as_ref().map_or(0, |status| status.desired_number_scheduled)
             }
         };
@@ -93,6 +105,11 @@ impl Workload {
             Self::Deployment(object) => object.spec.as_ref().and_then(|spec| spec.min_ready_seconds),
             Self::StatefulSet(object) => object.spec.as_ref().and_then(|spec| spec.min_ready_seconds),
             Self::DaemonSet(object) => object.spec.as_ref().and_then(|spec| spec.min_ready_seconds),
+            Self::AdvancedStatefulSet(object) => {
+                let seconds = &object.spec.update_strategy["rollingUpdate"]["minReadySeconds"];
+                seconds.as_i64().and_then(|seconds| i32::try_from(seconds).ok())
+            }
+            Self::AdvancedDaemonSet(object) => object.spec.min_ready_seconds,
         };
         SignedDuration::from_secs(i64::from(seconds.unwrap_or(0)))
     }
@@ -100,9 +117,10 @@ impl Workload {
     /// How many of its pods may be unavailable by its own strategy, which a hold may have replaced.
     pub(super) fn max_unavailable(&self, restored: Option<&Value>) -> usize {
         let replicas = self.replicas();
-        let rolling = |restored: &Value| {
-            let value = restored["updateStrategy"]["rollingUpdate"].get("maxUnavailable")?;
-            serde_json::from_value::<IntOrString>(value.clone()).ok()
+        let rolling = |fields: &Value| rolling_setting(fields, "maxUnavailable");
+        let advanced = |strategy: &Value| match restored {
+            Some(restored) => rolling(restored),
+            None => rolling(&json!({ "updateStrategy": strategy })),
         };
         let own = match self {
             Self::Deployment(object) => {
@@ -120,6 +138,8 @@ impl Workload {
                 let own = || object.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref();
                 restored.map_or_else(|| own()?.max_unavailable.clone(), rolling)
             }
+            Self::AdvancedStatefulSet(object) => advanced(&object.spec.update_strategy),
+            Self::AdvancedDaemonSet(object) => advanced(&object.spec.update_strategy),
         };
         own.as_ref().and_then(Share::read).unwrap_or(Share::Count(1)).rounded_down(replicas)
     }
@@ -130,13 +150,19 @@ impl Workload {
             Self::Deployment(object) => object.status.as_ref().and_then(|status| status.observed_generation),
             Self::StatefulSet(object) => object.status.as_ref().and_then(|status| status.observed_generation),
             Self::DaemonSet(object) => object.status.as_ref().and_then(|status| status.observed_generation),
+            Self::AdvancedStatefulSet(object) => {
+                object.status.as_ref().and_then(|status| status.observed_generation)
+            }
+            Self::AdvancedDaemonSet(object) => {
+                object.status.as_ref().and_then(|status| status.observed_generation)
+            }
         };
         observed >= self.metadata().generation
     }
 
     /// Where a pod comes among those that can be resized.
     pub(super) fn order(&self, pod: &Pod) -> u64 {
-        let Self::StatefulSet(_) = self else { return 0 };
+        let (Self::StatefulSet(_) | Self::AdvancedStatefulSet(_)) = self else { return 0 };
         // From the highest number, as its controller updates them.
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let ordinal = name.rsplit('-').next().and_then(|ordinal| ordinal.parse::<u64>().ok());
@@ -146,7 +172,7 @@ impl Workload {
     pub(super) fn reference(&self) -> ObjectReference {
         let metadata = self.metadata();
         ObjectReference {
-            api_version: Some("apps/v1".to_owned()),
+            api_version: Some(self.kind().api_version().to_owned()),
             kind: Some(self.kind().name().to_owned()),
             name: metadata.name.clone(),
             namespace: metadata.namespace.clone(),

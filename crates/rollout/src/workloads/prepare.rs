@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 
 use super::object::Workload;
@@ -59,24 +59,23 @@ impl Rollouts {
         workload: &Workload,
         record: &WorkloadRecord,
     ) -> Result<Prepared, WriteError> {
-        match workload {
-            Workload::Deployment(deployment) => self.prepare_deployment(key, deployment, record).await,
+        let label = match workload {
+            Workload::Deployment(deployment) => {
+                return self.prepare_deployment(key, deployment, record).await;
+            }
             Workload::StatefulSet(set) => {
-                let update = set.status.as_ref().and_then(|status| status.update_revision.clone());
-                let owner = set.metadata.uid.clone().unwrap_or_default();
-                Ok(match update.filter(|_| workload.is_observed()) {
-                    Some(update) => Prepared::labelled(owner, update),
-                    None => Prepared::Wait,
-                })
+                set.status.as_ref().and_then(|status| status.update_revision.clone())
             }
-            Workload::DaemonSet(set) => {
-                let owner = set.metadata.uid.clone().unwrap_or_default();
-                Ok(match self.hash_of(set).filter(|_| workload.is_observed()) {
-                    Some(hash) => Prepared::labelled(owner, hash),
-                    None => Prepared::Wait,
-                })
+            Workload::AdvancedStatefulSet(set) => {
+                set.status.as_ref().and_then(|status| status.update_revision.clone())
             }
-        }
+            Workload::DaemonSet(_) | Workload::AdvancedDaemonSet(_) => self.hash_of(workload),
+        };
+        let owner = workload.metadata().uid.clone().unwrap_or_default();
+        Ok(match label.filter(|_| workload.is_observed()) {
+            Some(label) => Prepared::labelled(owner, label),
+            None => Prepared::Wait,
+        })
     }
 
     /// A pod of a `StatefulSet` or `DaemonSet` whose revision differs from the template in more than resources: its
@@ -109,9 +108,9 @@ impl Rollouts {
     }
 
     /// The hash that the pods of a DaemonSet's latest revision are labelled with, once its controller has recorded it.
-    pub(super) fn hash_of(&self, set: &DaemonSet) -> Option<String> {
-        let wanted = &set.spec.as_ref()?.template;
-        let revisions = self.informers.revisions.controlled_by(set.metadata.uid.as_deref()?);
+    pub(super) fn hash_of(&self, set: &Workload) -> Option<String> {
+        let wanted = set.template()?;
+        let revisions = self.informers.revisions.controlled_by(set.metadata().uid.as_deref()?);
         let latest = revisions.iter().max_by_key(|revision| revision.revision)?;
         let data = latest.data.as_ref().map(|data| &data.0)?;
         let template = plumb_client::decode_template(data["spec"]["template"].clone()).ok()?;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use kube::Client;
 use plumb_controller::{Clock, Reconciler, Requeue};
 use plumb_resize::rules::Rules;
-use serde_json::json;
 
 use super::informers::Informers;
 use super::object::Workload;
@@ -16,7 +15,6 @@ use super::report::{self, Reporter};
 use super::tracker::{Epoch, Key, TrackerState, Trackers};
 use super::write::{self, WriteError};
 use super::{STATUS_ANNOTATION, condition};
-use crate::api::Share;
 use crate::commands;
 use crate::engine::{
     self, Action, Decision, Desired, Heading, Outcome, ResizeOnly, RolloutStatus, Settings, State, decide,
@@ -65,7 +63,7 @@ impl Reconciler for Rollouts {
         let overtaken =
             workload.template().and_then(|template| record.overtaken(template, generation, self.clock.now()));
         if let Some(record) = overtaken {
-            self.patch(&workload, "recording", write::recording(&record), false).await?;
+            self.patch(&workload, "recording", write::recording(&record)).await?;
             return Ok(Requeue::Now);
         }
         let settings = self.settings(&workload, &record);
@@ -95,10 +93,9 @@ impl Rollouts {
         let mut settings = bound.map_or_else(Settings::default, |policy| Settings::from(&policy.spec));
         // The partition of a StatefulSet binds, too.
         if let Some(hold) = &record.hold {
-            let own = u32::try_from(workload.kind().own_partition(&hold.restored)).unwrap_or(u32::MAX);
-            let total = workload.replicas();
-            if Share::Count(own).rounded_up(total) > settings.partition.rounded_up(total) {
-                settings.partition = Share::Count(own);
+            let (own, total) = (workload.kind().own_partition(&hold.restored), workload.replicas());
+            if own.rounded_up(total) > settings.partition.rounded_up(total) {
+                settings.partition = own;
             }
         }
         settings
@@ -212,7 +209,7 @@ impl Rollouts {
                 record.rollout.outcome = Some(*outcome);
                 let status = write::reporting(&report::text(&decision.status));
                 let patch = engine::merged(write::recording(&record), Some(status));
-                self.patch(workload, "recording", patch, false).await?;
+                self.patch(workload, "recording", patch).await?;
                 self.metrics.finished(*outcome, now.duration_since(record.rollout.started_at));
             }
             Action::RollBackAll(failure) => {
@@ -220,10 +217,9 @@ impl Rollouts {
                 record.rollout.heading = Heading::Back;
                 (record.rollout.step, record.rollout.step_done_at) = (0, None);
                 record.rollout.failure = Some(failure.clone());
-                let spec = record.previous_template.patch(template);
-                let mut patch = write::recording(&record);
-                patch["spec"] = json!({ "template": { "spec": spec } });
-                self.patch(workload, "rolling back", patch, true).await?;
+                let (client, informers) = (&self.client, &self.informers);
+                write::restore_template(client, informers, workload, "rolling back", template, &record)
+                    .await?;
             }
             Action::RecreateAll(failure) => {
                 let why = format!("{} is stuck: {}", failure.pod, failure.message);
@@ -232,12 +228,12 @@ impl Rollouts {
             }
             Action::StepDone => {
                 record.rollout.step_done_at = Some(now);
-                self.patch(workload, "recording", write::recording(&record), false).await?;
+                self.patch(workload, "recording", write::recording(&record)).await?;
             }
             Action::NextStep => {
                 record.rollout.step += 1;
                 record.rollout.step_done_at = None;
-                self.patch(workload, "recording", write::recording(&record), false).await?;
+                self.patch(workload, "recording", write::recording(&record)).await?;
             }
             Action::Update(_) | Action::RollBack(..) | Action::Evict(_) => return Ok(None),
         }
@@ -249,7 +245,7 @@ impl Rollouts {
         if workload.annotation(STATUS_ANNOTATION) == Some(&text) {
             return Ok(());
         }
-        self.patch(workload, "reporting on", write::reporting(&text), false).await
+        self.patch(workload, "reporting on", write::reporting(&text)).await
     }
 
     /// Sets the condition of a workload. If that fails, the next change of the workload sets it.
@@ -265,8 +261,7 @@ impl Rollouts {
         workload: &Workload,
         operation: &'static str,
         patch: serde_json::Value,
-        strategic: bool,
     ) -> Result<(), WriteError> {
-        write::patch_workload(&self.client, &self.informers, workload, operation, patch, strategic).await
+        write::patch_workload(&self.client, &self.informers, workload, operation, patch).await
     }
 }

@@ -81,6 +81,34 @@ impl TemplateResources {
         }
         Value::Object(patch)
     }
+
+    /// The operations of a JSON patch that set exactly these in a template, whose spec is at this path: for kinds that have
+    /// no strategic merge patch.
+    pub fn operations(&self, template: &PodTemplateSpec, path: &str) -> Vec<Value> {
+        let Some(spec) = &template.spec else { return Vec::new() };
+        let containers = indexed(Some(&spec.containers)).map(|one| ("containers", one));
+        let init = indexed(spec.init_containers.as_ref()).map(|one| ("initContainers", one));
+        let mut operations: Vec<Value> = containers
+            .chain(init)
+            .filter_map(|(list, (index, container))| {
+                let resources = self.containers.get(&container.name)?.clone().unwrap_or_default();
+                let path = format!("{path}/{list}/{index}/resources");
+                Some(json!({ "op": "add", "path": path, "value": resources }))
+            })
+            .collect();
+        let path = format!("{path}/resources");
+        match &self.pod {
+            Some(resources) => operations.push(json!({ "op": "add", "path": path, "value": resources })),
+            None if spec.resources.is_some() => operations.push(json!({ "op": "remove", "path": path })),
+            None => {}
+        }
+        operations
+    }
+}
+
+/// Where a list of containers is in a spec, by index.
+fn indexed(containers: Option<&Vec<Container>>) -> impl Iterator<Item = (usize, &Container)> {
+    containers.into_iter().flatten().enumerate()
 }
 
 /// Resources in a strategic merge patch that replaces them instead of merging them.

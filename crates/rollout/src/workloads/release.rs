@@ -37,7 +37,7 @@ impl Rollouts {
         if let Some(hold) = hold {
             patch["spec"] = workload.kind().restoring(&hold.restored);
         }
-        self.patch(workload, "releasing", patch, false).await?;
+        self.patch(workload, "releasing", patch).await?;
         Ok(Requeue::Now)
     }
 
@@ -78,7 +78,17 @@ impl Rollouts {
             }
             Workload::DaemonSet(set) => {
                 let updated = set.status.as_ref().and_then(|status| status.updated_number_scheduled);
-                is_counted(updated, set.metadata.uid.as_deref(), self.hash_of(set).as_deref())
+                is_counted(updated, set.metadata.uid.as_deref(), self.hash_of(workload).as_deref())
+            }
+            Workload::AdvancedStatefulSet(set) => {
+                let status = set.status.as_ref();
+                let revision = status.and_then(|status| status.update_revision.as_deref());
+                let updated = status.and_then(|status| status.updated_replicas);
+                is_counted(updated, set.metadata.uid.as_deref(), revision)
+            }
+            Workload::AdvancedDaemonSet(set) => {
+                let updated = set.status.as_ref().and_then(|status| status.updated_number_scheduled);
+                is_counted(updated, set.metadata.uid.as_deref(), self.hash_of(workload).as_deref())
             }
         };
         is_found && workload.is_observed()
@@ -103,7 +113,7 @@ impl Rollouts {
         if let Some(hold) = hold {
             patch["spec"] = workload.kind().restoring(&hold.restored);
         }
-        self.patch(workload, "releasing", patch, false).await?;
+        self.patch(workload, "releasing", patch).await?;
         self.metrics.finished(Outcome::Recreated, now.duration_since(record.rollout.started_at));
         self.reporter.released(workload, why, now);
         Ok(Requeue::Now)

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::Resource;
 use plumb_controller::controller_of_kind;
 use plumb_controller::events::{EventRecorder, RecorderConfig};
+use plumb_controller::informer::Synced as _;
 use plumb_controller::{Controller, Informer, InformerFactory, ObjectRef, Watchable, WorkQueue};
 use tokio::sync::Notify;
 
@@ -15,6 +16,8 @@ use super::kind::WorkloadKind;
 use super::reconcile::Rollouts;
 use super::report::Reporter;
 use super::tracker::{Key, Trackers};
+use crate::advanced_sets::AdvancedSets;
+use crate::api::advanced::AdvancedDaemonSet;
 use crate::run::Config;
 use crate::vpas::Vpas;
 
@@ -22,23 +25,38 @@ use crate::vpas::Vpas;
 pub const NAME: &str = "rollout-controller";
 
 /// Runs the controller on informers of a factory, which is started afterwards, until the future is dropped.
-pub(crate) fn run(config: &Config, factory: &InformerFactory, vpas: &Vpas) -> BoxFuture<'static, ()> {
-    controller(config, &Informers::new(factory, vpas)).run()
+pub(crate) fn run(
+    config: &Config,
+    factory: &InformerFactory,
+    vpas: &Vpas,
+    advanced: &AdvancedSets,
+) -> BoxFuture<'static, ()> {
+    controller(config, &Informers::new(factory, vpas, advanced)).run()
 }
 
 /// Releases every workload that is held, and returns how many there were, see [`release_all`](crate::release_all).
 pub(crate) fn release_all(config: Config) -> BoxFuture<'static, usize> {
     let factory = InformerFactory::with_metrics(&config.metrics);
-    let informers = Informers::new(&factory, &Vpas::default());
+    let informers = Informers::new(&factory, &Vpas::default(), &AdvancedSets::default());
     let controller = controller(&Config { enabled: false, ..config.clone() }, &informers);
-    let watching = informers.vpas.run(&config.watch, &config.supervisor);
+    let watching = join(
+        informers.vpas.run(&config.watch, &config.supervisor),
+        informers.advanced.run(&config.watch, &config.supervisor),
+    );
     let changed = Arc::new(Notify::new());
     notify(&informers.deployments, &changed);
     notify(&informers.stateful_sets, &changed);
     notify(&informers.daemon_sets, &changed);
+    notify(&informers.advanced.stateful_sets, &changed);
+    notify(&informers.advanced.daemon_sets, &changed);
     Box::pin(async move {
         let _informing = factory.start(&config.watch, &config.supervisor);
-        factory.wait_for_sync().await;
+        let mut watching = std::pin::pin!(watching);
+        tokio::select! {
+            // They run for good.
+            _ = &mut watching => return 0,
+            _ = join(factory.wait_for_sync(), informers.advanced.synced()) => {}
+        }
         // Counted before the controller runs: it starts to release at once.
         let held = informers.held();
         let released = async {
@@ -48,9 +66,8 @@ pub(crate) fn release_all(config: Config) -> BoxFuture<'static, usize> {
             held
         };
         tokio::select! {
-            // They run for good.
             () = controller.run() => 0,
-            () = watching => 0,
+            _ = watching => 0,
             held = released => held,
         }
     })
@@ -94,8 +111,11 @@ fn controller(config: &Config, informers: &Informers) -> Controller<Rollouts> {
             queue_key(queue, WorkloadKind::Deployment, deployment);
         })
         .watches(&informers.revisions, |change, queue| {
-            let set = change.latest().and_then(|revision| controller_of_kind::<DaemonSet>(&**revision));
+            let Some(revision) = change.latest() else { return };
+            let set = controller_of_kind::<DaemonSet>(&**revision);
             queue_key(queue, WorkloadKind::DaemonSet, set);
+            let advanced = controller_of_kind::<AdvancedDaemonSet>(&**revision);
+            queue_key(queue, WorkloadKind::AdvancedDaemonSet, advanced);
         })
         .watches(&informers.pods, move |change, queue| {
             for pod in [change.before, change.after].into_iter().flatten() {
@@ -105,6 +125,7 @@ fn controller(config: &Config, informers: &Informers) -> Controller<Rollouts> {
             }
         })
         .awaits(Arc::new(informers.vpas.clone()))
+        .awaits(Arc::new(informers.advanced.clone()))
         .watches(&informers.policies, move |change, queue| {
             let Some(namespace) = change.latest().and_then(|policy| policy.metadata.namespace.clone()) else {
                 return;
@@ -115,10 +136,17 @@ fn controller(config: &Config, informers: &Informers) -> Controller<Rollouts> {
         });
     let queue = controller.queue().clone();
     informers.vpas.add_handler(move |target| {
-        if let Some(kind) = WorkloadKind::ALL.into_iter().find(|kind| kind.name() == target.kind) {
-            queue_key(&queue, kind, Some(target.object));
+        for kind in WorkloadKind::ALL.into_iter().filter(|kind| kind.name() == target.kind) {
+            queue_key(&queue, kind, Some(target.object.clone()));
         }
     });
+    let AdvancedSets { stateful_sets, daemon_sets } = &informers.advanced;
+    let queue = controller.queue().clone();
+    let handler = enqueue(WorkloadKind::AdvancedStatefulSet);
+    stateful_sets.add_handler(move |change| handler(change, &queue));
+    let queue = controller.queue().clone();
+    let handler = enqueue(WorkloadKind::AdvancedDaemonSet);
+    daemon_sets.add_handler(move |change| handler(change, &queue));
     controller
 }
 

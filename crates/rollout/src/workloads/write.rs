@@ -1,6 +1,8 @@
 //! The writes of a workload: its record, its hold, its `ReplicaSets`.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
@@ -45,17 +47,60 @@ pub(super) async fn patch_workload(
     workload: &Workload,
     operation: &'static str,
     mut patch: Value,
-    strategic: bool,
 ) -> Result<(), WriteError> {
     patch["metadata"]["resourceVersion"] = json!(workload.metadata().resource_version);
-    let patch = if strategic { Patch::Strategic(patch) } else { Patch::Merge(patch) };
-    let sent = send(client, informers, workload, Part::Object, &patch).await;
-    sent.map_err(|source| WriteError::Request {
-        operation,
-        kind: workload.kind().name(),
-        object: workload.object_ref(),
-        source,
-    })
+    let sent = send(client, informers, workload, Part::Object, &Patch::Merge(patch)).await;
+    sent.map_err(failed(operation, workload))
+}
+
+/// Records a rollout and restores the resources in the template of a workload in one write, if it is still the version that
+/// was decided upon. Waits until its store has the result.
+pub(super) async fn restore_template(
+    client: &Client,
+    informers: &Informers,
+    workload: &Workload,
+    operation: &'static str,
+    template: &PodTemplateSpec,
+    record: &WorkloadRecord,
+) -> Result<(), WriteError> {
+    let sent = async {
+        let patch = template_patch(workload.kind(), workload.metadata(), template, record, true)?;
+        send(client, informers, workload, Part::Object, &patch).await
+    };
+    sent.await.map_err(failed(operation, workload))
+}
+
+fn failed(operation: &'static str, workload: &Workload) -> impl FnOnce(kube::Error) -> WriteError {
+    let (kind, object) = (workload.kind().name(), workload.object_ref());
+    move |source| WriteError::Request { operation, kind, object, source }
+}
+
+/// The patch that restores the previous resources in the template of a workload, if that is still this version, and records
+/// the rollout if `records`.
+pub(crate) fn template_patch(
+    kind: WorkloadKind,
+    metadata: &ObjectMeta,
+    template: &PodTemplateSpec,
+    record: &WorkloadRecord,
+    records: bool,
+) -> kube::Result<Patch<Value>> {
+    let (version, resources) = (&metadata.resource_version, &record.previous_template);
+    if kind.is_custom() {
+        let mut operations =
+            vec![json!({ "op": "replace", "path": "/metadata/resourceVersion", "value": version })];
+        if records {
+            // It has the record that this one replaces.
+            let path = format!("/metadata/annotations/{}", RECORD_ANNOTATION.replace('/', "~1"));
+            operations.push(json!({ "op": "replace", "path": path, "value": record.to_text() }));
+        }
+        operations.extend(resources.operations(template, "/spec/template/spec"));
+        let patch = serde_json::from_value(Value::Array(operations)).map_err(kube::Error::SerdeError)?;
+        return Ok(Patch::Json(patch));
+    }
+    let mut patch = if records { recording(record) } else { json!({}) };
+    patch["metadata"]["resourceVersion"] = json!(version);
+    patch["spec"] = json!({ "template": { "spec": resources.patch(template) } });
+    Ok(Patch::Strategic(patch))
 }
 
 /// Patches the status of a workload, and waits until its store has the result.
@@ -87,6 +132,12 @@ async fn send(
         WorkloadKind::Deployment => send_one(client, &informers.deployments, &object, part, patch).await,
         WorkloadKind::StatefulSet => send_one(client, &informers.stateful_sets, &object, part, patch).await,
         WorkloadKind::DaemonSet => send_one(client, &informers.daemon_sets, &object, part, patch).await,
+        WorkloadKind::AdvancedStatefulSet => {
+            send_one(client, &informers.advanced.stateful_sets, &object, part, patch).await
+        }
+        WorkloadKind::AdvancedDaemonSet => {
+            send_one(client, &informers.advanced.daemon_sets, &object, part, patch).await
+        }
     }
 }
 
@@ -110,7 +161,7 @@ where
 }
 
 /// The patch that records a rollout.
-pub(super) fn recording(record: &WorkloadRecord) -> Value {
+pub(crate) fn recording(record: &WorkloadRecord) -> Value {
     json!({ "metadata": { "annotations": { RECORD_ANNOTATION: record.to_text() } } })
 }
 

@@ -1,5 +1,6 @@
 mod activation;
 mod admission;
+mod advanced;
 mod cluster;
 mod deployments;
 mod failures;

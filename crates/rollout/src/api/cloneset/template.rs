@@ -1,9 +1,8 @@
 //! Reading the templates, which the schema leaves open.
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
-use serde_json::{Map, Value};
-
 use super::CloneSet;
+use crate::api::template::{decode_template, write_lists_as_text};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
 
 /// Why a template cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,11 +17,7 @@ pub struct TemplateError {
 impl CloneSet {
     /// The template of the pods.
     pub fn template(&self) -> Result<PodTemplateSpec, TemplateError> {
-        let mut template = self.spec.template.clone();
-        if let Some(spec) = template.get_mut("spec") {
-            write_quantities_as_text(spec);
-        }
-        plumb_client::decode_template(template)
+        decode_template(self.spec.template.clone())
             .map_err(|error| TemplateError { path: "spec.template".to_owned(), message: error.to_string() })
     }
 
@@ -42,73 +37,9 @@ impl CloneSet {
     }
 }
 
-/// Writes the quantities of a pod's spec as text. The API server does so for its own kinds; in a custom resource `cpu: 2`
-/// stays a number, which the types do not read.
-fn write_quantities_as_text(spec: &mut Value) {
-    for list in ["containers", "initContainers", "ephemeralContainers"] {
-        for container in items(spec.get_mut(list)) {
-            if let Some(resources) = container.get_mut("resources") {
-                write_lists_as_text(resources);
-            }
-            for env in items(container.get_mut("env")) {
-                if let Some(divisor) = env.pointer_mut("/valueFrom/resourceFieldRef/divisor") {
-                    write_as_text(divisor);
-                }
-            }
-        }
-    }
-    if let Some(resources) = spec.get_mut("resources") {
-        write_lists_as_text(resources);
-    }
-    if let Some(overhead) = spec.get_mut("overhead") {
-        write_all_as_text(overhead);
-    }
-    for volume in items(spec.get_mut("volumes")) {
-        if let Some(limit) = volume.pointer_mut("/emptyDir/sizeLimit") {
-            write_as_text(limit);
-        }
-        if let Some(resources) = volume.pointer_mut("/ephemeral/volumeClaimTemplate/spec/resources") {
-            write_lists_as_text(resources);
-        }
-        for list in ["/downwardAPI/items", "/projected/sources"] {
-            for item in items(volume.pointer_mut(list)) {
-                for divisor in ["/resourceFieldRef/divisor", "/downwardAPI/items/0/resourceFieldRef/divisor"]
-                {
-                    if let Some(divisor) = item.pointer_mut(divisor) {
-                        write_as_text(divisor);
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn items(list: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
-    list.and_then(Value::as_array_mut).into_iter().flatten()
-}
-
-/// Requests and limits.
-fn write_lists_as_text(resources: &mut Value) {
-    for list in ["requests", "limits"] {
-        if let Some(list) = resources.get_mut(list) {
-            write_all_as_text(list);
-        }
-    }
-}
-
-fn write_all_as_text(list: &mut Value) {
-    list.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(write_as_text);
-}
-
-fn write_as_text(value: &mut Value) {
-    if let Value::Number(number) = value {
-        *value = Value::String(number.to_string());
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -27,6 +27,10 @@ fn workload(kind: WorkloadKind, cpu: &str) -> Value {
             spec["updateStrategy"] =
                 json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } });
         }
+        WorkloadKind::AdvancedStatefulSet | WorkloadKind::AdvancedDaemonSet => {
+            spec["updateStrategy"] = json!({ "type": "RollingUpdate",
+                "rollingUpdate": { "partition": 1, "maxUnavailable": 2 } });
+        }
     }
     json!({
         "metadata": { "name": "web", "generation": 4, "annotations": { IN_PLACE: "true" } }, "spec": spec,
@@ -70,6 +74,18 @@ fn a_resize_is_held_in_the_same_write_and_what_was_is_recorded() {
             WorkloadKind::DaemonSet,
             json!({ "type": "OnDelete" }),
             json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } }),
+        ),
+        (
+            WorkloadKind::AdvancedStatefulSet,
+            json!({ "type": "RollingUpdate",
+                "rollingUpdate": { "partition": 1, "maxUnavailable": 2, "paused": true } }),
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 1, "maxUnavailable": 2 } }),
+        ),
+        (
+            WorkloadKind::AdvancedDaemonSet,
+            json!({ "type": "RollingUpdate",
+                "rollingUpdate": { "partition": 1, "maxUnavailable": 2, "paused": true } }),
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 1, "maxUnavailable": 2 } }),
         ),
     ];
     for (kind, holding, before) in table {
@@ -210,6 +226,72 @@ fn a_user_who_resumes_a_held_deployment_does_not_release_it() {
     let record = record(&resumed);
     assert!(!record.rollout.paused);
     assert_eq!(record.hold.unwrap().restored, json!({ "paused": false }));
+}
+
+#[test]
+fn what_a_user_changes_of_a_held_strategy_is_for_afterwards_and_the_rest_is_as_before() {
+    for kind in WorkloadKind::ALL.into_iter().filter(|kind| *kind != WorkloadKind::Deployment) {
+        let old = workload(kind, "100m");
+        let held = stored(kind, &old, &with_cpu(&old, "200m"));
+        let mut changed = held.clone();
+        let rolling = if kind == WorkloadKind::DaemonSet {
+            changed["spec"]["updateStrategy"]["type"] = json!("RollingUpdate");
+            json!({ "maxUnavailable": 3 })
+        } else {
+            let mut rolling = old["spec"]["updateStrategy"]["rollingUpdate"].clone();
+            rolling["maxUnavailable"] = json!(3);
+            rolling
+        };
+        changed["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] = json!(3);
+        // Alone, and together with a template: what holds the workload stays out of what is restored.
+        for new in [changed.clone(), with_cpu(&changed, "300m")] {
+            let kept = stored(kind, &held, &new);
+            let record = record(&kept);
+            let restored = &record.hold.unwrap().restored["updateStrategy"];
+            assert_eq!(*restored, json!({ "type": "RollingUpdate", "rollingUpdate": rolling }), "{kind:?}");
+            assert!(!record.rollout.paused, "{kind:?}");
+        }
+        let mut image = changed;
+        image["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
+        let released = stored(kind, &held, &image);
+        assert_eq!(released["spec"]["updateStrategy"]["rollingUpdate"], rolling, "{kind:?}");
+    }
+}
+
+#[test]
+fn an_advanced_set_that_only_its_controller_can_update_is_not_held() {
+    let table = [
+        (
+            WorkloadKind::AdvancedStatefulSet,
+            "lifecycle",
+            json!({ "inPlaceUpdate": {} }),
+            "lifecycle.inPlaceUpdate",
+        ),
+        (
+            WorkloadKind::AdvancedDaemonSet,
+            "updateStrategy",
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "selector": {} } }),
+            "updateStrategy.rollingUpdate.selector",
+        ),
+    ];
+    for (kind, field, value, path) in table {
+        let mut old = workload(kind, "100m");
+        old["spec"][field] = value;
+        let admitted = admitted(kind, &old, &with_cpu(&old, "200m"));
+        assert_eq!(admitted.object, None, "{kind:?}");
+        assert!(admitted.warnings[0].contains(&format!("spec.{path} is set")), "{:?}", admitted.warnings);
+    }
+}
+
+#[test]
+fn the_strategy_of_an_advanced_set_that_updates_on_delete_is_left_as_it_is() {
+    for kind in [WorkloadKind::AdvancedStatefulSet, WorkloadKind::AdvancedDaemonSet] {
+        let mut old = workload(kind, "100m");
+        old["spec"]["updateStrategy"] = json!({ "type": "OnDelete" });
+        let held = stored(kind, &old, &with_cpu(&old, "200m"));
+        assert_eq!(held["spec"]["updateStrategy"], old["spec"]["updateStrategy"]);
+        assert!(record(&held).hold.is_some());
+    }
 }
 
 #[test]

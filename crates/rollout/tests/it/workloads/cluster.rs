@@ -144,30 +144,8 @@ impl Cluster {
 
     /// Changes a workload as a user does whose writes pass our webhook.
     pub(super) async fn edit<K: Namespaced>(&self, name: &str, patch: Value) -> K {
-        let kind = WorkloadKind::ALL.into_iter().find(|kind| kind.name() == K::kind(&())).unwrap();
-        let rules = Rules::v1_36();
-        let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
-        loop {
-            let old = self.api::<K>().get(name).await.unwrap();
-            let mut versioned = patch.clone();
-            versioned["metadata"]["resourceVersion"] = json!(old.meta().resource_version);
-            // A webhook is sent what the API server has merged and defaulted.
-            let new = match self.api::<K>().patch(name, &dry_run, &Patch::Merge(versioned)).await {
-                Ok(new) => serde_json::to_value(new).unwrap(),
-                Err(kube::Error::Api(status)) if status.is_conflict() => continue,
-                Err(error) => panic!("{error}"),
-            };
-            let old = serde_json::to_value(old).unwrap();
-            let context =
-                AdmissionContext { enabled: true, selected: false, rules: &rules, now: Timestamp::now() };
-            let admitted = workloads::admit(kind, &old, &new, &context);
-            let object: K = object(admitted.object.unwrap_or(new));
-            match self.api::<K>().replace(name, &PostParams::default(), &object).await {
-                Ok(stored) => return stored,
-                Err(kube::Error::Api(status)) if status.is_conflict() => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
+        let kind = WorkloadKind::of_resource(&K::group(&()), &K::plural(&())).unwrap();
+        edit(&self.api::<K>(), kind, name, patch).await
     }
 
     pub(super) async fn merge<K: Namespaced>(&self, name: &str, patch: Value) -> K {
@@ -217,6 +195,36 @@ impl Cluster {
 
     pub(super) fn is_running(&self) -> bool {
         !self.running.is_empty()
+    }
+}
+
+/// Changes a workload as a user does whose writes pass our webhook.
+pub(super) async fn edit<K>(api: &Api<K>, kind: WorkloadKind, name: &str, patch: Value) -> K
+where
+    K: Codec + Resource + Serialize + DeserializeOwned,
+{
+    let rules = Rules::v1_36();
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    loop {
+        let old = api.get(name).await.unwrap();
+        let mut versioned = patch.clone();
+        versioned["metadata"]["resourceVersion"] = json!(old.meta().resource_version);
+        // A webhook is sent what the API server has merged and defaulted.
+        let new = match api.patch(name, &dry_run, &Patch::Merge(versioned)).await {
+            Ok(new) => serde_json::to_value(new).unwrap(),
+            Err(kube::Error::Api(status)) if status.is_conflict() => continue,
+            Err(error) => panic!("{error}"),
+        };
+        let old = serde_json::to_value(old).unwrap();
+        let context =
+            AdmissionContext { enabled: true, selected: false, rules: &rules, now: Timestamp::now() };
+        let admitted = workloads::admit(kind, &old, &new, &context);
+        let object: K = object(admitted.object.unwrap_or(new));
+        match api.replace(name, &PostParams::default(), &object).await {
+            Ok(stored) => return stored,
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
