@@ -147,6 +147,7 @@ mod tests {
                 is_ready: is_available,
                 is_available,
                 is_specified_delete: matches!(kind, 'd' | 'x'),
+                record: None,
             }
         };
         letters.chars().map(pod).collect()

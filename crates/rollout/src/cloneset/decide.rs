@@ -23,7 +23,7 @@ use super::in_place::Update;
 use super::instances;
 use super::revisions::{Missing, Revisions, hash, of_pod};
 use super::scale::Scale;
-use super::scope::Scope;
+use super::scope::{Kind, Scope};
 use super::update::Updated;
 use super::view::PodView;
 use super::{record, status};
@@ -40,7 +40,7 @@ pub struct State {
     pub pods: Vec<Arc<Pod>>,
     /// The revisions that it controls.
     pub revisions: Vec<Arc<ControllerRevision>>,
-    /// The names of all revisions in its namespace.
+    /// The names of all revisions in its namespace. They matter only where a revision is to be created.
     pub taken: BTreeSet<String>,
     /// The claims that it controls.
     pub claims: Vec<Arc<PersistentVolumeClaim>>,
@@ -112,8 +112,9 @@ pub fn decide(state: &State, context: &Context<'_>) -> Decision {
         }
     };
     let scope = scope(state, context, template, revisions);
-    let disruptive =
-        scope.views.iter().filter(|view| !view.is_updated).any(|view| scope.kind(view).is_disruptive());
+    let kind = |view: &PodView| (!view.is_updated).then(|| scope.kind(view));
+    let kinds: Vec<Option<Kind>> = scope.views.iter().map(kind).collect();
+    let disruptive = kinds.iter().flatten().any(Kind::is_disruptive);
     let counts = Counts::of(&scope.views, &scope.settings, disruptive);
     let mut updated = Updated::default();
     if !is_terminating {
@@ -121,7 +122,7 @@ pub fn decide(state: &State, context: &Context<'_>) -> Decision {
         // Pods that cannot be created must not stop the update of the others.
         let creates_only = decision.actions.iter().all(|action| matches!(action, Action::CreatePod { .. }));
         if context.failures.scale.is_some() && creates_only || !decision.actions.iter().any(Action::scales) {
-            updated = scope.update(&counts, &mut decision);
+            updated = scope.update(kinds, &counts, &mut decision);
         }
         refresh(&scope, &mut updated, &mut decision);
         clean_up(&scope, &mut decision);
@@ -196,8 +197,8 @@ fn clean_up(scope: &Scope<'_>, decision: &mut Decision) {
     let expired = scope.revisions.expired(pods, scope.settings.history_limit);
     decision.actions.extend(expired.into_iter().map(Action::DeleteRevision));
     let listed = &scope.settings.pods_to_delete;
-    let exists = |name: &&String| scope.views.iter().any(|view| view.name() == **name);
-    let left: Vec<&String> = listed.iter().filter(exists).collect();
+    let left: BTreeSet<&str> =
+        scope.views.iter().map(PodView::name).filter(|name| listed.contains(*name)).collect();
     let patches_set = decision.actions.iter().any(|action| matches!(action, Action::PatchSet(_)));
     if left.len() < listed.len() && !patches_set {
         decision.actions.push(Action::PatchSet(json!({

@@ -172,11 +172,17 @@ pub fn marks_unready(lifecycle: &Lifecycle) -> bool {
     hooks.into_iter().flatten().any(|hook| hook.mark_pod_not_ready)
 }
 
-/// The claims of a pod.
-pub fn claims_of(pod: &Pod, claims: &[Arc<PersistentVolumeClaim>]) -> Vec<Arc<PersistentVolumeClaim>> {
-    let Some(of_pod) = id(&pod.metadata) else { return Vec::new() };
-    let live = claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
-    live.filter(|claim| id(&claim.metadata) == Some(of_pod)).cloned().collect()
+/// The claims of pods that are not terminating, by instance id.
+pub fn claims_by_id(
+    claims: &[Arc<PersistentVolumeClaim>],
+) -> BTreeMap<&str, Vec<Arc<PersistentVolumeClaim>>> {
+    let mut by_id: BTreeMap<&str, Vec<Arc<PersistentVolumeClaim>>> = BTreeMap::new();
+    for claim in claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
+        if let Some(id) = id(&claim.metadata) {
+            by_id.entry(id).or_default().push(claim.clone());
+        }
+    }
+    by_id
 }
 
 /// The claims that no pod uses any more, if they are not reused.
@@ -282,7 +288,7 @@ mod tests {
         let names = |claims: Vec<Arc<PersistentVolumeClaim>>| -> Vec<String> {
             claims.iter().map(|claim| claim.metadata.name.clone().unwrap()).collect()
         };
-        assert_eq!(names(claims_of(&pods[0], &claims)), ["one"]);
+        assert_eq!(names(claims_by_id(&claims)["one"].clone()), ["one"]);
         assert_eq!(names(unused_claims(&pods, &claims, false)), ["two"]);
         assert_eq!(names(unused_claims(&pods, &claims, true)), [""; 0]);
     }

@@ -20,9 +20,9 @@ pub fn for_update(
 ) {
     candidates.sort_by_cached_key(|pod| UpdateRank::of(pod));
     if !priority.weight_priority.is_empty() {
-        candidates.sort_by_key(|pod| Reverse(weight(priority, pod)));
+        candidates.sort_by_cached_key(|pod| Reverse(weight(priority, pod)));
     } else if !priority.order_priority.is_empty() {
-        candidates.sort_by_key(|pod| order(priority, pod));
+        candidates.sort_by_cached_key(|pod| order(priority, pod));
     }
     let mut terms: Vec<&ScatterTerm> = scatter.iter().collect();
     terms.sort_by_key(|term| Reverse(candidates.iter().filter(|pod| has_label(pod, term)).count()));

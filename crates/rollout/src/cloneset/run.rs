@@ -1,6 +1,6 @@
 //! The controller: informers, work queue, and the reconciler that decides and performs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use plumb_controller::{
     WorkQueue, Write, controller_of, controller_of_kind, controller_reference, revision,
 };
 
-use super::action::Note;
+use super::action::{Action, Note};
 use super::decide::{Context, Failures, State, decide};
 use super::openkruise::{OpenKruise, Sign};
 use super::perform::{Performed, Performer};
@@ -199,17 +199,22 @@ impl CloneSets {
 
     fn gather(&self, set: &Arc<CloneSet>) -> State {
         let uid = set.metadata.uid.as_deref().unwrap_or_default();
-        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-        let named = self.informers.revisions.in_namespace(namespace);
         State {
             set: set.clone(),
             pods: self.informers.pods.controlled_by(uid),
             revisions: self.informers.revisions.controlled_by(uid),
-            taken: named.iter().map(|one| revision::name(one).to_owned()).collect(),
+            taken: BTreeSet::new(),
             claims: self.informers.claims.controlled_by(uid),
             policy: self.policy(set),
             owners: self.vpas.owners(&selected(set)),
         }
+    }
+
+    /// The names of all revisions in the namespace of a set.
+    fn revision_names(&self, set: &CloneSet) -> BTreeSet<String> {
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        let revisions = self.informers.revisions.in_namespace(namespace);
+        revisions.iter().map(|one| revision::name(one).to_owned()).collect()
     }
 
     fn emit(&self, set: &CloneSet, note: Note, at: Timestamp) {
@@ -288,7 +293,7 @@ impl Reconciler for CloneSets {
             return Ok(Requeue::Now);
         }
         let now = self.config.clock.now();
-        let state = self.gather(&set);
+        let mut state = self.gather(&set);
         let before = self.failures(key);
         let context = Context {
             now,
@@ -297,13 +302,22 @@ impl Reconciler for CloneSets {
             vertical: self.config.enabled,
             failures: &before,
         };
-        let decision = decide(&state, &context);
+        let mut decision = decide(&state, &context);
+        if decision.actions.iter().any(|action| matches!(action, Action::CreateRevision(_))) {
+            // Its name must be free.
+            state.taken = self.revision_names(&set);
+            decision = decide(&state, &context);
+        }
         for note in decision.notes {
             self.emit(&set, note, now);
         }
         let mut failures = before.clone();
         // Pods that are gone cannot fail.
-        failures.pods.retain(|uid, _| state.pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
+        if !failures.pods.is_empty() {
+            let uids: BTreeSet<&str> =
+                state.pods.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
+            failures.pods.retain(|uid, _| uids.contains(uid.as_str()));
+        }
         let emit = |note: Note| self.emit(&set, note, now);
         let performer =
             Performer { client: &self.config.write, informers: &self.informers, set: &set, now, emit: &emit };

@@ -1,5 +1,6 @@
 //! Which pods are created and deleted.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -51,7 +52,11 @@ impl Scale<'_> {
         if self.counts.delete > 0 && self.planned() == 0 {
             deleted.extend(self.surplus().into_iter().filter(|view| may_delete(view)));
         }
-        decision.actions.extend(deleted.into_iter().filter_map(|view| self.delete(view)));
+        if deleted.is_empty() {
+            return;
+        }
+        let claims = instances::claims_by_id(&self.scope.state.claims);
+        decision.actions.extend(deleted.into_iter().filter_map(|view| self.delete(view, &claims)));
     }
 
     /// How many pods are to be deleted, or held before that.
@@ -100,6 +105,8 @@ impl Scale<'_> {
             Ids::new(&self.scope.state.pods, &self.scope.state.claims, reuse, self.scope.context.seed);
         let update = &self.scope.template;
         let current = plumb_controller::revision::template(&self.scope.revisions.current);
+        let names = self.scope.state.claims.iter().filter_map(|claim| claim.metadata.name.as_deref());
+        let existing: BTreeSet<&str> = names.collect();
         for number in 0..create_limit {
             let (template, revision) = match &current {
                 Some(current) if number < create_current => (current, self.scope.revisions.current_name()),
@@ -115,7 +122,7 @@ impl Scale<'_> {
                 self.scope.context.now,
             );
             let exists = |claim: &PersistentVolumeClaim| {
-                self.scope.state.claims.iter().any(|one| one.metadata.name == claim.metadata.name)
+                claim.metadata.name.as_deref().is_some_and(|name| existing.contains(name))
             };
             let claims = claims.into_iter().filter(|claim| !exists(claim)).collect();
             decision.actions.push(Action::CreatePod { pod: Box::new(pod), claims });
@@ -140,17 +147,22 @@ impl Scale<'_> {
         };
         let related: Vec<Arc<Pod>> = self.scope.views.iter().map(|view| view.pod.clone()).collect();
         order::for_deletion(&mut pods, &related, is_available, self.scope.context.now);
-        let find = |pod: &Arc<Pod>| views.iter().copied().find(|view| Arc::ptr_eq(&view.pod, pod));
+        let by_name: BTreeMap<&str, &PodView> = views.iter().map(|view| (view.name(), *view)).collect();
+        let find = |pod: &Arc<Pod>| by_name.get(pod.metadata.name.as_deref()?).copied();
         pods.iter().take(usize::try_from(count).unwrap_or(0)).filter_map(find).collect()
     }
 
     /// Deletes a pod, unless the hook holds it.
-    fn delete(&self, view: &PodView) -> Option<Action> {
+    fn delete(
+        &self,
+        view: &PodView,
+        claims: &BTreeMap<&str, Vec<Arc<PersistentVolumeClaim>>>,
+    ) -> Option<Action> {
         if self.is_held(view) {
             return (view.state != Stage::PreparingDelete)
                 .then(|| self.scope.enter(view, Stage::PreparingDelete));
         }
-        let claims = instances::claims_of(&view.pod, &self.scope.state.claims);
-        Some(Action::DeletePod { pod: view.pod.clone(), claims })
+        let claims = instances::id(&view.pod.metadata).and_then(|id| claims.get(id));
+        Some(Action::DeletePod { pod: view.pod.clone(), claims: claims.cloned().unwrap_or_default() })
     }
 }

@@ -14,7 +14,7 @@ use super::in_place::{InPlace, Update, UpdateState};
 use super::revisions::{self, Revisions};
 use super::view::PodView;
 use crate::api::cloneset::{PodUpdatePolicy, Settings};
-use crate::engine::{Change, Desired, PodRecord, Vertical, compare_desired};
+use crate::engine::{Change, Desired, Vertical, compare_desired};
 
 /// All that the decisions about one set share.
 pub(super) struct Scope<'a> {
@@ -85,7 +85,7 @@ impl Scope<'_> {
     fn in_place(&self, view: &PodView, in_place: &InPlace) -> Result<Kind, Vec<String>> {
         let mut in_place = in_place.clone();
         // A resize that was begun and not finished is part of what comes next.
-        in_place.resizes |= self.context.vertical && has_unfinished_resize(&view.pod);
+        in_place.resizes |= self.context.vertical && has_unfinished_resize(view);
         let change = if in_place.resizes {
             match compare_desired(&self.desired, &view.pod, self.context.rules) {
                 Change::None => None,
@@ -116,9 +116,10 @@ impl Scope<'_> {
     }
 
     /// The hooks of a pod whose update is under way: to the revision that it has, which may not be the latest.
-    pub(super) fn hooks_under_way(&self, pod: &Pod) -> PodHooks<'_> {
+    pub(super) fn hooks_under_way(&self, view: &PodView) -> PodHooks<'_> {
+        let pod = &view.pod;
         let name = revisions::of_pod(pod).unwrap_or_default();
-        let recorded = PodRecord::read(pod).map(|record| record.revision);
+        let recorded = view.record.as_ref().map(|record| record.revision.clone());
         let revision = recorded.filter(|recorded| revisions::is_same(recorded, name));
         let resizes =
             self.context.vertical && UpdateState::read(pod).is_some_and(|state| state.update_resources);
@@ -157,13 +158,15 @@ impl Scope<'_> {
 /// Whether an in-place update of a pod was begun and is not finished.
 pub(super) fn is_under_way(view: &PodView) -> bool {
     view.state == super::lifecycle::State::Updating
-        || PodRecord::read(&view.pod)
+        || view
+            .record
+            .as_ref()
             .is_some_and(|record| record.finished_at.is_none() && revisions::has(&view.pod, &record.revision))
 }
 
-fn has_unfinished_resize(pod: &Pod) -> bool {
-    PodRecord::read(pod).is_some_and(|record| record.finished_at.is_none())
-        && UpdateState::read(pod).is_some_and(|state| state.update_resources)
+fn has_unfinished_resize(view: &PodView) -> bool {
+    view.record.as_ref().is_some_and(|record| record.finished_at.is_none())
+        && UpdateState::read(&view.pod).is_some_and(|state| state.update_resources)
 }
 
 /// Whether the node has said that it cannot apply a resize now, or ever.

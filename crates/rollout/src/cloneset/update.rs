@@ -25,9 +25,7 @@ use super::scope::{Kind, Scope, is_under_way};
 use super::view::PodView;
 use super::{keys, order};
 use crate::api::Share;
-use crate::engine::{
-    self, Heading, Judgement, Next, Outcome, PodRecord, PodState, Pods, RolloutRecord, Vertical, plan,
-};
+use crate::engine::{self, Heading, Judgement, Next, Outcome, PodState, Pods, RolloutRecord, Vertical, plan};
 
 /// What comes of deciding about updates.
 #[derive(Default)]
@@ -46,14 +44,26 @@ struct Candidate<'a> {
     kind: Kind,
 }
 
+/// The pods that the engine's actions name.
+struct ByName<'a> {
+    candidates: BTreeMap<&'a str, &'a Candidate<'a>>,
+    views: BTreeMap<&'a str, &'a PodView>,
+}
+
 impl Scope<'_> {
-    /// Decides which pods are updated.
-    pub(super) fn update(&self, counts: &Counts, decision: &mut Decision) -> Updated {
+    /// Decides which pods are updated, each of which that has an old revision in its own way.
+    pub(super) fn update(
+        &self,
+        kinds: Vec<Option<Kind>>,
+        counts: &Counts,
+        decision: &mut Decision,
+    ) -> Updated {
         let mut updated = Updated::default();
         let mut candidates = Vec::new();
-        for view in self.views.iter().filter(|view| is_candidate(view)) {
+        for (view, kind) in self.views.iter().zip(kinds).filter(|(view, _)| is_candidate(view)) {
+            let Some(kind) = kind else { continue };
             let retry = self.backoff(view);
-            match self.kind(view) {
+            match kind {
                 Kind::Impossible(reasons) => {
                     updated.stuck.push(format!(
                         "{}: InPlaceOnly, but it cannot be updated in place: {}",
@@ -204,9 +214,9 @@ impl Scope<'_> {
         let policy = &self.state.policy;
         let min_ready = SignedDuration::from_secs(self.settings.min_ready_seconds.into());
         let mut pods = Pods::default();
-        for (position, Candidate { view, kind }) in candidates.iter().enumerate() {
-            let Kind::Resize(in_place, change) = kind else { continue };
-            let hooks = self.begin_hooks(view, in_place, Some(change));
+        // What is written with an intent does not matter before a pod is chosen.
+        let hooks = self.hooks_to_begin(None, true);
+        for (position, Candidate { view, .. }) in candidates.iter().enumerate() {
             let order = u64::try_from(position).unwrap_or(u64::MAX);
             let mut of_engine =
                 engine::PodView::of(&view.pod, &hooks, &policy.pod, min_ready, order, self.context.now);
@@ -215,7 +225,7 @@ impl Scope<'_> {
         }
         for view in self.views.iter().filter(|view| view.is_updated && !view.is_specified_delete) {
             let of_engine = if is_under_way(view) {
-                let hooks = self.hooks_under_way(&view.pod);
+                let hooks = self.hooks_under_way(view);
                 engine::PodView::of(&view.pod, &hooks, &policy.pod, min_ready, 0, self.context.now)
             } else {
                 settled(view)
@@ -239,8 +249,12 @@ impl Scope<'_> {
             now: self.context.now,
         });
         decision.wake_at(decided.due);
+        let by_name = ByName {
+            candidates: candidates.iter().map(|candidate| (candidate.view.name(), candidate)).collect(),
+            views: self.views.iter().map(|view| (view.name(), view)).collect(),
+        };
         for action in decided.actions {
-            self.perform(action, candidates, &record, stored.is_some(), decision, updated);
+            self.perform(action, &by_name, &record, stored.is_some(), decision, updated);
         }
         updated.resizes = Some(decided.status);
     }
@@ -262,19 +276,19 @@ impl Scope<'_> {
     fn perform(
         &self,
         action: engine::Action,
-        candidates: &[Candidate<'_>],
+        by_name: &ByName<'_>,
         record: &RolloutRecord,
         is_stored: bool,
         decision: &mut Decision,
         updated: &mut Updated,
     ) {
-        let find = |name: &str| self.views.iter().find(|view| view.name() == name);
         let now = self.context.now;
         let write = match action {
             // Steps of updates that are under way are taken with all the others.
             engine::Action::Update(name) => {
-                let candidate = candidates.iter().find(|candidate| candidate.view.name() == name);
-                if let Some(Candidate { view, kind: Kind::Resize(in_place, change) }) = candidate {
+                if let Some(Candidate { view, kind: Kind::Resize(in_place, change) }) =
+                    by_name.candidates.get(name.as_str())
+                {
                     let (change, restarts) = (Some(change.clone()), change.restarts);
                     let action = self.begin(view, in_place, change, restarts, decision, updated);
                     decision.actions.extend(action);
@@ -282,8 +296,8 @@ impl Scope<'_> {
                 return;
             }
             engine::Action::RollBack(name, failure) => {
-                let Some(view) = find(&name) else { return };
-                let hooks = self.hooks_under_way(&view.pod);
+                let Some(view) = by_name.views.get(name.as_str()) else { return };
+                let hooks = self.hooks_under_way(view);
                 let plan = engine::plan_back(&view.pod, Some(failure), &hooks, now);
                 let update = plan.map(|plan| Action::UpdatePod {
                     pod: view.pod.clone(),
@@ -295,7 +309,7 @@ impl Scope<'_> {
                 return;
             }
             engine::Action::Evict(name) => {
-                decision.actions.extend(find(&name).map(recreate));
+                decision.actions.extend(by_name.views.get(name.as_str()).map(|view| recreate(view)));
                 return;
             }
             engine::Action::RollBackAll(failure) => {
@@ -342,9 +356,9 @@ fn recreate(view: &PodView) -> Action {
 
 /// The engine's view of a pod that follows, or was resized back.
 fn settled(view: &PodView) -> engine::PodView {
-    let record = PodRecord::read(&view.pod).filter(|record| record.direction == engine::Direction::Back);
+    let record = view.record.as_ref().filter(|record| record.direction == engine::Direction::Back);
     let state = match record {
-        Some(record) => PodState::RolledBack { failure: record.failure },
+        Some(record) => PodState::RolledBack { failure: record.failure.clone() },
         None => PodState::Done,
     };
     engine::PodView {

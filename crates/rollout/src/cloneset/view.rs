@@ -10,6 +10,7 @@ use super::in_place::UpdateState;
 use super::lifecycle::State;
 use super::{keys, revisions};
 use crate::api::cloneset::Settings;
+use crate::engine::PodRecord;
 
 /// What decisions ask about one pod of a set. The pod neither has ended nor is terminating.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct PodView {
     pub is_available: bool,
     /// Whether it is to be deleted, because its label or the set says so.
     pub is_specified_delete: bool,
+    /// What is recorded about its last resize.
+    pub record: Option<PodRecord>,
 }
 
 impl PodView {
@@ -41,7 +44,8 @@ impl PodView {
             is_ready: is_ready(pod, 0, now),
             is_available: is_available(pod, settings.min_ready_seconds, now),
             is_specified_delete: label(keys::SPECIFIED_DELETE) == Some("true")
-                || settings.pods_to_delete.iter().any(|listed| listed == name),
+                || settings.pods_to_delete.contains(name),
+            record: PodRecord::read(pod),
             pod: pod.clone(),
         }
     }

@@ -1,6 +1,6 @@
 //! What a `CloneSet` asks for, in either form, with defaults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use plumb_controller::int_or_percent::{percent, rounded_down, rounded_up};
@@ -54,7 +54,7 @@ pub struct Settings {
     /// For how many seconds a pod is not ready before it is updated in place with a restart.
     pub grace_period_seconds: i32,
     /// Names of pods to delete.
-    pub pods_to_delete: Vec<String>,
+    pub pods_to_delete: BTreeSet<String>,
     /// How many pods may be unavailable for further ones to be created.
     pub scale_max_unavailable: Option<i32>,
     /// Whether claims of pods that are gone are given to new ones.
@@ -117,7 +117,7 @@ impl CloneSet {
                 .and_then(|strategy| strategy.grace_period_seconds)
                 .unwrap_or(0)
                 .max(0),
-            pods_to_delete: scale.pods_to_delete,
+            pods_to_delete: scale.pods_to_delete.into_iter().collect(),
             scale_max_unavailable: scale.max_unavailable.map(|value| rounded_up(&value, replicas).max(0)),
             reuse_claims: scale.enable_pvc_reuse.or(scale.disable_pvc_reuse.map(|off| !off)).unwrap_or(false),
             exclude_preparing_delete: scale
