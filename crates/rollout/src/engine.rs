@@ -42,7 +42,7 @@ mod update;
 pub use change::{Change, ContainerChange, ResourceChange, Vertical, compare, compare_desired};
 pub use decide::{Action, Decision, State, decide};
 pub use desired::{Desired, Field};
-pub use failure::{FIRST_RETRY, Failure, LAST_RETRY, Refusal, StuckReason};
+pub use failure::{Failure, Refusal, StuckReason};
 pub use hooks::{Hooks, NotDone, REVISION_LABEL, ResizeOnly, change_back};
 pub use pod_state::{Judgement, Next, PodPolicy, PodState, is_ready, judge};
 pub use pods::{Counts, PodView, Pods};

@@ -96,6 +96,9 @@ async fn a_workload_that_a_rollout_holds_is_released() {
     assert!(said.contains(&released) && is_paused().await, "{said:?}");
     let said = removed(&admin, &removal).await.unwrap();
     assert!(said.contains(&released) && !is_paused().await, "{said:?}");
+    let conditions = deployments.get("web").await.unwrap().status.unwrap().conditions.unwrap();
+    let resizing = conditions.iter().find(|one| one.type_ == plumb_rollout::workloads::CONDITION).unwrap();
+    assert_eq!(resizing.status, "False");
     let again = removed(&admin, &removal).await.unwrap();
     assert!(!again.contains(&released), "{again:?}");
 }

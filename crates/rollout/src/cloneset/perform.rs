@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -368,8 +368,7 @@ fn note_failure(failures: &mut Failures, uid: String, message: String, now: Time
         return;
     }
     let count = failures.pods.get(&uid).map_or(0, |before| before.count).saturating_add(1);
-    let wait = SignedDuration::try_from(BACKOFF.after(count)).unwrap_or(SignedDuration::ZERO);
-    let retry_at = now.checked_add(wait).unwrap_or(now);
+    let retry_at = now.checked_add(BACKOFF.after(count)).unwrap_or(now);
     failures.pods.insert(uid, PodFailure { message, count, retry_at });
 }
 

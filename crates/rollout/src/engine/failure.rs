@@ -1,9 +1,11 @@
 //! Why a pod does not follow its template.
 
 use std::fmt;
+use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::core::Status;
+use plumb_supervise::Exponential;
 use serde::{Deserialize, Serialize};
 
 /// Why a pod is stuck, in one word.
@@ -99,18 +101,14 @@ pub struct Failure {
     pub retry_at: Option<Timestamp>,
 }
 
-/// The wait after the first refusal of a pod's resize; it doubles with each further one.
-pub const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(10);
-/// The longest wait.
-pub const LAST_RETRY: SignedDuration = SignedDuration::from_secs(300);
+/// The delays after refusals of a pod's resize.
+const RETRIES: Exponential = Exponential::new(Duration::from_secs(10), Duration::from_mins(5));
 
 impl Failure {
     /// A refusal by the API server, which is retried after a backoff: quota may be freed, a node may grow.
     pub fn refused(reason: StuckReason, message: String, before: Option<&Self>, now: Timestamp) -> Self {
         let count = before.map_or(0, |before| before.count).saturating_add(1);
-        let doubled = 1_i32.checked_shl(count.saturating_sub(1).min(16)).unwrap_or(i32::MAX);
-        let wait = FIRST_RETRY.checked_mul(doubled).unwrap_or(LAST_RETRY).min(LAST_RETRY);
-        Self { reason, message, at: now, count, retry_at: now.checked_add(wait).ok() }
+        Self { reason, message, at: now, count, retry_at: now.checked_add(RETRIES.after(count)).ok() }
     }
 
     /// A failure after which nothing is sent again.

@@ -49,12 +49,7 @@ impl Informers {
     /// How many workloads are held.
     pub(super) fn held(&self) -> usize {
         fn of<K: Resource>(objects: Vec<Arc<K>>) -> usize {
-            let held = |object: &&Arc<K>| {
-                let metadata = object.meta();
-                metadata.deletion_timestamp.is_none()
-                    && WorkloadRecord::read(metadata).is_some_and(|record| record.hold.is_some())
-            };
-            objects.iter().filter(held).count()
+            objects.iter().filter(|object| WorkloadRecord::is_held(object.meta())).count()
         }
         of(self.deployments.all())
             + of(self.stateful_sets.all())

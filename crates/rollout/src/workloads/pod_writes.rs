@@ -1,12 +1,14 @@
 //! The writes for single pods: resizes, evictions, labels.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams, Patch, Preconditions};
 use plumb_client::Api;
+use plumb_supervise::Exponential;
 use serde_json::json;
 
 use super::object::Workload;
@@ -18,9 +20,8 @@ use crate::metrics::RolloutMetrics;
 
 /// How many pods are written at a time for one workload.
 const WRITES_AT_A_TIME: usize = 32;
-/// The waits after writes of a pod that failed for no reason of its own.
-const FIRST_BACKOFF: SignedDuration = SignedDuration::from_millis(200);
-const LAST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
+/// The delays after writes of a pod that failed for no reason of its own.
+const BACKOFF: Exponential = Exponential::new(Duration::from_millis(200), Duration::from_secs(30));
 
 impl Rollouts {
     /// Performs the actions that are about one pod each. Whether anything was written.
@@ -34,7 +35,7 @@ impl Rollouts {
         let Some(hooks) = state.hooks().cloned() else { return false };
         let namespace = workload.metadata().namespace.clone().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
-        state.backoff.retain(|_, (_, until)| *until > now - LAST_BACKOFF);
+        state.backoff.retain(|_, (_, until)| *until > now - BACKOFF.ceiling);
         let mut writes: Vec<PodAction> = Vec::new();
         for action in actions {
             let (Action::Update(name) | Action::RollBack(name, _) | Action::Evict(name)) = action else {
@@ -83,9 +84,8 @@ impl Rollouts {
                 Some(refusal) => {
                     tracing::debug!(pod = name, ?refusal, "cannot write a pod, will retry");
                     let failures = state.backoff.get(&name).map_or(0, |(failures, _)| *failures) + 1;
-                    let doubled = 1_i32 << failures.min(10);
-                    let wait = FIRST_BACKOFF.checked_mul(doubled).unwrap_or(LAST_BACKOFF).min(LAST_BACKOFF);
-                    state.backoff.insert(name, (failures, now.checked_add(wait).unwrap_or(Timestamp::MAX)));
+                    let until = now.checked_add(BACKOFF.after(failures)).unwrap_or(Timestamp::MAX);
+                    state.backoff.insert(name, (failures, until));
                 }
             }
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
+use plumb_controller::revision;
 
 use super::object::Workload;
 use super::reconcile::Rollouts;
@@ -88,9 +89,8 @@ impl Rollouts {
     ) -> Option<String> {
         let mut equal: BTreeSet<String> = BTreeSet::from([label.to_owned()]);
         for revision in self.informers.revisions.controlled_by(owner) {
-            let data = revision.data.as_ref().map(|data| data.0["spec"]["template"].clone());
-            let before = data.and_then(|data| plumb_client::decode_template(data).ok());
-            let change = before.map(|before| can_update(&before, template, &self.rules));
+            let change =
+                revision::template(&revision).map(|before| can_update(&before, template, &self.rules));
             if change.is_some_and(|change| change.is_none() || change.is_vertical()) {
                 // Pods of a StatefulSet have its name, those of a DaemonSet its hash.
                 equal.extend(revision.metadata.name.clone());
@@ -112,9 +112,7 @@ impl Rollouts {
         let wanted = set.template()?;
         let revisions = self.informers.revisions.controlled_by(set.metadata().uid.as_deref()?);
         let latest = revisions.iter().max_by_key(|revision| revision.revision)?;
-        let data = latest.data.as_ref().map(|data| &data.0)?;
-        let template = plumb_client::decode_template(data["spec"]["template"].clone()).ok()?;
-        if !can_update(&template, wanted, &self.rules).is_none() {
+        if !can_update(&revision::template(latest)?, wanted, &self.rules).is_none() {
             return None;
         }
         latest.metadata.labels.as_ref()?.get(REVISION_LABEL).cloned()

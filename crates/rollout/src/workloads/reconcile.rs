@@ -248,12 +248,15 @@ impl Rollouts {
         self.patch(workload, "reporting on", write::reporting(&text)).await
     }
 
-    /// Sets the condition of a workload. If that fails, the next change of the workload sets it.
-    async fn set_condition(&self, workload: &Workload, status: &RolloutStatus) {
-        let Some(patch) = condition::patch(workload, status, self.clock.now()) else { return };
-        if let Err(error) = write::patch_status(&self.client, &self.informers, workload, patch).await {
+    /// Sets the condition of a workload, and returns whether that changed the workload. If it fails, the next change of the
+    /// workload sets it.
+    pub(super) async fn set_condition(&self, workload: &Workload, status: &RolloutStatus) -> bool {
+        let Some(patch) = condition::patch(workload, status, self.clock.now()) else { return false };
+        let written = write::patch_status(&self.client, &self.informers, workload, patch).await;
+        if let Err(error) = &written {
             tracing::debug!(%error, workload = ?workload.metadata().name, "cannot set the condition of a workload");
         }
+        written.is_ok()
     }
 
     pub(super) async fn patch(

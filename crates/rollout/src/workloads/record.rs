@@ -152,6 +152,12 @@ impl WorkloadRecord {
         serde_json::from_str(text).ok()
     }
 
+    /// Whether the record of a workload says that it is held. One that is terminating is held no more.
+    pub fn is_held(metadata: &ObjectMeta) -> bool {
+        metadata.deletion_timestamp.is_none()
+            && Self::read(metadata).is_some_and(|record| record.hold.is_some())
+    }
+
     /// The record as the value of its annotation.
     pub fn to_text(&self) -> String {
         // A record is plain data: it can be written.

@@ -11,6 +11,7 @@ use super::record::WorkloadRecord;
 use super::replica_sets::{self, Live, MOST_STEPS};
 use super::write::{self, WriteError};
 use super::{STATUS_ANNOTATION, report};
+use crate::commands;
 use crate::engine::{self, Heading, Outcome, REVISION_LABEL, RolloutStatus};
 
 impl Rollouts {
@@ -31,6 +32,12 @@ impl Rollouts {
         }
         if !self.is_observed_by_controller(workload) {
             return Ok(Requeue::AwaitChange);
+        }
+        // Before the release: after it, this process may have no reason to look at the workload again.
+        if let Some(status) = commands::status(workload.metadata())
+            && self.set_condition(workload, &status).await
+        {
+            return Ok(Requeue::Now);
         }
         let hold = record.hold.take();
         let mut patch = write::recording(&record);
@@ -103,11 +110,15 @@ impl Rollouts {
     ) -> Result<Requeue, WriteError> {
         record.rollout.heading = Heading::Recreate;
         record.rollout.outcome = Some(Outcome::Recreated);
+        let reported = workload.annotation(STATUS_ANNOTATION);
+        let status = RolloutStatus::recreating(reported, &record.rollout.revision, why);
+        // Before the release, as above. The next reconcile comes to the same.
+        if self.set_condition(workload, &status).await {
+            return Ok(Requeue::Now);
+        }
         self.restore_replica_sets(workload, &record).await?;
         let now = self.clock.now();
         let hold = record.hold.take();
-        let reported = workload.annotation(STATUS_ANNOTATION);
-        let status = RolloutStatus::recreating(reported, &record.rollout.revision, why);
         let mut patch =
             engine::merged(write::recording(&record), Some(write::reporting(&report::text(&status))));
         if let Some(hold) = hold {

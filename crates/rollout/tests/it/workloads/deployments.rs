@@ -42,6 +42,13 @@ pub(super) fn is(phase: Phase) -> impl Fn(&Deployment) -> bool {
     }
 }
 
+/// The status and the reason of our condition.
+fn condition(web: &Deployment) -> Option<(String, String)> {
+    let conditions = web.status.as_ref()?.conditions.iter().flatten();
+    let condition = conditions.into_iter().find(|one| one.type_ == CONDITION)?;
+    Some((condition.status.clone(), condition.reason.clone().unwrap_or_default()))
+}
+
 pub(super) async fn running(replicas: i32, nodes: usize) -> (Cluster, Vec<String>) {
     let cluster = Cluster::start(nodes).await;
     cluster.create::<Deployment>(deployment(replicas, "100m")).await;
@@ -72,16 +79,11 @@ async fn an_edit_of_resources_resizes_all_pods_and_recreates_none() {
     let (mut cluster, before) = running(5, 3).await;
     cluster.roll_out(true);
     cluster.edit::<Deployment>("web", sized("200m")).await;
-    cluster.until("web", is(Phase::Complete)).await;
+    let web = cluster.until("web", is(Phase::Complete)).await;
     let pods = cluster.pods().await;
     assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
     assert!(pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("200m")));
-    let ended = |web: &Deployment| {
-        let conditions = web.status.as_ref().unwrap().conditions.iter().flatten();
-        let mut conditions = conditions.filter(|one| one.type_ == CONDITION);
-        conditions.any(|one| one.status == "False" && one.reason.as_deref() == Some("Complete"))
-    };
-    let web = cluster.until("web", ended).await;
+    assert_eq!(condition(&web), Some(("False".to_owned(), "Complete".to_owned())), "from the release on");
     let conditions = web.status.unwrap().conditions.unwrap();
     assert!(conditions.iter().any(|one| one.type_ == "Available"), "those of its controller stay");
     // The old template stays for an undo.
@@ -196,9 +198,10 @@ async fn a_gate_that_is_turned_off_releases_what_is_held() {
     cluster.edit::<Deployment>("web", sized("200m")).await;
     cluster.until("web", is(Phase::Paused)).await;
     cluster.roll_out(false);
-    cluster
-        .until("web", |web: &Deployment| web.spec.as_ref().unwrap().paused != Some(true) && rolled_out(web))
-        .await;
+    let released = |web: &Deployment| web.spec.as_ref().unwrap().paused != Some(true);
+    let web = cluster.until("web", released).await;
+    assert_eq!(condition(&web), Some(("False".to_owned(), "Recreating".to_owned())), "from the release on");
+    cluster.until("web", rolled_out).await;
     // The Deployment's controller has replaced them.
     let pods = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
     assert!(pods.iter().all(|(name, pod)| cpu(pod) == "200m" && !before.contains(name)));
