@@ -12,7 +12,7 @@ pub struct Case {
     pub rules: &'static [Rule],
     /// How much cpu of the node is left to its pods, in thousandths of a core: the rest is filled up. Such a case has
     /// the node to itself.
-    pub room: Option<i64>,
+    pub free_cpu: Option<i64>,
     /// The pod's containers; none is no pod.
     pub containers: &'static [Container],
     /// What happens to it, in order.
@@ -33,9 +33,9 @@ pub enum Gate {
 }
 
 impl Case {
-    /// A case of a pod in any namespace, on a node with room enough.
+    /// A case of a pod in any namespace, on a node with enough capacity.
     pub const fn new(name: &'static str, containers: &'static [Container], steps: &'static [Step]) -> Self {
-        Self { name, rules: &[], room: None, containers, steps, gates_off: &[], rollout: None }
+        Self { name, rules: &[], free_cpu: None, containers, steps, gates_off: &[], rollout: None }
     }
 
     /// A case of workloads that VPAs scale, in a namespace of its own.

@@ -185,7 +185,7 @@ pub(crate) fn initializing(pod: &Pod) -> Result<(), Objection> {
     Objection::not_yet(format!("its phase is {phase:?}"))
 }
 
-/// Whether no node has room for the pod.
+/// Whether the pod fits no node.
 pub(crate) fn unschedulable(pod: &Pod) -> Result<(), Objection> {
     if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
         return Err(Objection::Never(String::from("it got a node")));

@@ -1,4 +1,4 @@
-//! What cases take place on: namespaces with what rules in them, and a node with just so much room.
+//! What cases take place on: namespaces with what rules in them, and a node with just so much free cpu.
 
 use std::time::Duration;
 
@@ -155,18 +155,18 @@ pub(crate) async fn filler(
     client: &Client,
     case: &Case,
     node: &str,
-    room: i64,
+    cpu: i64,
     options: &Options,
 ) -> Result<Pod, String> {
     let free = free_cpu(client, node).await?;
-    if free < room {
-        return Err(format!("the node has {free}m of cpu to spare and the case wants {room}m"));
+    if free < cpu {
+        return Err(format!("the node has {free}m of cpu to spare and the case wants {cpu}m"));
     }
     let containers = [Container::new("main", Amounts::NONE)];
     let name = case.pod("filler");
     let mut filler =
         pod::new((case.name, &name), &containers, Place { node: Some(node), ..Place::default() }, options);
-    let amount = Quantity::from_milli(free - room).into();
+    let amount = Quantity::from_milli(free - cpu).into();
     let resources = filler.spec.as_mut().and_then(|spec| spec.containers[0].resources.as_mut());
     if let Some(resources) = resources {
         resources.requests = Some([("cpu".to_owned(), amount)].into());

@@ -284,7 +284,7 @@ const PLAN: &[Section] = &[
                 "`crates/node/tests/it/agent/resizes.rs` (`deferred_resizes_are_accepted_by_priority_then_class_then_age`)",
             ),
             by(
-                "A pod for which a resize has left no room is rejected",
+                "A pod that does not fit any more after a resize is rejected",
                 &["pod-that-comes-too-late-is-turned-away"],
             ),
             elsewhere(

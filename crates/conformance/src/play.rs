@@ -71,7 +71,7 @@ impl<'a> Play<'a> {
             options,
             client,
             namespace,
-            node: (case.room.is_some() || case.rollout.is_some()).then_some(node),
+            node: (case.free_cpu.is_some() || case.rollout.is_some()).then_some(node),
             pods: Api::namespaced(client.clone(), namespace),
             standings: BTreeMap::new(),
             watch: None,
@@ -88,7 +88,7 @@ impl<'a> Play<'a> {
         let mut cleared = self.delete_workloads().await;
         cleared = cleared.and(ground::delete_pods(&self.pods, self.case).await);
         // The next case may have other plans for the node.
-        if self.case.room.is_some() {
+        if self.case.free_cpu.is_some() {
             cleared = cleared.and(self.until_workloads_end().await);
             cleared = cleared.and(ground::until_cleared(self.client, self.options.patience).await);
         }
@@ -101,8 +101,8 @@ impl<'a> Play<'a> {
             let made = ground::rule(self.client, self.namespace, *rule, self.options.patience).await;
             made.map_err(|why| format!("the namespace was not made as asked: {why}"))?;
         }
-        if let (Some(node), Some(room)) = (self.node, self.case.room) {
-            let filler = ground::filler(self.client, self.case, node, room, self.options).await?;
+        if let (Some(node), Some(cpu)) = (self.node, self.case.free_cpu) {
+            let filler = ground::filler(self.client, self.case, node, cpu, self.options).await?;
             self.pods.create(&PostParams::default(), &filler).await.map_err(|error| error.to_string())?;
             let runs = |pod: &Pod| check::applied(pod, &Sizes::new(), &[], self.options.dialect);
             until(&self.pods, &filler.name_any(), self.options.patience, runs)

@@ -18,7 +18,7 @@ use crate::scale::{Readiness, Workload};
 pub(crate) const LABEL: &str = "plumb.dev/conformance-case";
 /// The label that says of which workload a pod is.
 pub(crate) const WORKLOAD: &str = "plumb.dev/conformance-workload";
-/// How long a pod has to end. It ends with its node's word: one that is ended without would hold its room for a moment
+/// How long a pod has to end. It ends with its node's word: one that is ended without would hold its resources for a moment
 /// that nobody can see the end of.
 const GRACE_SECONDS: i64 = 1;
 /// A command in the image `plumb/load` that succeeds.

@@ -138,7 +138,7 @@ pub async fn run(
     let site =
         Shared { namespace: &shared, node: &node.name, witness: witness.as_ref(), rollouts: &rollouts };
     let (alone, together): (Vec<&Case>, Vec<&Case>) =
-        wanted.into_iter().partition(|case| case.room.is_some());
+        wanted.into_iter().partition(|case| case.free_cpu.is_some());
     for (cases, at_once) in [(together, options.at_once.max(1)), (alone, 1)] {
         // Whoever wants the node alone finds it so, or says what is in the way.
         let _ = ground::until_cleared(&client, options.patience).await;

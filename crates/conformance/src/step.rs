@@ -206,7 +206,7 @@ pub enum Expectation {
         /// The reason of `PodResizePending`.
         reason: &'static str,
     },
-    /// No node has room for the pod.
+    /// The pod fits no node.
     Unschedulable,
     /// The node does not take the pod in.
     TurnedAway {

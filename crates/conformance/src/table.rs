@@ -1,12 +1,12 @@
 //! The cases.
 
 mod boost;
+mod capacity;
 mod flow;
 mod gates;
 mod matrix;
 mod negative;
 mod rollout;
-mod room;
 mod rules;
 mod scaled;
 mod shape;
@@ -23,7 +23,7 @@ pub fn all() -> Vec<Case> {
         rules::CASES,
         shape::CASES,
         negative::CASES,
-        room::CASES,
+        capacity::CASES,
         flow::CASES,
         vpa::CASES,
         boost::CASES,

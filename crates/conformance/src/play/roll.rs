@@ -354,7 +354,7 @@ fn is_resizing(_: &Life, pod: &Pod) -> bool {
 /// Whether a pod is unready that was ready before.
 fn is_unready(life: &Life, pod: &Pod) -> bool {
     let is_ready = |pod: &Pod| check::condition(pod, "Ready").is_some_and(|ready| ready.status == "True");
-    let earlier = |other: &Pod| other.metadata.resource_version == pod.metadata.resource_version;
-    let before = life.versions.iter().map(|(_, other)| other).take_while(|other| !earlier(other));
+    let is_this = |other: &Pod| other.metadata.resource_version == pod.metadata.resource_version;
+    let before = life.versions.iter().map(|(_, other)| other).take_while(|other| !is_this(other));
     !is_ready(pod) && before.into_iter().any(is_ready)
 }

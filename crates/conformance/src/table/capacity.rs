@@ -6,9 +6,9 @@ use crate::step::{Act, Door, Expect, Expectation, Step};
 use super::{NEVER_FITS, UNRESTARTED};
 
 /// A case whose pods have this much cpu between them; its own starts with that much.
-macro_rules! room {
-    ($name:literal, $room:literal, $start:literal, $($step:expr),+ $(,)?) => {
-        Case { room: Some($room), ..Case::new($name, &[Container::new("main", Amounts::cpu($start))], &[$($step),+]) }
+macro_rules! free {
+    ($name:literal, $free:literal, $start:literal, $($step:expr),+ $(,)?) => {
+        Case { free_cpu: Some($free), ..Case::new($name, &[Container::new("main", Amounts::cpu($start))], &[$($step),+]) }
     };
 }
 
@@ -20,7 +20,7 @@ macro_rules! to {
 }
 
 pub(super) const CASES: &[Case] = &[
-    room!(
+    free!(
         "deferred-until-another-pod-goes",
         1000,
         "300m",
@@ -29,7 +29,7 @@ pub(super) const CASES: &[Case] = &[
         Step::leave("other"),
         Step::wait("", APPLIED),
     ),
-    room!(
+    free!(
         "deferred-until-another-pod-shrinks",
         1000,
         "300m",
@@ -38,7 +38,7 @@ pub(super) const CASES: &[Case] = &[
         to!("100m", UNRESTARTED).of("other"),
         Step::wait("", APPLIED),
     ),
-    room!(
+    free!(
         "deferred-and-taken-back",
         1000,
         "300m",
@@ -46,7 +46,7 @@ pub(super) const CASES: &[Case] = &[
         to!("800m", DEFERRED),
         to!("300m", UNRESTARTED),
     ),
-    room!(
+    free!(
         "deferred-and-replaced-by-less",
         1000,
         "300m",
@@ -54,7 +54,7 @@ pub(super) const CASES: &[Case] = &[
         to!("800m", DEFERRED),
         to!("450m", UNRESTARTED),
     ),
-    room!(
+    free!(
         "deferred-resizes-of-two-pods-are-both-made-good",
         1000,
         "200m",
@@ -66,8 +66,8 @@ pub(super) const CASES: &[Case] = &[
         Step::wait("", APPLIED),
         Step::wait("other", APPLIED),
     ),
-    room!("shrink-is-taken-on-a-full-node", 500, "500m", to!("200m", UNRESTARTED),),
-    room!(
+    free!("shrink-is-taken-on-a-full-node", 500, "500m", to!("200m", UNRESTARTED),),
+    free!(
         "pod-that-comes-too-late-is-turned-away",
         1000,
         "300m",
@@ -81,7 +81,7 @@ pub(super) const CASES: &[Case] = &[
             )
         },
     ),
-    room!(
+    free!(
         "events-tell-of-a-resize",
         1000,
         "300m",
@@ -102,7 +102,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     // Three tenths and the overhead are taken; nine tenths and the overhead would be too much.
     Case {
-        room: Some(1000),
+        free_cpu: Some(1000),
         rules: &[Rule::Overhead { cpu: "200m" }],
         ..Case::new(
             "overhead-of-a-pod-counts",
@@ -111,7 +111,7 @@ pub(super) const CASES: &[Case] = &[
         )
     },
     // What the scheduler counts.
-    room!(
+    free!(
         "scheduler-counts-a-deferred-resize",
         1000,
         "200m",
@@ -121,21 +121,21 @@ pub(super) const CASES: &[Case] = &[
         to!("200m", UNRESTARTED),
         Step::wait("late", APPLIED),
     ),
-    room!(
+    free!(
         "scheduler-does-not-count-an-infeasible-resize",
         1000,
         "200m",
         to!("100k", NEVER_FITS),
         Step::join("late", Amounts::cpu("700m"), UNRESTARTED),
     ),
-    room!(
+    free!(
         "scheduler-counts-what-a-resize-took",
         1000,
         "200m",
         to!("800m", UNRESTARTED),
         Step::join("late", Amounts::cpu("300m"), Expect::both(Expectation::Unschedulable)),
     ),
-    room!(
+    free!(
         "scheduler-gives-away-what-a-resize-freed",
         1000,
         "800m",

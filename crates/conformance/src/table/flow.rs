@@ -5,7 +5,7 @@ use crate::step::{Door, Expect, Expectation, Refusal, Step};
 
 pub(super) const CASES: &[Case] = &[Case {
     // Room for one and a half cores and for 1.6, not for two.
-    room: Some(1700),
+    free_cpu: Some(1700),
     ..Case::new(
         "flow-control-from-start-to-infeasible",
         // T=0 to T=2: every case looks at a new pod, and waits until it runs.

@@ -39,7 +39,7 @@ const HALF_WAY: Step = Step::rolled(Rolled::Split { to: LARGE, pods: 1, others: 
 const RESIZED: Step = Step::scaled(Scaled::applied(LARGE));
 
 /// The Deployment is not held.
-const RELEASED: Step = Step::rolled(Rolled::Has(&[("/spec/paused", "")]));
+const RELEASED: Step = Step::rolled(Rolled::Has(DEPLOYED));
 
 /// A pod can never have what it is to have: the API server or the node says so.
 const NEVER_FITS: Step = Step {
@@ -77,7 +77,7 @@ macro_rules! kind {
 /// Two pods whose node has capacity for the growth of one of them, so that the other is deferred: what a policy does about it.
 macro_rules! deferred {
     ($name:literal, $policy:literal, $($step:expr),+) => {
-        Case { room: Some(300), ..Case::rollout($name, &[deploy(pair(), SMALL), policy($policy), $($step),+]) }
+        Case { free_cpu: Some(300), ..Case::rollout($name, &[deploy(pair(), SMALL), policy($policy), $($step),+]) }
     };
 }
 
@@ -407,7 +407,7 @@ pub(super) const CASES: &[Case] = &[
         )
     },
     Case {
-        room: Some(400),
+        free_cpu: Some(400),
         ..Case::rollout(
             "rollout-of-a-deferred-pod-goes-on-when-it-fits",
             &[

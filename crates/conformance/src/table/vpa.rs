@@ -118,7 +118,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     // What the node says.
     Case {
-        room: Some(1000),
+        free_cpu: Some(1000),
         ..Case::scaled(
             "vpa-in-place-waits-for-a-deferred-resize-and-goes-on",
             &[
@@ -387,7 +387,7 @@ pub(super) const CASES: &[Case] = &[
         ],
     ),
     Case {
-        room: Some(1000),
+        free_cpu: Some(1000),
         ..Case::scaled(
             "vpa-in-place-or-recreate-waits-for-a-deferred-resize-at-first",
             &[

@@ -99,12 +99,12 @@ fn chosen(spec: &Value) -> Option<&str> {
 
 /// What a node says of itself when it joins.
 pub(super) fn node_status(now: &str) -> Value {
-    let room = json!({"cpu": "64", "memory": "256Gi", "pods": "500"});
+    let resources = json!({"cpu": "64", "memory": "256Gi", "pods": "500"});
     let condition = json!({
         "type": "Ready", "status": "True", "reason": "Played", "message": "",
         "lastHeartbeatTime": now, "lastTransitionTime": now,
     });
-    json!({"status": {"capacity": room, "allocatable": room, "conditions": [condition]}})
+    json!({"status": {"capacity": resources, "allocatable": resources, "conditions": [condition]}})
 }
 
 /// What a node says of a pod that runs.
