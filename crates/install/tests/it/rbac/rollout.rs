@@ -182,6 +182,13 @@ async fn the_rollout_uses_every_right_that_it_has_and_needs_no_other() {
             "create mutatingwebhookconfigurations.admissionregistration.k8s.io",
             // When the authority is renewed, after years.
             "update secrets",
+            // Where OpenKruise is installed.
+            "list daemonsets.apps.kruise.io",
+            "patch daemonsets.apps.kruise.io",
+            "watch daemonsets.apps.kruise.io",
+            "list statefulsets.apps.kruise.io",
+            "patch statefulsets.apps.kruise.io",
+            "watch statefulsets.apps.kruise.io",
         ],
     )
     .await;
