@@ -31,6 +31,7 @@ mod names;
 mod runtime;
 mod sandboxes;
 mod stats;
+mod updates;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,6 +49,7 @@ use cgroups::Cgroups;
 use connection::Connection;
 use error::{is_unimplemented, of_status};
 use sandboxes::Sandboxes;
+use updates::Updates;
 
 pub use connection::{InvalidEndpoint, socket_path};
 
@@ -102,6 +104,7 @@ pub(crate) struct State {
     folder: PathBuf,
     cgroups: Cgroups,
     sandboxes: Sandboxes,
+    updates: Updates,
     events: broadcast::Sender<Event>,
     /// The runtime has no `UpdatePodSandboxResources`.
     without_sandbox_update: AtomicBool,
@@ -139,6 +142,7 @@ impl Cri {
             folder: config.folder,
             cgroups: Cgroups::new(tree),
             sandboxes: Sandboxes::default(),
+            updates: Updates::default(),
             events: broadcast::Sender::new(EVENTS),
             without_sandbox_update: AtomicBool::new(false),
             has_events: AtomicBool::new(false),

@@ -60,7 +60,7 @@ fn sandbox<'a>(doing: &'static str, id: &'a SandboxId) -> About<'a> {
     About { doing, what: "sandbox", id: id.as_str() }
 }
 
-fn container<'a>(doing: &'static str, id: &'a ContainerId) -> About<'a> {
+pub(crate) fn container<'a>(doing: &'static str, id: &'a ContainerId) -> About<'a> {
     About { doing, what: "container", id: id.as_str() }
 }
 
@@ -95,7 +95,7 @@ impl State {
     }
 
     /// The runtime's own status of a container.
-    async fn status_of(&self, id: &ContainerId) -> Result<api::ContainerStatus> {
+    pub(crate) async fn status_of(&self, id: &ContainerId) -> Result<api::ContainerStatus> {
         let request = api::ContainerRequest { container_id: id.to_string() };
         let response: api::ContainerStatusResponse =
             self.call(runtime_call!("ContainerStatus"), request, container("reading", id)).await?;
@@ -199,7 +199,9 @@ impl State {
 
 /// Runs something that takes a while on a blocking thread: the kernel reclaims memory before it returns from lowering a
 /// limit.
-async fn blocking<T: Send + 'static>(run: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    run: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let done = tokio::task::spawn_blocking(run).await;
     done.map_err(|error| Error::failed("running in the background", error))?
 }
@@ -389,7 +391,10 @@ impl Runtime for Cri {
     async fn remove_container(&self, id: &ContainerId) -> Result<()> {
         let request = api::ContainerRequest { container_id: id.to_string() };
         let about = container("removing", id);
-        unless_missing(self.state.call::<api::Empty>(runtime_call!("RemoveContainer"), request, about).await)
+        let removed = self.state.call::<api::Empty>(runtime_call!("RemoveContainer"), request, about).await;
+        unless_missing(removed)?;
+        self.state.updates.remove(id);
+        Ok(())
     }
 
     async fn container_status(&self, id: &ContainerId) -> Result<ContainerStatus> {
@@ -406,22 +411,7 @@ impl Runtime for Cri {
     }
 
     async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<()> {
-        let (linux, windows) = match resources {
-            Resources::Linux(resources) => (convert::updated_resources(resources), None),
-            // Empty: a runtime for Windows ignores it, and one for Linux leaves all as it is.
-            Resources::Windows(resources) => {
-                (api::LinuxContainerResources::default(), Some(convert::windows(resources)))
-            }
-        };
-        let request = api::UpdateContainerResourcesRequest {
-            container_id: id.to_string(),
-            linux: Some(linux),
-            windows,
-        };
-        let about = container("updating the resources of", id);
-        let _: api::Empty =
-            self.state.call(runtime_call!("UpdateContainerResources"), request, about).await?;
-        Ok(())
+        self.state.update_container(id, resources).await
     }
 
     async fn reopen_container_log(&self, id: &ContainerId) -> Result<()> {

@@ -22,6 +22,7 @@ use prost::Message;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 
+const INVALID_ARGUMENT: &str = "3";
 const UNIMPLEMENTED: &str = "12";
 
 /// The response to a call: messages and a status, and whether the stream ends then.
@@ -67,6 +68,12 @@ impl Fake {
     /// Answers a call with a message.
     pub(crate) fn answer(&self, call: &str, message: &impl Message) {
         let answer = Answer { messages: vec![framed(message)], status: "0", ends: true };
+        self.answers.lock().unwrap().insert(call.to_owned(), answer);
+    }
+
+    /// Refuses a call, as invalid.
+    pub(crate) fn refuse(&self, call: &str) {
+        let answer = Answer { messages: Vec::new(), status: INVALID_ARGUMENT, ends: true };
         self.answers.lock().unwrap().insert(call.to_owned(), answer);
     }
 
