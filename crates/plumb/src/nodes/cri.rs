@@ -93,7 +93,13 @@ pub(crate) async fn remove(data: &Path) -> anyhow::Result<()> {
     let opened = Cri::open(config(data, &endpoint)?, plumb_supervise::process()).await;
     let runtime = opened.with_context(|| format!("connecting to the container runtime at {endpoint}"))?;
     runtime.clear().await.with_context(|| format!("removing the pods at {endpoint}"))?;
-    fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))
+    // Its directory is that of the files of pods, which may be gone with them.
+    match fs::remove_file(&file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", file.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reports whether the runtime can run pods, in the kubelet's words.

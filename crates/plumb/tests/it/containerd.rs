@@ -42,6 +42,8 @@ impl Site {
         std::fs::create_dir_all(&data).unwrap();
         let mut command = up(&data);
         command.args(["--runtime", "cri", "--container-runtime-endpoint", &self.containerd.endpoint()]);
+        // A machine that is short of disk is no reason to remove the images of tests.
+        command.args(["--image-gc-high-threshold", "100"]);
         Cluster::run(&data, self.containerd.enter(&command).unwrap(), flags)
     }
 
@@ -78,11 +80,19 @@ impl Site {
             }
             // It may have ended meanwhile.
             let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
-            while path.join("exe").read_link().is_ok() {
+            while has_files(&path) {
                 std::thread::yield_now();
             }
         }
     }
+}
+
+/// Whether a process may have files open, and locks with them: one that has ended has not, whether or not its parent
+/// knows.
+fn has_files(process: &std::path::Path) -> bool {
+    let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    state.is_some_and(|state| !["Z", "X"].contains(&state))
 }
 
 fn web(resources: Value) -> Pod {
