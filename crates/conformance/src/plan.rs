@@ -148,7 +148,7 @@ const PLAN: &[Section] = &[
         title: "CRI E2E Tests",
         sentences: &[elsewhere(
             "`UpdateContainerResources`, `ContainerStatus` and backward compatibility with containerd",
-            "joins the table with the target `containerd`; the real Kubernetes of the testbed runs on containerd already",
+            "the whole table with the target `containerd`, and `crates/cri/tests/it`: `.ci/containerd`; beside the kubelet in `beside_kubelet`: `.ci/kubernetes`",
         )],
     },
     Section {

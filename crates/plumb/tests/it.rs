@@ -7,6 +7,7 @@ mod it {
     mod authorization;
     mod autoscaler;
     mod backup;
+    mod beside_kubelet;
     mod cluster;
     mod command_line;
     mod commands;

@@ -35,6 +35,8 @@ impl Version {
 /// A figure of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
+    /// The CPU shares of version 1, the weight of version 2.
+    CpuWeight,
     /// The CPU quota in microseconds per 100 ms; -1 is unlimited.
     CpuQuota,
     /// The memory limit in bytes; the largest number is unlimited.
@@ -110,9 +112,11 @@ impl Group {
     /// A figure of this group.
     pub fn number(&self, figure: Figure) -> Result<i64, String> {
         let (controller, file) = match (self.version, figure) {
+            (Version::V1, Figure::CpuWeight) => ("cpu", "cpu.shares"),
             (Version::V1, Figure::CpuQuota) => ("cpu", "cpu.cfs_quota_us"),
             (Version::V1, Figure::MemoryLimit) => ("memory", "memory.limit_in_bytes"),
             (Version::V1, Figure::MemoryUsage) => ("memory", "memory.usage_in_bytes"),
+            (Version::V2, Figure::CpuWeight) => ("cpu", "cpu.weight"),
             (Version::V2, Figure::CpuQuota) => ("cpu", "cpu.max"),
             (Version::V2, Figure::MemoryLimit) => ("memory", "memory.max"),
             (Version::V2, Figure::MemoryUsage) => ("memory", "memory.current"),

@@ -155,13 +155,13 @@ pub(crate) fn no_containers() -> Option<String> {
 }
 
 #[tokio::test]
-#[ignore = "does not hold yet: containers of plumb/load are killed in containerd, see docs/containerd.md"]
+#[ignore = "needs containerd: .ci/containerd"]
 async fn the_table_holds_for_containers_of_containerd_in_the_dialect_of_the_proposal() {
     holds_in_containerd(Dialect::Kep).await;
 }
 
 #[tokio::test]
-#[ignore = "does not hold yet: containers of plumb/load are killed in containerd, see docs/containerd.md"]
+#[ignore = "needs containerd: .ci/containerd"]
 async fn the_table_holds_for_containers_of_containerd_in_the_dialect_of_kubernetes() {
     holds_in_containerd(Dialect::V1_36).await;
 }
