@@ -44,7 +44,7 @@ mod request;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
-mod stored;
+pub(crate) mod stored;
 mod webhook;
 
 pub use plugins::{Plugins, UnknownPlugin};
@@ -378,7 +378,7 @@ impl Chain {
         with_plugins: bool,
     ) -> Result<(), ApiError> {
         let (mut policies, mut webhooks) = (policy::Round::default(), self.webhooks.round(attributes)?);
-        self.mutating.mutate(&mut policies, attributes, new)?;
+        self.mutating.mutate(&mut policies, attributes, new).await?;
         if let Some(webhooks) = &mut webhooks {
             self.webhooks.mutate(webhooks, attributes, new).await?;
         }
@@ -388,7 +388,7 @@ impl Chain {
         if with_plugins {
             self.have_plugins_mutate(attributes, new).await?;
         }
-        self.mutating.mutate(&mut policies, attributes, new)?;
+        self.mutating.mutate(&mut policies, attributes, new).await?;
         match &mut webhooks {
             Some(webhooks) => self.webhooks.mutate(webhooks, attributes, new).await,
             None => Ok(()),
@@ -414,7 +414,7 @@ impl Chain {
         for plugin in self.concerned(attributes) {
             plugin.validate(attributes, new)?;
         }
-        self.policies.validate(attributes, new)?;
+        self.policies.validate(attributes, new).await?;
         self.webhooks.validate(attributes, new).await
     }
 
@@ -425,7 +425,7 @@ impl Chain {
         let (_, version, kind) = attributes.kind();
         (options["kind"], options["apiVersion"]) = (json!(kind), json!(version));
         self.extensions_mutate(&attributes, &mut options, false).await?;
-        self.policies.validate(&attributes, &options)?;
+        self.policies.validate(&attributes, &options).await?;
         self.webhooks.validate(&attributes, &options).await?;
         Ok(options)
     }

@@ -9,6 +9,7 @@
 //! ```
 
 mod controller;
+mod conversion;
 mod definitions;
 pub(crate) mod naming;
 mod openapi;
@@ -19,6 +20,9 @@ mod since;
 mod table;
 
 pub(crate) use controller::{reconcile_now, run};
+pub(crate) use conversion::{
+    Converter, all_in_version, has_converter, in_storage_version, in_version, tried,
+};
 pub(crate) use definitions::{
     Definitions, accept_names, prepare_create, prepare_update, release, serve_current, writable,
 };
@@ -56,6 +60,8 @@ pub struct Custom {
     pub(crate) replicas: Arc<[(String, Vec<String>)]>,
     /// `example.com/v1`: what objects are stored as.
     pub(crate) stored: String,
+    /// The conversion webhook of the definition, if it has one.
+    pub(crate) converter: Option<Arc<Converter>>,
     /// Which objects were written under this schema.
     pub(crate) since: Arc<Since>,
     /// Whether all versions have the same schema, so that it does not matter which one an object was written in.

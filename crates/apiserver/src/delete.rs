@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
-use crate::custom::{self, presented_value};
+use crate::custom::{self, in_version, presented_value};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
 use crate::list_options::ListOptions;
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
-use crate::present::{show, show_value};
-use crate::read::{Selection, show_page};
+use crate::present::{show_stored, show_value};
+use crate::read::{Selection, page, show_page};
 use crate::server::Call;
 use crate::subresource::success;
 use crate::write::Attempts;
@@ -151,7 +151,7 @@ pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
     if !deleted {
         let cascades = options.body["orphanDependents"] == false;
         let status = if cascades { StatusCode::ACCEPTED } else { StatusCode::OK };
-        return show(call, status, &bytes);
+        return show_stored(call, status, &bytes).await;
     }
     let object = decode(&bytes)?;
     if SHOWN.contains(&(call.row.group(), call.row.kind())) {
@@ -175,8 +175,7 @@ pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
 pub(crate) async fn delete_collection(call: &Call) -> Result<Response<Body>, ApiError> {
     let options = Options::of(call)?;
     let (list, selection) = (ListOptions::of(&call.query)?, Selection::of(call)?);
-    let prefix = call.row.prefix(call.namespace())?;
-    let page = list.page(&call.server.store().snapshot(), prefix, |object| selection.wants(object))?;
+    let page = page(call, &list, &selection).await?;
     for object in &page.objects {
         let name = object.key.segments().last().unwrap_or_default();
         match remove(call, &options, object.key.clone(), name).await {
@@ -207,7 +206,7 @@ async fn try_remove(
     attempts: &mut Attempts<'_>,
 ) -> Result<Option<(Bytes, bool)>, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(name))?;
-    let old = presented_value(&call.row, &current.value)?;
+    let old = presented_value(&call.row, &in_version(&call.server, &call.row, &current.value).await?)?;
     preconditions(call, options, &old, &current)?;
     let (chain, mut nothing) = (call.server.admission(), Value::Null);
     let attributes = Attributes {

@@ -63,6 +63,7 @@ pub mod usage;
 pub mod validation;
 mod warnings;
 mod watch;
+mod webhook;
 mod write;
 mod yaml;
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::conversion::Shown;
-use crate::custom::{self, Presenter, presented};
+use crate::custom::{self, Presenter, in_version, presented};
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
 use crate::inside::WithoutManagers;
@@ -268,13 +268,22 @@ impl View {
     }
 }
 
-/// Answers with a stored object.
-pub(crate) fn show(call: &Call, status: StatusCode, bytes: &Bytes) -> Result<Response<Body>, ApiError> {
+/// Answers with a stored object that is in the version of the address.
+fn show(call: &Call, status: StatusCode, bytes: &Bytes) -> Result<Response<Body>, ApiError> {
     let bytes = presented(&call.row, bytes);
     if call.accepted.form == Form::Whole && call.served.is_none() {
         return Ok(answer(status, bytes.into_owned()));
     }
     show_value(call, status, decode(&bytes)?)
+}
+
+/// The same for one that may be stored in another version than the address's.
+pub(crate) async fn show_stored(
+    call: &Call,
+    status: StatusCode,
+    bytes: &Bytes,
+) -> Result<Response<Body>, ApiError> {
+    show(call, status, &in_version(&call.server, &call.row, bytes).await?)
 }
 
 /// Answers with an object that was not stored.

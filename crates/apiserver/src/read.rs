@@ -1,19 +1,19 @@
 //! Reading objects: one, or a page of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use plumb_store::{Object, Page, RevisionError};
+use plumb_store::{List, Object, Page, RevisionError};
 use serde::Deserialize;
 
 use crate::body::Body;
-use crate::custom::presented_value;
+use crate::custom::{all_in_version, has_converter, presented_value};
 use crate::error::ApiError;
 use crate::kinds::{Row, field_label, field_value};
 use crate::list_options::{Continue, ListOptions, minimum_revision};
 use crate::object::decode;
-use crate::present::{ListMetadata, show, show_list};
+use crate::present::{ListMetadata, show_list, show_stored};
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::server::Call;
 
@@ -60,6 +60,11 @@ impl Selection {
         Ok(Self { labels, fields, custom: call.row.custom().map(|_| call.row.clone()) })
     }
 
+    /// Whether it wants every object.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.labels.is_everything() && self.fields.terms().is_empty()
+    }
+
     /// Whether it wants an object. One that cannot be read is not wanted.
     pub(crate) fn wants(&self, object: &Object) -> bool {
         self.wants_labels(&object.value) && self.wants_fields(object)
@@ -94,25 +99,52 @@ impl Selection {
 }
 
 /// Answers with one object.
-pub(crate) fn get(call: &Call) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.row.key(call.namespace(), call.name())?;
     let current = call.server.store().revision();
     if let Some(revision) = minimum_revision(&call.query)?.filter(|revision| *revision > current) {
         return Err(ApiError::too_large_resource_version(revision, current));
     }
     let object = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
-    show(call, StatusCode::OK, &object.value)
+    show_stored(call, StatusCode::OK, &object.value).await
 }
 
 /// Answers with a page of objects.
-pub(crate) fn list(call: &Call) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn list(call: &Call) -> Result<Response<Body>, ApiError> {
     let (options, selection) = (ListOptions::of(&call.query)?, Selection::of(call)?);
-    let prefix = call.row.prefix(call.namespace())?;
-    let page = options.page(&call.server.store().snapshot(), prefix, |object| selection.wants(object))?;
+    let page = page(call, &options, &selection).await?;
     let size = page.objects.iter().map(|object| object.value.len()).sum::<usize>();
     let size = if call.is_copied() { size } else { size.saturating_mul(DECODED) };
     call.place.hold_list(call.server.places().list(call.origin, &call.user, size)?);
     show_page(call, &page, &selection)
+}
+
+/// The page of objects that a request wants, in its version.
+pub(crate) async fn page(
+    call: &Call,
+    options: &ListOptions,
+    selection: &Selection,
+) -> Result<Page, ApiError> {
+    let (server, row) = (&call.server, &call.row);
+    let (snapshot, prefix) = (server.store().snapshot(), row.prefix(call.namespace())?);
+    if !has_converter(row) {
+        return options.page(&snapshot, prefix, |object| selection.wants(object));
+    }
+    let mut converted = HashMap::new();
+    if !selection.is_everything() {
+        // Selectors look at the objects of this version, so all of them are converted before.
+        let all = snapshot.list(&List::all(prefix.clone())).map_err(gone)?.objects;
+        for object in all_in_version(server, row, all).await? {
+            converted.insert((object.key.clone(), object.mod_revision), object);
+        }
+    }
+    let known = |object: &Object| converted.get(&(object.key.clone(), object.mod_revision)).cloned();
+    let wants =
+        |object: &Object| known(object).map_or_else(|| selection.wants(object), |own| selection.wants(&own));
+    let mut page = options.page(&snapshot, prefix, wants)?;
+    let objects = page.objects.into_iter().map(|object| known(&object).unwrap_or(object)).collect();
+    page.objects = all_in_version(server, row, objects).await?;
+    Ok(page)
 }
 
 /// The response with a page of objects.

@@ -551,8 +551,8 @@ impl Call {
             return usage::answer(self);
         }
         match self.verb {
-            Verb::Get => read::get(self),
-            Verb::List => read::list(self),
+            Verb::Get => read::get(self).await,
+            Verb::List => read::list(self).await,
             Verb::Watch => watch::watch(self),
             Verb::Create => write::create(self).await,
             Verb::Update | Verb::Patch => write::change(self, write::Part::Main).await,

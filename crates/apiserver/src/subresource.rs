@@ -31,7 +31,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     let is_pod = (call.row.group(), call.row.kind()) == ("", "Pod");
     let is_node = (call.row.group(), call.row.kind()) == ("", "Node");
     match (name.as_str(), call.verb) {
-        ("status" | "resize" | "approval", Verb::Get) => read::get(call),
+        ("status" | "resize" | "approval", Verb::Get) => read::get(call).await,
         ("status", Verb::Update | Verb::Patch) => write::change(call, Part::Status).await,
         ("resize", Verb::Update | Verb::Patch) if is_pod => write::change(call, Part::Resize).await,
         ("approval", Verb::Update | Verb::Patch) if certificates::is_request(&call.row) => {
@@ -40,7 +40,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         ("finalize", Verb::Update) => write::change(call, Part::Finalize).await,
         ("token", Verb::Create) => accounts::request::create(call).await,
         ("binding", Verb::Create) if is_pod => bind(call).await,
-        ("ephemeralcontainers", Verb::Get) if is_pod => read::get(call),
+        ("ephemeralcontainers", Verb::Get) if is_pod => read::get(call).await,
         ("ephemeralcontainers", Verb::Update | Verb::Patch) if is_pod => {
             write::change(call, Part::EphemeralContainers).await
         }
@@ -56,7 +56,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
             Box::pin(nodes::proxy::service(call)).await
         }
         ("eviction", Verb::Create) if is_pod => eviction::evict(call).await,
-        ("scale", Verb::Get) => scale::get(call),
+        ("scale", Verb::Get) => scale::get(call).await,
         ("scale", Verb::Update | Verb::Patch) => scale::change(call).await,
         _ => Err(ApiError::no_such_path()),
     }

@@ -374,6 +374,19 @@ pub(crate) fn label_value_complaints(value: &str) -> Vec<String> {
 }
 
 /// Adds what is wrong with the form of a text.
+/// What is wrong with the labels or annotations that a conversion webhook returned. Upstream names the latter so.
+pub(crate) fn label_errors(field: &str, pairs: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::new();
+    let (root, texts) = (Path::root("metadata"), pairs.as_object().into_iter().flatten());
+    let texts = texts.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()));
+    if field == "labels" {
+        labels::labels(texts, &root.child("labels"), &mut errors);
+    } else {
+        labels::annotations(texts, &root.child("annotation"), &mut errors);
+    }
+    errors
+}
+
 fn complain(errors: &mut Errors, path: &Path<'_>, value: &str, complaints: Complaints) {
     errors.extend(complaints.into_iter().map(|complaint| FieldError::invalid(path, value, complaint)));
 }

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::body::Body;
-use crate::custom::{Custom, presented};
+use crate::custom::{Custom, all_in_version, has_converter, presented};
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::list_options::WatchOptions;
@@ -27,7 +27,7 @@ use crate::object::restamp;
 use crate::present::View;
 use crate::read::{Selection, gone};
 use crate::serve::Shutdown;
-use crate::server::Call;
+use crate::server::{ApiServer, Call};
 use crate::share::Held;
 
 /// How long a watch lasts if the client does not say, and how long it is quiet before it is told that nothing
@@ -68,6 +68,7 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     };
     let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let follower = Follower {
+        server: call.server.clone(),
         row: call.row.clone(),
         view: View::of(call)?,
         watched: call.server.metrics().watched(
@@ -125,20 +126,31 @@ impl Initial {
         Self { snapshot, prefix, after: None, batch: VecDeque::new(), deadline, _held: held }
     }
 
-    /// The next object that is wanted.
-    async fn next(&mut self, selection: &Selection) -> Option<Arc<Object>> {
+    /// The next object that is wanted, in the version of the row.
+    async fn next(
+        &mut self,
+        selection: &Selection,
+        server: &ApiServer,
+        row: &Row,
+    ) -> Result<Option<Arc<Object>>, ApiError> {
         loop {
             if let Some(object) = self.batch.pop_front() {
-                return Some(object);
+                return Ok(Some(object));
             }
             let mut last = None;
+            let converts = has_converter(row);
             for object in self.snapshot.iter_after(&self.prefix, self.after.as_ref()).take(BATCH) {
                 last = Some(object);
-                if selection.wants(object) {
+                if converts || selection.wants(object) {
                     self.batch.push_back(Arc::clone(object));
                 }
             }
-            self.after = Some(last?.key.clone());
+            let Some(last) = last else { return Ok(None) };
+            self.after = Some(last.key.clone());
+            if converts {
+                let converted = all_in_version(server, row, std::mem::take(&mut self.batch).into()).await?;
+                self.batch = converted.into_iter().filter(|object| selection.wants(object)).collect();
+            }
             tokio::task::consume_budget().await;
         }
     }
@@ -146,6 +158,7 @@ impl Initial {
 
 /// One client that follows.
 struct Follower {
+    server: ApiServer,
     row: Row,
     view: View,
     watched: Arc<Watched>,
@@ -186,11 +199,21 @@ impl Follower {
             if Instant::now() > initial.deadline {
                 return Some((self.too_slow(), true));
             }
-            if let Some(object) = initial.next(&self.selection).await {
-                if let Some(line) = self.line("ADDED", &object.value) {
-                    return Some((line, false));
+            let next = initial.next(&self.selection, &self.server, &self.row);
+            let next = tokio::select! {
+                biased;
+                next = next => next,
+                () = ending(&mut self.shutdown) => return None,
+            };
+            match next {
+                Err(error) => return Some((error_event(&error), true)),
+                Ok(Some(object)) => {
+                    if let Some(line) = self.line("ADDED", &object.value) {
+                        return Some((line, false));
+                    }
+                    continue;
                 }
-                continue;
+                Ok(None) => {}
             }
             self.initial = None;
             if self.announce_end {
@@ -206,8 +229,16 @@ impl Follower {
                 event = self.watch.next() => match event {
                     Ok(event) => {
                         self.told = event.revision;
-                        if let Some(line) = self.tell(&event) {
-                            return Some((line, false));
+                        let states = tokio::select! {
+                            biased;
+                            states = states(&event, &self.selection, &self.server, &self.row) => states,
+                            () = ending(&mut self.shutdown) => return None,
+                        };
+                        match states {
+                            Err(error) => return Some((error_event(&error), true)),
+                            Ok(states) => if let Some(line) = self.tell(event.revision, states) {
+                                return Some((line, false));
+                            }
                         }
                     }
                     Err(WatchEnd::Closed) => return None,
@@ -234,16 +265,15 @@ impl Follower {
     }
 
     /// The event that this client gets: an object may come into its selection, or leave it.
-    fn tell(&mut self, event: &Event) -> Option<Bytes> {
-        let wanted =
-            |object: Option<&Arc<Object>>| object.filter(|object| self.selection.wants(object)).cloned();
-        match (wanted(event.previous()), wanted(event.current())) {
+    fn tell(&mut self, revision: Revision, (previous, current): States) -> Option<Bytes> {
+        let wanted = |object: Option<Arc<Object>>| object.filter(|object| self.selection.wants(object));
+        match (wanted(previous), wanted(current)) {
             (None, Some(now)) => self.line("ADDED", &now.value),
             (Some(_), Some(now)) => self.line("MODIFIED", &now.value),
             (Some(before), None) => {
                 // An object that left the selection has its last content within it, as a deleted one has, and the
                 // revision of the event: the client may not be allowed to see what it became.
-                let bytes = restamp(&self.row, &presented(&self.row, &before.value), event.revision);
+                let bytes = restamp(&self.row, &presented(&self.row, &before.value), revision);
                 self.line("DELETED", &bytes)
             }
             (None, None) => None,
@@ -266,6 +296,32 @@ impl Follower {
         let object = self.view.bookmark(metadata, columns);
         Bytes::from(format!("{}\n", json!({ "type": "BOOKMARK", "object": object })))
     }
+}
+
+/// An object before and after an event.
+type States = (Option<Arc<Object>>, Option<Arc<Object>>);
+
+/// The object of an event before and after it, in the version of a row. What was before is converted only where its
+/// content counts.
+async fn states(
+    event: &Event,
+    selection: &Selection,
+    server: &ApiServer,
+    row: &Row,
+) -> Result<States, ApiError> {
+    let (previous, current) = (event.previous().cloned(), event.current().cloned());
+    if !has_converter(row) {
+        return Ok((previous, current));
+    }
+    if current.is_some() && (previous.is_none() || selection.is_everything()) {
+        let current = all_in_version(server, row, current.into_iter().collect()).await?.pop();
+        return Ok((previous, current));
+    }
+    let is_deletion = current.is_none();
+    let both = previous.into_iter().chain(current).collect();
+    let mut both = all_in_version(server, row, both).await?;
+    let current = if is_deletion { None } else { both.pop() };
+    Ok((both.pop(), current))
 }
 
 /// The event that ends a watch with an error.

@@ -21,14 +21,14 @@ use crate::admission::{Attributes, Operation, system_classes};
 use crate::allocation::Reservation;
 use crate::body::Body;
 use crate::certificates;
-use crate::custom::presented_value;
+use crate::custom::{in_version, presented_value, tried};
 use crate::error::ApiError;
 use crate::exchange::{FieldValidation, of_another_kind};
 use crate::kinds::{Row, attributes_of, field_value};
 use crate::managers::{self, Wanted};
 use crate::object::{encode, finalizers, is_deleting, meta, metadata, moment};
 use crate::patching::Patch;
-use crate::present::{show, show_value};
+use crate::present::{show_stored, show_value};
 use crate::serve::Peer;
 use crate::server::{ApiServer, Call};
 use crate::strategy;
@@ -157,8 +157,13 @@ async fn try_make(
     let done = match attempts.begin()? {
         Some(_) => Ok(None),
         None if attributes.dry_run => {
-            let tried = charge().and_then(|_| show_value(call, StatusCode::CREATED, new.clone()).map(Some));
-            return attempts.settled(tried).await;
+            let answer = match charge() {
+                Ok(_) => {
+                    tried(call, new.clone()).await.and_then(|new| show_value(call, StatusCode::CREATED, new))
+                }
+                Err(error) => Err(error),
+            };
+            return attempts.settled(answer.map(Some)).await;
         }
         None => attempts.commit_reserved(None, Some(&new), charge, &mut reserved).await,
     };
@@ -166,7 +171,7 @@ async fn try_make(
         return attempts.settled(done.map(|_| None)).await;
     };
     let stored = event.current().ok_or_else(|| ApiError::internal("a create stored nothing"))?;
-    show(call, StatusCode::CREATED, &stored.value).map(Some)
+    show_stored(call, StatusCode::CREATED, &stored.value).await.map(Some)
 }
 
 /// Stores another version of an object, or of a part of it.
@@ -189,14 +194,15 @@ pub(crate) async fn change(call: &Call, part: Part) -> Result<Response<Body>, Ap
             }
             Ok(Changed::Stored(event)) => {
                 let stored = event.current().ok_or_else(|| ApiError::internal("an update stored nothing"))?;
-                return show(call, StatusCode::OK, &stored.value);
+                return show_stored(call, StatusCode::OK, &stored.value).await;
             }
             Ok(Changed::Deleted(new)) => return show_value(call, StatusCode::OK, new),
             Ok(Changed::Tried(new)) => {
                 return attempts.settled(show_value(call, StatusCode::OK, new)).await;
             }
             Ok(Changed::Kept(current)) => {
-                return attempts.settled(show(call, StatusCode::OK, &current.value)).await;
+                let answer = show_stored(call, StatusCode::OK, &current.value).await;
+                return attempts.settled(answer).await;
             }
             Ok(Changed::Again) => {}
             Err(error) => return attempts.settled(Err(error)).await,
@@ -262,7 +268,7 @@ async fn try_change(
     attempts: &mut Attempts<'_>,
 ) -> Result<Changed, ApiError> {
     let Some(current) = attempts.begin()? else { return Ok(Changed::Missing) };
-    let mut old = presented_value(&call.row, &current.value)?;
+    let mut old = presented_value(&call.row, &in_version(&call.server, &call.row, &current.value).await?)?;
     strategy::complete_stored(&call.row, &mut old, &call.server);
     let mut new = asked.apply(call, &old)?;
     // SPEC: of a patch owners that come twice are dropped only once it has its managers.
@@ -295,7 +301,7 @@ async fn try_change(
     strategy::settle(&call.row, &mut new);
     if attributes.dry_run {
         chain.charge(&attributes, &new)?;
-        return Ok(Changed::Tried(new));
+        return tried(call, new).await.map(Changed::Tried);
     }
     // Both carry the resource version of the stored object by now.
     if new == old {

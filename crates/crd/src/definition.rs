@@ -4,6 +4,7 @@
 //! so a mistake in the schema of the only version is one of `spec.validation`. Messages name places as upstream
 //! does.
 
+mod conversion;
 mod cost;
 mod defaults;
 mod schema;
@@ -187,7 +188,13 @@ fn spec(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
     names(&spec["names"], &SPEC.child("names"), errors);
     shared_parts(definition, old, errors);
-    conversion(&spec["conversion"], errors);
+    if !matches!(text(&spec["conversion"]["strategy"]), "" | "None") && spec["preserveUnknownFields"] == true
+    {
+        let rule = "must be None if spec.preserveUnknownFields is true";
+        let given = text(&spec["conversion"]["strategy"]);
+        errors.push(FieldError::invalid(SPEC.child("conversion").child("strategy"), given, rule));
+    }
+    conversion::check(definition, old, errors);
 }
 
 /// What stands in the versions, as far as they differ.
@@ -446,34 +453,6 @@ fn selectable(version: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     if seen.len() > MOST_SELECTABLE {
         errors.push(FieldError::too_many(path, seen.len(), MOST_SELECTABLE));
-    }
-}
-
-fn conversion(conversion: &Value, errors: &mut Errors) {
-    let path = SPEC.child("conversion");
-    if conversion.is_null() {
-        return;
-    }
-    let webhook = &conversion["webhook"];
-    match text(&conversion["strategy"]) {
-        "" => errors.push(FieldError::required(path.child("strategy"), "")),
-        "None" => {
-            if webhook["clientConfig"].is_object() {
-                let rule = "should not be set when strategy is not set to Webhook";
-                errors.push(FieldError::forbidden(path.child("webhookClientConfig"), rule));
-            }
-            if webhook["conversionReviewVersions"].as_array().is_some_and(|list| !list.is_empty()) {
-                let rule = "should not be set when strategy is not set to Webhook";
-                errors.push(FieldError::forbidden(path.child("conversionReviewVersions"), rule));
-            }
-        }
-        "Webhook" => {
-            let rule = "Webhook conversion is not supported by this server, use None";
-            errors.push(FieldError::invalid(path.child("strategy"), "Webhook", rule));
-        }
-        other => {
-            errors.push(FieldError::not_supported(path.child("strategy"), other, &["None", "Webhook"]));
-        }
     }
 }
 

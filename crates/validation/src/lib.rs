@@ -7,6 +7,8 @@
 //! |---|---|
 //! | what is wrong with which field, and how is it reported? | [`field`] |
 //! | is this a DNS label, a label key, a label value? | [`names`] |
+//! | can a webhook be called at this address or service? | [`webhook`] |
 
 pub mod field;
 pub mod names;
+pub mod webhook;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Attributes, Operation, stored};
 use crate::conversion::Shown;
+use crate::custom::has_converter;
 use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::Row;
@@ -159,7 +160,9 @@ impl Criteria {
             .filter(|other| other.is_stored_with(stored) && !other.is_same_resource(requested))
             .collect();
         let of_rule = |rule: &Rule| equivalent.iter().find(|row| rule.matches(attributes, new, row));
-        rules.iter().find_map(of_rule).map(|row| (*row).clone())
+        let found = rules.iter().find_map(of_rule)?;
+        // An object that only a conversion webhook converts is put as it was sent.
+        Some(if has_converter(stored) { requested.clone() } else { (*found).clone() })
     }
 
     /// Whether the labels of the namespace are selected. An object in no namespace always is.

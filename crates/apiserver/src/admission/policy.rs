@@ -48,13 +48,13 @@ impl ValidatingPolicies {
     }
 
     /// Has the policies judge a write.
-    pub(super) fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
+    pub(super) async fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
         let Some(policies) = self.0.as_ref().filter(|_| !is_exempt(attributes)) else { return Ok(()) };
         let bound = policies.ask(|policies| policies.about(attributes.row.plural()));
         let mut refusal = None;
         for policy in &bound {
             // The warnings of all policies are given, and the first refusal.
-            let denied = judge(policy, attributes, new)?;
+            let denied = Box::pin(judge(policy, attributes, new)).await?;
             refusal = refusal.or(denied);
         }
         refusal.map_or(Ok(()), Err)
@@ -74,7 +74,7 @@ fn is_exempt(attributes: &Attributes<'_>) -> bool {
 }
 
 /// The refusal that a policy asks for, if it does.
-fn judge(
+async fn judge(
     (policy, bindings): &Bound,
     attributes: &Attributes<'_>,
     new: &Value,
@@ -105,7 +105,7 @@ fn judge(
                 continue;
             }
         }
-        let params = match params::collect(row.as_ref(), binding, attributes) {
+        let params = match params::collect(row.as_ref(), binding, attributes).await {
             Ok(params) => params,
             Err(why) => {
                 refusal = refusal.or_else(|| misconfigured(Some(binding), why));

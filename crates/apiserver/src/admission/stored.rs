@@ -10,7 +10,7 @@ use crate::object::decode;
 use crate::server::ApiServer;
 
 /// An object, if it is there.
-pub(super) fn one(
+pub(crate) fn one(
     server: &ApiServer,
     (group, plural): (&str, &str),
     namespace: Option<&str>,
@@ -35,7 +35,7 @@ pub(super) fn raw(
 }
 
 /// All objects of a kind, or those in a namespace.
-pub(super) fn all<T: DeserializeOwned>(
+pub(crate) fn all<T: DeserializeOwned>(
     server: &ApiServer,
     kind: (&str, &str),
     namespace: Option<&str>,

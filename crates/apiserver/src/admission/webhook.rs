@@ -13,10 +13,8 @@
 //! What is compiled is current by construction: every write compares how many configurations there are and when
 //! the last of them changed with what was compiled, which costs two look-ups where there are none.
 
-mod call;
 mod configuration;
 mod matching;
-mod place;
 mod review;
 
 use std::sync::atomic::Ordering;
@@ -31,7 +29,7 @@ use serde_json::Value;
 use super::matching::Invocation;
 use super::{Attributes, Operation, Plugins, patched};
 use crate::error::{ApiError, Cause};
-use call::Connections;
+use crate::webhook::Connections;
 use configuration::{Hook, Stamp};
 use review::Verdict;
 
@@ -172,7 +170,7 @@ impl Webhooks {
         let body = review::request(&uid, invocation, attributes, new).to_string();
         let answer = self
             .connections
-            .post(hook, attributes.server, body)
+            .post(&hook.backend, attributes.server, hook.timeout, body)
             .await
             .map_err(|why| Failure::Unreachable(format!("failed to call webhook: {why}")))?;
         let verdict = review::verdict(&uid, mutating, &answer)

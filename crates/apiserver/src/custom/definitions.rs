@@ -17,12 +17,13 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Notify, watch};
 
-use super::{CLEANUP, Custom, Since, StaleWrite};
+use super::{CLEANUP, Converter, Custom, Since, StaleWrite};
 use crate::error::ApiError;
 use crate::kinds::{Name, Resource, Row, Subresource};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
 use crate::read::gone;
 use crate::server::{ApiServer, Call};
+use crate::webhook::Connections;
 
 /// The definitions that are served.
 #[derive(Debug, Default)]
@@ -33,6 +34,8 @@ pub(crate) struct Definitions {
     /// Held for reading while the store accepts a custom object, and for writing while the table of kinds changes.
     writing_objects: RwLock<()>,
     served: Mutex<BTreeMap<String, Entry>>,
+    /// The connections to conversion webhooks.
+    pub(super) connections: Connections,
     /// The table of kinds agrees with the definitions at this revision.
     served_at: AtomicU64,
     /// Everything up to this revision was reconciled.
@@ -164,14 +167,14 @@ pub(super) fn serve(server: &ApiServer) -> Result<All, ApiError> {
             Some(entry) if entry.made_of == made_of && entry.terminating == terminating => entry,
             Some(Entry { made_of: same, life, since, .. }) if same == made_of => {
                 // Watches go on, so that they see the objects being deleted.
-                let rows = rows(definition, &since, &life.subscribe());
+                let rows = rows(definition, &since, &life.subscribe(), &definitions.connections);
                 Entry { made_of, terminating, rows, since, life }
             }
             _ => {
                 let (sender, life) = watch::channel(());
                 let since = Since::new(object.mod_revision);
                 changed.push(since.clone());
-                let rows = rows(definition, &since, &life);
+                let rows = rows(definition, &since, &life, &definitions.connections);
                 Entry { made_of, terminating, rows, since, life: sender }
             }
         };
@@ -218,7 +221,12 @@ pub(crate) fn writable(
 }
 
 /// The rows of a definition: one for each version that is served.
-fn rows(definition: &Value, since: &Arc<Since>, life: &watch::Receiver<()>) -> Vec<Row> {
+fn rows(
+    definition: &Value,
+    since: &Arc<Since>,
+    life: &watch::Receiver<()>,
+    connections: &Connections,
+) -> Vec<Row> {
     if !holds(definition, "Established") {
         return Vec::new();
     }
@@ -239,6 +247,7 @@ fn rows(definition: &Value, since: &Arc<Since>, life: &watch::Receiver<()>) -> V
     };
     let replicas: Arc<[_]> =
         versions.iter().filter_map(|json| Some((full(json), plumb_crd::Scale::of(json)?.spec))).collect();
+    let converter = Converter::of(definition, connections);
     let served = versions.iter().filter(|version| version["served"] == true);
     served
         .map(|json| {
@@ -250,6 +259,7 @@ fn rows(definition: &Value, since: &Arc<Since>, life: &watch::Receiver<()>) -> V
                 replicas: replicas.clone(),
                 version,
                 stored: format!("{group}/{stored}"),
+                converter: converter.clone(),
                 since: since.clone(),
                 alike,
                 terminating,

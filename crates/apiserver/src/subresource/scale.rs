@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
-use crate::custom::{self, presented_value};
+use crate::custom::{self, in_version, presented_value};
 use crate::error::ApiError;
 use crate::exchange::object as read_object;
 use crate::kinds::Row;
@@ -25,10 +25,11 @@ fn kind() -> Result<&'static Kind, ApiError> {
 }
 
 /// Answers with a scale.
-pub(super) fn get(call: &Call) -> Result<Response<Body>, ApiError> {
+pub(super) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.row.key(call.namespace(), call.name())?;
     let stored = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
-    show(call, &presented_value(&call.row, &stored.value)?)
+    let stored = in_version(&call.server, &call.row, &stored.value).await?;
+    show(call, &presented_value(&call.row, &stored)?)
 }
 
 /// Answers with the scale of an object.
@@ -53,7 +54,7 @@ pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
 /// The object with its new scale, unless somebody came between.
 async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<Value>, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
-    let old = presented_value(&call.row, &current.value)?;
+    let old = presented_value(&call.row, &in_version(&call.server, &call.row, &current.value).await?)?;
     let scaling = Scaling::new(call, kind()?);
     let mut old_scale = found(call, &old)?;
     scaling.begin(&old, &mut old_scale)?;
@@ -82,7 +83,13 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     let charge = || chain.charge(&attributes, &scale);
     match attempts.commit(Some(&current), Some(&new), charge).await? {
         None => Ok(None),
-        Some(event) => event.current().map(|object| presented_value(&call.row, &object.value)).transpose(),
+        Some(event) => match event.current() {
+            Some(object) => {
+                let stored = in_version(&call.server, &call.row, &object.value).await?;
+                presented_value(&call.row, &stored).map(Some)
+            }
+            None => Ok(None),
+        },
     }
 }
 

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use plumb_cel::Env;
 use plumb_resize::rules::Rules;
 use plumb_validation::field::{BadValue, FieldError, Path};
+use plumb_validation::webhook as client;
 use serde_json::Value;
 
 use super::json::{int, list, text, texts};
@@ -14,7 +15,6 @@ use crate::admission::condition;
 
 /// The most conditions that a webhook has.
 const MOST_CONDITIONS: usize = 64;
-const FORM: &str = "; desired format: https://host[/path]";
 /// The one version of a review that is sent. Kubernetes knows an older one too.
 const REVIEW: &str = "v1";
 
@@ -76,7 +76,7 @@ fn check(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
             labels::selector(&selector, &path.child(field), errors);
         }
     }
-    client(&webhook["clientConfig"], &path.child("clientConfig"), errors);
+    client_config(&webhook["clientConfig"], &path.child("clientConfig"), errors);
     conditions(webhook, &condition::webhook_environment(), &path.child("matchConditions"), errors);
 }
 
@@ -167,69 +167,21 @@ fn resources(resources: &[&str], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn client(config: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn client_config(config: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (url, service) =
         (config["url"].as_str(), config.get("service").filter(|service| service.is_object()));
     match (url, service) {
-        (Some(url), None) => address(url, &path.child("url"), errors),
-        (None, Some(service)) => behind(service, &path.child("service"), errors),
+        (Some(url), None) => errors.extend(client::url(url, &path.child("url"))),
+        (None, Some(service)) => {
+            let service = client::Service {
+                name: text(service, "name"),
+                namespace: text(service, "namespace"),
+                path: text(service, "path"),
+                port: int(service, "port").unwrap_or(443),
+            };
+            errors.extend(service.errors(&path.child("service")));
+        }
         _ => errors.push(FieldError::required(path, "exactly one of url or service is required")),
-    }
-}
-
-fn address(url: &str, path: &Path<'_>, errors: &mut Errors) {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = rest.split('/').next().unwrap_or_default();
-    let (user, host) =
-        authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
-    if scheme != "https" {
-        let rule = format!("'https' is the only allowed URL scheme{FORM}");
-        errors.push(FieldError::invalid(path, scheme, rule));
-    }
-    if host.is_empty() || scheme.is_empty() {
-        errors.push(FieldError::invalid(path, "", format!("host must be specified{FORM}")));
-    }
-    if let Some(user) = user {
-        errors.push(FieldError::invalid(path, user, "user information is not permitted in the URL"));
-    }
-    if !fragment.is_empty() {
-        errors.push(FieldError::invalid(path, fragment, "fragments are not permitted in the URL"));
-    }
-    if !query.is_empty() {
-        errors.push(FieldError::invalid(path, query, "query parameters are not permitted in the URL"));
-    }
-}
-
-fn behind(service: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for field in ["name", "namespace"] {
-        if text(service, field).is_empty() {
-            errors.push(FieldError::required(path.child(field), ""));
-        }
-    }
-    let port = int(service, "port").unwrap_or(443);
-    if !(1..=65_535).contains(&port) {
-        let rule = "port is not valid: must be between 1 and 65535, inclusive";
-        errors.push(FieldError::invalid(path.child("port"), port, rule));
-    }
-    let (given, path) = (text(service, "path"), path.child("path"));
-    if matches!(given, "" | "/") {
-        return;
-    }
-    if !given.starts_with('/') {
-        errors.push(FieldError::invalid(path, given, "must start with a '/'"));
-    }
-    let mut steps = given.chars();
-    steps.next();
-    let steps = steps.as_str();
-    for (index, step) in steps.strip_suffix('/').unwrap_or(steps).split('/').enumerate() {
-        if step.is_empty() {
-            errors.push(FieldError::invalid(path, given, format!("segment[{index}] may not be empty")));
-        }
-        for complaint in format::dns_subdomain(step).into_iter().filter(|_| !step.is_empty()) {
-            errors.push(FieldError::invalid(path, given, format!("segment[{index}]: {complaint}")));
-        }
     }
 }
 

@@ -69,6 +69,12 @@ impl<'a> Attempts<'a> {
         reserved: &mut Reservation,
     ) -> Result<Option<Arc<Event>>, ApiError> {
         let (server, row) = (&self.call.server, &self.call.row);
+        // Before any lock is taken: a conversion webhook may take its time.
+        let converted = match object {
+            Some(object) => custom::in_storage_version(self.call, object).await?,
+            None => None,
+        };
+        let object = converted.as_ref().or(object);
         let expect = seen.map_or(Precondition::Absent, |seen| Precondition::Revision(seen.mod_revision));
         // What changes the kinds that are served is stored and reconciled by one request at a time, so that the next
         // request, of any client, finds it.

@@ -1,6 +1,7 @@
 //! Custom kinds: definitions, their objects, and how they come and go.
 
 mod clients;
+mod conversions;
 mod goldens;
 mod kinds;
 mod life;

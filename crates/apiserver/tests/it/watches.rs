@@ -13,20 +13,20 @@ use super::door::{Door, admin, pod};
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// A stream of events, read one by one.
-struct Events {
+pub(super) struct Events {
     body: Body,
     rest: Vec<u8>,
 }
 
 impl Events {
-    async fn open(door: &Door, path: &str) -> Self {
+    pub(super) async fn open(door: &Door, path: &str) -> Self {
         let request = Request::get(path).extension(admin()).body(Empty::<Bytes>::new()).unwrap();
         let response = door.server.handle(request).await;
         assert_eq!(response.status(), 200);
         Self { body: response.into_body(), rest: Vec::new() }
     }
 
-    async fn next(&mut self) -> Value {
+    pub(super) async fn next(&mut self) -> Value {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();

@@ -35,6 +35,8 @@ pub(super) enum Does {
     Says(u16, &'static str),
     /// Answers with what this returns, which may do something first.
     Runs(Arc<dyn Fn(&Value) -> Value + Send + Sync>),
+    /// Answers a review with this.
+    Reviews(Arc<dyn Fn(&Value) -> Value + Send + Sync>),
     /// Never answers.
     Hangs,
 }
@@ -85,6 +87,22 @@ impl Webhook {
         json!({ "url": format!("https://127.0.0.1:{}/hook", self.port), "caBundle": self.bundle })
     }
 
+    /// How to reach it behind a service, which is made.
+    pub(super) async fn behind_service(&self, door: &Door) -> Value {
+        let ports = json!([{ "port": 443, "targetPort": self.port }]);
+        let service = json!({ "metadata": { "name": "hook" }, "spec": { "ports": ports } });
+        door.post("/api/v1/namespaces/default/services", &service).await.ok();
+        let slice = json!({
+            "metadata": { "name": "hook-1", "labels": { "kubernetes.io/service-name": "hook" } },
+            "addressType": "IPv4", "ports": [{ "name": "", "port": self.port }],
+            "endpoints": [{ "addresses": ["127.0.0.1"], "conditions": { "ready": true } }],
+        });
+        door.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await.ok();
+        json!({
+            "service": { "namespace": "default", "name": "hook", "path": "/hook" }, "caBundle": self.bundle,
+        })
+    }
+
     pub(super) fn seen(&self) -> Vec<Value> {
         self.seen.lock().clone()
     }
@@ -105,11 +123,12 @@ async fn answer(
             *response.status_mut() = code.try_into().unwrap();
             return Ok(response);
         }
+        Does::Reviews(answer) => answer(&review),
         Does::Answers(_) | Does::Runs(_) => {
             let mut response = match does {
                 Does::Runs(answer) => answer(&review["request"]),
                 Does::Answers(answer) => answer(&review["request"]),
-                Does::Says(..) | Does::Hangs => unreachable!("they have no answer"),
+                Does::Says(..) | Does::Reviews(_) | Does::Hangs => unreachable!("they have no answer"),
             };
             response["uid"] = review["request"]["uid"].clone();
             json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response })
@@ -387,17 +406,7 @@ async fn a_dry_run_is_put_only_to_those_without_side_effects() {
 async fn a_webhook_behind_a_service_is_found_by_its_endpoints() {
     let hook = Webhook::start(Does::Answers(|_| label("served"))).await;
     let door = Door::open(Rules::v1_36());
-    let service = json!({ "metadata": { "name": "hook" }, "spec": { "ports": [{ "port": 443, "targetPort": hook.port }] } });
-    door.post("/api/v1/namespaces/default/services", &service).await.ok();
-    let slice = json!({
-        "metadata": { "name": "hook-1", "labels": { "kubernetes.io/service-name": "hook" } },
-        "addressType": "IPv4", "ports": [{ "name": "", "port": hook.port }],
-        "endpoints": [{ "addresses": ["127.0.0.1"], "conditions": { "ready": true } }],
-    });
-    door.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await.ok();
-    let client = json!({
-        "service": { "namespace": "default", "name": "hook", "path": "/mutate" }, "caBundle": hook.bundle,
-    });
+    let client = hook.behind_service(&door).await;
     configure(&door, "mutating", "m", json!([entry(client, json!(["CREATE"]), "configmaps")])).await;
     assert_eq!(door.post(MAPS, &map("a")).await.ok()["metadata"]["labels"], json!({ "served": "yes" }));
 }

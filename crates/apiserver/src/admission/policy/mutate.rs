@@ -75,7 +75,7 @@ impl MutatingPolicies {
     }
 
     /// Has the policies change what is to be written.
-    pub(in crate::admission) fn mutate(
+    pub(in crate::admission) async fn mutate(
         &self,
         round: &mut Round,
         attributes: &Attributes<'_>,
@@ -92,7 +92,8 @@ impl MutatingPolicies {
         let mut failures = Vec::new();
         let mut evaluations = Vec::new();
         for (policy, bindings) in bound {
-            collect(&policy, &bindings, attributes, new, &mut evaluations, &mut failures);
+            let found = collect(&policy, &bindings, attributes, new, &mut evaluations, &mut failures);
+            Box::pin(found).await;
         }
         if round.number > 0 && round.left.as_ref() != Some(&*new) {
             // Others changed it after the last policy.
@@ -114,7 +115,7 @@ impl MutatingPolicies {
 }
 
 /// Finds the evaluations of a policy that a write needs.
-fn collect(
+async fn collect(
     policy: &Arc<Policy>,
     bindings: &[Arc<Binding>],
     attributes: &Attributes<'_>,
@@ -145,7 +146,7 @@ fn collect(
                 continue;
             }
         }
-        match params::collect(row.as_ref(), binding, attributes) {
+        match params::collect(row.as_ref(), binding, attributes).await {
             Err(why) => fail(Some(binding), &why),
             Ok(all) => evaluations.extend(all.into_iter().map(|params| Evaluation {
                 policy: policy.clone(),

@@ -1,12 +1,14 @@
 //! The parameters of a policy: the objects that a binding's `paramRef` names.
 
-use plumb_store::List;
+use std::sync::Arc;
+
+use plumb_store::{List, Object};
 use serde_json::{Value, json};
 
 use super::super::Attributes;
 use super::super::matching::labels;
 use super::index::{Binding, Policy};
-use crate::custom::presented_value;
+use crate::custom::{all_in_version, presented_value};
 use crate::kinds::Row;
 use crate::selector::LabelSelector;
 
@@ -24,7 +26,7 @@ pub(super) fn resource(policy: &Policy, attributes: &Attributes<'_>) -> Result<O
 
 /// The parameters to evaluate a policy with, one after the other: null if there are none to read, and no element if the
 /// binding lets writes pass for which there are none.
-pub(super) fn collect(
+pub(super) async fn collect(
     row: Option<&Row>,
     binding: &Binding,
     attributes: &Attributes<'_>,
@@ -50,8 +52,11 @@ pub(super) fn collect(
         (Some(_), true) => {
             return Err("paramRef.name and paramRef.selector are mutually exclusive".to_owned());
         }
-        (Some(name), false) => named(row, namespace, name, attributes)?,
-        (None, true) => selected(row, namespace, &LabelSelector::of(&reference["selector"]), attributes)?,
+        (Some(name), false) => named(row, namespace, name, attributes).await?,
+        (None, true) => {
+            let selector = LabelSelector::of(&reference["selector"]);
+            selected(row, namespace, &selector, attributes).await?
+        }
         (None, false) => return Err("one of name or selector must be provided".to_owned()),
     };
     if params.is_empty() && reference["parameterNotFoundAction"] == "Deny" {
@@ -60,7 +65,7 @@ pub(super) fn collect(
     Ok(params)
 }
 
-fn named(
+async fn named(
     row: &Row,
     namespace: Option<&str>,
     name: &str,
@@ -70,10 +75,10 @@ fn named(
     // What cannot be a key is not there.
     let Ok(key) = stored.key(namespace, name) else { return Ok(Vec::new()) };
     let found = attributes.server.store().get(&key);
-    found.iter().map(|object| shown(row, &object.value)).collect()
+    shown(row, found.into_iter().collect(), attributes).await
 }
 
-fn selected(
+async fn selected(
     row: &Row,
     namespace: Option<&str>,
     selector: &LabelSelector,
@@ -81,13 +86,8 @@ fn selected(
 ) -> Result<Vec<Value>, String> {
     let prefix = stored_row(row, attributes).prefix(namespace).map_err(|error| error.message)?;
     let page = attributes.server.store().list(&List::all(prefix)).map_err(|error| error.to_string())?;
-    let mut params = Vec::new();
-    for object in &page.objects {
-        let param = shown(row, &object.value)?;
-        if selector.matches(&labels(&param)) {
-            params.push(param);
-        }
-    }
+    let mut params = shown(row, page.objects, attributes).await?;
+    params.retain(|param| selector.matches(&labels(param)));
     Ok(params)
 }
 
@@ -97,13 +97,22 @@ fn stored_row(row: &Row, attributes: &Attributes<'_>) -> Row {
     stored.unwrap_or_else(|| row.clone())
 }
 
-/// A stored object in the version that `paramKind` names.
-fn shown(row: &Row, bytes: &bytes::Bytes) -> Result<Value, String> {
-    let mut param = presented_value(row, bytes).map_err(|error| error.message)?;
-    if let Some(stored_as) = &row.stored_as {
-        param = crate::conversion::Shown::new(row.clone(), stored_as.conversion).serve(param);
+/// Stored objects in the version that `paramKind` names.
+async fn shown(
+    row: &Row,
+    objects: Vec<Arc<Object>>,
+    attributes: &Attributes<'_>,
+) -> Result<Vec<Value>, String> {
+    let objects = all_in_version(attributes.server, row, objects).await.map_err(|error| error.message)?;
+    let mut params = Vec::with_capacity(objects.len());
+    for object in &objects {
+        let mut param = presented_value(row, &object.value).map_err(|error| error.message)?;
+        if let Some(stored_as) = &row.stored_as {
+            param = crate::conversion::Shown::new(row.clone(), stored_as.conversion).serve(param);
+        }
+        param["apiVersion"] = json!(row.api_version());
+        param["kind"] = json!(row.kind());
+        params.push(param);
     }
-    param["apiVersion"] = json!(row.api_version());
-    param["kind"] = json!(row.kind());
-    Ok(param)
+    Ok(params)
 }

@@ -3,17 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use plumb_store::{Object, Revision};
 use serde_json::Value;
 
 use super::super::condition;
 use super::super::expression::Expression;
 use super::super::matching::{Criteria, texts};
-use super::call::{Backend, Connections};
 use crate::error::ApiError;
 use crate::object::decode;
+use crate::webhook::{Backend, Connections};
 
 /// What tells one state of the configurations from every other: how many there are, and when the last changed.
 ///
@@ -87,16 +85,6 @@ fn hook(webhook: &Value, connections: &Connections) -> Hook {
         reviews_v1: texts(&webhook["admissionReviewVersions"]).iter().any(|version| version == "v1"),
         reinvoked: text("reinvocationPolicy") == "IfNeeded",
         timeout: Duration::from_secs(seconds),
-        backend: backend(&webhook["clientConfig"], connections),
+        backend: connections.backend(&webhook["clientConfig"]),
     }
-}
-
-fn backend(config: &Value, connections: &Connections) -> Result<Arc<Backend>, String> {
-    let bundle = match config["caBundle"].as_str().filter(|bundle| !bundle.is_empty()) {
-        Some(bundle) => {
-            Some(STANDARD.decode(bundle).map_err(|error| format!("unreadable caBundle: {error}"))?)
-        }
-        None => None,
-    };
-    connections.backend(config, bundle.as_deref())
 }

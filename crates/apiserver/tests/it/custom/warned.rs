@@ -121,23 +121,3 @@ async fn a_rule_that_was_broken_before_is_told_and_left_alone() {
     let worse = door.merge(&format!("{THINGS}/a"), &json!({ "spec": { "inner": { "size": 10 } } })).await;
     assert_eq!(worse.refused().0, 422);
 }
-
-#[tokio::test]
-async fn conversion_by_webhook_is_refused_when_it_is_asked_for() {
-    let door = Door::open(Rules::kep());
-    let mut asked = definition("things", "Thing", json!([version("v1", spec(json!({})))]));
-    asked["spec"]["conversion"] = json!({ "strategy": "Webhook", "webhook": {
-        "conversionReviewVersions": ["v1"], "clientConfig": { "url": "https://example.com/convert" },
-    } });
-    let message = "CustomResourceDefinition.apiextensions.k8s.io \"things.example.com\" is invalid: \
-                   spec.conversion.strategy: Invalid value: \"Webhook\": Webhook conversion is not supported by this \
-                   server, use None";
-    assert_eq!(door.post(DEFINITIONS, &asked).await.refused(), (422, "Invalid".into(), message.into()));
-    asked["spec"]["conversion"] = json!({ "strategy": "None" });
-    door.post(DEFINITIONS, &asked).await.ok();
-    let patch = json!({ "spec": { "conversion": { "strategy": "Webhook", "webhook": {
-        "conversionReviewVersions": ["v1"], "clientConfig": { "url": "https://example.com/convert" },
-    } } } });
-    let refused = door.merge(&format!("{DEFINITIONS}/things.example.com"), &patch).await.refused();
-    assert_eq!(refused.2, message);
-}

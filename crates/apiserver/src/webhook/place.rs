@@ -9,7 +9,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::super::stored;
+use crate::admission::stored;
 use crate::server::ApiServer;
 
 /// Where a webhook is.

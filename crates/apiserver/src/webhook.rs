@@ -1,10 +1,15 @@
-//! Calling a webhook: over connections that are kept, within its time.
+//! Calling a webhook, of admission or of a conversion: over connections that are kept, within its time.
+
+mod place;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{Method, Request, StatusCode};
@@ -19,9 +24,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
-use super::configuration::Hook;
-use super::place::Place;
 use crate::server::{ApiServer, VERSION};
+use place::Place;
 
 /// The largest answer that is read: that of the largest object, patched all over.
 const MAX_ANSWER: usize = 8 << 20;
@@ -34,22 +38,34 @@ const SYSTEM_BUNDLES: [&str; 4] = [
 ];
 
 /// The connections to all webhooks. Those of one stay as long as it is configured as it is.
-#[derive(Default)]
-pub(super) struct Connections {
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
     backends: Mutex<HashMap<String, Weak<Backend>>>,
     calls: AtomicUsize,
 }
 
 /// Where a webhook is, and the connections to it.
 #[derive(Debug)]
-pub(super) struct Backend {
+pub(crate) struct Backend {
     place: Place,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 impl Connections {
-    /// The backend of a configuration, with the connections that it has.
-    pub(super) fn backend(&self, config: &Value, bundle: Option<&[u8]>) -> Result<Arc<Backend>, String> {
+    /// The backend of a client configuration, with the connections that it has.
+    pub(crate) fn backend(&self, config: &Value) -> Result<Arc<Backend>, String> {
+        let bundle = match config["caBundle"].as_str().filter(|bundle| !bundle.is_empty()) {
+            Some(bundle) => {
+                Some(STANDARD.decode(bundle).map_err(|error| format!("unreadable caBundle: {error}"))?)
+            }
+            None => None,
+        };
+        // One that is nothing but white space stands for none.
+        let bundle = bundle.filter(|bundle| !bundle.trim_ascii().is_empty());
+        self.connect(config, bundle.as_deref())
+    }
+
+    fn connect(&self, config: &Value, bundle: Option<&[u8]>) -> Result<Arc<Backend>, String> {
         let mut backends = self.backends.lock();
         let name = config.to_string();
         if let Some(known) = backends.get(&name).and_then(Weak::upgrade) {
@@ -62,13 +78,19 @@ impl Connections {
     }
 
     /// Posts a review, and reads the answer.
-    pub(super) async fn post(&self, hook: &Hook, server: &ApiServer, body: String) -> Result<Value, String> {
-        let backend = hook.backend.as_ref().map_err(Clone::clone)?;
-        let target = format!("{}?timeout={}s", backend.place.path(), hook.timeout.as_secs());
+    pub(crate) async fn post(
+        &self,
+        backend: &Result<Arc<Backend>, String>,
+        server: &ApiServer,
+        timeout: Duration,
+        body: String,
+    ) -> Result<Value, String> {
+        let backend = backend.as_ref().map_err(Clone::clone)?;
+        let target = format!("{}?timeout={}s", backend.place.path(), timeout.as_secs());
         let shown = format!("Post \"https://{}{target}\"", backend.place.authority());
         let pick = self.calls.fetch_add(1, Ordering::Relaxed);
         let dialed = backend.place.dialed(server, pick).map_err(|why| format!("{shown}: {why}"))?;
-        match tokio::time::timeout(hook.timeout, backend.post(&dialed, &target, body)).await {
+        match tokio::time::timeout(timeout, backend.post(&dialed, &target, body)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Broken::Transport(why))) => Err(format!("{shown}: {why}")),
             Ok(Err(Broken::Answer(why))) => Err(why),

@@ -1,0 +1,322 @@
+//! Conversion webhooks: what takes objects from one version of a definition to another.
+//!
+//! ```text
+//!   stored bytes of another version ─┐                              ┌─▶ bytes in the version of the request
+//!                                    ├─▶ one ConversionReview ──────┤
+//!   object to be stored ─────────────┘   (all objects of a page)    └─▶ object in the storage version
+//! ```
+//!
+//! Kind, name, namespace and uid of a converted object have to be those of the original, and its metadata is the
+//! original's but for labels and annotations. No lock is held while a webhook is called, and an object is durable before
+//! its webhook sees it. A definition with the strategy `None` has no converter, and its objects never come here.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plumb_crd::Version;
+use plumb_store::Object;
+use plumb_validation::field::aggregate_message;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::signed_numbers;
+use crate::error::ApiError;
+use crate::kinds::Row;
+use crate::object::{decode, encode_at, head, meta};
+use crate::server::{ApiServer, Call};
+use crate::validation::label_errors;
+use crate::webhook::{Backend, Connections};
+use crate::write::store_failed;
+
+/// How long a call may take, as upstream.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The conversion webhook of a definition.
+#[derive(Debug)]
+pub(crate) struct Converter {
+    /// The version of the review; none if the webhook reads none that is known here.
+    review: Option<&'static str>,
+    backend: Result<Arc<Backend>, String>,
+    /// What objects are stored in.
+    storage: Version,
+}
+
+impl Converter {
+    /// The webhook of a definition, if it has one.
+    pub(super) fn of(definition: &Value, connections: &Connections) -> Option<Arc<Self>> {
+        let conversion = &definition["spec"]["conversion"];
+        if conversion["strategy"] != "Webhook" {
+            return None;
+        }
+        let webhook = &conversion["webhook"];
+        let known = |version: &Value| match version.as_str() {
+            Some("v1") => Some("v1"),
+            Some("v1beta1") => Some("v1beta1"),
+            _ => None,
+        };
+        let versions = plumb_crd::definition::versions(definition);
+        let storage = versions.iter().find(|version| version["storage"] == true)?;
+        Some(Arc::new(Self {
+            review: webhook["conversionReviewVersions"].as_array().into_iter().flatten().find_map(known),
+            backend: connections.backend(&webhook["clientConfig"]),
+            storage: Version::compile(definition, storage),
+        }))
+    }
+
+    /// Objects in a version, by one call.
+    async fn convert(
+        &self,
+        server: &ApiServer,
+        objects: Vec<Value>,
+        wanted: &str,
+    ) -> Result<Vec<Value>, ApiError> {
+        // Upstream names the kind of the first.
+        let named = objects.first().map(kind_of).unwrap_or_default();
+        let failed = |why: String| ApiError::unexplained(format!("conversion webhook for {named} {why}"));
+        let review =
+            self.review.ok_or_else(|| ApiError::unexplained("no supported conversion review versions"))?;
+        // An object may be known here before it is durable.
+        server.store().sync().await.map_err(|error| store_failed(&error))?;
+        let uid = Uuid::new_v4().to_string();
+        let request = json!({
+            "kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{review}"),
+            "request": { "uid": uid, "desiredAPIVersion": wanted, "objects": objects },
+        });
+        let connections = &server.definitions().connections;
+        let answer = connections.post(&self.backend, server, TIMEOUT, request.to_string()).await;
+        let answer = answer.and_then(|answer| converted(&answer, review, &uid));
+        let converted = answer.map_err(|why| failed(format!("failed: {why}")))?;
+        if converted.len() != objects.len() {
+            let why = format!("returned {} objects, expected {}", converted.len(), objects.len());
+            return Err(failed(why));
+        }
+        let alone = objects.len() == 1;
+        let accept = |(index, (original, converted)): (usize, (&Value, Value))| {
+            accept(original, converted, wanted).map_err(|invalid| failed(invalid.shown(index, alone)))
+        };
+        objects.iter().zip(converted).enumerate().map(accept).collect()
+    }
+}
+
+/// What is wrong with a converted object.
+enum Invalid {
+    /// Its version or its kind.
+    Kind(String),
+    /// It is another object.
+    Identity(String),
+    /// Its labels or annotations.
+    Metadata(String),
+}
+
+impl Invalid {
+    /// As upstream says it of one object, or of one among several.
+    fn shown(&self, index: usize, alone: bool) -> String {
+        match self {
+            Self::Kind(why) if alone => format!("returned invalid object at index 0: {why}"),
+            Self::Identity(why) if alone => format!("returned invalid object: {why}"),
+            Self::Metadata(why) if alone => format!("returned invalid metadata: {why}"),
+            Self::Kind(why) | Self::Identity(why) => {
+                format!("returned invalid converted object at index {index}: {why}")
+            }
+            Self::Metadata(why) => format!("returned invalid metadata in object at index {index}: {why}"),
+        }
+    }
+}
+
+fn kind_of(object: &Value) -> String {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    format!("{}, Kind={}", text("apiVersion"), text("kind"))
+}
+
+/// The objects of a response.
+fn converted(answer: &Value, review: &str, uid: &str) -> Result<Vec<Value>, String> {
+    let response = &answer["response"];
+    // Reviews of the older version are not checked, as upstream.
+    if review == "v1" {
+        let wanted = "apiextensions.k8s.io/v1, Kind=ConversionReview";
+        let given = kind_of(answer);
+        if given != wanted {
+            return Err(format!("expected webhook response of {wanted}, got {given}"));
+        }
+    }
+    if !response.is_object() {
+        return Err("no response provided".to_owned());
+    }
+    let given = response["uid"].as_str().unwrap_or_default();
+    if review == "v1" && given != uid {
+        return Err(format!("expected response.uid={uid:?}, got {given:?}"));
+    }
+    let result = |field: &str| response["result"][field].as_str().unwrap_or_default();
+    if result("status") != "Success" {
+        return Err(match result("message") {
+            "" => format!("response.result.status was '{}', not 'Success'", result("status")),
+            message => message.to_owned(),
+        });
+    }
+    Ok(response["convertedObjects"].as_array().cloned().unwrap_or_default())
+}
+
+/// A converted object, with the metadata of the original.
+fn accept(original: &Value, mut converted: Value, wanted: &str) -> Result<Value, Invalid> {
+    let text = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let version = text(&converted, "apiVersion");
+    if version != wanted {
+        let why = format!("invalid groupVersion (expected {wanted}, received {version})");
+        return Err(Invalid::Kind(why));
+    }
+    let (expected, kind) = (text(original, "kind"), text(&converted, "kind"));
+    if kind != expected {
+        return Err(Invalid::Kind(format!("invalid kind (expected {expected}, received {kind})")));
+    }
+    for (field, shown) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
+        let (expected, given) = (meta(original, field), meta(&converted, field));
+        if expected != given {
+            return Err(Invalid::Identity(format!("must have the same {shown}: {expected} != {given}")));
+        }
+    }
+    converted["metadata"] =
+        metadata(&original["metadata"], &converted["metadata"]).map_err(Invalid::Metadata)?;
+    Ok(converted)
+}
+
+/// The metadata of an original with the labels and annotations of the converted object.
+fn metadata(original: &Value, given: &Value) -> Result<Value, String> {
+    if given.is_null() {
+        return Err("missing metadata in converted object".to_owned());
+    }
+    if !given.is_object() {
+        return Err(format!("invalid metadata of type {} in converted object", go_type(given)));
+    }
+    let mut metadata = original.clone();
+    for field in ["labels", "annotations"] {
+        let Some(pairs) = given.get(field).filter(|pairs| !pairs.is_null()) else {
+            metadata.as_object_mut().map(|all| all.remove(field));
+            continue;
+        };
+        let Some(texts) = pairs.as_object() else {
+            let why = format!("invalid metadata.{field} of type {} in converted object", go_type(pairs));
+            return Err(why);
+        };
+        if let Some((key, value)) = texts.iter().find(|(_, value)| !value.is_string()) {
+            let of = go_type(value);
+            return Err(format!("metadata.{field}[{key}] must be a string, but is {of} in converted object"));
+        }
+        if metadata[field] != *pairs {
+            let errors = label_errors(field, pairs);
+            if !errors.is_empty() {
+                return Err(aggregate_message(&errors));
+            }
+        }
+        metadata[field] = pairs.clone();
+    }
+    Ok(metadata)
+}
+
+/// What Go calls the type of decoded JSON.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// The converter of a row, if its definition has one.
+fn converter(row: &Row) -> Option<&Arc<Converter>> {
+    row.custom().and_then(|custom| custom.converter.as_ref())
+}
+
+/// Stored objects in the version of a row: those that were stored in another are converted, all by one call.
+async fn convert_all(
+    converter: &Converter,
+    server: &ApiServer,
+    row: &Row,
+    mut stored: Vec<Bytes>,
+) -> Result<Vec<Bytes>, ApiError> {
+    let (own, wanted) = (head(row), row.api_version());
+    let (mut places, mut objects) = (Vec::new(), Vec::new());
+    for (place, bytes) in stored.iter().enumerate().filter(|(_, bytes)| !bytes.starts_with(own.as_bytes())) {
+        let object = decode(bytes)?;
+        if object["apiVersion"] != *wanted {
+            places.push(place);
+            objects.push(object);
+        }
+    }
+    if objects.is_empty() {
+        return Ok(stored);
+    }
+    let converted = converter.convert(server, objects, &wanted).await?;
+    for (place, mut object) in places.into_iter().zip(converted) {
+        signed_numbers(&mut object);
+        if let Some(custom) = row.custom() {
+            custom.version.prune(&mut object);
+        }
+        let revision = meta(&object, "resourceVersion").parse().unwrap_or_default();
+        stored[place] = encode_at(row, &object, revision)?;
+    }
+    Ok(stored)
+}
+
+/// A stored object in the version of a row.
+pub(crate) async fn in_version(server: &ApiServer, row: &Row, stored: &Bytes) -> Result<Bytes, ApiError> {
+    let Some(converter) = converter(row) else { return Ok(stored.clone()) };
+    let converted = Box::pin(convert_all(converter, server, row, vec![stored.clone()])).await?;
+    converted.into_iter().next().ok_or_else(|| ApiError::internal("a conversion without an object"))
+}
+
+/// Stored objects in the version of a row.
+pub(crate) async fn all_in_version(
+    server: &ApiServer,
+    row: &Row,
+    objects: Vec<Arc<Object>>,
+) -> Result<Vec<Arc<Object>>, ApiError> {
+    let Some(converter) = converter(row) else { return Ok(objects) };
+    let stored = objects.iter().map(|object| object.value.clone()).collect();
+    let converted = Box::pin(convert_all(converter, server, row, stored)).await?;
+    let replaced = |(object, value): (Arc<Object>, Bytes)| {
+        if object.value == value { object } else { Arc::new(Object { value, ..(*object).clone() }) }
+    };
+    Ok(objects.into_iter().zip(converted).map(replaced).collect())
+}
+
+/// An object of a request as it is to be stored; none if that is as it is.
+pub(crate) async fn in_storage_version(call: &Call, object: &Value) -> Result<Option<Value>, ApiError> {
+    let Some(converter) = converter(&call.row) else { return Ok(None) };
+    let stored = call.row.custom().map_or("", |custom| &custom.stored);
+    if call.row.api_version() == stored {
+        return Ok(None);
+    }
+    // Such a write is not tried as often as others if it meets conflicts.
+    call.called_webhooks.store(true, Ordering::Relaxed);
+    let converted = Box::pin(converter.convert(&call.server, vec![object.clone()], stored)).await?;
+    let converted = converted.into_iter().next();
+    let mut converted = converted.ok_or_else(|| ApiError::internal("a conversion without an object"))?;
+    signed_numbers(&mut converted);
+    converter.storage.prune(&mut converted);
+    Ok(Some(converted))
+}
+
+/// Whether objects of a row may have to be converted.
+pub(crate) fn has_converter(row: &Row) -> bool {
+    converter(row).is_some()
+}
+
+/// What a dry run answers with: as upstream, the object as it would have been stored and read.
+pub(crate) async fn tried(call: &Call, object: Value) -> Result<Value, ApiError> {
+    let Some(stored) = in_storage_version(call, &object).await? else { return Ok(object) };
+    let Some(converter) = converter(&call.row) else { return Ok(object) };
+    let wanted = call.row.api_version();
+    let converted = Box::pin(converter.convert(&call.server, vec![stored], &wanted)).await?;
+    let mut converted = converted.into_iter().next().unwrap_or(object);
+    if let Some(custom) = call.row.custom() {
+        signed_numbers(&mut converted);
+        custom.version.complete(&mut converted);
+    }
+    Ok(converted)
+}

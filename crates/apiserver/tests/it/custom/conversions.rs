@@ -1,0 +1,283 @@
+//! Conversion webhooks of custom kinds: a real server takes objects from one version to another, or fails to.
+
+use std::sync::Arc;
+
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::super::door::Door;
+use super::super::watches::Events;
+use super::super::webhooks::{Does, Webhook};
+use super::{DEFINITIONS, definition, version};
+
+const V1: &str = "/apis/example.com/v1/namespaces/default/plugs";
+const V2: &str = "/apis/example.com/v2/namespaces/default/plugs";
+
+const INITIAL: &str = "sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
+
+/// `spec.size: "3x4"` in v1 is `spec.width: 3, spec.height: 4` in v2.
+fn convert(object: &Value, wanted: &str) -> Value {
+    let (mut object, from) = (object.clone(), object["apiVersion"].clone());
+    object["apiVersion"] = json!(wanted);
+    let spec = object["spec"].clone();
+    match (from.as_str(), wanted) {
+        (Some("example.com/v1"), "example.com/v2") => {
+            let size = spec["size"].as_str().unwrap_or("0x0");
+            let (width, height) = size.split_once('x').unwrap_or(("0", "0"));
+            let number = |text: &str| text.parse::<i64>().unwrap_or_default();
+            object["spec"] = json!({ "width": number(width), "height": number(height) });
+        }
+        (Some("example.com/v2"), "example.com/v1") => {
+            object["spec"] = json!({ "size": format!("{}x{}", spec["width"], spec["height"]) });
+        }
+        _ => {}
+    }
+    object
+}
+
+/// The review with the response of a webhook that does its work.
+fn respond(review: &Value, objects: Value) -> Value {
+    json!({
+        "kind": "ConversionReview", "apiVersion": review["apiVersion"],
+        "response": {
+            "uid": review["request"]["uid"], "result": { "status": "Success" }, "convertedObjects": objects,
+        },
+    })
+}
+
+fn works(review: &Value) -> Value {
+    let wanted = review["request"]["desiredAPIVersion"].as_str().unwrap_or_default();
+    let objects = review["request"]["objects"].as_array().into_iter().flatten();
+    let objects: Vec<Value> = objects.map(|object| convert(object, wanted)).collect();
+    respond(review, json!(objects))
+}
+
+fn reviews(answer: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Does {
+    Does::Reviews(Arc::new(answer))
+}
+
+/// A definition with two versions, the second one stored, and a webhook.
+fn plugs(client: &Value) -> Value {
+    let text = json!({ "type": "object", "properties": { "size": { "type": "string" } } });
+    let numbers = json!({ "type": "object", "properties": {
+        "width": { "type": "integer" }, "height": { "type": "integer" },
+    } });
+    let mut old = version("v1", text);
+    old["storage"] = json!(false);
+    old["subresources"] = json!({ "status": {} });
+    old["selectableFields"] = json!([{ "jsonPath": ".spec.size" }]);
+    let mut new = version("v2", numbers);
+    new["subresources"] = json!({ "status": {} });
+    let mut definition = definition("plugs", "Plug", json!([old, new]));
+    definition["spec"]["conversion"] = json!({
+        "strategy": "Webhook",
+        "webhook": { "clientConfig": client, "conversionReviewVersions": ["v1", "v1beta1"] },
+    });
+    definition
+}
+
+fn plug(name: &str, size: &str) -> Value {
+    json!({ "apiVersion": "example.com/v1", "kind": "Plug", "metadata": { "name": name }, "spec": { "size": size } })
+}
+
+/// The same in the storage version.
+fn wide(name: &str, width: u32) -> Value {
+    json!({
+        "apiVersion": "example.com/v2", "kind": "Plug", "metadata": { "name": name },
+        "spec": { "width": width, "height": 1 },
+    })
+}
+
+async fn opened(does: Does) -> (Door, Webhook) {
+    let hook = Webhook::start(does).await;
+    let door = Door::open(Rules::v1_36());
+    door.post(DEFINITIONS, &plugs(&hook.client())).await.ok();
+    (door, hook)
+}
+
+#[tokio::test]
+async fn objects_are_read_and_written_in_every_version() {
+    let (door, hook) = opened(reviews(works)).await;
+    let made = door.post(V1, &plug("a", "3x4")).await.ok();
+    assert_eq!((&made["apiVersion"], &made["spec"]), (&json!("example.com/v1"), &json!({ "size": "3x4" })));
+    let other = door.get(&format!("{V2}/a")).await.ok();
+    assert_eq!(other["spec"], json!({ "width": 3, "height": 4 }));
+    for field in ["uid", "resourceVersion", "creationTimestamp"] {
+        assert_eq!(made["metadata"][field], other["metadata"][field], "{field}");
+    }
+    // A change in one version shows in the other.
+    let changed = door.merge(&format!("{V1}/a"), &json!({ "spec": { "size": "5x6" } })).await.ok();
+    assert_eq!(changed["spec"], json!({ "size": "5x6" }));
+    assert_eq!(changed["metadata"]["generation"], 2);
+    let wider = door.merge(&format!("{V2}/a"), &json!({ "spec": { "width": 7 } })).await.ok();
+    assert_eq!(wider["spec"], json!({ "width": 7, "height": 6 }));
+    assert_eq!(door.get(&format!("{V1}/a")).await.ok()["spec"]["size"], "7x6");
+    let kept = door.merge(&format!("{V1}/a"), &json!({ "spec": { "size": "7x6" } })).await.ok();
+    assert_eq!(kept["metadata"]["resourceVersion"], wider["metadata"]["resourceVersion"]);
+    let gone = door.delete(&format!("{V1}/a"), &Value::Null).await.ok();
+    assert_eq!(gone["status"], "Success");
+    let first = &hook.seen()[0];
+    assert_eq!(first["desiredAPIVersion"], "example.com/v2");
+    assert_eq!(first["objects"][0]["spec"], json!({ "size": "3x4" }));
+}
+
+#[tokio::test]
+async fn a_list_is_converted_by_one_call_and_selected_in_its_own_version() {
+    let (door, hook) = opened(reviews(works)).await;
+    for (name, width) in [("a", 1), ("b", 2), ("c", 3)] {
+        door.post(V2, &wide(name, width)).await.ok();
+    }
+    assert!(hook.seen().is_empty(), "objects of the storage version need no webhook");
+    let list = door.get(V1).await.ok();
+    let sizes: Vec<&Value> =
+        list["items"].as_array().into_iter().flatten().map(|one| &one["spec"]["size"]).collect();
+    assert_eq!(sizes, ["1x1", "2x1", "3x1"]);
+    assert_eq!(hook.seen().len(), 1);
+    let list = door.get(&format!("{V1}?fieldSelector=spec.size%3D2x1")).await.ok();
+    let names: Vec<&Value> =
+        list["items"].as_array().into_iter().flatten().map(|one| &one["metadata"]["name"]).collect();
+    assert_eq!(names, ["b"]);
+}
+
+#[tokio::test]
+async fn a_webhook_behind_a_service_converts() {
+    let hook = Webhook::start(reviews(works)).await;
+    let door = Door::open(Rules::v1_36());
+    let client = hook.behind_service(&door).await;
+    door.post(DEFINITIONS, &plugs(&client)).await.ok();
+    door.post(V1, &plug("a", "3x4")).await.ok();
+    assert_eq!(door.get(&format!("{V2}/a")).await.ok()["spec"], json!({ "width": 3, "height": 4 }));
+}
+
+#[tokio::test]
+async fn a_dry_run_is_converted_and_stores_nothing() {
+    let (door, hook) = opened(reviews(works)).await;
+    let tried = door.post(&format!("{V1}?dryRun=All"), &plug("a", "03x4")).await.ok();
+    assert_eq!(tried["spec"], json!({ "size": "3x4" }));
+    assert_eq!(hook.seen().len(), 2);
+    assert_eq!(door.get(&format!("{V1}/a")).await.refused().0, 404);
+}
+
+#[tokio::test]
+async fn what_a_webhook_gets_wrong_is_told_in_the_words_of_kube_apiserver() {
+    let with = |change: fn(&mut Value)| {
+        reviews(move |review| {
+            let mut answer = works(review);
+            change(&mut answer);
+            answer
+        })
+    };
+    let table: [(Does, &str); 9] = [
+        (
+            with(|answer| {
+                answer["response"]["result"] = json!({ "status": "Failure", "message": "not today" })
+            }),
+            "failed: not today",
+        ),
+        (
+            with(|answer| answer["response"]["result"] = json!({ "status": "Failure" })),
+            "failed: response.result.status was 'Failure', not 'Success'",
+        ),
+        (with(|answer| answer["response"] = Value::Null), "failed: no response provided"),
+        (
+            with(|answer| answer["apiVersion"] = json!("example.com/v1")),
+            "failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got \
+             example.com/v1, Kind=ConversionReview",
+        ),
+        (with(|answer| answer["response"]["convertedObjects"] = json!([])), "returned 0 objects, expected 1"),
+        (
+            with(|answer| answer["response"]["convertedObjects"][0]["apiVersion"] = json!("example.com/v9")),
+            "returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received \
+             example.com/v9)",
+        ),
+        (
+            with(|answer| answer["response"]["convertedObjects"][0]["metadata"]["name"] = json!("b")),
+            "returned invalid object: must have the same name: a != b",
+        ),
+        (
+            with(|answer| {
+                answer["response"]["convertedObjects"][0]["metadata"]["labels"] = json!({ "a": 1 });
+            }),
+            "returned invalid metadata: metadata.labels[a] must be a string, but is int64 in converted object",
+        ),
+        (Does::Says(404, "nothing"), "failed: the server could not find the requested resource"),
+    ];
+    for (does, expected) in table {
+        let (door, _hook) = opened(does).await;
+        let (code, reason, why) = door.post(V1, &plug("a", "3x4")).await.refused();
+        assert_eq!(why, format!("conversion webhook for example.com/v1, Kind=Plug {expected}"));
+        assert_eq!((code, reason.as_str()), (500, ""));
+        assert_eq!(door.get(&format!("{V2}/a")).await.refused().0, 404, "nothing is stored: {expected}");
+    }
+}
+
+#[tokio::test]
+async fn a_converted_object_has_the_metadata_of_the_original_but_for_labels_and_annotations() {
+    let (door, _hook) = opened(reviews(|review| {
+        let mut answer = works(review);
+        let metadata = &mut answer["response"]["convertedObjects"][0]["metadata"];
+        metadata["labels"] = json!({ "converted": "yes" });
+        metadata["generation"] = json!(77);
+        metadata["finalizers"] = json!(["example.com/never"]);
+        answer
+    }))
+    .await;
+    let made = door.post(V1, &plug("a", "3x4")).await.ok();
+    assert_eq!(made["metadata"]["labels"], json!({ "converted": "yes" }));
+    assert_eq!(made["metadata"]["generation"], 1);
+    assert_eq!(made["metadata"]["finalizers"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_client_configuration_is_judged_with_the_definition() {
+    let door = Door::open(Rules::v1_36());
+    let why = |client: Value, versions: Value| {
+        let mut definition = plugs(&client);
+        definition["spec"]["conversion"]["webhook"]["conversionReviewVersions"] = versions;
+        let door = &door;
+        async move { door.post(DEFINITIONS, &definition).await.refused().2 }
+    };
+    for (client, versions, expected) in [
+        (
+            json!({}),
+            json!(["v1"]),
+            "spec.conversion.webhookClientConfig: Required value: exactly one of url or service is required",
+        ),
+        (
+            json!({ "url": "http://example.com" }),
+            json!(["v1"]),
+            "spec.conversion.webhookClientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL \
+             scheme; desired format: https://host[/path]",
+        ),
+        (
+            json!({ "url": "https://example.com" }),
+            json!(["v7"]),
+            "spec.conversion.conversionReviewVersions: Invalid value: [\"v7\"]: must include at least one of v1, \
+             v1beta1",
+        ),
+        (
+            json!({ "service": { "namespace": "default", "name": "hook", "path": "no" } }),
+            json!(["v1"]),
+            "spec.conversion.webhookClientConfig.service.path: Invalid value: \"no\": must start with a '/'",
+        ),
+    ] {
+        let text = why(client, versions).await;
+        assert!(text.ends_with(expected), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_tells_of_objects_in_its_version() {
+    let (door, _hook) = opened(reviews(works)).await;
+    door.post(V2, &wide("a", 1)).await.ok();
+    let mut lines = Events::open(&door, &format!("{V1}?watch=1&{INITIAL}")).await;
+    let first = lines.next().await;
+    assert_eq!((&first["type"], &first["object"]["spec"]["size"]), (&json!("ADDED"), &json!("1x1")));
+    assert_eq!(lines.next().await["type"], "BOOKMARK");
+    door.merge(&format!("{V2}/a"), &json!({ "spec": { "width": 9 } })).await.ok();
+    let changed = lines.next().await;
+    assert_eq!((&changed["type"], &changed["object"]["spec"]["size"]), (&json!("MODIFIED"), &json!("9x1")));
+    door.delete(&format!("{V2}/a"), &Value::Null).await.ok();
+    let gone = lines.next().await;
+    assert_eq!((&gone["type"], &gone["object"]["spec"]["size"]), (&json!("DELETED"), &json!("9x1")));
+}

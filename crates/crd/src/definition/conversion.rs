@@ -1,0 +1,116 @@
+//! How objects go from one version of a definition to another.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use plumb_validation::field::{BadValue, FieldError};
+use plumb_validation::names::dns_1035_label;
+use plumb_validation::webhook::{Service, url};
+use serde_json::Value;
+
+use super::{Errors, SPEC, text};
+use crate::names::holds;
+
+/// The versions of a `ConversionReview`, in the order of messages.
+const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
+
+/// What is wrong with `spec.conversion`.
+pub(super) fn check(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let conversion = &definition["spec"]["conversion"];
+    let path = SPEC.child("conversion");
+    if conversion.is_null() {
+        return;
+    }
+    let (config, versions) = (&conversion["webhook"]["clientConfig"], review_versions(definition));
+    // Upstream names these places as its internal form has them.
+    match text(&conversion["strategy"]) {
+        "" => errors.push(FieldError::required(path.child("strategy"), "")),
+        "None" | "Webhook" => {}
+        other => {
+            errors.push(FieldError::not_supported(path.child("strategy"), other, &["None", "Webhook"]));
+        }
+    }
+    if conversion["strategy"] == "Webhook" {
+        client_config(definition, old, errors);
+        reviews(&versions, old, errors);
+        return;
+    }
+    let rule = "should not be set when strategy is not set to Webhook";
+    if config.is_object() {
+        errors.push(FieldError::forbidden(path.child("webhookClientConfig"), rule));
+    }
+    if !versions.is_empty() {
+        errors.push(FieldError::forbidden(path.child("conversionReviewVersions"), rule));
+    }
+}
+
+fn review_versions(definition: &Value) -> Vec<&str> {
+    let list = definition["spec"]["conversion"]["webhook"]["conversionReviewVersions"].as_array();
+    list.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn client_config(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let config = &definition["spec"]["conversion"]["webhook"]["clientConfig"];
+    let conversion = SPEC.child("conversion");
+    let path = conversion.child("webhookClientConfig");
+    if !config.is_object() {
+        errors.push(FieldError::required(path, "required when strategy is set to Webhook"));
+        return;
+    }
+    match (config["url"].as_str(), config.get("service").filter(|service| service.is_object())) {
+        (Some(given), None) => errors.extend(url(given, &path.child("url"))),
+        (None, Some(service)) => {
+            // SPEC: upstream mixes up the two, so that a missing name is reported as a missing namespace.
+            let service = Service {
+                name: text(&service["namespace"]),
+                namespace: text(&service["name"]),
+                path: text(&service["path"]),
+                port: service["port"].as_i64().unwrap_or(443),
+            };
+            errors.extend(service.errors(&path.child("service")));
+        }
+        _ => errors.push(FieldError::required(path, "exactly one of url or service is required")),
+    }
+    let bundle = |definition: &Value| -> Option<Vec<u8>> {
+        let text = definition["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"].as_str()?;
+        STANDARD.decode(text).ok().filter(|bundle| !bundle.is_empty())
+    };
+    // One that was stored with a bundle without a certificate may be changed in other ways.
+    let strict = old.is_some_and(|old| {
+        holds(old, "Established") && bundle(old).is_none_or(|bundle| has_certificate(&bundle))
+    });
+    if strict && let Some(given) = bundle(definition).filter(|bundle| !has_certificate(bundle)) {
+        let rule = "unable to load root certificates: unable to parse bytes as PEM block";
+        let shown = BadValue::Bare(format!("{given:?}"));
+        errors.push(FieldError::invalid(path.child("caBundle"), shown, rule));
+    }
+}
+
+fn has_certificate(bundle: &[u8]) -> bool {
+    let begins = b"-----BEGIN CERTIFICATE-----";
+    bundle.windows(begins.len()).any(|part| part == begins)
+}
+
+fn reviews(versions: &[&str], old: Option<&Value>, errors: &mut Errors) {
+    let conversion = SPEC.child("conversion");
+    let path = conversion.child("conversionReviewVersions");
+    if versions.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    let known = |versions: &[&str]| versions.iter().any(|version| REVIEWS.contains(version));
+    for (index, version) in versions.iter().enumerate() {
+        if versions[..index].contains(version) {
+            errors.push(FieldError::invalid(path.index(index), *version, "duplicate version"));
+            continue;
+        }
+        for complaint in dns_1035_label(version) {
+            errors.push(FieldError::invalid(path.index(index), *version, complaint));
+        }
+    }
+    let was_unknown = old.map(review_versions).is_some_and(|old| !old.is_empty() && !known(&old));
+    if !known(versions) && !was_unknown {
+        let shown = BadValue::Bare(serde_json::json!(versions).to_string());
+        let rule = format!("must include at least one of {}", REVIEWS.join(", "));
+        errors.push(FieldError::invalid(path, shown, rule));
+    }
+}
