@@ -203,7 +203,7 @@ impl Follower {
             let next = tokio::select! {
                 biased;
                 next = next => next,
-                () = ending(&mut self.shutdown) => return None,
+                () = Shutdown::requested_if_any(&mut self.shutdown) => return None,
             };
             match next {
                 Err(error) => return Some((error_event(&error), true)),
@@ -232,7 +232,7 @@ impl Follower {
                         let states = tokio::select! {
                             biased;
                             states = states(&event, &self.selection, &self.server, &self.row) => states,
-                            () = ending(&mut self.shutdown) => return None,
+                            () = Shutdown::requested_if_any(&mut self.shutdown) => return None,
                         };
                         match states {
                             Err(error) => return Some((error_event(&error), true)),
