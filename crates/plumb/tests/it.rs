@@ -17,6 +17,7 @@ mod it {
     mod dice;
     mod differential;
     mod exec;
+    mod failover;
     mod gates;
     mod hostile;
     mod images;

@@ -62,6 +62,17 @@ impl Running {
         Self { process, address }
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Ends it without asking.
+    pub(crate) fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
     /// A client of its own pages.
     pub(crate) fn client(&self) -> kube::Client {
         let config = kube::Config::new(format!("http://{}", self.address).parse().unwrap());
