@@ -110,17 +110,19 @@ async fn resources_that_the_runtime_refuses_do_not_stay_in_the_cgroup_and_the_ne
     runtime.update_container_resources(&"c".into(), &to(512)).await.unwrap();
     assert_eq!(shares(), "512");
 
-    // The turn of a change comes when the runtime has responded to the one before.
+    // The turn of a change comes when the runtime has responded to the one before, and what has no cgroup waits for it.
+    let windows = Resources::Windows(WindowsResources::default());
+    runtime.update_container_resources(&"c".into(), &windows).await.unwrap();
     fake.refuse("UpdateContainerResources");
     let mut events = runtime.events();
-    runtime.update_container_resources(&"c".into(), &to(1024)).await.unwrap();
+    runtime.update_container_resources(&"c".into(), &to(768)).await.unwrap();
     assert!(matches!(events.next().await, Some(Event::Missed(_))));
     assert_eq!(shares(), "512");
-    let refused = runtime.update_container_resources(&"c".into(), &to(1024)).await;
+    let refused = runtime.update_container_resources(&"c".into(), &to(768)).await;
     assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
     let asked = fake.asked::<api::UpdateContainerResourcesRequest>("UpdateContainerResources");
     let sent: Vec<i64> = asked.into_iter().map(|asked| asked.linux.unwrap().cpu_shares).collect();
-    assert_eq!(sent, [512, 1024, 1024]);
+    assert_eq!(sent, [512, 0, 768, 768]);
 }
 
 #[tokio::test]
