@@ -273,6 +273,10 @@ impl<'a> Attributes<'a> {
     }
 }
 
+/// How many characters all warnings of a response have, and each of them if that is exceeded.
+const MOST_OF_WARNINGS: usize = 4 * 1024;
+const MOST_OF_A_WARNING: usize = 256;
+
 /// What a client is told besides the answer, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings(parking_lot::Mutex<Vec<String>>);
@@ -286,9 +290,22 @@ impl Warnings {
         }
     }
 
-    /// Everything that was added.
+    /// Everything that was added. If that is more than headers take, each is cut, and those that exceed the limit are
+    /// left out, as upstream.
     pub(crate) fn said(&self) -> Vec<String> {
-        self.0.lock().clone()
+        let all = self.0.lock().clone();
+        let length = |text: &String| text.chars().count();
+        if all.iter().map(length).sum::<usize>() <= MOST_OF_WARNINGS {
+            return all;
+        }
+        let mut written = 0;
+        let cut = all.into_iter().map(|text| text.chars().take(MOST_OF_A_WARNING).collect::<String>());
+        cut.take_while(|text| {
+            let fits = written < MOST_OF_WARNINGS;
+            written += length(text);
+            fits
+        })
+        .collect()
     }
 }
 

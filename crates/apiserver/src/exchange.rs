@@ -45,7 +45,7 @@ pub(crate) fn refuse(error: &ApiError) -> Response<Body> {
 pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings {
         let text = format!("299 - {warning:?}");
-        if let Ok(value) = HeaderValue::from_str(&text) {
+        if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
             response.headers_mut().append(WARNING, value);
         }
     }

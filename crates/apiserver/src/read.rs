@@ -71,10 +71,7 @@ impl Selection {
     }
 
     fn wants_labels(&self, bytes: &[u8]) -> bool {
-        // Labels hold no escapes, so they can be borrowed from the bytes.
-        self.labels.is_everything()
-            || serde_json::from_slice::<Labelled<'_>>(bytes)
-                .is_ok_and(|object| self.labels.matches(&object.metadata.labels))
+        has_labels(bytes, &self.labels)
     }
 
     fn wants_fields(&self, object: &Object) -> bool {
@@ -96,6 +93,14 @@ impl Selection {
         };
         all_known || decoded().is_ok_and(|value| self.fields.matches(|field| field_value(&value, field)))
     }
+}
+
+/// Whether the labels of a stored object are selected.
+pub(crate) fn has_labels(bytes: &[u8], selector: &LabelSelector) -> bool {
+    // Labels hold no escapes, so they can be borrowed from the bytes.
+    selector.is_everything()
+        || serde_json::from_slice::<Labelled<'_>>(bytes)
+            .is_ok_and(|object| selector.matches(&object.metadata.labels))
 }
 
 /// Answers with one object.

@@ -138,12 +138,20 @@ impl Expr {
     /// The fields of a variable that it reads.
     pub(crate) fn fields_of<'a>(&'a self, variable: &str) -> impl Iterator<Item = &'a str> {
         self.all().filter_map(move |expr| match &expr.kind {
-            Kind::Select { operand, field, .. } => match &operand.kind {
-                Kind::Ident(name) if name == variable => Some(field.as_str()),
+            Kind::Select { operand, field, .. } => operand.is_ident(variable).then_some(field.as_str()),
+            Kind::Call { function, args, .. } if function == "_?._" => match args.as_slice() {
+                [operand, Self { kind: Kind::Literal(Literal::Text(field)), .. }] => {
+                    operand.is_ident(variable).then_some(field.as_str())
+                }
                 _ => None,
             },
             _ => None,
         })
+    }
+
+    /// Whether it is the name of a variable and nothing else.
+    fn is_ident(&self, name: &str) -> bool {
+        matches!(&self.kind, Kind::Ident(own) if own == name)
     }
 
     /// It and everything below it.

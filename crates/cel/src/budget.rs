@@ -20,6 +20,11 @@ impl Budget {
         self.spent
     }
 
+    /// What may still be spent.
+    pub(crate) const fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.spent)
+    }
+
     pub(crate) fn spend(&mut self, units: u64) -> Result<(), EvalError> {
         self.spent = self.spent.saturating_add(units);
         if self.spent > self.limit { Err(EvalError::TooExpensive) } else { Ok(()) }

@@ -14,6 +14,8 @@ pub(crate) struct Checked {
     pub(crate) types: Vec<Type>,
     /// The prices that may be due for a call.
     pub(crate) calls: Vec<Vec<&'static str>>,
+    /// Elements of lists and maps whose type is not that of the first.
+    pub(crate) mixed: Vec<Issue>,
 }
 
 /// Checks a tree; names of functions that contain dots are put together on the way.
@@ -25,6 +27,7 @@ pub(crate) fn check(expr: &mut Expr, count: usize, env: &Env) -> Result<Checked,
         types: vec![Type::Dyn; count],
         calls: vec![Vec::new(); count],
         issues: Vec::new(),
+        mixed: Vec::new(),
         formats: 0,
     };
     checker.visit(expr);
@@ -32,7 +35,7 @@ pub(crate) fn check(expr: &mut Expr, count: usize, env: &Env) -> Result<Checked,
         return Err(checker.issues);
     }
     let types = checker.types.iter().map(|ty| checker.settled(ty)).collect();
-    Ok(Checked { types, calls: checker.calls })
+    Ok(Checked { types, calls: checker.calls, mixed: checker.mixed })
 }
 
 struct Checker<'e> {
@@ -43,8 +46,16 @@ struct Checker<'e> {
     types: Vec<Type>,
     calls: Vec<Vec<&'static str>>,
     issues: Vec<Issue>,
+    /// Elements of lists and maps whose type is not that of those before. They count if nothing else is wrong.
+    mixed: Vec<Issue>,
     /// How many calls of `format` the visited expression is an argument of.
     formats: usize,
+}
+
+/// The types of the elements of a literal.
+struct Joined {
+    first: Type,
+    all: Type,
 }
 
 impl Checker<'_> {
@@ -113,26 +124,27 @@ impl Checker<'_> {
             }
             Kind::List { elements, optional } => {
                 let optional = optional.clone();
-                let mut joined = None;
+                let (mut joined, mut mixed) = (None, false);
                 for (i, element) in elements.iter_mut().enumerate() {
                     let found = self.visit(element);
                     let found = self.unwrapped(element.at, found, optional.contains(&i));
-                    joined = Some(self.join(element.at, joined, found));
+                    // Of a list the first is reported, of a map all.
+                    mixed |= self.join(element.at, &mut joined, found, !mixed);
                 }
-                let of = joined.unwrap_or_else(|| self.fresh());
+                let of = joined.map_or_else(|| self.fresh(), |joined| joined.all);
                 Type::list(of)
             }
             Kind::Map(entries) => {
                 let (mut keys, mut values) = (None, None);
                 for entry in entries {
                     let key = self.visit(&mut entry.key);
-                    keys = Some(self.join(entry.key.at, keys, key));
+                    self.join(entry.key.at, &mut keys, key, true);
                     let value = self.visit(&mut entry.value);
                     let value = self.unwrapped(entry.value.at, value, entry.optional);
-                    values = Some(self.join(entry.value.at, values, value));
+                    self.join(entry.value.at, &mut values, value, true);
                 }
-                let key = keys.unwrap_or_else(|| self.fresh());
-                let value = values.unwrap_or_else(|| self.fresh());
+                let key = keys.map_or_else(|| self.fresh(), |keys| keys.all);
+                let value = values.map_or_else(|| self.fresh(), |values| values.all);
                 Type::Map(Arc::new(key), Arc::new(value))
             }
             Kind::Message { name, fields } => self.message(at, name, fields),
@@ -229,6 +241,10 @@ impl Checker<'_> {
                 self.issue(at, format!("undefined field '{field}'"));
                 Type::Error
             }),
+            Type::Opaque(name) => {
+                self.issue(at, format!("unexpected failed resolution of '{name}'"));
+                Type::Error
+            }
             target => {
                 if !target.is_open() {
                     self.issue(at, format!("type '{target}' does not support field selection"));
@@ -254,17 +270,29 @@ impl Checker<'_> {
         }
     }
 
-    fn join(&mut self, at: usize, before: Option<Type>, found: Type) -> Type {
-        let Some(before) = before else { return found };
-        if !self.assign(&before, &found) {
-            self.mismatch(at, &before, &found);
-            return Type::Error;
-        }
+    /// Adds the type of an element to those before it, and answers whether it is another than the first.
+    fn join(&mut self, at: usize, joined: &mut Option<Joined>, found: Type, report: bool) -> bool {
+        let Some(Joined { first, all }) = joined.take() else {
+            *joined = Some(Joined { first: found.clone(), all: found });
+            return false;
+        };
+        let fits = self.assign(&all, &found);
+        let (expected, given) = (self.settled(&first), self.settled(&found));
         // The arguments of `format` alone may be of any types.
-        if self.formats == 0 && !self.settled(&before).same(&self.settled(&found)) {
-            self.mismatch(at, &before, &found);
+        let mixed = self.formats == 0 && !expected.same(&given);
+        if mixed && report {
+            let message = format!("expected type '{expected}' but found '{given}'");
+            self.mixed.push(Issue { at, message });
         }
-        if self.known(&found).is_open() { found } else { before }
+        let all = if !fits {
+            Type::Dyn
+        } else if self.known(&found).is_open() {
+            found
+        } else {
+            all
+        };
+        *joined = Some(Joined { first, all });
+        mixed
     }
 
     fn mismatch(&mut self, at: usize, expected: &Type, found: &Type) {
@@ -359,6 +387,14 @@ impl Checker<'_> {
         let [operand, field] = args else { return Type::Error };
         let of = self.visit(operand);
         self.visit(field);
+        if let Kind::Literal(Literal::Text(name)) = &field.kind
+            && matches!(&operand.kind, Kind::Ident(root) if root == crate::composition::VARIABLES)
+            && self.scopes.iter().all(|(own, _)| own != crate::composition::VARIABLES)
+            && let Some(ty) = self.env.ty(&format!("{}.{name}", crate::composition::VARIABLES))
+        {
+            self.calls[id] = vec!["select_optional_field"];
+            return Type::optional(ty);
+        }
         let Kind::Literal(Literal::Text(name)) = &field.kind else { return Type::Error };
         self.calls[id] = vec!["select_optional_field"];
         let name = name.clone();

@@ -72,11 +72,6 @@ impl Variables {
         program.depth().saturating_add(below.unwrap_or_default())
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
     /// Whether one of them reads a variable of the environment.
     pub fn mention(&self, variable: &str) -> bool {
         self.list.iter().flat_map(|own| &own.compiled).any(|program| program.mentions(variable))
@@ -100,15 +95,19 @@ pub struct Composition<'a> {
     values: &'a Bindings<'a>,
     /// What each evaluation may cost.
     limit: u64,
+    /// What all may cost together.
+    total: u64,
+    /// What all have cost.
+    all: Cell<u64>,
     known: RefCell<Vec<Option<Answer<'a>>>>,
     spent: Cell<u64>,
 }
 
 impl<'a> Composition<'a> {
-    /// None is evaluated yet. Each may cost `limit`.
-    pub fn new(variables: &'a Variables, values: &'a Bindings<'a>, limit: u64) -> Self {
+    /// None is evaluated yet. Each may cost `limit`, and all together `total`.
+    pub fn new(variables: &'a Variables, values: &'a Bindings<'a>, limit: u64, total: u64) -> Self {
         let known = RefCell::new(vec![None; variables.list.len()]);
-        Self { variables, values, limit, known, spent: Cell::new(0) }
+        Self { variables, values, limit, total, all: Cell::new(0), known, spent: Cell::new(0) }
     }
 
     /// What the variables cost since this was last asked.
@@ -136,9 +135,18 @@ impl<'a> Composition<'a> {
                 Broken::Repeated => format!("composited variable {name:?} is declared twice"),
             })
         })?;
-        let mut budget = Budget::of(self.limit);
+        let left = self.total.saturating_add(1).saturating_sub(self.all.get());
+        if left == 0 {
+            return Err(EvalError::TooExpensive);
+        }
+        let mut budget = Budget::of(self.limit.min(left));
         let answer = program.evaluate_composed(self.values, self, &mut budget);
         self.spent.set(self.spent.get().saturating_add(budget.spent()));
+        self.all.set(self.all.get().saturating_add(budget.spent()));
+        if self.all.get() > self.total {
+            // Everything that reads it ends.
+            return Err(EvalError::TooExpensive);
+        }
         answer.map_err(|why| EvalError::new(format!("composited variable {name:?} fails to evaluate: {why}")))
     }
 }

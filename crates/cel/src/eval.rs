@@ -16,6 +16,9 @@ use crate::value::{Key, List, Map, Message, Value, type_named};
 /// What making a list and a map costs.
 const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
+/// What the parts of values may weigh together that one operation goes over, and how much of it costs a unit.
+const MAX_WEIGHT: usize = 1 << 20;
+const WEIGHT_OF_UNIT: usize = 100;
 /// What making an object costs.
 const MESSAGE_COST: u64 = 40;
 
@@ -162,6 +165,13 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                     _ => Ok(Value::Bool(true)),
                 };
             }
+            ("_?._", [of, Expr { kind: Kind::Literal(Literal::Text(name)), .. }])
+                if self.composition_in(of).is_some() =>
+            {
+                self.budget.spend(2)?;
+                let value = self.composition_in(of).map(|composition| composition.get(name)).transpose()?;
+                return Ok(Value::Optional(value.map(Box::new)));
+            }
             ("_?._" | "_[?_]", [of, key]) => {
                 let (of, key) = (self.run(of)?, self.run(key)?);
                 self.budget.spend(1)?;
@@ -170,6 +180,8 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             ("_[_]", [of, key]) => {
                 let (of, key) = (self.run(of)?, self.run(key)?);
                 self.budget.spend(1)?;
+                // An error shows the key.
+                self.weigh(std::slice::from_ref(&key))?;
                 return index(&of, &key);
             }
             _ => {}
@@ -183,9 +195,26 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         for arg in target.into_iter().chain(args) {
             given.push(self.run(arg)?);
         }
+        // These look at no part of a value.
+        if !matches!(function, "size" | "dyn" | "type" | "optional.of" | "hasValue" | "value") {
+            self.weigh(&given)?;
+        }
         // Paid before, so that nothing large is made for nothing; what depends on the result is small then.
         self.budget.spend(price(function, &given))?;
         call(function, &given, self.regexes)
+    }
+
+    /// Pays for the parts of values that an operation may go over. A value can have the same part many times, so that what
+    /// it weighs has nothing to do with what it cost to make.
+    fn weigh(&mut self, given: &[Value<'a>]) -> Result<(), EvalError> {
+        let affordable =
+            usize::try_from(self.budget.left()).unwrap_or(usize::MAX).saturating_mul(WEIGHT_OF_UNIT);
+        let most = affordable.min(MAX_WEIGHT);
+        let mut left = most;
+        let weighed = given.iter().try_for_each(|value| value.weigh_parts(&mut left));
+        let weight = if weighed.is_some() { most - left } else { most };
+        self.budget.spend((weight / WEIGHT_OF_UNIT) as u64)?;
+        weighed.ok_or(EvalError::TooExpensive)
     }
 
     /// `or` and `orValue`: the other one is looked at only if it is needed.
@@ -345,7 +374,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 }
                 // As if the list had been read, one made and both been joined.
                 self.budget.spend(2 + LIST_COST)?;
-                if let Value::List(List::Made(list)) = &mut self.scopes[place].1 {
+                if let Value::List(List::Made(list, _)) = &mut self.scopes[place].1 {
                     Arc::make_mut(list).extend(added);
                     return Ok(None);
                 }

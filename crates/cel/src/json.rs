@@ -10,10 +10,15 @@ use crate::value::{Message, Value};
 
 /// How deep lists, maps and objects may lie in one another.
 const MAX_DEPTH: usize = 128;
+/// What a value may weigh: no object is larger.
+const MAX_WEIGHT: usize = 3 << 20;
+const TOO_LARGE: &str = "the value is too large";
 
 impl Value<'_> {
     /// The value as JSON. A value of a library has none.
     pub fn to_json(&self) -> Result<Json, EvalError> {
+        let mut left = MAX_WEIGHT;
+        self.weigh(&mut left).ok_or_else(|| EvalError::new(TOO_LARGE))?;
         self.json_at(0)
     }
 
@@ -64,6 +69,10 @@ impl Value<'_> {
     /// kube-apiserver.
     pub fn misnamed(&self) -> Vec<String> {
         let mut wrong = Vec::new();
+        let mut left = MAX_WEIGHT;
+        if self.weigh(&mut left).is_none() {
+            return vec![TOO_LARGE.to_owned()];
+        }
         if let Self::Message(message) = self {
             message.misnamed(message.name, &mut wrong);
         }

@@ -48,6 +48,7 @@ mod eval;
 mod functions;
 mod json;
 mod lex;
+mod literals;
 mod macros;
 mod parse;
 mod program;

@@ -1,14 +1,15 @@
 //! Expressions that are ready to be evaluated.
 
-use crate::ast::{Expr, Kind, Literal};
+use crate::ast::{Expr, Kind};
 use crate::budget::Budget;
 use crate::check::{Checked, check};
 use crate::composition::Composition;
 use crate::cost::estimate;
 use crate::env::{Bindings, Env};
-use crate::error::{EvalError, Issue, Issues};
+use crate::error::{EvalError, Issues};
 use crate::eval::{Evaluation, of_literal};
-use crate::functions::{Regexes, call, parse_timestamp};
+use crate::functions::{Regexes, call};
+use crate::literals;
 use crate::parse::parse;
 use crate::types::Type;
 use crate::value::Value;
@@ -29,12 +30,12 @@ impl Program {
         let (mut expr, count) = parse(text).map_err(|issue| Issues::new(text, vec![issue]))?;
         let checked = check(&mut expr, count, env).map_err(|list| Issues::new(text, list))?;
         let mut regexes = Regexes::default();
-        let mut issues = Vec::new();
-        literals(&expr, &mut regexes, &mut issues);
+        let Checked { types, mixed, .. } = &checked;
+        let mut issues = literals::check(&expr, types, &mut regexes);
+        issues.extend(mixed.iter().cloned());
         if !issues.is_empty() {
             return Err(Issues::new(text, issues));
         }
-        let Checked { types, .. } = &checked;
         let output = types.get(expr.id).cloned().unwrap_or(Type::Dyn);
         let worst = estimate(&expr, &checked, env);
         let broken = conversions(&expr, &regexes);
@@ -92,17 +93,11 @@ impl Program {
     }
 }
 
-/// What is wrong with the first conversion of a literal.
+/// What is wrong with the first conversion of a literal, or of what a literal was converted to.
 fn conversions(expr: &Expr, regexes: &Regexes) -> Option<String> {
-    const CONVERSIONS: [&str; 9] =
-        ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "uint"];
     let mut waiting = vec![expr];
     while let Some(expr) = waiting.pop() {
-        if let Kind::Call { function, args, target: None } = &expr.kind
-            && let [Expr { kind: Kind::Literal(literal), .. }] = args.as_slice()
-            && CONVERSIONS.contains(&function.as_str())
-            && let Err(error) = call(function, &[of_literal(literal)], regexes)
-        {
+        if let Some(Err(error)) = constant(expr, regexes) {
             return Some(error.to_string());
         }
         let before = waiting.len();
@@ -112,35 +107,16 @@ fn conversions(expr: &Expr, regexes: &Regexes) -> Option<String> {
     None
 }
 
-/// Checks texts that stand in the expression for something else: patterns, spans of time, moments.
-fn literals(expr: &Expr, regexes: &mut Regexes, issues: &mut Vec<Issue>) {
-    let mut waiting = vec![expr];
-    while let Some(expr) = waiting.pop() {
-        if let Kind::Call { function, args, target } = &expr.kind {
-            let place = usize::from(target.is_none() && function == "matches");
-            let literal = args.get(place).and_then(|arg| match &arg.kind {
-                Kind::Literal(Literal::Text(text)) => Some((arg.at, text.as_str())),
-                _ => None,
-            });
-            let wrong = match (function.as_str(), literal) {
-                ("matches", Some((at, text))) => {
-                    regexes.add(text).err().map(|_| (at, "invalid matches argument".to_owned()))
-                }
-                ("find" | "findAll", Some((_, text))) => {
-                    // A mistake shows when it is evaluated, as it does upstream.
-                    let _ = regexes.add(text);
-                    None
-                }
-                ("duration", Some((at, text))) if plumb_go::duration::parse(text).is_err() => {
-                    Some((at, "invalid duration argument".to_owned()))
-                }
-                ("timestamp", Some((at, text))) if parse_timestamp(text).is_none() => {
-                    Some((at, "invalid timestamp argument".to_owned()))
-                }
-                _ => None,
-            };
-            issues.extend(wrong.map(|(at, message)| Issue { at, message }));
+/// The value of a literal or of a conversion of one.
+fn constant<'a>(expr: &'a Expr, regexes: &Regexes) -> Option<Result<Value<'a>, EvalError>> {
+    const CONVERSIONS: [&str; 9] =
+        ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "uint"];
+    match &expr.kind {
+        Kind::Literal(literal) => Some(Ok(of_literal(literal))),
+        Kind::Call { function, args, target: None } if CONVERSIONS.contains(&function.as_str()) => {
+            let [arg] = args.as_slice() else { return None };
+            Some(constant(arg, regexes)?.and_then(|value| call(function, &[value], regexes)))
         }
-        expr.children(|child| waiting.push(child));
+        _ => None,
     }
 }

@@ -75,8 +75,8 @@ pub struct Message<'a> {
 /// A list.
 #[derive(Clone, Debug)]
 pub enum List<'a> {
-    /// Made by an operation.
-    Made(Arc<Vec<Value<'a>>>),
+    /// Made by an operation; what is known of it, if it continues a declared one.
+    Made(Arc<Vec<Value<'a>>>, Option<&'a Decl>),
     /// Data, and what is known of it.
     Data(&'a [Json], &'a Decl),
 }
@@ -164,7 +164,7 @@ impl<'a> Value<'a> {
     }
 
     pub(crate) fn list(elements: Vec<Self>) -> Self {
-        Self::List(List::Made(Arc::new(elements)))
+        Self::List(List::Made(Arc::new(elements), None))
     }
 
     /// The text, if it is one.
@@ -226,11 +226,56 @@ impl PartialEq for Value<'_> {
     }
 }
 
+impl Value<'_> {
+    /// Takes from `left` what the value weighs: one for each of its parts, and the lengths of its texts. None if it weighs
+    /// more. A part that it has several times counts each time, as whatever goes over the value meets it each time.
+    pub(crate) fn weigh(&self, left: &mut usize) -> Option<()> {
+        let own = match self {
+            Self::Text(text) => text.len(),
+            Self::Bytes(bytes) => bytes.len(),
+            _ => 0,
+        };
+        *left = left.checked_sub(own.saturating_add(1))?;
+        match self {
+            Self::List(List::Data(list, _)) => list.iter().try_for_each(|data| weigh_json(data, left)),
+            Self::Map(Map::Data(map, _)) => map.values().try_for_each(|data| weigh_json(data, left)),
+            _ => self.weigh_parts(left),
+        }
+    }
+
+    /// The same for the parts of a value that an expression made. Data and texts by themselves weigh nothing: operations
+    /// on them have a price by their size.
+    pub(crate) fn weigh_parts(&self, left: &mut usize) -> Option<()> {
+        match self {
+            Self::List(List::Made(list, _)) => list.iter().try_for_each(|part| part.weigh(left)),
+            Self::Map(Map::Made(map)) => map.iter().try_for_each(|(key, part)| {
+                if let Key::Text(text) = key {
+                    *left = left.checked_sub(text.len())?;
+                }
+                part.weigh(left)
+            }),
+            Self::Message(message) => message.fields.values().try_for_each(|part| part.weigh(left)),
+            Self::Optional(Some(inner)) => inner.weigh(left),
+            _ => Some(()),
+        }
+    }
+}
+
+fn weigh_json(data: &Json, left: &mut usize) -> Option<()> {
+    let own = data.as_str().map_or(0, str::len);
+    *left = left.checked_sub(own.saturating_add(1))?;
+    match data {
+        Json::Array(list) => list.iter().try_for_each(|data| weigh_json(data, left)),
+        Json::Object(map) => map.values().try_for_each(|data| weigh_json(data, left)),
+        _ => Some(()),
+    }
+}
+
 impl<'a> List<'a> {
     /// How many elements it has.
     pub fn len(&self) -> usize {
         match self {
-            Self::Made(list) => list.len(),
+            Self::Made(list, _) => list.len(),
             Self::Data(list, _) => list.len(),
         }
     }
@@ -243,7 +288,7 @@ impl<'a> List<'a> {
     /// An element.
     pub fn get(&self, index: usize) -> Option<Value<'a>> {
         match self {
-            Self::Made(list) => list.get(index).cloned(),
+            Self::Made(list, _) => list.get(index).cloned(),
             Self::Data(list, decl) => {
                 Some(Value::of_json(list.get(index)?, decl.element().map_or(*decl, |of| of)))
             }

@@ -120,7 +120,7 @@ pub(crate) fn holds(form: &str, text: &str) -> bool {
         "ssn" => SSN.is_match(text),
         "hexcolor" => COLOR.is_match(text),
         "rgbcolor" => RGB.is_match(text),
-        "byte" => STANDARD.decode(text).is_ok(),
+        "byte" => !text.is_empty() && STANDARD.decode(text).is_ok(),
         "date" => text.len() == 10 && text.parse::<Date>().is_ok(),
         "duration" => plumb_go::duration::parse_openapi(text).is_some(),
         "datetime" => is_datetime(text),

@@ -31,20 +31,18 @@ pub enum JsonPatchError {
     /// An operation cannot be applied.
     #[error("{0}")]
     DoesNotApply(String),
+    /// An operation `test` did not find the value that it names.
+    #[error("{0}")]
+    TestFailed(String),
 }
 
 impl JsonPatchError {
-    /// Whether an operation `test` did not find the value that it names.
-    pub fn is_failed_test(&self) -> bool {
-        matches!(self, Self::DoesNotApply(why) if why.ends_with(": test failed"))
-    }
-
     /// The HTTP status upstream answers with.
     pub fn status(&self) -> u16 {
         match self {
             Self::NotAPatch(_) => 400,
             Self::TooManyOperations(_) => 413,
-            Self::DoesNotApply(_) => 422,
+            Self::DoesNotApply(_) | Self::TestFailed(_) => 422,
         }
     }
 }
@@ -73,13 +71,20 @@ pub fn apply(document: Value, patch: Value) -> Result<Value, JsonPatchError> {
     if let Some(wrong) = operations.iter().find(|operation| !operation.is_object() && !operation.is_null()) {
         return Err(JsonPatchError::NotAPatch(found(wrong)));
     }
-    let mut patched = Patched { document, copied: 0, moved: 0 };
+    let mut patched = Patched { document, copied: 0, moved: 0, failed_test: false };
     for operation in operations {
         let operation = match operation {
             Value::Object(fields) => Operation { fields },
             _ => Operation { fields: Map::new() },
         };
-        patched.perform(operation).map_err(JsonPatchError::DoesNotApply)?;
+        if let Err(why) = patched.perform(operation) {
+            let failed = patched.failed_test;
+            return Err(if failed {
+                JsonPatchError::TestFailed(why)
+            } else {
+                JsonPatchError::DoesNotApply(why)
+            });
+        }
     }
     Ok(patched.document)
 }
@@ -133,6 +138,8 @@ struct Patched {
     document: Value,
     copied: usize,
     moved: usize,
+    /// Whether the operation that could not be performed is a test.
+    failed_test: bool,
 }
 
 impl Patched {
@@ -225,6 +232,7 @@ impl Patched {
             let value = place.get().map_err(|why| format!("error in test for path: '{path}': {why}"))?;
             *value.unwrap_or(&Value::Null) == expected
         };
+        self.failed_test = !passed;
         if passed { Ok(()) } else { Err(format!("testing value {path} failed: test failed")) }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use plumb_cel::{
     AUTHORIZER, Access, AccessRequest, Authorizer, Bindings, Budget, Composition, Decision, Decl, DeclKind,
-    Env, EvalError, Field, Program, RESOURCE_CHECK, ResourceCheck, Type, Value as Cel,
+    Env, EvalError, Field, Program, RESOURCE_CHECK, ResourceCheck, Type, Value as Cel, Variables,
 };
 use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
@@ -68,7 +68,8 @@ fn object(name: &str, fields: &[(&str, &Arc<Decl>)]) -> Arc<Decl> {
     Decl::simple(DeclKind::Object { name: name.to_owned(), fields }, u64::MAX, 1)
 }
 
-fn simple(kind: DeclKind) -> Arc<Decl> {
+/// A declaration without bounds.
+pub(super) fn simple(kind: DeclKind) -> Arc<Decl> {
     Decl::simple(kind, u64::MAX, 1)
 }
 
@@ -208,6 +209,11 @@ impl Expression {
         self.program.as_ref().err()
     }
 
+    /// Whether it reads a variable of the environment.
+    fn mentions(&self, variable: &str) -> bool {
+        self.program.as_ref().is_ok_and(|program| program.mentions(variable))
+    }
+
     /// Its text.
     pub(crate) fn text(&self) -> &str {
         &self.text
@@ -236,8 +242,32 @@ impl Expression {
     }
 }
 
+/// Which of the variables that cost something to make a set of expressions reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// `request`.
+    pub(super) request: bool,
+    /// `namespaceObject`.
+    pub(super) namespace: bool,
+}
+
+impl Reading {
+    /// What some expressions read, by themselves or through variables.
+    pub(super) fn of<'a>(
+        expressions: impl Iterator<Item = &'a Expression> + Clone,
+        variables: Option<&Variables>,
+    ) -> Self {
+        let reads = |name: &str| {
+            variables.is_some_and(|variables| variables.mention(name))
+                || expressions.clone().any(|expression| expression.mentions(name))
+        };
+        Self { request: reads("request"), namespace: reads("namespaceObject") }
+    }
+}
+
 /// What the expressions about one write read. What costs something to make is made when it is first read.
 pub(super) struct Inputs<'a> {
+    reading: Reading,
     attributes: &'a Attributes<'a>,
     invocation: &'a Invocation,
     new: &'a Value,
@@ -248,8 +278,14 @@ pub(super) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    pub(super) fn of(attributes: &'a Attributes<'a>, invocation: &'a Invocation, new: &'a Value) -> Self {
+    pub(super) fn of(
+        attributes: &'a Attributes<'a>,
+        invocation: &'a Invocation,
+        new: &'a Value,
+        reading: Reading,
+    ) -> Self {
         Self {
+            reading,
             attributes,
             invocation,
             new,
@@ -266,11 +302,13 @@ impl<'a> Inputs<'a> {
         let (attributes, invocation) = (self.attributes, self.invocation);
         let object = self.object.get_or_init(|| invocation.convert(attributes, self.new));
         let old = self.old.get_or_init(|| invocation.convert(attributes, attributes.old));
-        let request = self.request.get_or_init(|| request::of("", invocation, attributes, self.new));
         let mut values = Bindings::new();
         values.json("object", object, &DYNAMIC);
         values.json("oldObject", old, &DYNAMIC);
-        values.json("request", request, &DYNAMIC);
+        if self.reading.request {
+            let request = self.request.get_or_init(|| request::of("", invocation, attributes, self.new));
+            values.json("request", request, &DYNAMIC);
+        }
         // Upstream reads these as plain data, whatever their declared types.
         values.json("namespaceObject", namespace.unwrap_or(&Value::Null), &DYNAMIC);
         values.json("params", params, &DYNAMIC);
@@ -294,8 +332,11 @@ impl<'a> Inputs<'a> {
             .set("authorizer.requestResource", Cel::Access(Arc::new(Access::request_resource(self, check))));
     }
 
-    /// The namespace of the object as `namespaceObject` has it: null for what is in none.
+    /// The namespace of the object as `namespaceObject` has it: null for what is in none, and where it is not read.
     pub(super) fn namespace(&self) -> Result<&Value, ApiError> {
+        if !self.reading.namespace {
+            return Ok(&Value::Null);
+        }
         if let Some(known) = self.namespace.get() {
             return Ok(known);
         }

@@ -35,6 +35,7 @@ use crate::authz::followed::Followed;
 use crate::error::{ApiError, Cause};
 use decide::{Denial, decide};
 use index::{Binding, Bound, Policies, Policy, Validating};
+use params::Parameters;
 
 /// The name of the plugin.
 const VALIDATING: &str = "ValidatingAdmissionPolicy";
@@ -94,25 +95,18 @@ async fn judge(
         Ok(row) => row,
         Err(why) => return Ok(misconfigured(None, why)),
     };
-    let inputs = Inputs::of(attributes, &invocation, new);
+    let inputs = Inputs::of(attributes, &invocation, new, policy.compiled().reading);
     let mut refusal = None;
+    let mut parameters = Parameters::of(row.as_ref());
     for binding in bindings {
-        match binding.criteria.as_ref().map(|criteria| criteria.invocation(attributes, new)).transpose() {
-            Ok(Some(None)) => continue,
-            Ok(_) => {}
-            Err(error) => {
-                refusal = refusal.or_else(|| misconfigured(Some(binding), error.message));
-                continue;
-            }
-        }
-        let params = match params::collect(row.as_ref(), binding, attributes).await {
+        let params = match parameters.of_binding(binding, attributes, new).await {
             Ok(params) => params,
             Err(why) => {
                 refusal = refusal.or_else(|| misconfigured(Some(binding), why));
                 continue;
             }
         };
-        for params in &params {
+        for params in &*params {
             for denial in decide(policy.compiled(), policy.ignores_failure, &inputs, params)? {
                 let own = enforce(policy, binding, attributes, &denial);
                 refusal = refusal.or(own);

@@ -168,8 +168,8 @@ impl Door {
         let response = self.server.handle(request).await;
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        let warnings =
-            head.headers.get_all("warning").iter().map(|w| w.to_str().unwrap().to_owned()).collect();
+        let told = head.headers.get_all("warning").iter();
+        let warnings = told.map(|text| String::from_utf8(text.as_bytes().to_vec()).unwrap()).collect();
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
         Answer { status: head.status, body, warnings }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{InProcess, User};
 use plumb_resize::rules::Rules;
+use plumb_store::{Key, Write};
 use serde_json::{Value, json};
 
 use super::door::Door;
@@ -98,6 +99,10 @@ async fn a_plugin_that_is_off_holds_no_write_to_policies() {
 #[tokio::test]
 async fn the_status_of_a_policy_says_what_its_expressions_get_wrong_about_their_kinds() {
     let door = Door::open(Rules::v1_36());
+    // A policy that cannot be read does not keep the others from being checked.
+    let damaged = Key::new("admissionregistration.k8s.io/validatingadmissionpolicies/a").unwrap();
+    let value = plumb_store::Value::stamped(|_| bytes::Bytes::from_static(b"{"));
+    door.store().write(Write::put(damaged, value)).wait().unwrap();
     let (_stop, shutdown) = plumb_apiserver::serve::shutdown();
     let server = door.server.clone();
     let controllers = async move {
@@ -150,7 +155,7 @@ async fn the_status_of_a_policy_says_what_its_expressions_get_wrong_about_their_
 }
 
 #[tokio::test]
-async fn whoever_names_parameters_must_be_allowed_to_read_them() {
+async fn the_writer_of_a_policy_must_be_allowed_to_read_its_parameters() {
     let door = Door::open(Rules::v1_36());
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let role = json!({ "metadata": { "name": "author" }, "rules": [
@@ -191,4 +196,50 @@ async fn whoever_names_parameters_must_be_allowed_to_read_them() {
         refused.ends_with("does not have \"list\" permission on the object referenced by paramRef"),
         "{refused}"
     );
+}
+
+async fn mutate(door: &Door, name: &str, mutation: Value) {
+    let policy = policy(name, &json!({ "reinvocationPolicy": "Never", "mutations": [mutation] }));
+    door.post(&format!("{GROUP}/mutatingadmissionpolicies"), &policy).await.ok();
+    let binding = json!({ "metadata": { "name": name }, "spec": { "policyName": name } });
+    door.post(&format!("{GROUP}/mutatingadmissionpolicybindings"), &binding).await.ok();
+}
+
+fn apply(expression: &str) -> Value {
+    json!({ "patchType": "ApplyConfiguration", "applyConfiguration": { "expression": expression } })
+}
+
+#[tokio::test]
+async fn an_apply_configuration_that_is_no_object_refuses_the_write() {
+    let door = Door::open(Rules::v1_36());
+    mutate(&door, "p", apply("(false ? [Object{}] : [dyn('x')])[0]")).await;
+    let why = door.post(MAPS, &map("a")).await.refused().2;
+    assert!(why.ends_with("unsupported return type from ApplyConfiguration expression: string"), "{why}");
+}
+
+#[tokio::test]
+async fn a_patch_that_does_not_apply_refuses_the_write_whatever_its_path_says() {
+    let door = Door::open(Rules::v1_36());
+    let remove = "[JSONPatch{op: 'remove', path: '/data/x: test failed'}]";
+    mutate(&door, "p", json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": remove } })).await;
+    assert_eq!(door.post(MAPS, &map("a")).await.refused().0, 422);
+}
+
+#[tokio::test]
+async fn a_warning_is_given_in_every_script_and_cut_where_it_is_too_long() {
+    let door = Door::open(Rules::v1_36());
+    for (name, expression) in [("a", "'größer als 5'".to_owned()), ("b", format!("'{}'", "x".repeat(5_000)))]
+    {
+        let spec = json!({ "validations": [{ "expression": "false", "messageExpression": expression }] });
+        door.post(&format!("{GROUP}/validatingadmissionpolicies"), &policy(name, &spec)).await.ok();
+        let binding = json!({ "metadata": { "name": name }, "spec": {
+            "policyName": name, "validationActions": ["Warn"],
+        } });
+        door.post(&format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await.ok();
+    }
+    let answer = door.post(MAPS, &map("a")).await;
+    let told = &answer.warnings;
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("größer als 5"), "{told:?}");
+    assert!(told[1].len() < 300, "{told:?}");
 }

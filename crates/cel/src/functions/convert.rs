@@ -42,10 +42,11 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
         },
         ("duration", 1) => match value {
             Value::Duration(_) => Ok(value.clone()),
-            Value::Int(nanos) => Ok(Value::Duration(*nanos)),
+            // Such a conversion is declared, and fails.
+            Value::Int(_) => fail("type conversion error from 'int' to 'google.protobuf.Duration'"),
             Value::Text(text) => match plumb_go::duration::parse(text) {
                 Ok(nanos) => Ok(Value::Duration(nanos)),
-                Err(error) => fail(error.to_string()),
+                Err(_) => fail("type conversion error from 'string' to 'google.protobuf.Duration'"),
             },
             _ => return None,
         },
@@ -57,7 +58,7 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
             },
             Value::Text(text) => match parse_timestamp(text) {
                 Some(moment) => Ok(Value::Timestamp(moment)),
-                None => fail(format!("parsing time {text:?}: cannot parse")),
+                None => fail("type conversion error from 'string' to 'google.protobuf.Timestamp'"),
             },
             _ => return None,
         },
@@ -158,7 +159,7 @@ pub(super) fn shown_double(number: f64) -> String {
         return if number > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
     }
     let size = number.abs();
-    if size != 0.0 && !(1e-4..1e21).contains(&size) {
+    if size != 0.0 && !(1e-4..1e6).contains(&size) {
         let text = format!("{number:e}");
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let (sign, exponent) = exponent.strip_prefix('-').map_or(("+", exponent), |exponent| ("-", exponent));

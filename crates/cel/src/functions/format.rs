@@ -10,6 +10,9 @@ use crate::value::{List, Value};
 /// How many digits a text may ask for; more are of no use to anybody.
 const MAX_PRECISION: usize = 200;
 
+const NOT_TEXT: &str =
+    "error during formatting: could not convert argument to string: invalid UTF-8 in bytes";
+
 pub(super) fn format<'a>(text: &str, values: &List<'_>) -> Answer<'a> {
     let mut out = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
@@ -101,6 +104,7 @@ fn signed(number: i64, shown: fn(u64) -> String) -> String {
 fn text(value: &Value<'_>) -> Result<String, String> {
     match value {
         Value::List(_) | Value::Map(_) => literal(value),
+        Value::Bytes(bytes) if std::str::from_utf8(bytes).is_err() => Err(NOT_TEXT.to_owned()),
         Value::Null
         | Value::Bool(_)
         | Value::Int(_)
@@ -123,6 +127,7 @@ fn text(value: &Value<'_>) -> Result<String, String> {
 fn literal(value: &Value<'_>) -> Result<String, String> {
     Ok(match value {
         Value::Text(text) => plumb_go::quote(text),
+        Value::Bytes(bytes) if std::str::from_utf8(bytes).is_err() => return Err(NOT_TEXT.to_owned()),
         Value::Bytes(_) => format!("b{}", plumb_go::quote(&shown(value))),
         Value::Duration(nanos) => format!("duration({})", plumb_go::quote(&shown_duration(*nanos))),
         Value::Timestamp(moment) => format!("timestamp({})", plumb_go::quote(&shown_timestamp(*moment))),

@@ -1,9 +1,10 @@
 //! Operators: equality, order, arithmetic, membership.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use super::{Answer, Regexes, fail};
-use crate::decl::ListOrder;
+use crate::decl::{Decl, DeclKind, ListOrder};
 use crate::error::EvalError;
 use crate::value::{List, Map, Value};
 
@@ -15,6 +16,8 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
             "_==_" | "_!=_",
             [Value::Access(_) | Value::Decision(_), _] | [_, Value::Access(_) | Value::Decision(_)],
         ) => Err(EvalError::no_such_overload()),
+        // Declared lists and objects can be compared with their like alone.
+        ("_==_" | "_!=_", [a, b]) if is_declared(a) && !is_like(a, b) => Err(EvalError::no_such_overload()),
         ("_==_", [a, b]) => Ok(Value::Bool(equal(a, b))),
         ("_!=_", [a, b]) => Ok(Value::Bool(!equal(a, b))),
         ("_<_", [a, b]) => ordered(a, b, |order| order == Ordering::Less),
@@ -42,6 +45,20 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
         },
         _ => return None,
     })
+}
+
+/// Whether a list, a map or an object has a declared type.
+fn is_declared(value: &Value<'_>) -> bool {
+    match value {
+        Value::List(List::Data(_, decl) | List::Made(_, Some(decl))) | Value::Map(Map::Data(_, decl)) => {
+            !matches!(decl.kind, DeclKind::Dyn)
+        }
+        _ => false,
+    }
+}
+
+fn is_like(a: &Value<'_>, b: &Value<'_>) -> bool {
+    matches!((a, b), (_, Value::Null) | (Value::List(_), Value::List(_)) | (Value::Map(_), Value::Map(_)))
 }
 
 fn overflow() -> EvalError {
@@ -97,23 +114,23 @@ pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>) -> bool {
     }
 }
 
-fn order_of<'a>(a: &List<'a>, b: &List<'a>) -> &'a ListOrder {
-    let declared = |list: &List<'a>| match list {
-        List::Data(_, decl) => Some(&decl.order),
-        List::Made(_) => None,
-    };
-    declared(a).or_else(|| declared(b)).unwrap_or(&ListOrder::Listed)
+/// What is declared of a list. In operations with two lists that of the first counts.
+fn declared<'a>(list: &List<'a>) -> Option<&'a Decl> {
+    match list {
+        List::Data(_, decl) => Some(decl),
+        List::Made(_, decl) => *decl,
+    }
+}
+
+fn order_of<'a>(list: &List<'a>) -> &'a ListOrder {
+    declared(list).map_or(&ListOrder::Listed, |decl| &decl.order)
 }
 
 fn same_list(a: &List<'_>, b: &List<'_>) -> bool {
     if a.len() != b.len() {
         return false;
     }
-    let order = match (a, b) {
-        (List::Data(_, decl), _) | (_, List::Data(_, decl)) => &decl.order,
-        _ => &ListOrder::Listed,
-    };
-    match order {
+    match order_of(a) {
         ListOrder::Listed => a.iter().zip(b.iter()).all(|(a, b)| equal(&a, &b)),
         ListOrder::Set | ListOrder::Keyed(_) => {
             a.iter().all(|wanted| b.iter().any(|other| equal(&wanted, &other)))
@@ -206,8 +223,13 @@ fn arithmetic<'a>(function: &str, a: &Value<'a>, b: &Value<'a>) -> Answer<'a> {
 
 /// Two lists as one; what a set or a keyed list already has is not there twice.
 fn joined<'a>(a: &List<'a>, b: &List<'a>) -> Value<'a> {
+    match (declared(a), a.is_empty(), b.is_empty()) {
+        (None, true, _) => return Value::List(b.clone()),
+        (None, _, true) => return Value::List(a.clone()),
+        _ => {}
+    }
     let mut all: Vec<Value<'a>> = a.iter().collect();
-    match order_of(a, b) {
+    match order_of(a) {
         ListOrder::Listed => all.extend(b.iter()),
         ListOrder::Set => {
             for element in b.iter() {
@@ -225,7 +247,7 @@ fn joined<'a>(a: &List<'a>, b: &List<'a>) -> Value<'a> {
             }
         }
     }
-    Value::list(all)
+    Value::List(List::Made(Arc::new(all), declared(a)))
 }
 
 fn same_keys(a: &Value<'_>, b: &Value<'_>, keys: &[String]) -> bool {

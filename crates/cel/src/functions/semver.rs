@@ -109,6 +109,29 @@ fn compare_parts(a: &str, b: &str) -> Ordering {
     }
 }
 
+/// Why a text is no version.
+fn why(text: &str) -> String {
+    if text.is_empty() {
+        return "Version string empty".to_owned();
+    }
+    let parts: Vec<&str> = text.splitn(3, '.').collect();
+    if parts.len() < 3 {
+        return "No Major.Minor.Patch elements found".to_owned();
+    }
+    let patch = parts[2].split(['-', '+']).next().unwrap_or_default();
+    for (part, lower, upper) in
+        [(parts[0], "major", "Major"), (parts[1], "minor", "Minor"), (patch, "patch", "Patch")]
+    {
+        if part.is_empty() || !part.bytes().all(|byte| byte.is_ascii_digit()) {
+            return format!("Invalid character(s) found in {lower} number {part:?}");
+        }
+        if part.len() > 1 && part.starts_with('0') {
+            return format!("{upper} number must not contain leading zeroes {part:?}");
+        }
+    }
+    format!("Failed to parse as semver: {text:?}")
+}
+
 pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
     let read = |text: &str, lenient: bool| {
         if lenient { Semver::parse_leniently(text) } else { Semver::parse(text) }
@@ -117,7 +140,7 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
     Some(match (function, args) {
         ("semver", [Value::Text(text), rest @ ..]) => match read(text, matches!(rest, [Value::Bool(true)])) {
             Some(version) => Ok(Value::Semver(Arc::new(version))),
-            None => fail(format!("Failed to parse as semver: {text:?}")),
+            None => fail(why(text)),
         },
         ("isSemver", [Value::Text(text), rest @ ..]) => {
             Ok(Value::Bool(read(text, matches!(rest, [Value::Bool(true)])).is_some()))

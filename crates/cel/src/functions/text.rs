@@ -129,11 +129,9 @@ fn substring<'a>(own: &str, from: i64, to: i64) -> Answer<'a> {
     let letters = own.chars().count();
     let bound = |index: i64| usize::try_from(index).ok().filter(|index| *index <= letters);
     match (bound(from), bound(to)) {
+        _ if from > to => fail(format!("invalid substring range. start: {from}, end: {to}")),
         (None, _) => fail(format!("index out of range: {from}")),
         (_, None) => fail(format!("index out of range: {to}")),
-        (Some(begin), Some(end)) if begin > end => {
-            fail(format!("invalid substring range. start: {from}, end: {to}"))
-        }
         (Some(begin), Some(end)) => {
             Ok(Value::text(own.chars().skip(begin).take(end - begin).collect::<String>()))
         }

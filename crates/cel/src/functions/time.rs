@@ -103,7 +103,8 @@ pub(crate) fn shown_duration(nanos: i64) -> String {
 pub(crate) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
     let form = bytes.len() >= 20 && bytes[4] == b'-' && matches!(bytes[10], b'T' | b't') && bytes[13] == b':';
-    let zoned = text.ends_with(['Z', 'z']) || text[text.len().checked_sub(6)?..].starts_with(['+', '-']);
+    let tail = text.get(text.len().checked_sub(6)?..);
+    let zoned = text.ends_with(['Z', 'z']) || tail.is_some_and(|tail| tail.starts_with(['+', '-']));
     (form && zoned).then(|| text.parse().ok())?
 }
 

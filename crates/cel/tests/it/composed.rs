@@ -79,7 +79,7 @@ fn a_variable_is_evaluated_when_it_is_read_and_once() {
     let decl = Decl::dynamic();
     let mut values = Bindings::new();
     values.json("object", &object, &decl);
-    let composition = Composition::new(&variables, &values, 1_000);
+    let composition = Composition::new(&variables, &values, 1_000, 10_000);
     let program = Program::compile("variables.sum == 6 || variables.bad", &env).unwrap();
     let mut budget = Budget::of(1_000);
     assert_eq!(program.evaluate_composed(&values, &composition, &mut budget), Ok(Value::Bool(true)));
@@ -100,7 +100,7 @@ fn last(declared: &[(String, String)]) -> String {
         variables.compile(name, text, &mut env).unwrap_or_else(|issues| panic!("{text}: {issues}"));
     }
     let values = Bindings::new();
-    let composition = Composition::new(&variables, &values, 1_000_000);
+    let composition = Composition::new(&variables, &values, 1_000_000, 10_000_000);
     let name = declared.last().map_or("none", |(name, _)| name);
     let text = format!("variables.{name} == 1 ? 'one' : 'other'");
     let program = Program::compile(&text, &env).unwrap_or_else(|issues| panic!("{text}: {issues}"));
@@ -131,6 +131,73 @@ fn a_variable_with_the_name_of_another_has_no_value() {
     let declared = [("a", "1"), ("b", "variables.a"), ("a", "variables.b")];
     let declared = declared.map(|(name, text)| (name.to_owned(), text.to_owned()));
     assert_eq!(last(&declared), "composited variable \"a\" is declared twice");
+}
+
+/// Variables that each have the one before twice: small to make, and endless to go over.
+fn doubled(count: usize) -> (Variables, Env) {
+    let mut env = Env::kubernetes().with_patch_types().composed();
+    let mut variables = Variables::default();
+    for i in 0..count {
+        let text =
+            if i == 0 { "[1, 1]".to_owned() } else { format!("[variables.v{0}, variables.v{0}]", i - 1) };
+        assert!(variables.compile(&format!("v{i}"), &text, &mut env).is_ok(), "{text}");
+    }
+    (variables, env)
+}
+
+#[test]
+fn a_value_that_has_its_parts_many_times_is_too_expensive_to_go_over() {
+    let (variables, env) = doubled(60);
+    let values = Bindings::new();
+    for text in [
+        "variables.v59 == variables.v59",
+        "variables.v59 in [variables.v59]",
+        "variables.v59.flatten(50).size() == 0",
+        "'%s'.format([variables.v59]) == ''",
+        "dyn({1: 2})[dyn(variables.v59)] == 2",
+        "variables.v59.distinct().size() == 1",
+    ] {
+        let composition = Composition::new(&variables, &values, 1_000_000, 10_000_000);
+        let program = Program::compile(text, &env).unwrap_or_else(|issues| panic!("{text}: {issues}"));
+        let answer = program.evaluate_composed(&values, &composition, &mut Budget::of(1_000_000));
+        assert!(answer.is_err(), "{text}: {answer:?}");
+    }
+    let composition = Composition::new(&variables, &values, 1_000_000, 10_000_000);
+    let text = "Object{spec: Object.spec{all: variables.v59}}";
+    let program = Program::compile(text, &env).unwrap_or_else(|issues| panic!("{text}: {issues}"));
+    let value = program.evaluate_composed(&values, &composition, &mut Budget::of(1_000_000));
+    let value = value.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(value.to_json().map_err(|error| error.to_string()), Err("the value is too large".to_owned()));
+    assert_eq!(value.misnamed(), ["the value is too large"]);
+}
+
+#[test]
+fn all_variables_together_stay_within_their_total() {
+    let mut env = Env::kubernetes().composed();
+    let mut variables = Variables::default();
+    let long = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(x, x > 0)";
+    for i in 0..100 {
+        assert!(variables.compile(&format!("v{i}"), long, &mut env).is_ok());
+    }
+    let all: Vec<String> = (0..100).map(|i| format!("variables.v{i}")).collect();
+    let values = Bindings::new();
+    let composition = Composition::new(&variables, &values, 1_000, 300);
+    let text = all.join(" && ");
+    let program = Program::compile(&text, &env).unwrap_or_else(|issues| panic!("{issues}"));
+    let answer = program.evaluate_composed(&values, &composition, &mut Budget::of(1_000_000));
+    let why = answer.map_err(|error| error.to_string());
+    assert_eq!(why, Err("operation cancelled: actual cost limit exceeded".to_owned()));
+    assert!(composition.take_spent() <= 400);
+}
+
+#[test]
+fn a_variable_can_be_read_as_an_optional() {
+    let declared = [("a", "1"), ("b", "variables.?a.orValue(2)")];
+    let declared = declared.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    assert_eq!(last(&declared), "one");
+    let mut chain = vec![("v0".to_owned(), "1".to_owned())];
+    chain.extend((1..10_000).map(|i| (format!("v{i}"), format!("variables.?v{}.orValue(0)", i - 1))));
+    assert!(last(&chain).ends_with("is nested too deep"));
 }
 
 #[test]

@@ -205,6 +205,9 @@ async fn compile(
             outcome.compiled += sound.len();
             return Ok(sound);
         }
+        if let Some(answer) = answers.iter().find(|own| !own.is_success() && refusals(own).is_empty()) {
+            return Err(Error::Unprepared(answer.text("message").to_owned()));
+        }
         let [left, right] = answers.each_ref().map(refusals);
         let mut left_over = Vec::new();
         for (index, place) in sound.iter().enumerate() {
@@ -317,7 +320,7 @@ fn objects() -> [Value; 3] {
             "lo": [{ "k": "one", "v": 1, "a": 1, "b": "x" }, { "k": "two", "v": 2, "a": 2, "b": "y" }],
         }),
         json!({
-            "b": false, "i": -1, "n": 3, "s": "", "y": "", "d": "0s", "t": "1970-01-01T00:00:00Z", "x": 7,
+            "b": false, "i": -1, "n": 3, "s": "", "y": "AA==", "d": "0s", "t": "1970-01-01T00:00:00Z", "x": 7,
             "l": [], "ls": [], "set": [], "m": {}, "o": {}, "lo": [],
         }),
         json!({
@@ -337,10 +340,22 @@ fn refusals(answer: &Answer) -> BTreeMap<usize, String> {
         let Some((place, field)) = place.and_then(|(place, rest)| Some((place.parse().ok()?, rest))) else {
             continue;
         };
-        let refusal = format!("{field} {}; ", text("message"));
+        let refusal = format!("{field} {}; ", without_number(text("message")));
         found.entry(place).or_default().push_str(&refusal);
     }
     found
+}
+
+/// A message without the random number that kube-apiserver gives the type of `self`.
+fn without_number(message: &str) -> String {
+    const TYPE: &str = "selfType";
+    let mut parts = message.split(TYPE);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str("self");
+        out.push_str(part.trim_start_matches(|letter: char| letter.is_ascii_digit()));
+    }
+    out
 }
 
 /// What each rule came to.

@@ -4,7 +4,7 @@ use plumb_cel::{Env, Type, Variables};
 use serde_json::Value;
 
 use super::super::condition;
-use super::super::expression::{Expression, Reads, environment};
+use super::super::expression::{Expression, Reading, Reads, environment};
 
 /// The expressions of a policy. What does not compile fails where it is evaluated.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub(super) struct Compiled {
     pub(super) validations: Vec<Validation>,
     pub(super) annotations: Vec<Annotation>,
     pub(super) mutations: Vec<Mutation>,
+    /// What of a write they read.
+    pub(super) reading: Reading,
 }
 
 /// An element of `validations`.
@@ -42,6 +44,11 @@ pub(super) enum Mutation {
 }
 
 impl Mutation {
+    pub(super) fn expression(&self) -> &Expression {
+        let (Self::Apply(expression) | Self::JsonPatch(expression)) = self;
+        expression
+    }
+
     fn compile(mutation: &Value, env: &Env) -> Self {
         if mutation["patchType"] == "JSONPatch" {
             return Self::JsonPatch(json_patch(text(&mutation["jsonPatch"], "expression"), env));
@@ -105,12 +112,17 @@ impl Compiled {
         });
         let patch_env = env.clone().with_patch_types();
         let mutations = list(spec, "mutations").map(|mutation| Mutation::compile(mutation, &patch_env));
-        Self {
-            variables: declared,
-            conditions,
-            validations: validations.collect(),
-            annotations: annotations.collect(),
-            mutations: mutations.collect(),
-        }
+        let validations: Vec<Validation> = validations.collect();
+        let annotations: Vec<Annotation> = annotations.collect();
+        let mutations: Vec<Mutation> = mutations.collect();
+        let conditions: Vec<Expression> = conditions;
+        let all = conditions
+            .iter()
+            .chain(validations.iter().map(|own| &own.expression))
+            .chain(validations.iter().filter_map(|own| own.message_expression.as_ref()))
+            .chain(annotations.iter().map(|own| &own.value))
+            .chain(mutations.iter().map(Mutation::expression));
+        let reading = Reading::of(all, Some(&declared));
+        Self { variables: declared, conditions, validations, annotations, mutations, reading }
     }
 }

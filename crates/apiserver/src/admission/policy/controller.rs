@@ -73,8 +73,15 @@ async fn changed(server: &ApiServer, from: Revision) -> Result<Option<()>, ApiEr
 /// Checks all policies of which a generation has not been checked.
 async fn reconcile(server: &ApiServer) -> Result<(), ApiError> {
     let page = server.store().list(&List::all(policies()?)).map_err(gone)?;
+    let mut first_error = Ok(());
     for object in &page.objects {
-        let policy = decode(&object.value)?;
+        let policy = match decode(&object.value) {
+            Ok(policy) => policy,
+            Err(error) => {
+                first_error = first_error.and(Err(error));
+                continue;
+            }
+        };
         let number = |value: &Value| value.as_i64().unwrap_or_default();
         let generation = number(&policy["metadata"]["generation"]);
         if is_deleting(&policy) || generation <= number(&policy["status"]["observedGeneration"]) {
@@ -90,9 +97,11 @@ async fn reconcile(server: &ApiServer) -> Result<(), ApiError> {
             "metadata": { "name": name },
             "status": { "observedGeneration": generation, "typeChecking": checking },
         });
-        write(server, name, &status).await?;
+        // A policy that cannot be written does not keep the others from being checked.
+        let written = write(server, name, &status).await;
+        first_error = first_error.and(written);
     }
-    Ok(())
+    first_error
 }
 
 /// Applies the status, as a client would. A policy that is gone needs none.

@@ -3,7 +3,7 @@
 use plumb_cel::{Composition, Value as Cel};
 
 use super::super::condition;
-use super::super::expression::{CALL_BUDGET, Inputs, POLICY_BUDGET};
+use super::super::expression::{CALL_BUDGET, CONDITIONS_BUDGET, Inputs, POLICY_BUDGET};
 use super::compiled::{Annotation, Compiled, Validation};
 use crate::error::ApiError;
 use serde_json::Value;
@@ -38,7 +38,7 @@ pub(super) fn decide(
     if !compiled.conditions.is_empty() {
         let mut values = inputs.bindings(None, params);
         inputs.bind_authorizer(&mut values);
-        let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET);
+        let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, CONDITIONS_BUDGET);
         match condition::hold_composed(&compiled.conditions, &values, &composition) {
             Ok(true) => {}
             Ok(false) => return Ok(Vec::new()),
@@ -49,7 +49,7 @@ pub(super) fn decide(
     let mut left = POLICY_BUDGET;
     let mut values = inputs.bindings(Some(namespace), params);
     inputs.bind_authorizer(&mut values);
-    let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET);
+    let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, POLICY_BUDGET);
     let mut denials = Vec::new();
     let mut unmet: Vec<(usize, &Validation)> = Vec::new();
     for validation in &compiled.validations {
@@ -66,7 +66,7 @@ pub(super) fn decide(
     // SPEC: upstream evaluates the messages of rules that hold too, and refuses the write if that exceeds the budget.
     if !unmet.is_empty() {
         let values = inputs.bindings(Some(namespace), params);
-        let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET);
+        let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, POLICY_BUDGET);
         for (place, validation) in unmet {
             let made = validation.message_expression.as_ref();
             let made =
@@ -87,7 +87,7 @@ pub(super) fn decide(
     Ok(denials)
 }
 
-/// What is said of a rule that does not hold.
+/// The message of a rule that does not hold.
 fn message(validation: &Validation, made: Option<&Cel<'_>>) -> String {
     let made = made.and_then(Cel::as_text).map(str::trim).unwrap_or_default();
     if !made.is_empty() && made.len() <= MAX_MESSAGE && !made.contains('\n') {
@@ -109,7 +109,7 @@ fn annotations(
     let namespace = inputs.namespace().map_err(|error| error.message)?;
     let mut left = POLICY_BUDGET;
     let values = inputs.bindings(Some(namespace), params);
-    let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET);
+    let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, POLICY_BUDGET);
     let mut wrong = Vec::new();
     for annotation in annotations {
         let why = match annotation.value.evaluate(&values, Some(&composition), &mut left)? {

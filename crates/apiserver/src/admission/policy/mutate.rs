@@ -12,12 +12,13 @@ use plumb_cel::{Composition, Value as Cel};
 use plumb_store::Store;
 use serde_json::{Value, json};
 
-use super::super::expression::{CALL_BUDGET, Expression, Inputs, POLICY_BUDGET};
+use super::super::expression::{CALL_BUDGET, CONDITIONS_BUDGET, Expression, Inputs, POLICY_BUDGET};
 use super::super::matching::Invocation;
 use super::super::{Attributes, Operation, Plugins, condition, patched};
 use super::compiled::{Compiled, Mutation};
 use super::index::{Binding, Mutating, Policies, Policy};
-use super::{is_exempt, params};
+use super::is_exempt;
+use super::params::{self, Parameters};
 use crate::authz::followed::Followed;
 use crate::error::{ApiError, Cause};
 use crate::object::meta;
@@ -137,22 +138,15 @@ async fn collect(
         Ok(row) => row,
         Err(why) => return fail(None, &why),
     };
+    let mut parameters = Parameters::of(row.as_ref());
     for binding in bindings {
-        match binding.criteria.as_ref().map(|criteria| criteria.invocation(attributes, new)).transpose() {
-            Ok(Some(None)) => continue,
-            Ok(_) => {}
-            Err(error) => {
-                fail(Some(binding), &error.message);
-                continue;
-            }
-        }
-        match params::collect(row.as_ref(), binding, attributes).await {
+        match parameters.of_binding(binding, attributes, new).await {
             Err(why) => fail(Some(binding), &why),
-            Ok(all) => evaluations.extend(all.into_iter().map(|params| Evaluation {
+            Ok(all) => evaluations.extend(all.iter().map(|params| Evaluation {
                 policy: policy.clone(),
                 binding: binding.clone(),
                 invocation: invocation.clone(),
-                params,
+                params: params.clone(),
             })),
         }
     }
@@ -179,10 +173,10 @@ fn evaluate(
     let Evaluation { policy, binding, invocation, params } = evaluation;
     let compiled = policy.compiled();
     if !compiled.conditions.is_empty() {
-        let inputs = Inputs::of(attributes, invocation, new);
+        let inputs = Inputs::of(attributes, invocation, new, compiled.reading);
         let mut values = inputs.bindings(None, params);
         inputs.bind_authorizer(&mut values);
-        let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET);
+        let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, CONDITIONS_BUDGET);
         match condition::hold_composed(&compiled.conditions, &values, &composition) {
             Ok(true) => {}
             Ok(false) => return Ok(false),
@@ -229,13 +223,12 @@ fn patch(
     params: &Value,
     new: &Value,
 ) -> Result<Result<Value, String>, ApiError> {
-    let inputs = Inputs::of(attributes, invocation, new);
+    let inputs = Inputs::of(attributes, invocation, new, compiled.reading);
     let namespace = inputs.namespace()?;
     let mut values = inputs.bindings(Some(namespace), params);
     inputs.bind_authorizer(&mut values);
-    let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET);
-    let (Mutation::Apply(expression) | Mutation::JsonPatch(expression)) = mutation;
-    let value = match run(expression, &values, &composition) {
+    let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, POLICY_BUDGET);
+    let value = match run(mutation.expression(), &values, &composition) {
         Ok(value) => value,
         Err(why) => return Ok(Err(why)),
     };
@@ -274,6 +267,10 @@ fn applied(
     invocation: &Invocation,
     given: &Value,
 ) -> Result<Option<Value>, String> {
+    if !matches!(value, Cel::Message(_)) {
+        let given = value.type_name();
+        return Err(format!("unsupported return type from ApplyConfiguration expression: {given}"));
+    }
     type_mismatch(&value.misnamed())?;
     let mut configuration = value.to_json().map_err(|error| error.to_string())?;
     for field in ["apiVersion", "kind"] {
@@ -324,7 +321,7 @@ fn json_patched(value: &Cel<'_>, given: &Value) -> Result<Option<Value>, String>
     }
     match patch::json::apply(given.clone(), json!(operations)) {
         Ok(patched) => Ok(Some(patched)),
-        Err(error) if error.is_failed_test() => Ok(None),
+        Err(patch::json::JsonPatchError::TestFailed(_)) => Ok(None),
         Err(error) => Err(format!("JSON Patch: {error}")),
     }
 }

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use super::super::Attributes;
 use super::super::matching::labels;
 use super::index::{Binding, Policy};
-use crate::custom::{all_in_version, presented_value};
+use crate::custom::{all_in_version, has_converter, presented_value};
 use crate::kinds::Row;
+use crate::read::has_labels;
 use crate::selector::LabelSelector;
 
 /// The resource that a policy's `paramKind` names, if it has any. The error is one of the policy's configuration.
@@ -24,9 +25,41 @@ pub(super) fn resource(policy: &Policy, attributes: &Attributes<'_>) -> Result<O
     })
 }
 
+/// The parameters of the bindings of a policy. Those of bindings with the same reference are collected once.
+pub(super) struct Parameters<'a> {
+    row: Option<&'a Row>,
+    known: Vec<(&'a Value, Arc<[Value]>)>,
+}
+
+impl<'a> Parameters<'a> {
+    /// None is collected yet; `row` is the resource that `paramKind` names.
+    pub(super) fn of(row: Option<&'a Row>) -> Self {
+        Self { row, known: Vec::new() }
+    }
+
+    /// Those of a binding; none if the binding is not about the write.
+    pub(super) async fn of_binding(
+        &mut self,
+        binding: &'a Binding,
+        attributes: &Attributes<'_>,
+        new: &Value,
+    ) -> Result<Arc<[Value]>, String> {
+        let invocation = binding.criteria.as_ref().map(|criteria| criteria.invocation(attributes, new));
+        if let Some(None) = invocation.transpose().map_err(|error| error.message)? {
+            return Ok(Arc::default());
+        }
+        if let Some((_, known)) = self.known.iter().find(|(reference, _)| **reference == binding.param_ref) {
+            return Ok(known.clone());
+        }
+        let params: Arc<[Value]> = collect(self.row, binding, attributes).await?.into();
+        self.known.push((&binding.param_ref, params.clone()));
+        Ok(params)
+    }
+}
+
 /// The parameters to evaluate a policy with, one after the other: null if there are none to read, and no element if the
 /// binding lets writes pass for which there are none.
-pub(super) async fn collect(
+async fn collect(
     row: Option<&Row>,
     binding: &Binding,
     attributes: &Attributes<'_>,
@@ -86,7 +119,12 @@ async fn selected(
 ) -> Result<Vec<Value>, String> {
     let prefix = stored_row(row, attributes).prefix(namespace).map_err(|error| error.message)?;
     let page = attributes.server.store().list(&List::all(prefix)).map_err(|error| error.to_string())?;
-    let mut params = shown(row, page.objects, attributes).await?;
+    let mut objects = page.objects;
+    // A conversion webhook may change labels.
+    if !has_converter(row) {
+        objects.retain(|object| has_labels(&object.value, selector));
+    }
+    let mut params = shown(row, objects, attributes).await?;
     params.retain(|param| selector.matches(&labels(param)));
     Ok(params)
 }

@@ -12,7 +12,7 @@ use plumb_cel::{AUTHORIZER, Decl, DeclKind, Env, Field, Program, Type, escape};
 use plumb_crd::rules::declare;
 use serde_json::{Value, json};
 
-use super::super::expression::{Reads, environment};
+use super::super::expression::{Reads, environment, simple};
 use super::super::matching::texts;
 use super::compiled::variables;
 use crate::kinds::{Kinds, Row};
@@ -176,8 +176,4 @@ impl Declared {
             | Shape::SchemaOrStrings(_) => Decl::dynamic(),
         }
     }
-}
-
-fn simple(kind: DeclKind) -> Arc<Decl> {
-    Decl::simple(kind, u64::MAX, 1)
 }

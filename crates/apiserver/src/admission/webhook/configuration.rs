@@ -7,7 +7,7 @@ use plumb_store::{Object, Revision};
 use serde_json::Value;
 
 use super::super::condition;
-use super::super::expression::Expression;
+use super::super::expression::{Expression, Reading};
 use super::super::matching::{Criteria, texts};
 use crate::error::ApiError;
 use crate::object::decode;
@@ -39,6 +39,8 @@ pub(super) struct Hook {
     pub(super) criteria: Criteria,
     /// Which writes it wants to see.
     pub(super) conditions: Vec<Expression>,
+    /// What of a write the conditions read.
+    pub(super) reading: Reading,
     /// Whether writes pass that could not be put to it.
     pub(super) ignores_failure: bool,
     /// Whether it does nothing but answer when a write is only tried.
@@ -75,11 +77,13 @@ fn hook(webhook: &Value, connections: &Connections) -> Hook {
         .into_iter()
         .flatten()
         .map(|own| condition::compile(own["expression"].as_str().unwrap_or_default().trim(), &env));
+    let conditions: Vec<Expression> = conditions.collect();
     let seconds = webhook["timeoutSeconds"].as_u64().unwrap_or(10);
     Hook {
         name: text("name").to_owned(),
         criteria: Criteria::of_webhook(webhook),
-        conditions: conditions.collect(),
+        reading: Reading::of(conditions.iter(), None),
+        conditions,
         ignores_failure: text("failurePolicy") == "Ignore",
         dry_run: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
         reviews_v1: texts(&webhook["admissionReviewVersions"]).iter().any(|version| version == "v1"),

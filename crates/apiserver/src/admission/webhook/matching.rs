@@ -18,7 +18,8 @@ pub(super) fn invocation(
     if hook.conditions.is_empty() {
         return Ok(Some(invocation));
     }
-    let concerned = condition::hold(&hook.conditions, &Inputs::of(attributes, &invocation, new));
+    let concerned =
+        condition::hold(&hook.conditions, &Inputs::of(attributes, &invocation, new, hook.reading));
     match concerned {
         Ok(concerned) => Ok(concerned.then_some(invocation)),
         Err(_) if hook.ignores_failure => Ok(None),

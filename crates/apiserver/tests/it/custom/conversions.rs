@@ -140,6 +140,30 @@ async fn a_list_is_converted_by_one_call_and_selected_in_its_own_version() {
 }
 
 #[tokio::test]
+async fn a_list_of_objects_that_are_stored_in_several_versions_is_shown_in_each() {
+    let (door, _hook) = opened(reviews(works)).await;
+    let path = format!("{DEFINITIONS}/plugs.example.com");
+    let mut definition = door.get(&path).await.ok();
+    for (version, stored) in [(0, true), (1, false)] {
+        definition["spec"]["versions"][version]["storage"] = json!(stored);
+    }
+    door.put(&path, &definition).await.ok();
+    door.post(V1, &plug("a", "1x1")).await.ok();
+    let mut definition = door.get(&path).await.ok();
+    for (version, stored) in [(0, false), (1, true)] {
+        definition["spec"]["versions"][version]["storage"] = json!(stored);
+    }
+    door.put(&path, &definition).await.ok();
+    door.post(V1, &plug("b", "2x1")).await.ok();
+    let specs = |list: Value| -> Vec<Value> {
+        list["items"].as_array().into_iter().flatten().map(|one| one["spec"].clone()).collect()
+    };
+    assert_eq!(specs(door.get(V1).await.ok()), [json!({ "size": "1x1" }), json!({ "size": "2x1" })]);
+    let wide = [json!({ "width": 1, "height": 1 }), json!({ "width": 2, "height": 1 })];
+    assert_eq!(specs(door.get(V2).await.ok()), wide);
+}
+
+#[tokio::test]
 async fn a_webhook_behind_a_service_converts() {
     let hook = Webhook::start(reviews(works)).await;
     let door = Door::open(Rules::v1_36());
