@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cache::Cache;
 use crate::cluster::Parts;
 use crate::error::Error;
-use crate::release;
+use crate::release::Release;
 
 /// Where distributions put CNI plugins.
 const CNI_FOLDERS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
@@ -103,8 +103,8 @@ pub struct RuntimeAssets {
 impl Assets {
     /// Finds what the given parts need, or says what is missing. A folder that has only etcd, kube-apiserver and kubectl,
     /// as the ecosystem's tools fetch it, is enough for [`Parts::ApiServer`].
-    pub fn find(cache: &Cache, parts: Parts) -> Result<Self, Error> {
-        let search = Search { cache, given: given_folder() };
+    pub fn find(cache: &Cache, release: Release, parts: Parts) -> Result<Self, Error> {
+        let search = Search { cache, release, given: given_folder() };
         Ok(Self {
             etcd: search.packaged(Package::Etcd, "etcd")?,
             apiserver: search.kubernetes("kube-apiserver")?,
@@ -121,7 +121,7 @@ impl Assets {
 impl RuntimeAssets {
     /// Finds them, or says what is missing.
     pub fn find(cache: &Cache) -> Result<Self, Error> {
-        Search { cache, given: given_folder() }.runtime()
+        Search { cache, release: Release::default(), given: given_folder() }.runtime()
     }
 }
 
@@ -144,16 +144,17 @@ impl Programs {
 
 impl Assets {
     /// What the API server calls itself, if it was given and is of another release than ours would be.
-    pub(crate) fn other_version(&self) -> Option<String> {
+    pub(crate) fn other_version(&self, release: Release) -> Option<String> {
         given_folder()?;
         let output = Command::new(&self.apiserver).arg("--version").stdin(Stdio::null()).output().ok()?;
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        (version != format!("Kubernetes {}", release::VERSION)).then_some(version)
+        (version != format!("Kubernetes {}", release.version())).then_some(version)
     }
 }
 
 struct Search<'a> {
     cache: &'a Cache,
+    release: Release,
     given: Option<PathBuf>,
 }
 
@@ -180,7 +181,7 @@ impl Search<'_> {
 
     /// Kubernetes' own programs must be of the pinned release, so the PATH is not asked.
     fn kubernetes(&self, program: &str) -> Result<PathBuf, Error> {
-        kubernetes_program(self.cache, program)
+        kubernetes_program(self.cache, self.release, program)
     }
 
     fn packaged(&self, package: Package, program: &str) -> Result<PathBuf, Error> {
@@ -207,8 +208,8 @@ impl Search<'_> {
 }
 
 /// One of Kubernetes' own programs.
-pub(crate) fn kubernetes_program(cache: &Cache, program: &str) -> Result<PathBuf, Error> {
-    let folder = given_folder().unwrap_or_else(|| cache.programs());
+pub(crate) fn kubernetes_program(cache: &Cache, release: Release, program: &str) -> Result<PathBuf, Error> {
+    let folder = given_folder().unwrap_or_else(|| cache.programs(release));
     let path = folder.join(program);
     if path.is_file() { Ok(path) } else { Err(missing(program, &[&folder])) }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, IoContext as _};
-use crate::release;
+use crate::release::{self, Release};
 
 /// The folder that outlives runs: `$XDG_CACHE_HOME/plumb/testbed` (or `~/.cache/plumb/testbed`).
 #[derive(Clone, Debug)]
@@ -29,14 +29,14 @@ impl Cache {
         Self { root }
     }
 
-    /// The programs built from the Go module, for this release.
-    pub fn programs(&self) -> PathBuf {
-        self.root.join(release::VERSION).join("bin")
+    /// The programs built from the Go module of a release.
+    pub fn programs(&self, release: Release) -> PathBuf {
+        self.root.join(release.version()).join("bin")
     }
 
     /// The folder the Go module is laid out in before it is built.
-    pub(crate) fn module(&self) -> PathBuf {
-        self.root.join(release::VERSION).join("module")
+    pub(crate) fn module(&self, release: Release) -> PathBuf {
+        self.root.join(release.version()).join("module")
     }
 
     /// The folder of the Vertical Pod Autoscaler, for its release.

@@ -12,7 +12,8 @@ use crate::containerd::Containerd;
 use crate::error::{Error, IoContext as _, full_text};
 use crate::image::ProgramImage;
 use crate::instance::NODES;
-use crate::{assets, cache::Cache, conductor, init, keeper, leftovers, obtain, release};
+use crate::release::{self, Release};
+use crate::{assets, cache::Cache, conductor, init, keeper, leftovers, obtain};
 
 /// A real Kubernetes in processes, for tests.
 #[derive(Debug, Parser)]
@@ -26,6 +27,9 @@ struct Arguments {
 enum Subject {
     /// Gets the programs into the cache folder; what is there already is not fetched again.
     Obtain {
+        /// The release of Kubernetes.
+        #[arg(long, value_enum, default_value_t)]
+        release: Release,
         /// Get the Vertical Pod Autoscaler, too.
         #[arg(long)]
         autoscaler: bool,
@@ -41,6 +45,9 @@ enum Subject {
     /// Prints the path of one of Kubernetes' programs, such as kubectl, or of vpa-recommender, vpa-updater, vpa-admission-controller,
     /// metrics-server or helm.
     Which {
+        /// The release of Kubernetes.
+        #[arg(long, value_enum, default_value_t)]
+        release: Release,
         /// The program.
         program: String,
     },
@@ -63,6 +70,9 @@ struct Up {
     /// What to start.
     #[arg(long, value_enum, default_value_t = Target::Kubernetes)]
     target: Target,
+    /// The release of Kubernetes.
+    #[arg(long, value_enum, default_value_t)]
+    release: Release,
     /// No node: etcd and kube-apiserver alone.
     #[arg(long)]
     control_plane_only: bool,
@@ -121,9 +131,9 @@ pub fn run() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Subject::Obtain { packages: true, .. } => Cache::of_user()
             .and_then(|cache| obtain::obtain_packages(&cache, &mut |line: &str| eprintln!("{line}"))),
-        Subject::Obtain { autoscaler, helm, .. } => get(autoscaler, helm),
+        Subject::Obtain { release, autoscaler, helm, .. } => get(release, autoscaler, helm),
         Subject::Up(up) => run_up(up),
-        Subject::Which { program } => which(&program),
+        Subject::Which { release, program } => which(release, &program),
         Subject::Clean => leftovers::clean().map(|dirs| {
             for dir in &dirs {
                 println!("removed what was left of {}", dir.display());
@@ -142,23 +152,24 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn get(autoscaler: bool, helm: bool) -> Result<(), Error> {
+fn get(release: Release, autoscaler: bool, helm: bool) -> Result<(), Error> {
     let (cache, mut say) = (Cache::of_user()?, |line: &str| eprintln!("{line}"));
-    obtain::obtain(&cache, &mut say)?;
+    obtain::obtain(&cache, release, &mut say)?;
     if autoscaler {
         obtain::obtain_autoscaler(&cache, &mut say)?;
     }
     if helm { obtain::obtain_helm(&cache, &mut say) } else { Ok(()) }
 }
 
-fn which(program: &str) -> Result<(), Error> {
+fn which(release: Release, program: &str) -> Result<(), Error> {
     let cache = Cache::of_user()?;
     let path = match program {
         _ if release::AUTOSCALER_PROGRAMS.iter().any(|(own, _)| *own == program) => {
             cache.autoscaler_program(program)?
         }
         release::HELM => cache.helm()?,
-        _ => assets::kubernetes_program(&cache, program)?,
+        release::METRICS_SERVER => assets::kubernetes_program(&cache, Release::default(), program)?,
+        _ => assets::kubernetes_program(&cache, release, program)?,
     };
     println!("{}", path.display());
     Ok(())
@@ -195,6 +206,7 @@ async fn up(arguments: Up) -> Result<(), Error> {
     };
     let started = Instant::now();
     let config = Config {
+        release: arguments.release,
         parts,
         dir: arguments.dir,
         apiserver_flags: arguments.apiserver_flag,

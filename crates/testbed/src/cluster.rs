@@ -13,11 +13,11 @@ use crate::event::{Endpoints, Event};
 use crate::image::ProgramImage;
 use crate::instance::NODES;
 use crate::keeper::Order;
-use crate::lifeline::Lifeline;
-use crate::release;
+use crate::lifeline::{Lifeline, Start};
+use crate::release::{self, Release};
 
 /// How long a whole start may take before it is given up.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Which parts of Kubernetes are started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub enum Parts {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
+    /// Which release of Kubernetes.
+    pub release: Release,
     /// Which parts.
     pub parts: Parts,
     /// The folder for its files; must be empty or not be there yet. A temporary one if `None`.
@@ -57,6 +59,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            release: Release::default(),
             parts: Parts::default(),
             dir: None,
             apiserver_flags: Vec::new(),
@@ -98,13 +101,15 @@ impl Cluster {
         if config.parts == Parts::Cluster && !nix::unistd::geteuid().is_root() {
             return Err(Error::NotRoot);
         }
-        let mut assets = Assets::find(&cache, config.parts)?;
+        let mut assets = Assets::find(&cache, config.release, config.parts)?;
         if let Some(node) = assets.node.as_mut().filter(|_| config.metrics) {
-            node.metrics_server = Some(assets::kubernetes_program(&cache, release::METRICS_SERVER)?);
+            let program = assets::kubernetes_program(&cache, Release::default(), release::METRICS_SERVER)?;
+            node.metrics_server = Some(program);
         }
         let kubectl = assets.kubectl.clone();
-        if let Some(version) = assets.other_version() {
-            on_step(&format!("KUBEBUILDER_ASSETS has {version}, not Kubernetes {}", release::VERSION));
+        if let Some(version) = assets.other_version(config.release) {
+            let wanted = config.release.version();
+            on_step(&format!("KUBEBUILDER_ASSETS has {version}, not Kubernetes {wanted}"));
         }
         let order = Order {
             dir: config.dir,
@@ -116,33 +121,10 @@ impl Cluster {
             kept_logs: cache.logs(),
         };
         let (mut lifeline, mut events) = Lifeline::start(config.keeper, &order)?;
-        let mut dir = PathBuf::new();
-        let wait = async {
-            let mut reason = String::from("its keeper ended without a word");
-            while let Some(event) = events.recv().await {
-                match event {
-                    Event::Placed { dir: placed, .. } => dir = placed,
-                    Event::Step(step) => on_step(&step),
-                    Event::Ready(endpoints) => return Ok(endpoints),
-                    Event::Failed(why) => reason = why,
-                    Event::LogsKept(logs) => return Err(Error::Failed { reason, logs }),
-                    Event::RuntimeReady(_) => {}
-                }
-            }
-            Err(Error::Failed { reason, logs: cache.logs() })
-        };
-        let late = Error::Late { what: "the start of the cluster".to_owned(), seconds: PATIENCE.as_secs() };
-        let outcome = tokio::time::timeout(PATIENCE, wait).await.unwrap_or(Err(late));
-        match outcome {
-            Ok(endpoints) => {
-                lifeline.keep_logs = false;
-                Ok(Self { endpoints, kubectl, dir, lifeline, events })
-            }
-            Err(error) => {
-                lifeline.let_go().await?;
-                Err(error)
-            }
-        }
+        let start = Start { what: "the start of the cluster", timeout: TIMEOUT, logs: cache.logs() };
+        let ready = |event| if let Event::Ready(endpoints) = event { Some(endpoints) } else { None };
+        let (endpoints, dir) = lifeline.wait(&mut events, start, on_step, ready).await?;
+        Ok(Self { endpoints, kubectl, dir, lifeline, events })
     }
 
     /// The administrator's kubeconfig.

@@ -10,7 +10,7 @@ use crate::cache::Cache;
 use crate::error::Error;
 use crate::event::{Event, RuntimeEndpoints};
 use crate::keeper::Order;
-use crate::lifeline::Lifeline;
+use crate::lifeline::{Lifeline, Start};
 
 /// How long a start may take before it is given up.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -50,31 +50,10 @@ impl Containerd {
             kept_logs: cache.logs(),
         };
         let (mut lifeline, mut events) = Lifeline::start(None, &order)?;
-        let mut dir = PathBuf::new();
-        let wait = async {
-            let mut reason = String::from("its process ended without a word");
-            while let Some(event) = events.recv().await {
-                match event {
-                    Event::Placed { dir: placed, .. } => dir = placed,
-                    Event::RuntimeReady(endpoints) => return Ok(endpoints),
-                    Event::Failed(why) => reason = why,
-                    Event::LogsKept(logs) => return Err(Error::Failed { reason, logs }),
-                    Event::Step(_) | Event::Ready(_) => {}
-                }
-            }
-            Err(Error::Failed { reason, logs: cache.logs() })
-        };
-        let late = Error::Late { what: "the start of containerd".to_owned(), seconds: TIMEOUT.as_secs() };
-        match tokio::time::timeout(TIMEOUT, wait).await.unwrap_or(Err(late)) {
-            Ok(endpoints) => {
-                lifeline.keep_logs = false;
-                Ok(Self { endpoints, dir, assets, lifeline })
-            }
-            Err(error) => {
-                lifeline.let_go().await?;
-                Err(error)
-            }
-        }
+        let start = Start { what: "the start of containerd", timeout: TIMEOUT, logs: cache.logs() };
+        let ready = |event| if let Event::RuntimeReady(endpoints) = event { Some(endpoints) } else { None };
+        let (endpoints, dir) = lifeline.wait(&mut events, start, |_| {}, ready).await?;
+        Ok(Self { endpoints, dir, assets, lifeline })
     }
 
     /// How to reach it.

@@ -17,6 +17,16 @@ const EVENTS: usize = 64;
 /// Between two looks whether the keeper is gone.
 const POLL: Duration = Duration::from_millis(10);
 
+/// A start that is waited for.
+pub(crate) struct Start {
+    /// What it is called in an error.
+    pub(crate) what: &'static str,
+    /// How long it may take.
+    pub(crate) timeout: Duration,
+    /// Where logs are if the keeper does not say.
+    pub(crate) logs: PathBuf,
+}
+
 /// A keeper, for as long as its cluster is wanted.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
@@ -51,6 +61,47 @@ impl Lifeline {
         }
         let pipe = keeper.stdin.take();
         Ok((Self { keeper, pipe, keep_logs: true }, events))
+    }
+
+    /// Waits until an event says that what was ordered is ready, and returns it with its folder. What fails, or takes too
+    /// long, is ended.
+    pub(crate) async fn wait<T>(
+        &mut self,
+        events: &mut mpsc::Receiver<Event>,
+        start: Start,
+        mut on_step: impl FnMut(&str),
+        ready: impl Fn(Event) -> Option<T>,
+    ) -> Result<(T, PathBuf), Error> {
+        let Start { what, timeout, logs } = start;
+        let mut dir = PathBuf::new();
+        let wait = async {
+            let mut reason = String::from("its keeper ended without a word");
+            while let Some(event) = events.recv().await {
+                match event {
+                    Event::Placed { dir: placed, .. } => dir = placed,
+                    Event::Step(step) => on_step(&step),
+                    Event::Failed(why) => reason = why,
+                    Event::LogsKept(logs) => return Err(Error::Failed { reason, logs }),
+                    event @ (Event::Ready(_) | Event::RuntimeReady(_)) => {
+                        if let Some(ready) = ready(event) {
+                            return Ok(ready);
+                        }
+                    }
+                }
+            }
+            Err(Error::Failed { reason, logs })
+        };
+        let late = Error::Late { what: what.to_owned(), seconds: timeout.as_secs() };
+        match tokio::time::timeout(timeout, wait).await.unwrap_or(Err(late)) {
+            Ok(ready) => {
+                self.keep_logs = false;
+                Ok((ready, dir))
+            }
+            Err(error) => {
+                self.let_go().await?;
+                Err(error)
+            }
+        }
     }
 
     /// The keeper's process id.

@@ -10,16 +10,16 @@ mod tool;
 use crate::assets;
 use crate::cache::Cache;
 use crate::error::Error;
-use crate::release::{self, GoModule};
+use crate::release::{self, GoModule, Release};
 
-/// Obtains what a cluster is made of and is missing, and reports each step through `say`.
-pub fn obtain(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+/// Obtains what a cluster of a release is made of and is missing, and reports each step through `say`.
+pub fn obtain(cache: &Cache, release: Release, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     let _lock = cache.lock(|| say("another obtain is at work; waiting for it"))?;
     debian::obtain(cache, say)?;
     if let Some(folder) = assets::given_folder() {
         say(&format!("KUBEBUILDER_ASSETS is set: Kubernetes and etcd are taken from {}", folder.display()));
     } else {
-        golang::obtain(&GoModule::kubernetes(cache), say)?;
+        golang::obtain(&GoModule::kubernetes(cache, release), say)?;
     }
     Ok(())
 }

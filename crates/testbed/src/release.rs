@@ -3,18 +3,73 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use clap::ValueEnum;
+
 use crate::cache::Cache;
 
-/// The release that the Go module in `kubernetes/` pins.
+/// The release that tests run with: that of the Go module in `kubernetes/`.
 pub const VERSION: &str = "v1.36.4";
 
-/// The Go module that pins it: its `tool` lines are the programs, its `replace` lines the staging modules.
-pub(crate) const GO_MOD: &str = include_str!("../kubernetes/go.mod");
-/// The checksums of everything that module needs.
-pub(crate) const GO_SUM: &str = include_str!("../kubernetes/go.sum");
+/// A minor release of Kubernetes that a cluster can be of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Release {
+    /// 1.33, the first in which pods are resized in place by default.
+    #[value(name = "1.33")]
+    V1_33,
+    /// 1.34.
+    #[value(name = "1.34")]
+    V1_34,
+    /// 1.35.
+    #[value(name = "1.35")]
+    V1_35,
+    /// 1.36, which tests run with.
+    #[default]
+    #[value(name = "1.36")]
+    V1_36,
+}
 
-/// The programs built from that module and the package of each, in the order they are built: the first two are enough for
-/// `--control-plane-only`, so they come first.
+impl Release {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::V1_33, Self::V1_34, Self::V1_35, Self::V1_36];
+
+    /// The patch release that its Go module pins.
+    pub const fn version(self) -> &'static str {
+        match self {
+            Self::V1_33 => "v1.33.13",
+            Self::V1_34 => "v1.34.4",
+            Self::V1_35 => "v1.35.4",
+            Self::V1_36 => VERSION,
+        }
+    }
+
+    /// The Go module that pins it: its `tool` lines are the programs, its `replace` lines the staging modules.
+    pub(crate) const fn go_mod(self) -> &'static str {
+        match self {
+            Self::V1_33 => include_str!("../kubernetes/1.33/go.mod"),
+            Self::V1_34 => include_str!("../kubernetes/1.34/go.mod"),
+            Self::V1_35 => include_str!("../kubernetes/1.35/go.mod"),
+            Self::V1_36 => include_str!("../kubernetes/go.mod"),
+        }
+    }
+
+    /// The checksums of everything that module needs.
+    pub(crate) const fn go_sum(self) -> &'static str {
+        match self {
+            Self::V1_33 => include_str!("../kubernetes/1.33/go.sum"),
+            Self::V1_34 => include_str!("../kubernetes/1.34/go.sum"),
+            Self::V1_35 => include_str!("../kubernetes/1.35/go.sum"),
+            Self::V1_36 => include_str!("../kubernetes/go.sum"),
+        }
+    }
+
+    /// The programs built from that module: metrics-server is built with one release and serves clusters of all.
+    pub(crate) fn programs(self) -> &'static [(&'static str, &'static str)] {
+        if self == Self::default() { &PROGRAMS } else { &PROGRAMS[..PROGRAMS.len() - 1] }
+    }
+}
+
+/// The programs built from the Go module in `kubernetes/` and the package of each, in the order they are built: the first two
+/// are enough for `--control-plane-only`, so they come first; metrics-server is the last.
 pub(crate) const PROGRAMS: [(&str, &str); 6] = [
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
     ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
@@ -67,15 +122,16 @@ pub(crate) struct GoModule {
 
 impl GoModule {
     /// Kubernetes.
-    pub(crate) fn kubernetes(cache: &Cache) -> Self {
+    pub(crate) fn kubernetes(cache: &Cache, release: Release) -> Self {
+        let package = |(program, package): &(&'static str, &str)| (*program, (*package).to_owned());
         Self {
-            title: format!("Kubernetes {VERSION}"),
-            go_mod: GO_MOD,
-            go_sum: GO_SUM,
-            module: cache.module(),
-            programs: cache.programs(),
-            packages: PROGRAMS.map(|(program, package)| (program, package.to_owned())).to_vec(),
-            linker_flags: linker_flags(),
+            title: format!("Kubernetes {}", release.version()),
+            go_mod: release.go_mod(),
+            go_sum: release.go_sum(),
+            module: cache.module(release),
+            programs: cache.programs(release),
+            packages: release.programs().iter().map(package).collect(),
+            linker_flags: linker_flags(release.version()),
         }
     }
 
@@ -117,13 +173,13 @@ impl GoModule {
     }
 }
 
-/// Linker flags that make the programs say [`VERSION`]: a plain build reports a development version, and
+/// Linker flags that make the programs report their version: a plain build reports a development version, and
 /// clients then refuse or warn about skew.
-pub(crate) fn linker_flags() -> String {
-    let (major, minor) = major_minor(VERSION);
+fn linker_flags(version: &str) -> String {
+    let (major, minor) = major_minor(version);
     let mut flags = String::from("-s -w");
     for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
-        for (name, value) in [("gitVersion", VERSION), ("gitMajor", major), ("gitMinor", minor)] {
+        for (name, value) in [("gitVersion", version), ("gitMajor", major), ("gitMinor", minor)] {
             flags.push_str(" -X ");
             flags.push_str(package);
             flags.push('.');
@@ -145,15 +201,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_module_pins_the_release_and_every_program() {
-        assert!(GO_MOD.contains(&format!("k8s.io/kubernetes {VERSION}")));
-        let staging = VERSION.replacen("v1.", "v0.", 1);
-        assert!(GO_MOD.contains(&format!("k8s.io/kubelet => k8s.io/kubelet {staging}")));
-        for (program, package) in PROGRAMS {
-            assert!(GO_MOD.contains(&format!("\t{package}\n")), "{program}");
+    fn the_module_of_each_release_pins_it_and_every_program() {
+        for release in Release::ALL {
+            let (version, go_mod) = (release.version(), release.go_mod());
+            assert!(go_mod.contains(&format!("k8s.io/kubernetes {version}")), "{version}");
+            let staging = version.replacen("v1.", "v0.", 1);
+            assert!(go_mod.contains(&format!("k8s.io/kubelet => k8s.io/kubelet {staging}\n")), "{version}");
+            for (program, package) in release.programs() {
+                assert!(go_mod.contains(&format!("\t{package}\n")), "{version}: {program}");
+            }
+            assert!(release.go_sum().contains(&format!("k8s.io/kubernetes {version} h1:")), "{version}");
         }
-        assert!(GO_MOD.contains(&format!("sigs.k8s.io/metrics-server {METRICS_SERVER_VERSION}")));
-        assert!(GO_SUM.contains(&format!("k8s.io/kubernetes {VERSION} h1:")));
+        let last = Release::default();
+        assert_eq!(last.version(), VERSION);
+        assert!(last.go_mod().contains(&format!("sigs.k8s.io/metrics-server {METRICS_SERVER_VERSION}")));
     }
 
     #[test]
@@ -177,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_linker_flags_carry_the_version_to_both_packages() {
-        let flags = linker_flags();
+        let flags = linker_flags(VERSION);
         assert!(flags.contains("-X k8s.io/component-base/version.gitVersion=v1.36.4"));
         assert!(flags.contains("-X k8s.io/client-go/pkg/version.gitMinor=36"));
     }

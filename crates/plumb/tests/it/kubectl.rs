@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use plumb_testbed::{Assets, Cache, Parts};
+use plumb_testbed::{Assets, Cache, Parts, Release};
 
 use super::cluster::Cluster;
 
@@ -31,7 +31,8 @@ pub(super) fn command(cluster: &Cluster, args: &[&str]) -> Command {
 /// The testbed's `kubectl`, with a kubeconfig.
 pub(super) fn command_with(kubeconfig: &Path, args: &[&str]) -> Command {
     let cache = Cache::of_user().unwrap();
-    let assets = Assets::find(&cache, Parts::ApiServer).expect("`testbed obtain` was run");
+    let assets =
+        Assets::find(&cache, Release::default(), Parts::ApiServer).expect("`testbed obtain` was run");
     let mut command = Command::new(assets.kubectl);
     command.args(args).env("KUBECONFIG", kubeconfig);
     command

@@ -65,9 +65,11 @@ impl Crew {
         let (part, ends) = (part.to_owned(), self.ends.clone());
         tokio::spawn(async move {
             loop {
-                let (Ok(out), Ok(err)) = (log.try_clone(), second.try_clone()) else { return };
                 let mut command = command();
-                let run = command.stdin(Stdio::null()).stdout(out).stderr(err).kill_on_drop(true).status();
+                let run = async {
+                    let (out, err) = (log.try_clone()?, second.try_clone()?);
+                    command.stdin(Stdio::null()).stdout(out).stderr(err).kill_on_drop(true).status().await
+                };
                 if let Err(error) = run.await {
                     let status = error.to_string();
                     let _ = ends.send(Error::Ended { part, status, detail: tail(&path) }).await;

@@ -7,6 +7,7 @@
 //! kube-proxy would write to the firewall of the whole machine, which clusters share.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -16,6 +17,8 @@ use crate::instance::Instance;
 
 /// The port of the Service `kubernetes`.
 const PORT: u16 = 443;
+/// Until the next attempt, when a connection could not be accepted.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// Listens, and passes on until the process ends.
 pub(super) async fn start(instance: &Instance, server: SocketAddr) -> Result<(), Error> {
@@ -26,7 +29,7 @@ pub(super) async fn start(instance: &Instance, server: SocketAddr) -> Result<(),
             match listener.accept().await {
                 Ok((client, _)) => _ = tokio::spawn(pass_on(client, server)),
                 // Out of descriptors: some are free again soon.
-                Err(_) => tokio::task::yield_now().await,
+                Err(_) => tokio::time::sleep(RETRY).await,
             }
         }
     });

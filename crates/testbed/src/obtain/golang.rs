@@ -1,7 +1,7 @@
 //! Kubernetes, and what is tested beside it: ordinary Go modules, built program by program.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -39,9 +39,7 @@ pub(super) fn copy(of: &GoModule, module: &str, folder: &str, target: &Path) -> 
     if target.is_dir() {
         return Ok(());
     }
-    lay_out(of)?;
-    let listed = go(&of.module).args(["list", "-m", "-f", "{{.Dir}}", module]).output().doing("run", "go")?;
-    let source = Path::new(String::from_utf8_lossy(&listed.stdout).trim()).join(folder);
+    let source = folder_of(of, module)?.join(folder);
     let partial = cache::clear_partial(target)?;
     fs::create_dir_all(&partial).doing("create", &partial)?;
     for entry in fs::read_dir(&source).doing("list", &source)? {
@@ -50,6 +48,25 @@ pub(super) fn copy(of: &GoModule, module: &str, folder: &str, target: &Path) -> 
         fs::copy(&path, &to).doing("copy", &path)?;
     }
     fs::rename(&partial, target).doing("rename", &partial)
+}
+
+/// The folder that a required module was fetched to.
+fn folder_of(of: &GoModule, module: &str) -> Result<PathBuf, Error> {
+    if !tool::on_path("go") {
+        return Err(Error::GoMissing);
+    }
+    lay_out(of)?;
+    let listed = go(&of.module).args(["list", "-m", "-f", "{{.Dir}}", module]).output().doing("run", "go")?;
+    let folder = String::from_utf8_lossy(&listed.stdout).trim().to_owned();
+    // It has none if it was not fetched.
+    if !listed.status.success() || folder.is_empty() {
+        return Err(Error::Tool {
+            what: format!("finding the files of {module}"),
+            status: listed.status.to_string(),
+            detail: String::from_utf8_lossy(&listed.stderr).trim().to_owned(),
+        });
+    }
+    Ok(folder.into())
 }
 
 fn lay_out(of: &GoModule) -> Result<(), Error> {

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use plumb_testbed::Release;
+
 use crate::scratch::{Scratch, said};
 
 /// Writes the program it is asked to build, unless that is the one named in the file `broken`.
@@ -16,6 +18,7 @@ build)
     [ "$broken" != "${1##*/}" ] || { echo "it does not compile" >&2; exit 1; }
     echo whole >"$out" ;;
 list)
+    [ ! -e "$XDG_CACHE_HOME/unlisted" ] || { echo "not a known dependency" >&2; exit 1; }
     # The folder of a module, with the manifests that it ships.
     /bin/mkdir -p "$XDG_CACHE_HOME/module/deploy"
     echo manifest >"$XDG_CACHE_HOME/module/deploy/vpa.yaml"
@@ -68,6 +71,32 @@ fn the_autoscaler_is_obtained_on_request() {
     }
     let found = machine.testbed(&["which", "vpa-recommender"]).output().expect("testbed runs");
     assert!(found.status.success(), "{}", said(&found));
+}
+
+#[test]
+fn manifests_of_a_module_that_go_does_not_find_are_not_copied_from_elsewhere() {
+    let machine = machine("unlisted");
+    fs::write(machine.path("cache/unlisted"), "").expect("the cache can be written");
+    let output = machine.testbed(&["obtain", "--autoscaler"]).output().expect("testbed runs");
+    assert!(!output.status.success());
+    assert!(said(&output).contains("not a known dependency"), "{}", said(&output));
+}
+
+#[test]
+fn each_release_is_obtained_into_a_folder_of_its_own() {
+    let machine = machine("release");
+    for release in Release::ALL.into_iter().filter(|release| *release != Release::default()) {
+        let minor = release.version().trim_start_matches('v').rsplit_once('.').expect("a patch release").0;
+        let done = machine.testbed(&["obtain", "--release", minor]).output().expect("testbed runs");
+        assert!(done.status.success(), "{}", said(&done));
+        let calls = machine.calls();
+        let programs = ["kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kubelet"];
+        assert_eq!(builds(&calls), programs, "{calls:?}");
+        let found =
+            machine.testbed(&["which", "--release", minor, "kubelet"]).output().expect("testbed runs");
+        let path = String::from_utf8(found.stdout).expect("a path");
+        assert!(path.contains(release.version()), "{path}");
+    }
 }
 
 #[test]
