@@ -42,9 +42,9 @@ pub enum Error {
     /// The call failed.
     #[error("{doing}: {message}")]
     Failed {
-        /// What was being done, on what.
+        /// The operation, and its object.
         doing: String,
-        /// What went wrong.
+        /// The error.
         message: String,
         /// The errno, if a system call failed.
         errno: Option<i32>,

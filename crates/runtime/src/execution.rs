@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::Result;
 
-/// What to run in a container, and which streams to connect.
+/// The command to run in a container, and the streams to connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are the switches of the API's own options")]
 pub struct ExecRequest {
@@ -37,7 +37,7 @@ pub struct AttachRequest {
     pub tty: bool,
 }
 
-/// Where the streams are that a call asked for.
+/// The streams of a call, or the URL where they are.
 #[derive(Debug)]
 pub enum Streaming<T> {
     /// In this process.

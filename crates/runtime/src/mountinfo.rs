@@ -1,9 +1,9 @@
-//! What `/proc/self/mountinfo` says, and how paths go into the options of mounts.
+//! Parsing `/proc/self/mountinfo`, and escaping paths in mount options.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Everything that is mounted in a folder, the innermost and latest first.
+/// The mounts below a directory, the innermost and latest first.
 pub fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let text = std::fs::read_to_string("/proc/self/mountinfo")?;
     let points = text.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);

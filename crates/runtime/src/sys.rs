@@ -1,4 +1,4 @@
-//! What cannot be asked of the kernel without `unsafe`.
+//! System calls that need `unsafe`.
 //!
 //! Forking and signal dispositions are for the shim, a process with one thread: there is no other thread whose locks or
 //! memory could be in a state that these calls disturb. The rest are plain system calls.
@@ -51,7 +51,7 @@ pub(crate) fn restore_signals() {
     }
 }
 
-/// Lets the calling thread, and what it executes, use only the system calls that the program lets pass.
+/// Restricts the calling thread, and the programs that it executes, to the system calls that the filter allows.
 ///
 /// `seccompiler::apply_filter` does the same but always gives up new privileges as well, which a container may
 /// be allowed to have.
@@ -71,7 +71,7 @@ pub(crate) fn page_size() -> i64 {
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) }
 }
 
-/// Has every file descriptor but standard input, output and error be closed when a program is executed.
+/// Marks every file descriptor but standard input, output and error as close-on-exec.
 pub(crate) fn close_on_exec() -> io::Result<()> {
     // SAFETY: the call closes nothing now and touches no memory.
     let answer = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };

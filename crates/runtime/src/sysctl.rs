@@ -30,9 +30,9 @@ const IPC: [&str; 8] = [
 /// The kind of namespace that has a sysctl of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SysctlNamespace {
-    /// Of communication between processes.
+    /// The IPC namespace.
     Ipc,
-    /// Of the network.
+    /// The network namespace.
     Net,
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn write(sysctls: &Pairs, namespaces: Namespaces) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a sysctl is in `/proc/sys`, by its normalized name.
+/// The path of a sysctl in `/proc/sys`, by its normalized name.
 fn path_of(name: &str) -> PathBuf {
     Path::new(&swapped(name)).to_owned()
 }

@@ -38,7 +38,7 @@ use pods::Pods;
 /// How a virtual runtime is made.
 #[derive(Clone, Debug)]
 pub struct VirtualConfig {
-    /// What time it is when it is made. From then on Tokio's clock counts.
+    /// The time at its creation. From then on Tokio's clock counts.
     pub now: Timestamp,
     /// The network that pods get addresses from: the first address of it.
     pub pod_network: Ipv4Addr,

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::execution::{AttachRequest, Execution, TerminalSize};
 use crate::shim::{Kind, LONGEST_PIECE, PIECE_HEAD, ShimCommand, ShimResponse, piece, piece_head};
 
-/// What may be on the way to or from a client.
+/// The capacity of the buffers to and from a client.
 const BUFFER: usize = 64 << 10;
 
 impl State {
@@ -39,7 +39,7 @@ impl State {
         let (from_shim, to_shim) = tokio::io::split(shim);
         let ended = async move {
             let outputs = Outputs { output, errors };
-            // The shim closes the connection when the container has ended, or no more is to be said.
+            // The shim closes the connection when the container has exited.
             let received = tokio::select! {
                 received = outputs.receive(from_shim) => received,
                 never = send(to_shim, input, size) => match never {},
@@ -63,7 +63,7 @@ impl State {
     }
 }
 
-/// Where what the container prints goes.
+/// The destinations of the container's output.
 struct Outputs {
     output: Option<DuplexStream>,
     errors: Option<DuplexStream>,

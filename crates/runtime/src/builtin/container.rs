@@ -29,9 +29,9 @@ use crate::untrusted::remove_tree;
 
 pub(super) const RECORD: &str = "container.json";
 pub(super) const FOLDER: &str = "containers";
-/// After it was killed, a container is gone at once, unless the kernel hangs.
+/// The timeout after SIGKILL: a container exits at once, unless the kernel hangs.
 const GONE_AFTER_KILL: Duration = Duration::from_secs(10);
-/// What a command says beyond this is not kept.
+/// The longest output of a command; the rest is dropped.
 const LONGEST_OUTPUT: usize = 16 << 20;
 
 impl State {
@@ -127,7 +127,7 @@ impl State {
                 entry.group.allow_devices(rules)?;
             }
             store(&entry.folder.join(SPEC), &spec, false).map_err(doing)?;
-            // Last: with it, the container is there.
+            // Last: the record makes the container exist.
             store(&entry.folder.join(RECORD), &entry.record, false).map_err(doing)
         };
         if let Err(error) = make() {
@@ -225,7 +225,7 @@ impl State {
                 let answer = client::wait(&entry.folder).await;
                 let exit = match answer {
                     Ok(ShimResponse::Exited(exit)) => exit,
-                    // It may have ended before it was asked.
+                    // It may have exited before the request.
                     other => load(&entry.folder.join(EXIT)).unwrap_or_else(|_| {
                         let _ = entry.group.kill();
                         lost(&match other {
@@ -278,7 +278,7 @@ impl State {
         entry.guard.effects().unlisten();
     }
 
-    /// Asks a container to end, and makes it after a while.
+    /// Sends a container its stop signal, and SIGKILL after the grace period.
     pub(super) async fn stop(&self, entry: &ContainerEntry, grace: Duration) -> Result<()> {
         let mut life = entry.life.subscribe();
         if !life.borrow().is_running() {
@@ -367,7 +367,7 @@ impl State {
                 Ok(ExecOutput { stdout: out, stderr: err, exit_code })
             }
             Err(limit) => {
-                // It kills whatever the command started as well, then ends.
+                // It kills all processes of the command, then exits.
                 if let Some(number) = child.id().and_then(|number| i32::try_from(number).ok()) {
                     let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(number), Signal::SIGTERM);
                     let _ = timeout(GONE_AFTER_KILL, child.wait()).await;

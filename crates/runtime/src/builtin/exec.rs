@@ -1,4 +1,4 @@
-//! A command in a container that runs, with its ends in somebody's hands.
+//! Commands in running containers, with their standard streams.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -75,7 +75,7 @@ async fn take_terminal(shim: &mut Child) -> Result<OwnedFd> {
     let (Ok(number), Some(pid)) =
         (line.trim().parse(), shim.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)))
     else {
-        // It says why.
+        // The message has the reason.
         let mut why = String::new();
         stderr.read_to_string(&mut why).await.map_err(doing)?;
         return Err(Error::failed("making a terminal", why.trim()));
@@ -99,7 +99,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that was waited for has no number any more.
+        // A process that was reaped has no pid any more.
         if let Some(number) = self.0.id().and_then(|number| i32::try_from(number).ok()) {
             let _ = kill(nix::unistd::Pid::from_raw(number), Signal::SIGTERM);
         }

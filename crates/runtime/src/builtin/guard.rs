@@ -41,7 +41,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How long until a group that could not be disarmed is tried again.
 const RETRY: Exponential = Exponential::new(Duration::from_millis(10), Duration::from_secs(10));
 
-/// What a guard does to its group, and around it.
+/// The effects of a guard on its cgroup and its parent.
 pub(super) trait Effects: Send + Sync + 'static {
     /// Whether the runtime that guards is still there.
     fn is_open(&self) -> bool;
@@ -62,7 +62,7 @@ pub(super) trait Effects: Send + Sync + 'static {
     fn emit_restored(&self);
     /// Undoes [`arm`](Self::arm). Succeeds if the group is missing.
     fn disarm(&self, before: &AppliedLimit) -> Result<()>;
-    /// What was written down and not undone.
+    /// The recorded limit that was not restored yet.
     fn recorded(&self) -> Option<AppliedLimit>;
     /// Disarms a group of which nothing was written down.
     fn disarm_unrecorded(&self) -> Result<()>;
@@ -193,7 +193,7 @@ impl<E: Effects> Guard<E> {
         self.watch(&mut state);
     }
 
-    /// Has the watcher look at the group: at once, and when its window is over.
+    /// Wakes the watcher at once, and when its window is over.
     fn watch(self: &Arc<Self>, state: &mut Guarding) {
         self.waker.notify_one();
         if state.armed.is_some() && !state.watched {
@@ -202,7 +202,7 @@ impl<E: Effects> Guard<E> {
         }
     }
 
-    /// Runs until the group is disarmed, or the runtime is gone; then the next one goes on.
+    /// Runs until the group is disarmed, or the runtime ends; then the next runtime continues.
     async fn run_watcher(guard: Weak<Self>, waker: Arc<Notify>) {
         let mut until = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! Where a container is in its life.
+//! The state of a container.
 
 use crate::shim::{Exit, Started};
 use crate::types::ContainerState;
@@ -41,7 +41,7 @@ impl Life {
     }
 }
 
-/// The end of a container whose shim is gone and left no word.
+/// The exit of a container whose shim ended without reporting one.
 pub(super) fn lost(message: &str) -> Exit {
     Exit {
         code: 137,

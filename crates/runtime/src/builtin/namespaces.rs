@@ -28,14 +28,14 @@ const NONE: Option<&str> = None;
 /// A pod's place on the network.
 pub(super) struct VethPair {
     pub(super) name: String,
-    /// The number of the bridge, in the machine's namespace.
+    /// The index of the bridge, in the host's namespace.
     pub(super) bridge: u32,
     pub(super) address: Ipv4Addr,
     pub(super) prefix: u8,
     pub(super) gateway: Ipv4Addr,
 }
 
-/// Makes a pod's namespaces in its folder. On a thread of its own, which is in them until it ends.
+/// Creates a pod's namespaces in its directory, on a thread of its own, which is in them until it ends.
 pub(super) fn make(
     folder: &Path,
     config: &SandboxConfig,

@@ -44,7 +44,7 @@ const OUTPUT: Chain = Chain { name: "output", kind: ChainKind::Nat, hook: Hook::
 const POSTROUTING: Chain =
     Chain { name: "postrouting", kind: ChainKind::Nat, hook: Hook::Postrouting, priority: 100 };
 
-/// What the rules of a cluster are made from.
+/// The input of the rules of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct PodNetwork {
     /// The name of the table.
@@ -97,7 +97,7 @@ impl HostPort {
     }
 }
 
-/// Where connections to a host port go.
+/// The destination of connections to a host port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PodPort {
     address: Ipv4Addr,
@@ -144,7 +144,7 @@ impl Nat {
         Self { network, rules: Mutex::default() }
     }
 
-    /// Takes up the host ports of a pod that runs already.
+    /// Adopts the host ports of a pod that runs already.
     pub(super) fn adopt(&self, mappings: &[PortMapping], pod: Ipv4Addr) {
         let mut rules = self.rules.lock();
         rules.ports.extend(mappings.iter().filter_map(|mapping| entry(mapping, pod).ok().flatten()));
@@ -402,7 +402,7 @@ impl PodNetwork {
 }
 
 const FIRST: Register = Register(0);
-/// Where the parts of a key of the map are.
+/// The offsets of the parts of a key of the map.
 const PROTOCOL: Register = Register(0);
 const ADDRESS: Register = Register(1);
 const PORT: Register = Register(2);

@@ -35,7 +35,7 @@ impl Wire {
         Ok(Self(socket))
     }
 
-    /// Asks for something to be done, and waits until it is.
+    /// Sends a request to the kernel, and waits for its result.
     fn ask(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
@@ -73,7 +73,7 @@ impl Wire {
         self.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Makes the bridge, with the address that pods send everything to, unless it is there. Answers its number.
+    /// Creates the bridge with the gateway address of pods, unless it exists. Returns its index.
     pub(super) fn make_bridge(&self, name: &str, gateway: Ipv4Addr, prefix: u8) -> io::Result<u32> {
         let mut link = LinkMessage::default();
         link.header.flags = LinkFlags::Up;
@@ -173,7 +173,7 @@ pub(super) struct Addresses {
     network: u32,
     prefix: u8,
     used: BTreeSet<u32>,
-    /// Where the search goes on, so that an address rests a while before somebody else has it.
+    /// The next address of the search, so that a released address is not reused at once.
     next: u32,
 }
 

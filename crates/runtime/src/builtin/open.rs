@@ -94,7 +94,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     for part in [sandbox::FOLDER, container::FOLDER, EMPTY] {
         fs::create_dir_all(folder.join(part)).map_err(doing(&folder))?;
     }
-    // What is in there is for root alone.
+    // Only root may read it.
     let closed = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
     fs::set_permissions(&folder, closed).map_err(doing(&folder))?;
     let naming = Naming::of(&data_dir);
@@ -253,7 +253,7 @@ impl State {
             if entry.life.borrow().is_running() {
                 running.push(entry.clone());
             }
-            // It exited while no runtime was open.
+            // It exited while no runtime ran.
             if entry.life.borrow().exit().is_some()
                 && let Err(error) = entry.group.delete()
             {

@@ -45,7 +45,7 @@ impl ShimProgram {
         Ok(Self { path, name, arguments, sealed })
     }
 
-    /// Where it is installed.
+    /// The path of the installed program.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -39,7 +39,7 @@ impl Pulls {
         Self { registry, images, under_way: Arc::default(), at_once: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
-    /// Pulls an image and returns its id. The pull goes on if the caller is dropped.
+    /// Pulls an image and returns its id. The pull continues if the caller is dropped.
     pub(super) async fn pull(&self, name: &str, credentials: Option<&Credentials>) -> Result<String> {
         let image: Reference = name.parse().map_err(|error| {
             Error::InvalidArgument(format!("couldn't parse image name {name:?}: {error}"))

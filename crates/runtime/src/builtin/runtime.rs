@@ -289,7 +289,7 @@ impl Runtime for Builtin {
             };
             whose.matches(&container) && entry.life.borrow().is_running()
         };
-        // One that ends meanwhile has nothing to say.
+        // A container that exits meanwhile has no stats.
         Ok(entries.iter().filter(wanted).filter_map(|entry| entry.stats().ok()).collect())
     }
 

@@ -30,7 +30,7 @@ pub(super) const RECORD: &str = "sandbox.json";
 pub(super) const FOLDER: &str = "sandboxes";
 
 impl State {
-    /// Makes a sandbox. Takes a few milliseconds, on whatever thread it is called.
+    /// Creates a sandbox. Blocks the thread for a few milliseconds.
     pub(super) fn make_sandbox(&self, config: SandboxConfig) -> Result<SandboxId> {
         let meta = &config.meta;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl State {
         if let Err(error) = made {
             // Somebody may have removed the bridge: the next pod looks for itself.
             *self.bridge.lock() = None;
-            // What is left over after a failure would be in the way of the next attempt.
+            // Leftovers of a failure would block the next attempt.
             if let Err(also) = self.unmake_sandbox(&entry) {
                 tracing::warn!(sandbox = %id, error = %also, "what is left of a sandbox could not be removed");
             }
@@ -156,7 +156,7 @@ impl State {
         Ok(super::Bridge { name, gateway })
     }
 
-    /// The number, address and prefix of the bridge, which is made unless it is there.
+    /// The index, address and prefix of the bridge, which is created unless it exists.
     fn bridge(&self) -> Result<(u32, std::net::Ipv4Addr, u8)> {
         let (gateway, prefix) = {
             let addresses = self.addresses.lock();
@@ -199,7 +199,7 @@ impl State {
         }
     }
 
-    /// Gives back a sandbox's network and namespaces. What is gone already is well.
+    /// Releases a sandbox's network and namespaces. Idempotent.
     pub(super) fn release(&self, entry: &SandboxEntry) -> Result<()> {
         let (id, address, pause, ports) = {
             let record = entry.record.lock();

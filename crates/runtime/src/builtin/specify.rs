@@ -1,4 +1,4 @@
-//! From what was asked for to what a shim makes.
+//! The spec of a shim, from the configuration of a container.
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
@@ -24,7 +24,7 @@ const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 pub(super) const SHARED_FILES: [(&str, &str); 3] =
     [("hosts", "/etc/hosts"), ("hostname", "/etc/hostname"), ("resolv.conf", "/etc/resolv.conf")];
 
-/// Where a container is to be made, and of what.
+/// The input of a container's spec.
 pub(super) struct Parts<'a> {
     pub(super) config: &'a ContainerConfig,
     pub(super) image: &'a ImageRecord,
@@ -79,7 +79,7 @@ pub(super) fn specify(parts: &Parts<'_>) -> Result<Spec> {
     })
 }
 
-/// What of the resources is for Linux; this runtime has no other.
+/// The resources for Linux; this runtime has no other.
 pub(super) fn linux(resources: &Resources) -> Result<&LinuxResources> {
     resources
         .linux()

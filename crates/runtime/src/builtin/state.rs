@@ -1,4 +1,4 @@
-//! What the runtime knows.
+//! The state of the runtime.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
@@ -42,13 +42,13 @@ pub(super) struct State {
     pub(super) addresses: Mutex<Addresses>,
     /// The bridge's number, once it is known to be there.
     pub(super) bridge: Mutex<Option<u32>>,
-    /// What translates the addresses of pods.
+    /// The address translation of pods.
     pub(super) nat: Nat,
     pub(super) events: broadcast::Sender<Event>,
     pub(super) notifier: Arc<Notifier>,
     /// Containers by the number under which the kernel speaks of them.
     pub(super) watched: Arc<Mutex<HashMap<u64, WatchedContainer>>>,
-    /// Of groups whose memory limits were lowered a moment ago.
+    /// The wakers of cgroups whose memory limits were lowered a moment ago.
     pub(super) wakers: Arc<Wakers>,
     /// How long after that they are guarded.
     pub(super) guard_window: Duration,
@@ -80,7 +80,7 @@ pub(super) struct SandboxRecord {
     pub(super) created_at: Timestamp,
     pub(super) address: Option<Ipv4Addr>,
     pub(super) state: SandboxState,
-    /// Everything that belongs to it was made.
+    /// Everything of the sandbox was created.
     pub(super) complete: bool,
     /// The process that holds a process namespace for all of its containers.
     #[serde(default)]
@@ -195,7 +195,7 @@ impl State {
         (first, first + 1)
     }
 
-    /// What the guards of this runtime share.
+    /// The context that the guards of this runtime share.
     pub(super) fn context(&self) -> GuardContext {
         GuardContext {
             notifier: Arc::downgrade(&self.notifier),
@@ -206,7 +206,7 @@ impl State {
     }
 
     pub(super) fn emit(&self, entry: &ContainerEntry, change: ContainerChange) {
-        // Without anybody listening that is as well.
+        // It is fine if there is no receiver.
         let _ = self.events.send(Event::Container {
             id: entry.record.id.clone(),
             sandbox: entry.record.sandbox.clone(),

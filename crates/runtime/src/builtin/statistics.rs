@@ -1,4 +1,4 @@
-//! What pods and containers use.
+//! The usage of pods and containers.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -34,7 +34,7 @@ impl State {
         let running = containers.iter().filter(|container| container.life.borrow().is_running());
         let network = entry.record.lock().address.map(|_| self.naming.veth(sandbox.id.as_str()));
         Ok(SandboxStats {
-            // One that ends meanwhile has nothing to say.
+            // A container that exits meanwhile has no stats.
             containers: running.filter_map(|container| container.stats().ok()).collect(),
             id: sandbox.id,
             meta: sandbox.meta,
@@ -67,7 +67,7 @@ fn interface(veth: &str) -> Option<InterfaceUsage> {
 const MOST_INODES: u64 = 1 << 22;
 const MOST_PENDING: usize = 16 << 20;
 
-/// What a folder takes on disk, with all that is in it.
+/// The disk usage of a directory.
 pub(super) fn folder_usage(folder: &Path) -> FilesystemUsage {
     let (mut bytes, mut inodes) = (0, 0);
     let mut left = vec![folder.to_owned()];

@@ -11,11 +11,11 @@ use crate::execution::{Resizer, TerminalSize};
 
 /// Our end of a terminal.
 pub(super) struct Terminal {
-    /// What is written here is typed.
+    /// The input of the terminal.
     pub(super) keyboard: pipe::Sender,
     /// The side from which the output is read. When the other side is closed, reads fail.
     pub(super) screen: pipe::Receiver,
-    /// Makes it larger or smaller.
+    /// Resizes the terminal.
     pub(super) resize: Resizer,
 }
 
@@ -33,7 +33,7 @@ fn new(ours: OwnedFd) -> io::Result<Terminal> {
         tcsetwinsize(&own, size).map_err(|errno| Error::io("resizing the terminal", &errno.into()))
     };
     Ok(Terminal {
-        // It is no pipe, but is waited for like one.
+        // It is no pipe, but can be polled like one.
         keyboard: pipe::Sender::from_owned_fd_unchecked(ours.try_clone()?)?,
         screen: pipe::Receiver::from_owned_fd_unchecked(ours)?,
         resize: Box::new(resize),

@@ -5,7 +5,7 @@
 
 use std::str::FromStr;
 
-/// What of it may be done with a device, as the kernel numbers it for such programs.
+/// The access to a device, as the kernel numbers it for such programs.
 const MKNOD: u8 = 1;
 const READ: u8 = 2;
 const WRITE: u8 = 4;
@@ -139,7 +139,7 @@ pub(super) fn program(rules: &[Rule]) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    /// What the program answers, computed as the kernel does.
+    /// The result of the program, computed as the kernel does.
     fn run(program: &[u64], kind: u8, major: u32, minor: u32, access: u8) -> u64 {
         let given = [u32::from(access) << 16 | u32::from(kind), major, minor];
         let mut registers = [0_u64; 11];

@@ -15,7 +15,7 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }
 
-/// What a file says, or `None` if there is no such file.
+/// The content of a file, or `None` if it does not exist.
 pub(super) fn read_if_there(file: &Path) -> Result<Option<String>> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
@@ -24,14 +24,14 @@ pub(super) fn read_if_there(file: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Writes in one go, as the kernel wants it. The file is not made if it is not there.
+/// Writes in one system call, as the kernel requires. The file is not created.
 pub(super) fn write(file: &Path, text: impl AsRef<[u8]>) -> Result<()> {
     let written = fs::OpenOptions::new().write(true).truncate(false).open(file);
     let written = written.and_then(|mut open| open.write_all(text.as_ref()));
     written.map_err(|error| CgroupError::refused("writing", file, error))
 }
 
-/// Writes if the file is there; says whether it was.
+/// Writes if the file exists; returns whether it does.
 pub(super) fn write_if_there(file: &Path, text: impl AsRef<[u8]>) -> Result<bool> {
     match write(file, text) {
         Ok(()) => Ok(true),

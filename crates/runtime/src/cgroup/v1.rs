@@ -223,7 +223,7 @@ pub(super) fn disable_oom_killer(group: &Group, off: bool) -> Result<()> {
     file::write_if_there(&folder.join(OOM_CONTROL), if off { "1" } else { "0" }).map(drop)
 }
 
-/// Whether somebody waits for memory.
+/// Whether a process waits for memory.
 pub(super) fn is_stuck(group: &Group) -> Result<bool> {
     let Some(folder) = group.folder(Controller::Memory) else { return Ok(false) };
     Ok(Keyed::read(&folder.join(OOM_CONTROL))?.get("under_oom") > 0)
@@ -279,7 +279,7 @@ pub(super) fn allow_devices(group: &Group, allowed: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Holds everything in a group still, or lets it go on; says whether there is a way to.
+/// Freezes or thaws a cgroup; returns whether that is possible.
 pub(super) fn freeze(group: &Group, still: bool) -> Result<bool> {
     let Some(folder) = group.folder(Controller::Freezer) else { return Ok(false) };
     file::write_if_there(&folder.join("freezer.state"), if still { "FROZEN" } else { "THAWED" })

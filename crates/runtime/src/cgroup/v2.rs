@@ -124,7 +124,7 @@ fn set_memory(group: &Group, folder: &Path, to: &LinuxResources) -> Result<()> {
     Ok(())
 }
 
-/// Keeps the memory of a group from being swapped, whatever its limit.
+/// Prevents the memory of a cgroup from being swapped, whatever its limit.
 pub(super) fn forbid_swap(group: &Group) -> Result<()> {
     // Without swap in the kernel there is no such file.
     file::write_if_there(&folder(group)?.join("memory.swap.max"), "0").map(drop)
@@ -154,7 +154,7 @@ pub(super) fn throttle_above(group: &Group, threshold: u64) -> Result<()> {
     file::write_if_there(&folder(group)?.join("memory.high"), threshold.to_string()).map(drop)
 }
 
-/// Has the kernel throttle nothing in the group for its memory.
+/// Switches off the memory throttling of a cgroup.
 pub(super) fn throttle_never(group: &Group) -> Result<()> {
     file::write_if_there(&folder(group)?.join("memory.high"), "max").map(drop)
 }
@@ -235,7 +235,7 @@ pub(super) fn usage(group: &Group) -> Result<Usage> {
     let cpu = Keyed::read(&folder.join("cpu.stat"))?;
     let memory = Keyed::read(&folder.join("memory.stat"))?;
     let waited = |name: &str| -> Result<Option<Pressure>> {
-        // The file is there but cannot be read when the kernel was started without pressure information.
+        // The file exists but cannot be read if the kernel was started without pressure information.
         match file::read_if_there(&folder.join(name)) {
             Ok(text) => Ok(text.as_deref().and_then(pressure)),
             Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => Ok(None),
@@ -265,7 +265,7 @@ pub(super) fn usage(group: &Group) -> Result<Usage> {
 
 pub(super) fn reclaim(group: &Group, bytes: u64) -> Result<()> {
     match file::write(&folder(group)?.join("memory.reclaim"), bytes.to_string()) {
-        // It gave up less than that, or the kernel is older than the file.
+        // Less was reclaimed, or the kernel is older than the file.
         Err(error) if error.errno() == Some(Errno::EAGAIN) || error.is_missing() => Ok(()),
         done => done,
     }

@@ -19,7 +19,7 @@ const RESERVED: &[u8] = b".wh..wh.";
 /// How deep a path may be. Removing a tree takes a file descriptor for each level.
 pub(super) const DEEPEST: usize = 128;
 
-/// What an entry does.
+/// The operation of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// Nothing is made: the attributes of the root itself.
@@ -39,7 +39,7 @@ pub(super) enum Change {
     Whiteout(OsString),
     /// Removes all that lower layers have in the parent.
     Opaque,
-    /// Nothing.
+    /// No content.
     Ignored,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Planned {
     pub(super) change: Change,
 }
 
-/// What an entry asks for, if it can be done at all.
+/// The operation of an entry, if it is allowed.
 pub(super) fn plan(entry: &Entry) -> io::Result<Planned> {
     let path = inside(&entry.name)?;
     let Some((parent, name)) = split(&path) else {

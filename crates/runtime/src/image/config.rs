@@ -1,25 +1,25 @@
-//! What an image says about running it.
+//! The configuration of an image.
 
 use plumb_registry::Digest;
 use serde::{Deserialize, Serialize};
 
-/// What an image says about running it: the part of its configuration that matters here.
+/// The configuration of an image, as far as the runtime uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct ImageConfig {
-    /// Who runs it: a number or name, perhaps with a group after a colon.
+    /// The user: a number or name, perhaps with a group after a colon.
     #[serde(deserialize_with = "or_default")]
     pub user: String,
     /// Variables, `NAME=value`.
     #[serde(deserialize_with = "or_default")]
     pub env: Vec<String>,
-    /// What to run.
+    /// The command.
     #[serde(deserialize_with = "or_default")]
     pub entrypoint: Vec<String>,
     /// Its arguments, or what to run if there is no entrypoint.
     #[serde(deserialize_with = "or_default")]
     pub cmd: Vec<String>,
-    /// Where.
+    /// The working directory.
     #[serde(deserialize_with = "or_default")]
     pub working_dir: String,
     /// The signal that asks it to end.

@@ -51,14 +51,14 @@ fn truncated() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the tar file ends within an entry")
 }
 
-/// What a tar file says about an entry.
+/// The header of an entry of a tar file.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) kind: EntryType,
     pub(super) name: Vec<u8>,
     pub(super) link: Vec<u8>,
     pub(super) size: u64,
-    /// Where its data begins in the tar file.
+    /// The offset of its data in the tar file.
     pub(super) position: u64,
     pub(super) uid: u64,
     pub(super) gid: u64,
@@ -72,7 +72,7 @@ pub(super) struct Entry {
 pub(super) struct Entries<S> {
     from: S,
     position: u64,
-    /// Of the current entry's data, what was not read.
+    /// The unread bytes of the current entry's data.
     data: u64,
     padding: u64,
 }
@@ -193,7 +193,7 @@ fn number(text: &[u8], what: &str) -> io::Result<u64> {
     number.ok_or_else(|| refused(format!("pax records with a {what} that is not a number")))
 }
 
-/// What comes before an entry and belongs to it.
+/// The extended headers before an entry.
 #[derive(Default)]
 struct Extensions {
     name: Option<Vec<u8>>,
@@ -222,7 +222,7 @@ impl Extensions {
     }
 
     fn pax(&self, key: &[u8]) -> Option<&[u8]> {
-        // Of a key that is there twice, the last counts.
+        // Of a repeated key the last value counts.
         let found = self.pax.iter().flatten().rev().find(|(name, _)| name == key);
         found.map(|(_, value)| value.as_slice()).filter(|value| !value.is_empty())
     }

@@ -77,10 +77,10 @@ impl Images {
     }
 }
 
-/// Why a layer is not taken.
+/// Why a layer is rejected.
 #[derive(Debug)]
 pub(super) enum LayerError {
-    /// The content is not what the digest says.
+    /// The content does not match the digest.
     Digest {
         expected: Digest,
         found: Digest,
@@ -105,10 +105,10 @@ impl LayerError {
     }
 }
 
-/// What unpacking a layer takes.
+/// The size of an unpacked layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Verified {
-    /// Of the uncompressed layer.
+    /// The bytes of the uncompressed layer.
     pub(super) bytes: u64,
     pub(super) entries: u64,
     pub(super) name_bytes: u64,
@@ -161,11 +161,11 @@ fn uncompressed<'a>(mut file: impl Read + 'a, limits: Limits) -> io::Result<Limi
     Ok(Limited::new(compression.reader(file), limits, packed))
 }
 
-/// Where an import unpacks to. It goes with this.
+/// The staging directory of an import. It is removed when this is dropped.
 pub(super) struct Staging(PathBuf);
 
 impl Staging {
-    /// Makes it anew. Only under the store's lock.
+    /// Creates the directory, after removing an old one. Only under the store's lock.
     pub(super) fn make(snapshots: &Path) -> io::Result<Self> {
         let path = snapshots.join(format!("{UNFINISHED}-import"));
         match fs::remove_dir_all(&path) {
@@ -285,17 +285,17 @@ impl Drop for Staging {
 fn read_layer(file: impl Read, limits: Limits, root: &Path) -> io::Result<(u64, Digest)> {
     let mut plain = Digesting::new(uncompressed(file, limits)?);
     let size = unpack(&mut plain, root)?;
-    // What pads the tar file counts as well.
+    // The padding of the tar file counts as well.
     Ok((size, plain.finish()?))
 }
 
-/// What is free for images.
+/// The free space for images.
 pub(super) struct Free {
     pub(super) bytes: u64,
     pub(super) inodes: u64,
 }
 
-/// What is free in a file system, without a twentieth of all that is left for everything else.
+/// The free space of a file system, without a twentieth of its size, which is reserved.
 pub(super) fn free(path: &Path) -> io::Result<Free> {
     let found = rustix::fs::statvfs(path)?;
     let without_reserve = |free: u64, all: u64| free.saturating_sub(all / 20);

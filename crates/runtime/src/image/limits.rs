@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an import may take. An archive that asks for more is refused before anything of it is unpacked.
+/// The limits of an import. An archive that exceeds them is refused before anything of it is unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The bytes of all its layers together, uncompressed.
@@ -67,7 +67,7 @@ impl<R: Read> Read for Counting<R> {
 pub(super) struct Limited<R> {
     inner: R,
     limits: Limits,
-    /// What was read of the compressed bytes.
+    /// The compressed bytes that were read.
     packed: Arc<AtomicU64>,
     read: u64,
 }

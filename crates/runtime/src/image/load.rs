@@ -22,7 +22,7 @@ pub struct Load {
     pub name: String,
     /// The program.
     pub program: PathBuf,
-    /// What it is called in the image, at the root.
+    /// Its name in the image, at the root.
     pub called: String,
     /// Its first arguments; those of a pod come after.
     pub args: Vec<String>,
@@ -91,7 +91,7 @@ impl Load {
 }
 
 impl Images {
-    /// Makes an image of a program. If the same program was made into it before, nothing is done.
+    /// Creates an image of a program, unless the same program was imported before.
     pub fn make_load(&self, load: &Load) -> Result<ImageRecord, ImageError> {
         let doing = |what: &Path| ImageError::io(format!("making an image of {}", what.display()));
         let files = load.files().map_err(doing(&load.program))?;

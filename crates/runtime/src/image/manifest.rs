@@ -30,7 +30,7 @@ pub(super) struct Found {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LayerFile {
     pub(super) name: String,
-    /// Of the file as it is in the archive, where the archive says it.
+    /// The digest of the file in the archive, if the archive has it.
     pub(super) digest: Option<Digest>,
 }
 
@@ -252,7 +252,7 @@ impl Documents<'_> {
     }
 }
 
-/// Where a blob is in an OCI layout.
+/// The path of a blob in an OCI layout.
 pub(super) fn blob_path(digest: Digest) -> String {
     format!("{BLOBS}{}", digest.hex())
 }

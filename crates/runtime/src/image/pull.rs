@@ -45,7 +45,7 @@ pub struct PullRequest {
     pub image: Reference,
     /// The credentials for its registry.
     pub credentials: Option<Credentials>,
-    /// What unpacking it may take.
+    /// The limits of unpacking.
     pub limits: Limits,
 }
 
@@ -210,7 +210,7 @@ fn layer_file(digest: Digest) -> LayerFile {
 }
 
 impl Images {
-    /// Where downloads are.
+    /// The directory of downloads.
     pub(super) fn downloads(&self) -> PathBuf {
         self.folder().join(DOWNLOADS)
     }
@@ -231,7 +231,7 @@ impl Images {
             .ok_or_else(|| ImageError::Unusable { file: image.to_owned(), why: "no image".to_owned() })
     }
 
-    /// Adds names to an image; none if it is gone.
+    /// Adds names to an image; `None` if it was removed.
     fn add_names(
         &self,
         id: &str,
@@ -286,7 +286,7 @@ impl PullDirectory {
     fn make(downloads: &Path) -> io::Result<Self> {
         let name = format!("{PULL}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = downloads.join(name);
-        // Of a process that had the same number before.
+        // Left over by a process that had the same pid.
         if path.exists() {
             fs::remove_dir_all(&path)?;
         }

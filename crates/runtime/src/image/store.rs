@@ -24,7 +24,7 @@ const RECORDS: &str = "records";
 pub(super) const SNAPSHOTS: &str = "snapshots";
 pub(super) const DOWNLOADS: &str = "downloads";
 const LOCK_FILE: &str = "lock";
-/// What is being made and not yet part of the store.
+/// The directory of images that are being imported.
 pub(super) const UNFINISHED: &str = ".new";
 /// Layers have set-user programs in them that other users of the machine must not reach.
 const CLOSED: u32 = 0o700;
@@ -37,7 +37,7 @@ pub enum ImageError {
     Io {
         /// What was being done.
         doing: String,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
     /// The archive is none, or not one of ours.
@@ -45,17 +45,17 @@ pub enum ImageError {
     Unusable {
         /// The archive.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         why: String,
     },
-    /// Something is not what its digest says.
+    /// The content does not match its digest.
     #[error("{what} has the digest {found} instead of {expected}: the archive is damaged or was changed")]
     Digest {
-        /// What was looked at.
+        /// The file or blob.
         what: String,
-        /// What it should be.
+        /// The expected digest.
         expected: Digest,
-        /// What it is.
+        /// The digest of the content.
         found: Digest,
     },
 }
@@ -128,7 +128,7 @@ impl Images {
         fs::set_permissions(&folder, fs::Permissions::from_mode(CLOSED))
             .map_err(ImageError::io(format!("closing {}", folder.display())))?;
         let images = Self { folder, known: Mutex::default() };
-        // What an import left that was killed.
+        // Left over by an import that was killed.
         let _lock = images.lock()?;
         images.sweep()?;
         if let Err(error) = sweep_downloads(&images.downloads(), Duration::ZERO) {
@@ -141,7 +141,7 @@ impl Images {
         &self.folder
     }
 
-    /// Where layers are.
+    /// The directory of layers.
     pub fn snapshots(&self) -> PathBuf {
         self.folder.join(SNAPSHOTS)
     }
@@ -201,7 +201,7 @@ impl Images {
         Ok(by_name.or_else(by_id).cloned())
     }
 
-    /// Adds or replaces a record. Its names are taken from whatever had them before.
+    /// Adds or replaces a record. Other records lose its names.
     pub(super) fn put(&self, _lock: &Lock, record: &ImageRecord) -> Result<(), ImageError> {
         for other in self.list()? {
             if other.id != record.id && other.tags.iter().any(|tag| record.tags.contains(tag)) {
@@ -228,7 +228,7 @@ impl Images {
         }
     }
 
-    /// Has the records be as they were, and removes layers that were added since.
+    /// Restores the records, and removes layers that were added since.
     pub(super) fn restore(&self, _lock: &Lock, before: &[Arc<ImageRecord>]) -> Result<(), ImageError> {
         for added in self.list()?.iter().filter(|now| !before.iter().any(|record| record.id == now.id)) {
             let path = self.record_of(&added.id)?;

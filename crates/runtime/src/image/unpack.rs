@@ -22,7 +22,7 @@ use super::change::{Change, DEEPEST, Planned, id, plan};
 use super::entries::{Entries, Entry, Stream, refused};
 use crate::rootfs::{RootFs, path_of};
 
-/// What a layer takes, as found by [`scan`].
+/// The size of a layer, as [`scan`] found it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scanned {
     pub(super) entries: u64,
@@ -215,12 +215,12 @@ fn is_taken(attribute: &[u8]) -> bool {
         || (attribute.starts_with(b"user.") && !attribute.starts_with(b"user.overlay."))
 }
 
-/// How deep in the file system a directory is, whatever links led to it.
+/// The depth of a directory in the file system, after links are resolved.
 fn depth_of(directory: &OwnedFd) -> io::Result<usize> {
     Ok(fs::read_link(path_of(directory))?.components().count())
 }
 
-/// Removes what is there, with all that is in it, links themselves and not what they lead to.
+/// Removes a path and everything below it; links are removed, not followed.
 fn remove(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
     match unlinkat(directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -246,7 +246,7 @@ mod tests {
             header.set_uid(rustix::process::getuid().as_raw().into());
             header.set_gid(rustix::process::getgid().as_raw().into());
             header.set_mtime(1_000_000);
-            // As somebody would who means harm: the crate itself refuses such names.
+            // As an attacker would: the crate itself refuses such names.
             let bytes = name.as_bytes();
             header.as_old_mut().name[..bytes.len()].copy_from_slice(bytes);
             let data = if kind.is_file() { content.as_bytes() } else { b"" };
@@ -303,7 +303,7 @@ mod tests {
         ];
         for attempt in attempts {
             let root = tempfile::tempdir().unwrap();
-            // Refused or done inside, both are well.
+            // Both are safe: it is refused, or done inside of the root.
             let _ = unpack(&tar(&attempt)[..], root.path());
             assert_eq!(fs::read_to_string(&target).unwrap(), "untouched", "{attempt:?}");
             assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "{attempt:?}");

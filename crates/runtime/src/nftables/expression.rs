@@ -13,7 +13,7 @@ impl Register {
     }
 }
 
-/// What happens to a packet.
+/// The verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is dropped.

@@ -98,7 +98,7 @@ fn write(bytes: &mut Vec<u8>, kind: u16, flags: u16, sequence: u32, attributes: 
     at
 }
 
-/// Where in the kernel's path of a packet a chain is called.
+/// The netfilter hook of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hook {
     /// A packet has arrived, and is not routed yet.
@@ -109,7 +109,7 @@ pub(crate) enum Hook {
     Postrouting = 4,
 }
 
-/// What a chain may do.
+/// The type of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChainKind {
     /// Accept and drop packets.
@@ -152,9 +152,9 @@ pub(crate) struct Element {
 pub(crate) struct Batch {
     table: String,
     bytes: Vec<u8>,
-    /// What each message does, by its sequence number, for errors.
+    /// The operation of each message, by its sequence number, for errors.
     messages: Vec<String>,
-    /// Where the flags of the last message are.
+    /// The offset of the flags of the last message.
     last_flags: usize,
 }
 

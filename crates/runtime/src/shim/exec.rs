@@ -23,7 +23,7 @@ use crate::sys;
 
 /// The exit code of a command that could not be run, as shells have it.
 const NOT_RUN: u8 = 127;
-/// Where a container's terminals are made.
+/// The directory of a container's terminals.
 const PTMX: &str = "/dev/pts/ptmx";
 
 /// Runs a command in the container whose folder this is. Standard input, output and error are the command's, unless it
@@ -151,7 +151,7 @@ fn connect_terminal() -> Result<()> {
     dup2_stderr(&other).doing("connecting the terminal")
 }
 
-/// Has the terminal that is standard input be that of the session, and of the user.
+/// Makes the terminal on standard input that of the session, and of the user.
 fn take_terminal(identity: &Identity) -> Result<()> {
     let stdin = std::io::stdin();
     rustix::process::ioctl_tiocsctty(&stdin).doing("taking the terminal")?;

@@ -1,11 +1,11 @@
-//! What went wrong while a container was made.
+//! Errors while a container is created.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// What was being done, and why it could not be.
+/// The operation that failed, and why.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) doing: String,
@@ -20,7 +20,7 @@ impl fmt::Display for Failure {
 
 pub(super) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Says what was being done when something fails.
+/// Adds the operation to an error.
 pub(super) trait Doing<T> {
     fn doing(self, what: impl fmt::Display) -> Result<T>;
 }

@@ -30,11 +30,11 @@ use super::spec::{PidSpec, Spec};
 use super::{EXIT, LOCK, ROOT, SOCKET, SPEC, STARTED};
 use crate::sys;
 
-/// How long output is waited for after the first process has ended, if somebody else keeps the pipe open.
+/// How long the shim waits for output after the first process has exited, if another process holds the pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The same, if a client that is attached has not read what was printed before.
 const SLOW_CLIENTS: Duration = Duration::from_secs(30);
-/// More connections than an agent has reason for are not taken.
+/// The most connections at once; an agent needs fewer.
 const CONNECTIONS: usize = 16;
 
 /// Runs the container whose folder this is.
@@ -77,7 +77,7 @@ struct Connection {
     received: Vec<u8>,
 }
 
-/// What the shim keeps of the container's pipes.
+/// The shim's ends of the container's pipes.
 struct Outside {
     outputs: Vec<(OwnedFd, Stream)>,
     input: Option<OwnedFd>,
@@ -159,7 +159,7 @@ fn not_started(child: Pid, failure: Failure) -> Failure {
     failure
 }
 
-/// What the container reads from and writes to, and our ends of it.
+/// The standard streams of the container, and the shim's ends of them.
 fn pipes(spec: &Spec, logged: bool) -> Result<(Stdio, Outside)> {
     let null = || {
         File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from).doing("opening /dev/null")
@@ -220,7 +220,7 @@ fn listen(reader: OwnedFd) -> Result<(User, Vec<String>)> {
             Err(error) => return fail("starting the container", error),
         }
     }
-    // It was killed before it could say anything.
+    // It was killed before it reported a result.
     if user.is_none() {
         return fail("starting the container", "its first process ended before it ran");
     }
@@ -393,7 +393,7 @@ impl Shim {
         }
     }
 
-    /// Signals everybody in the container's cgroup.
+    /// Signals all processes of the container's cgroup.
     fn signal_all(&self, signal: Signal) -> io::Result<()> {
         let Some(folder) = self.spec.cgroup.join_files.first().and_then(|file| file.parent()) else {
             return Ok(());
@@ -408,7 +408,7 @@ impl Shim {
         Ok(())
     }
 
-    /// Takes leave of processes that have ended; answers how the first one did, once it has.
+    /// Reaps processes that have exited; returns the exit of the first one, once it has.
     fn reap(&mut self) -> Option<i32> {
         let mut code = None;
         loop {

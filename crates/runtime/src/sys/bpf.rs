@@ -62,7 +62,7 @@ pub(crate) fn load_device_program(instructions: &[u64]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Has a program decide for a cgroup, given by its open directory. It does so for as long as the cgroup is there.
+/// Attaches a program to a cgroup, given by its open directory, until the cgroup is removed.
 pub(crate) fn attach_device_program(cgroup: impl AsFd, program: &OwnedFd) -> io::Result<()> {
     let raw = |fd: RawFd| u32::try_from(fd).map_err(io::Error::other);
     let attr = AttachAttr {

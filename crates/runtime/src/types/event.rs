@@ -13,7 +13,7 @@ pub enum Event {
         id: ContainerId,
         /// Its sandbox.
         sandbox: SandboxId,
-        /// What happened to it.
+        /// Its change.
         change: ContainerChange,
         /// When.
         at: Timestamp,
@@ -31,7 +31,7 @@ pub enum Event {
     Missed(u64),
 }
 
-/// What happened to a container.
+/// The change of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerChange {
     /// It was created.

@@ -116,7 +116,7 @@ pub enum Protocol {
     Sctp,
 }
 
-/// Who shares a namespace.
+/// The scope of a namespace, as in the CRI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceMode {
     /// All containers of the pod share one.

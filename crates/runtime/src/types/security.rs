@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The paths that a container does not see, unless it says otherwise.
+/// The default of the paths that a container does not see.
 pub const DEFAULT_MASKED_PATHS: [&str; 11] = [
     "/proc/asound",
     "/proc/acpi",
@@ -17,7 +17,7 @@ pub const DEFAULT_MASKED_PATHS: [&str; 11] = [
     "/sys/firmware",
 ];
 
-/// The paths that a container cannot write, unless it says otherwise.
+/// The default of the paths that a container cannot write.
 pub const DEFAULT_READONLY_PATHS: [&str; 5] =
     ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 

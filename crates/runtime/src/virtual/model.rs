@@ -21,7 +21,7 @@ pub(super) struct Model {
     period: Duration,
     keep: u64,
     pub(super) startup: Duration,
-    /// CPU time that the start takes, and thousandths of a core that it wants meanwhile.
+    /// The CPU time of the start, and the CPU demand meanwhile, in thousandths of a core.
     startup_work: (Duration, u64),
     pub(super) duration: Option<Duration>,
     pub(super) exit_code: i32,
@@ -82,7 +82,7 @@ impl Model {
                 "memory" => model.memory.0 = bytes(value)?,
                 "memory-peak" => memory_peak = Some(bytes(value)?),
                 "keep" => model.keep = bytes(value)?,
-                // Page cache is given up when less is allowed, and is not modelled.
+                // Page cache is reclaimed under a lower limit, and is not modelled.
                 "file" => _ = bytes(value)?,
                 "shape" => model.shape = value.parse()?,
                 "period" => model.period = duration(value)?,
@@ -103,13 +103,13 @@ impl Model {
         Ok(model)
     }
 
-    /// Thousandths of a core that it wants.
+    /// The CPU demand, in thousandths of a core.
     fn cpu(&self, elapsed: Duration) -> u64 {
         let shape = if self.shape == Shape::Leak { Shape::Constant } else { self.shape };
         shape.usage(self.cpu.0, self.cpu.1, elapsed, self.period)
     }
 
-    /// Bytes that it wants.
+    /// The memory demand, in bytes.
     pub(super) fn memory(&self, elapsed: Duration) -> u64 {
         self.shape.usage(self.memory.0, self.memory.1, elapsed, self.period)
     }
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(leak.exceeds(32 << 20, Duration::ZERO), Some(Duration::ZERO));
         let constant = model("memory=64Mi");
         assert_eq!(constant.exceeds(64 << 20, Duration::ZERO), None);
-        // What it would give up does not end it.
+        // Memory that can be reclaimed does not cause an OOM kill.
         let cache = model("memory=64Mi memory-peak=128Mi shape=ramp period=10s keep=70Mi");
         assert_eq!(cache.exceeds(80 << 20, Duration::ZERO), None);
         assert!(cache.exceeds(66 << 20, Duration::ZERO).is_some());

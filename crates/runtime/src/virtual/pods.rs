@@ -23,7 +23,7 @@ use crate::types::{
 /// How many events a slow reader may be behind before it has to list again. The buffer is allocated at the start, on
 /// each of thousands of nodes.
 const EVENTS: usize = 128;
-/// What a process is killed with for want of memory, as an exit code.
+/// The exit code after an OOM kill.
 const KILLED: i32 = 137;
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct All {
     pub(super) sandboxes: BTreeMap<SandboxId, VirtualSandbox>,
     pub(super) containers: BTreeMap<ContainerId, VirtualContainer>,
     pub(super) pulled: std::collections::BTreeSet<String>,
-    /// What ends when. An entry that is out of date finds nothing to do.
+    /// The containers by the time of their exit. An outdated entry has no effect.
     ends: BinaryHeap<Reverse<(Instant, ContainerId)>>,
     /// Somebody waits for the first of them.
     waiting: bool,
@@ -81,7 +81,7 @@ pub(super) enum VirtualLife {
     Exited { started: Option<Timestamp>, at: Timestamp, code: i32, oom: bool },
 }
 
-/// What the id of a container begins with: that of its sandbox, so that those of one pod stand together.
+/// The prefix of a container's id: that of its sandbox, so that the containers of a pod sort together.
 pub(super) fn container_prefix(sandbox: &SandboxId) -> String {
     format!("{sandbox}-")
 }
@@ -175,7 +175,7 @@ impl VirtualContainer {
     }
 }
 
-/// Every image is there; its id is made from its name.
+/// Every image is present; its id is computed from its name.
 pub(super) fn image_id(name: &str) -> String {
     let whole = crate::image::normalise(name);
     let digest = ring::digest::digest(&ring::digest::SHA256, whole.as_bytes());
@@ -269,7 +269,7 @@ impl Pods {
         self.emit(id, &sandbox, ContainerChange::Stopped);
     }
 
-    /// Notes when a container will end, and sees to it that somebody waits for that.
+    /// Schedules the exit of a container, and wakes the task that waits for it.
     fn expect_end(self: &Arc<Self>, id: &ContainerId) {
         let mut all = self.all.lock();
         let Some((at, ..)) = all.containers.get(id).and_then(VirtualContainer::end) else { return };
@@ -353,7 +353,7 @@ impl Pods {
     }
 }
 
-/// What a new group has where nothing was asked for.
+/// The default resources of a new cgroup.
 pub(super) fn filled(resources: LinuxResources) -> LinuxResources {
     let mut all = LinuxResources {
         cpu_period: Some(plumb_resize::cgroup::DEFAULT_PERIOD),

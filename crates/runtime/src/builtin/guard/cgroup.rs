@@ -1,4 +1,4 @@
-//! What a guard does to a cgroup, and the events that it emits.
+//! The effects of a guard on a cgroup, and its events.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::shim::{load, store};
 use crate::types::{ContainerId, Event, LinuxResources, SandboxId};
 
-/// What was applied before, in the folder of the container or sandbox.
+/// The file with the limit that was applied before, in the directory of the container or sandbox.
 const RECORD: &str = "guard.json";
 
 /// The wakers of armed groups, by the ids of their notifications.
@@ -36,7 +36,7 @@ impl Wakers {
     }
 }
 
-/// What all guards of a runtime share. A guard may outlive its runtime, and does nothing then.
+/// The context that all guards of a runtime share. A guard may outlive its runtime, and does nothing then.
 #[derive(Clone, Debug)]
 pub(in crate::builtin) struct GuardContext {
     pub(in crate::builtin) notifier: Weak<Notifier>,
@@ -53,7 +53,7 @@ pub(in crate::builtin) struct GuardedGroup {
     sandbox: SandboxId,
     /// None for the group of the pod as a whole.
     container: Option<ContainerId>,
-    /// Under which the kernel says that the group is out of memory, and that it has reached the threshold.
+    /// The ids of the notifications: the cgroup is out of memory, or has reached the threshold.
     notification: u64,
     threshold_notification: u64,
     waker: Arc<Notify>,
@@ -86,7 +86,7 @@ impl GroupGuard {
 }
 
 impl GuardedGroup {
-    /// Listens no longer to what the kernel says for the guard's sake.
+    /// Removes the notifications of the guard.
     pub(in crate::builtin) fn unlisten(&self) {
         let mut wakers = self.context.wakers.0.lock();
         wakers.remove(&self.notification);
@@ -133,7 +133,7 @@ impl Effects for GuardedGroup {
     }
 
     fn window(&self, limit: i64, restored: bool) -> Duration {
-        // What has used more than the new limit may do so again.
+        // A container that used more than the new limit may do so again.
         let has_used_more = u64::try_from(limit)
             .is_ok_and(|limit| self.group.peak().ok().flatten().is_some_and(|peak| peak > limit));
         let guard_window = self.context.guard_window;
