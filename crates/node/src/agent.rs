@@ -125,7 +125,7 @@ pub struct Agent {
     /// The damage of the journal.
     damage: Vec<String>,
     /// The uids of the pods, by namespace and name.
-    places: HashMap<ObjectRef, String>,
+    uids: HashMap<ObjectRef, String>,
     /// The uid of the pod of each sandbox.
     sandboxes: HashMap<SandboxId, String>,
     workers: JoinSet<()>,
@@ -195,7 +195,7 @@ impl Agent {
             node: Arc::new(node),
             entries: found.entries,
             damage,
-            places: HashMap::new(),
+            uids: HashMap::new(),
             sandboxes: HashMap::new(),
             workers: JoinSet::new(),
             static_pods: config.pod_manifest_path.map(StaticPods::new).map(Arc::new),
@@ -274,7 +274,7 @@ impl Agent {
         };
         let reflecting = Reflector::new(pods, on_this_node).run(sender);
         let node = self.node.clone();
-        let classes = classes::keep(&node);
+        let classes = classes::run(&node);
         let image_gc = image_gc::run(&node, self.image_gc.clone(), self.health.clone());
         let (static_pods, runs_static) = (self.static_pods.clone(), self.node.clone());
         let static_pods = async move {
@@ -321,7 +321,7 @@ impl Agent {
 
     fn handle_pod_with(&mut self, pod: Arc<Pod>, message: fn(Arc<Pod>) -> Message, start: Start) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let before = self.places.insert(ObjectRef::of(&*pod), uid.clone());
+        let before = self.uids.insert(ObjectRef::of(&*pod), uid.clone());
         if let Some(other) = before.filter(|other| *other != uid) {
             // Another pod had the name, and its deletion was missed.
             self.node.workers.send(&other, Message::Deleted);
@@ -342,7 +342,7 @@ impl Agent {
     }
 
     fn handle_deleted(&mut self, pod: &ObjectRef) {
-        if let Some(uid) = self.places.remove(pod) {
+        if let Some(uid) = self.uids.remove(pod) {
             self.node.workers.send(&uid, Message::Deleted);
         }
         self.reconcile_static_pods();
@@ -376,7 +376,7 @@ impl Agent {
             }
         };
         if !self.sandboxes.contains_key(&sandbox) {
-            self.learn_sandboxes().await;
+            self.list_sandboxes().await;
         }
         if let Some(uid) = self.sandboxes.get(&sandbox) {
             self.node.workers.send(uid, message);
@@ -384,7 +384,7 @@ impl Agent {
     }
 
     /// Lists the sandboxes and their pods.
-    async fn learn_sandboxes(&mut self) {
+    async fn list_sandboxes(&mut self) {
         match self.node.runtime.list_sandboxes(&SandboxFilter::default()).await {
             Ok(list) => {
                 self.sandboxes = list.into_iter().map(|sandbox| (sandbox.id, sandbox.meta.uid)).collect();

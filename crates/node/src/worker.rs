@@ -50,7 +50,7 @@ use crate::probe::Report;
 use crate::shutdown::{self, Termination};
 use crate::status::StatusInput;
 use actuation::Actuation;
-use allocated::FollowedVolumes;
+use allocated::AdoptedVolumes;
 use count::Counted;
 use error::SyncError;
 use image::{Pull, Pulled};
@@ -88,7 +88,7 @@ pub(crate) enum Message {
     LimitRestored,
     /// A deferred resize has a new result.
     Allocation(Box<AllocationResult>, Trigger),
-    /// What could not be done may be tried again.
+    /// The allocation manager could not decide on a resize: the worker requests it again.
     Retry,
     /// A container was stopped.
     Stopped(ContainerId),
@@ -118,38 +118,51 @@ enum Requeue {
     Never,
 }
 
-/// The worker of one pod.
+/// The worker of one pod. Where the pod is in its life is in three enums with diagrams: [`WorkerState`], [`Deletion`] and
+/// [`ResizeRequest`].
 pub(crate) struct Worker {
     node: Arc<Node>,
     /// The sender of its own inbox, for its tasks.
     sender: mpsc::UnboundedSender<Message>,
     uid: String,
+    state: WorkerState,
+
+    /// The pod in the API.
     pod: Arc<Pod>,
     info: PodInfo,
+    deletion: Deletion,
+
+    /// The pod in the journal: its allocation.
     entry: Entry,
     request: ResizeRequest,
+
+    /// The pod in the runtime.
     observation: Observation,
     actuated: ActuatedResources,
+    actuation: Actuation,
     /// The last observed resources of each container while it ran, by position.
     last_actual: Vec<Option<Requirements>>,
-    probed: Vec<ProbedContainer>,
-    start_backoffs: Vec<StartBackoff>,
-    /// The same of ephemeral containers that have not been started, by name.
-    ephemeral_backoffs: BTreeMap<String, StartBackoff>,
     /// The attempt after the last one that ran, of each container by position.
     next_attempts: Vec<u32>,
+
+    /// The containers that are being stopped.
     stopping: Stopping,
+    /// The images that are being pulled.
     images: BTreeMap<String, Pull>,
-    status_manager: StatusManager,
-    state: WorkerState,
-    deletion: Deletion,
-    counted: Counted,
-    actuation: Actuation,
-    /// Consecutive failures.
-    failures: u32,
-    volumes: FollowedVolumes,
+    /// The probes of each container, by position.
+    probed: Vec<ProbedContainer>,
+    /// The backoff of each container, by position.
+    start_backoffs: Vec<StartBackoff>,
+    /// The backoff of ephemeral containers that have not been started, by name.
+    ephemeral_backoffs: BTreeMap<String, StartBackoff>,
+    volumes: AdoptedVolumes,
     /// How the pod is terminated because the node shuts down.
     shutdown: Option<Termination>,
+    /// Consecutive failed syncs.
+    failures: u32,
+
+    status_manager: StatusManager,
+    counted: Counted,
 }
 
 impl Worker {
@@ -183,7 +196,7 @@ impl Worker {
             counted: Counted::default(),
             actuation: Actuation::default(),
             failures: 0,
-            volumes: FollowedVolumes::default(),
+            volumes: AdoptedVolumes::default(),
             shutdown: None,
             pod,
             info,
@@ -378,7 +391,7 @@ impl Worker {
             self.node.allocations.set_actual(&self.uid, actual.clone()).await;
         }
         self.update_probes();
-        self.follow_volumes().await;
+        self.adopt_volumes().await;
         let steps = self.steps(&cgroups);
         let decision = self.decide(&steps);
         let phase = self.phase();

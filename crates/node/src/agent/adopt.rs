@@ -26,14 +26,14 @@ impl Agent {
     pub(super) async fn handle_list(&mut self, pods: Vec<Pod>) {
         let pods: Vec<Arc<Pod>> = pods.into_iter().map(Arc::new).collect();
         let uids: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
-        let places: BTreeMap<_, _> =
+        let listed: BTreeMap<_, _> =
             pods.iter().map(|pod| (ObjectRef::of(&**pod), pod.metadata.uid.clone())).collect();
-        for (at, uid) in &self.places {
-            if !uids.contains(uid.as_str()) || !places.contains_key(at) {
+        for (at, uid) in &self.uids {
+            if !uids.contains(uid.as_str()) || !listed.contains_key(at) {
                 self.node.workers.send(uid, Message::Deleted);
             }
         }
-        self.places.retain(|at, _| places.contains_key(at));
+        self.uids.retain(|at, _| listed.contains_key(at));
         if self.listed {
             for pod in pods {
                 self.handle_pod_as(pod, Message::Listed);
@@ -70,7 +70,7 @@ impl Agent {
         let new: Vec<_> = new.into_iter().map(|pod| (pod, allocations.expect_admission())).collect();
         // Only after all of them have their allocation back, and no resize is decided before new pods are admitted.
         for (uid, pod, entry) in back {
-            self.places.insert(ObjectRef::of(&*pod), uid.clone());
+            self.uids.insert(ObjectRef::of(&*pod), uid.clone());
             let failed = node.as_ref().and_then(|node| predicates::check(&pod, node));
             self.start_worker(uid, pod, Start { entry: Some(Box::new(entry)), failed, admission: None });
         }
@@ -84,7 +84,7 @@ impl Agent {
         for (uid, logs) in files {
             if !uids.contains(&uid) && !over.contains(&uid) {
                 let left = sandboxes.remove(&uid).unwrap_or_default();
-                self.end_orphan(uid, left, logs);
+                self.cleanup_orphan(uid, left, logs);
             }
         }
         self.node.allocations.all_pods_known();
@@ -144,7 +144,7 @@ impl Agent {
     }
 
     /// Removes the sandboxes and the files of a pod that does not exist any more.
-    fn end_orphan(&mut self, uid: String, sandboxes: Vec<Sandbox>, logs: Vec<PathBuf>) {
+    fn cleanup_orphan(&mut self, uid: String, sandboxes: Vec<Sandbox>, logs: Vec<PathBuf>) {
         let node = self.node.clone();
         self.workers.spawn(async move {
             for sandbox in sandboxes {

@@ -8,13 +8,13 @@ use plumb_runtime::types::{LinuxResources, QosClass};
 use crate::node::Node;
 
 /// Updates the weights when allocations change, one update at a time; of several changes meanwhile only the last counts.
-pub(super) async fn keep(node: &Node) {
+pub(super) async fn run(node: &Node) {
     let mut allocated = node.allocations.burstable_cpu();
-    weigh(node, QosClass::BestEffort, MIN_SHARES).await;
+    set_cpu_shares(node, QosClass::BestEffort, MIN_SHARES).await;
     loop {
         let sum = *allocated.borrow_and_update();
         if let Some(milli) = sum {
-            weigh(node, QosClass::Burstable, shares(milli)).await;
+            set_cpu_shares(node, QosClass::Burstable, shares(milli)).await;
         }
         if allocated.changed().await.is_err() {
             return;
@@ -22,7 +22,7 @@ pub(super) async fn keep(node: &Node) {
     }
 }
 
-async fn weigh(node: &Node, class: QosClass, shares: u64) {
+async fn set_cpu_shares(node: &Node, class: QosClass, shares: u64) {
     let to = LinuxResources { cpu_shares: Some(shares), ..LinuxResources::default() };
     let mut backoff = Backoff::default();
     while let Err(error) = node.runtime.update_class_resources(class, &to).await {

@@ -80,7 +80,7 @@ impl Following {
             let kept = kept.clone();
             async move {
                 let (projection, followers, changed) = &mut *kept.lock().await;
-                keep(projection, followers, changed).await;
+                update_files(projection, followers, changed).await;
             }
         });
         let task = tokio::spawn(keeping).abort_handle();
@@ -107,7 +107,7 @@ impl Drop for Following {
     }
 }
 
-async fn keep(
+async fn update_files(
     projection: &mut Refresher,
     followers: &mut [Subscription],
     pod: &mut watch::Receiver<Arc<Pod>>,

@@ -15,15 +15,15 @@ use crate::allocated::with_allocation;
 /// The interval of retries.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Whether the volumes of a running pod are updated.
+/// Whether this agent updates the volumes of a running pod.
 #[derive(Default)]
-pub(super) struct FollowedVolumes {
-    are: bool,
+pub(super) struct AdoptedVolumes {
+    adopted: bool,
     /// It failed; the time of the retry.
     not_before: Option<Instant>,
 }
 
-impl FollowedVolumes {
+impl AdoptedVolumes {
     /// The time until the retry, if there is one.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         // A pod that has finished meanwhile does not retry, and need not wake up for it.
@@ -47,18 +47,18 @@ impl Worker {
     }
 
     /// Adopts the volumes of a pod that ran already when this agent was started, so that they are updated again.
-    pub(super) async fn follow_volumes(&mut self) {
+    pub(super) async fn adopt_volumes(&mut self) {
         let ready = self.observation.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready);
         let wanted = ready && self.state.is_syncing();
         let wait = self.volumes.not_before.is_some_and(|at| at > Instant::now());
-        if self.volumes.are || !wanted || wait {
+        if self.volumes.adopted || !wanted || wait {
             return;
         }
         let Some(volumes) = &self.node.volumes else { return };
         match volumes.prepare(&self.allocated_pod()).await {
-            Ok(_) => self.volumes = FollowedVolumes { are: true, not_before: None },
+            Ok(_) => self.volumes = AdoptedVolumes { adopted: true, not_before: None },
             Err(error) => {
-                tracing::warn!(uid = self.uid, %error, "volumes are not kept up to date yet, will try again");
+                tracing::warn!(uid = self.uid, %error, "cannot adopt the volumes of a pod, will retry");
                 self.volumes.not_before = Some(Instant::now() + RETRY);
             }
         }
