@@ -6,6 +6,8 @@
 //!   kube-apiserver ──▶ endpoints of the Services plumb-webhook, plumb-rollout-webhook
 //! ```
 
+mod replaced;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -56,14 +58,15 @@ fn kubectl_apply(cluster: &Cluster, manifests: &str) {
 struct Watch {
     client: Client,
     since: Instant,
+    within: Duration,
 }
 
 impl Watch {
     /// Polls until something holds; where it does not in time, the pods of the installation say why.
     async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
         while !holds().await {
-            let in_time = self.since.elapsed() <= TWO_MINUTES;
-            assert!(in_time, "not within {TWO_MINUTES:?}: {what}\n{}", self.explain().await);
+            let in_time = self.since.elapsed() <= self.within;
+            assert!(in_time, "not within {:?}: {what}\n{}", self.within, self.explain().await);
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         println!("{:>5.1} s: {what}", self.since.elapsed().as_secs_f64());
@@ -160,7 +163,7 @@ async fn what_is_installed_recommends_resizes_boosts_and_rolls_out_within_two_mi
     (config.metrics, config.images) = (true, vec![image()]);
     let cluster = Cluster::start(config).await.unwrap();
     let client = cluster.client().await.unwrap();
-    let watch = Watch { client: client.clone(), since: Instant::now() };
+    let watch = Watch { client: client.clone(), since: Instant::now(), within: TWO_MINUTES };
     let args = ["install", "--replicas=1", "--feature-gates=InPlaceWorkloadVerticalScaling=true"];
     kubectl_apply(&cluster, &plumb(&cluster, &args));
 
@@ -271,7 +274,7 @@ async fn rolls_out(watch: &Watch, deployments: &Api<Deployment>) {
 
 /// A rollout that is under way is released, and nothing of the installation is left but definitions and VPAs.
 async fn gives_back(cluster: &Cluster, client: &Client) {
-    let watch = Watch { client: client.clone(), since: Instant::now() };
+    let watch = Watch { client: client.clone(), since: Instant::now(), within: TWO_MINUTES };
     let policy: DynamicObject = object(json!({
         "apiVersion": "plumb.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": { "name": "rolled" },
         "spec": { "targetRef": { "kind": "Deployment", "name": "rolled" }, "paused": true },
