@@ -59,18 +59,17 @@ pub fn node_selector(vpa: &VerticalPodAutoscaler) -> Option<Result<Selector, Nod
     })
 }
 
-/// The node that a pod is on, or that its `DaemonSet` has created it for.
+/// The node that a pod is bound to.
+pub(crate) fn bound_node(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
+}
+
+/// The node that a pod is bound to, or that its `DaemonSet` has created it for.
 pub fn node_of(pod: &Pod) -> Option<&str> {
-    let spec = pod.spec.as_ref()?;
-    let bound = spec.node_name.as_deref().filter(|node| !node.is_empty());
-    bound.or_else(|| {
-        let required = spec
-            .affinity
-            .as_ref()?
-            .node_affinity
-            .as_ref()?
-            .required_during_scheduling_ignored_during_execution
-            .as_ref()?;
+    bound_node(pod).or_else(|| {
+        let affinity = pod.spec.as_ref()?.affinity.as_ref()?;
+        let required =
+            affinity.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref()?;
         // Terms are alternatives: one that names no node, or another one, allows more than that node.
         let mut terms = required.node_selector_terms.iter().map(named);
         let first = terms.next()??;
@@ -91,9 +90,8 @@ fn named(term: &NodeSelectorTerm) -> Option<&str> {
 /// Removes the affinity of a pod, unless it says which node a `DaemonSet` has created the pod for.
 pub(crate) fn drop_affinity(pod: &mut Pod) {
     let is_daemon = controller_of(&pod.metadata).is_some_and(|owner| owner.kind == "DaemonSet");
-    let Some(spec) = &mut pod.spec else { return };
-    let is_bound = spec.node_name.as_deref().is_some_and(|node| !node.is_empty());
-    if is_bound || !is_daemon {
+    let is_needed = is_daemon && bound_node(pod).is_none();
+    if let Some(spec) = pod.spec.as_mut().filter(|_| !is_needed) {
         spec.affinity = None;
     }
 }

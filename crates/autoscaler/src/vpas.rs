@@ -193,24 +193,26 @@ pub struct Vpas {
 pub struct Nodes {
     /// Reads what the informer does not have yet.
     pub client: Client,
-    /// All nodes; whoever made the informer runs it.
+    /// All nodes; the component that made the informer runs it.
     pub informer: Informer<Node>,
 }
 
 impl Nodes {
     /// The labels of a node. A node that is not known yet may have been created a moment ago, with its pods.
-    async fn labels(&self, name: &str) -> Option<NodeLabels> {
+    /// None if the node does not exist.
+    async fn labels(&self, name: &str) -> Result<Option<NodeLabels>, TargetError> {
         if let Some(node) = self.informer.get(&ObjectRef::cluster(name)) {
-            return Some(node.labels().clone());
+            return Ok(Some(node.labels().clone()));
         }
         let nodes: Api<Node> = Api::all(self.client.clone());
-        match nodes.get_opt(name).await {
-            Ok(node) => node.map(|node| node.labels().clone()),
-            Err(error) => {
-                tracing::warn!(%error, node = name, "the labels of a node cannot be read");
-                None
-            }
-        }
+        let read = nodes.get_opt(name).await;
+        let node = read.map_err(|error| TargetError::Unavailable {
+            kind: "Node".to_owned(),
+            namespace: String::new(),
+            name: name.to_owned(),
+            reason: error.to_string(),
+        })?;
+        Ok(node.map(|node| node.labels().clone()))
     }
 }
 
@@ -243,7 +245,7 @@ impl Vpas {
         let Some(controller) = self.targets.topmost_of_pod(&pod.metadata).await? else { return Ok(None) };
         let selects_nodes = self.index.read().selects_nodes(&controller);
         let labels = match (&self.nodes, node_of(pod).filter(|_| selects_nodes)) {
-            (Some(nodes), Some(node)) => nodes.labels(node).await,
+            (Some(nodes), Some(node)) => nodes.labels(node).await?,
             _ => None,
         };
         let controlling = self.index.read().controlling(&controller, labels.as_ref());

@@ -31,7 +31,7 @@ use crate::api::{
     CrossVersionObjectReference, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
     VerticalPodAutoscalerStatus,
 };
-use crate::node_groups::node_selector;
+use crate::node_groups::{bound_node, node_selector};
 use target::TargetState;
 
 /// What a recommender knows.
@@ -217,7 +217,7 @@ impl State {
         let containers = spec.into_iter().flat_map(|spec| &spec.containers).chain(sidecars);
         let containers: Vec<&str> = containers.map(|container| container.name.as_str()).collect();
         let mut labels = Cow::Borrowed(pod.labels());
-        let node = spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        let node = bound_node(pod).unwrap_or_default();
         for (label, value) in self.node_groups.of_node(node) {
             labels.to_mut().insert(label, value);
         }

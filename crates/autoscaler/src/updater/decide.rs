@@ -209,6 +209,21 @@ pub enum Plan {
     Recreating(Vec<Decided<Recreating>>),
 }
 
+impl Plan {
+    /// Whether it disrupts pods.
+    pub fn spends_budget(&self) -> bool {
+        let spends = |decision: &InPlace| matches!(decision, InPlace::Resize { costs_budget: true });
+        match self {
+            Self::None(_) => false,
+            Self::InPlace(all) => all.iter().any(|one| spends(&one.decision)),
+            Self::Recreating(all) => all.iter().any(|one| match &one.decision {
+                Recreating::InPlace(decision) => spends(decision),
+                Recreating::Evict(_) => true,
+            }),
+        }
+    }
+}
+
 /// Decides what becomes of the pods that are due, within the budgets, and when to decide again without an event.
 pub fn plan(
     subjects: &[Subject],

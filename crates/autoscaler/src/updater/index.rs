@@ -23,7 +23,7 @@ use super::decide::Subject;
 use super::in_place::Backoff;
 use super::state::{ContainerRecommendation, PodState, Recommendation};
 use crate::api::{Resources, VerticalPodAutoscaler};
-use crate::node_groups::NodeLabels;
+use crate::node_groups::{NodeLabels, bound_node};
 use crate::recommendation::{LimitRanges, PodRecommendation};
 use crate::target::ControllerRef;
 use crate::vpas::VpaIndex;
@@ -199,7 +199,7 @@ impl Index {
         let mut keys = owner_before.as_ref().map(|owner| self.because_of(owner)).unwrap_or_default();
         let Some(pod) = pod else { return keys };
         let Some(owner) = ControllerRef::controller_of(&pod.metadata) else { return keys };
-        if let Some(node) = node_of(&pod) {
+        if let Some(node) = bound_node(&pod) {
             self.on_node.entry(node.to_owned()).or_default().insert(key.clone());
         }
         self.owners.entry(owner.clone()).or_default().pods.insert(key.clone());
@@ -211,7 +211,7 @@ impl Index {
     }
 
     fn unlink(&mut self, key: &ObjectRef, pod: &Pod, owner: Option<&ControllerRef>) {
-        if let Some(node) = node_of(pod)
+        if let Some(node) = bound_node(pod)
             && let Some(pods) = self.on_node.get_mut(node)
         {
             pods.remove(key);
@@ -291,13 +291,15 @@ impl Index {
     pub fn apply_node(&mut self, name: &str, node: Option<&Node>) -> Vec<Key> {
         let status = node.and_then(|node| node.status.as_ref());
         let allocatable = status.and_then(|status| declared(status.allocatable.as_ref()).ok());
-        let labels = node.map(|node| node.labels().clone()).unwrap_or_default();
-        let after = NodeState { allocatable: allocatable.unwrap_or_default(), labels };
-        if self.nodes.get(name).unwrap_or(&NodeState::default()) == &after {
+        let after = node.map(|node| NodeState {
+            allocatable: allocatable.unwrap_or_default(),
+            labels: node.labels().clone(),
+        });
+        if self.nodes.get(name) == after.as_ref() {
             return Vec::new();
         }
-        match node {
-            Some(_) => self.nodes.insert(name.to_owned(), after),
+        match after {
+            Some(after) => self.nodes.insert(name.to_owned(), after),
             None => self.nodes.remove(name),
         };
         let pods = self.on_node.get(name).into_iter().flatten();
@@ -348,10 +350,11 @@ impl Index {
         node.and_then(|node| self.nodes.get(node)).map(|node| node.allocatable).unwrap_or_default()
     }
 
-    /// Whether several VPAs share the workload of a VPA, each with the pods of some nodes.
-    pub fn shares_target(&self, vpa: &VerticalPodAutoscaler) -> bool {
+    /// The workload of a VPA, if several VPAs may share it, each with the pods on some nodes.
+    pub fn shared_target(&self, vpa: &VerticalPodAutoscaler) -> Option<ControllerRef> {
         let namespace = vpa.metadata.namespace.as_deref().unwrap_or_default();
-        self.vpas.selects_nodes(&ControllerRef::of_target(namespace, &vpa.spec.target_ref))
+        let target = ControllerRef::of_target(namespace, &vpa.spec.target_ref);
+        self.vpas.selects_nodes(&target).then_some(target)
     }
 
     /// What there is to decide about a VPA; none if it does not exist.
@@ -380,7 +383,8 @@ impl Index {
             }
             let Some(state) = tracked.state() else { continue };
             let node = state.node.as_ref().and_then(|node| self.nodes.get(node));
-            if selects_nodes && !controls(node.map(|node| &node.labels)) {
+            // A node whose labels are not known yet may be of any VPA.
+            if selects_nodes && !node.is_some_and(|node| controls(Some(&node.labels))) {
                 gathered.siblings.push(state);
                 continue;
             }
@@ -478,10 +482,6 @@ impl Tracked {
         });
         Some(recommendation)
     }
-}
-
-fn node_of(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
 }
 
 impl From<&PodRecommendation> for Recommendation {

@@ -12,6 +12,7 @@
 
 mod events;
 mod perform;
+mod shared_targets;
 mod status;
 
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ use plumb_resize::status::Stage;
 use plumb_supervise::Supervisor;
 use tokio::time::Instant;
 
+use self::shared_targets::SharedTargets;
 use super::actuate::{Evictor, InPlaceActuator, RecreatingActuator, Resizer};
 use super::admission_status::AdmissionStatus;
 use super::decide::{Plan, Policy, Subject, Surroundings, Triage, owners_to_read, plan, triage};
@@ -111,8 +113,7 @@ struct Inner {
     resize_served: AtomicBool,
     /// When the status of VPAs was written.
     written: Mutex<BTreeMap<ObjectRef, Instant>>,
-    /// Held while a VPA is reconciled whose workload other VPAs control, too: they share its budget.
-    shared_targets: tokio::sync::Mutex<()>,
+    shared_targets: SharedTargets,
 }
 
 impl Updater {
@@ -163,7 +164,7 @@ impl Updater {
             unbooster,
             resize_served: AtomicBool::new(true),
             written: Mutex::default(),
-            shared_targets: tokio::sync::Mutex::default(),
+            shared_targets: SharedTargets::default(),
             config,
         });
         inner.watch();
@@ -369,6 +370,15 @@ fn recommendation_of(vpa: &VerticalPodAutoscaler) -> Option<&crate::api::Recomme
     vpa.status.as_ref().and_then(|status| status.recommendation.as_ref())
 }
 
+/// What is to be done about the pods of a VPA.
+struct Prepared {
+    gathered: Gathered,
+    triage: Triage,
+    plan: Plan,
+    /// When to decide again without an event.
+    next: Option<Timestamp>,
+}
+
 /// Reconciles VPAs, and finds the topmost controllers of owners.
 struct VpaReconciler(Arc<Inner>);
 
@@ -417,9 +427,39 @@ impl Inner {
         let began = self.config.clock.monotonic();
         let Some(vpa) = self.index.lock().vpa(key).cloned() else { return Ok(Requeue::AwaitChange) };
         self.resolve_target(key, &vpa).await;
-        let is_shared = self.index.lock().shares_target(&vpa);
-        let _shared = if is_shared { Some(self.shared_targets.lock().await) } else { None };
-        let Some(gathered) = self.index.lock().gather(key) else { return Ok(Requeue::AwaitChange) };
+        let Some(mut prepared) = self.prepare(key, began).await else { return Ok(Requeue::AwaitChange) };
+        let shared = self.index.lock().shared_target(&vpa).filter(|_| prepared.plan.spends_budget());
+        let lock = shared.map(|target| self.shared_targets.of(&target));
+        let held = match &lock {
+            None => None,
+            Some(lock) => {
+                let held = lock.lock().await;
+                // What other VPAs of the workload have spent meanwhile counts.
+                let Some(again) = self.prepare(key, began).await else { return Ok(Requeue::AwaitChange) };
+                prepared = again;
+                Some(held)
+            }
+        };
+        let Prepared { gathered, triage, plan, next } = prepared;
+        let acted = self.config.clock.monotonic();
+        self.set_gauges(key, &gathered, &triage, &plan);
+        let is_refused = self.perform(key, &gathered, &plan).await;
+        drop(held);
+        self.config.updater_metrics.step(Step::EvictPods, self.since(acted));
+        if is_refused {
+            // The pods wait for something now that the plan does not know, and the condition is to say what.
+            self.config.updater_metrics.step(Step::Total, self.since(began));
+            return Ok(Requeue::Now);
+        }
+        let summary = Summary::new(&triage, &plan);
+        let written = self.write_condition(key, summary.condition(&plan).as_ref()).await;
+        self.config.updater_metrics.step(Step::Total, self.since(began));
+        Ok(self.requeue(next, written))
+    }
+
+    /// Plans for the pods of a VPA as they are now; none if it does not exist.
+    async fn prepare(&self, key: &ObjectRef, began: Instant) -> Option<Prepared> {
+        let gathered = self.index.lock().gather(key)?;
         let policy = self.policy(&gathered.vpa);
         let gathered = self.guard_memory(key, gathered).await;
         self.observe_applied(&gathered.subjects);
@@ -451,19 +491,7 @@ impl Inner {
             now,
         };
         let (plan, next) = plan(&gathered.subjects, &triage, &policy, &settings, &surroundings);
-        let acted = self.config.clock.monotonic();
-        self.set_gauges(key, &gathered, &triage, &plan);
-        let is_refused = self.perform(key, &gathered, &plan).await;
-        self.config.updater_metrics.step(Step::EvictPods, self.since(acted));
-        if is_refused {
-            // The pods wait for something now that the plan does not know, and the condition is to say what.
-            self.config.updater_metrics.step(Step::Total, self.since(began));
-            return Ok(Requeue::Now);
-        }
-        let summary = Summary::new(&triage, &plan);
-        let written = self.write_condition(key, summary.condition(&plan).as_ref()).await;
-        self.config.updater_metrics.step(Step::Total, self.since(began));
-        Ok(self.requeue(next, written))
+        Some(Prepared { gathered, triage, plan, next })
     }
 
     fn requeue(&self, next: Option<Timestamp>, again_in: Option<Duration>) -> Requeue {

@@ -9,6 +9,7 @@ use plumb_resize::resource::{Declared, PerResource, Requirements};
 use plumb_resize::status::{self, Stage, Values};
 
 use crate::boost;
+use crate::node_groups::bound_node;
 
 use super::attempt::{Record, Requests, Resources};
 
@@ -153,7 +154,7 @@ impl PodState {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
             generation: pod.metadata.generation.unwrap_or_default(),
-            node: spec.and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
+            node: bound_node(pod).map(str::to_owned),
             owner: controller_of(&pod.metadata).map(|owner| Owner {
                 api_version: owner.api_version.clone(),
                 kind: owner.kind.clone(),

@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_autoscaler::node_groups::NODE_SELECTOR_ANNOTATION;
 use plumb_autoscaler::updater::Options;
 use plumb_client::Api;
@@ -93,6 +93,19 @@ async fn pods_get_what_the_vpa_of_their_node_recommends() {
     nodes.patch("m", &PatchParams::default(), &patch).await.unwrap();
     world.pass(MOMENT).await;
     assert_eq!(cpu(&world, "agent-m").await, amounts("2/1").cpu);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_on_a_node_that_is_not_known_is_left_alone() {
+    let mut world = world("Recreate", &[("s", "small"), ("l", "large")]).await;
+    let nodes: Api<Node> = Api::all(world.admin.clone());
+    nodes.delete("l", &DeleteParams::default()).await.unwrap();
+    world.start_updater(with_node_selectors());
+    world.pass(MOMENT).await;
+    assert_eq!(world.names().await, ["agent-l"]);
+    world.add_node("l", json!({ "kubernetes.io/os": "linux", "size": "large" })).await;
+    world.pass(MOMENT).await;
+    assert_eq!(world.names().await, ["agent-l"], "one of two may be missing");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,9 +10,10 @@ use plumb_autoscaler::namespaces::Namespaces;
 use plumb_client::Api;
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, Informer};
-use plumb_harness::in_time;
+use plumb_harness::{eventually, in_time};
 use plumb_install::Component;
 use plumb_supervise::Supervisor;
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::log::client;
@@ -57,6 +58,13 @@ async fn the_webhook_uses_every_right_that_it_has_and_needs_no_other() {
     for (_, kind) in KINDS {
         world.another_pod(kind).await;
     }
+    // Its labels decide which VPA of the DaemonSet controls the pod, once the webhook knows the second VPA.
+    world.vpa_of_nodes("of-nodes").await;
+    eventually(async || {
+        world.pod_on_unknown_node(json!({})).await;
+        log.has_used("get nodes")
+    })
+    .await;
     log.wait_for("create leases.coordination.k8s.io").await;
     // Two VPAs target the Deployment: the webhook reports on one of them that it controls nothing.
     log.wait_for("create events").await;

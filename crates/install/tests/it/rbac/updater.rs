@@ -30,6 +30,7 @@ fn start(client: &Client, namespace: String) -> JoinSet<()> {
         options: Options {
             admission_lease: Some(AdmissionLease { namespace, ..AdmissionLease::default() }),
             memory_decrease_guard: true,
+            node_selectors: true,
             ..Options::default()
         },
         rules: Rules::v1_36(),
@@ -68,8 +69,9 @@ async fn the_updater_uses_every_right_that_it_has_and_needs_no_other() {
     log.check(
         Component::Updater,
         &[
-            // The next test.
+            // The next tests.
             "get pods",
+            "get nodes",
             // An event that is repeated is counted up.
             "patch events",
         ],
@@ -92,6 +94,20 @@ async fn the_updater_may_read_a_boosted_pod_whose_vpa_is_gone() {
     let (client, log) = client(&world.cluster, Component::Updater);
     let running = start(&client, plumb_install::Options::default().namespace);
     log.wait_for("get pods").await;
+    log.check_not_forbidden(Component::Updater);
+    drop(running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_updater_may_read_the_node_of_a_boosted_pod_that_it_has_not_observed() {
+    let world = World::new().await;
+    world.workload("apps/v1", "DaemonSet", "Initial").await;
+    world.vpa_of_nodes("of-nodes").await;
+    let original = json!({ "requests": { "cpu": "100m" } }).to_string();
+    world.pod_on_unknown_node(json!({ key("app"): original })).await;
+    let (client, log) = client(&world.cluster, Component::Updater);
+    let running = start(&client, plumb_install::Options::default().namespace);
+    log.wait_for("get nodes").await;
     log.check_not_forbidden(Component::Updater);
     drop(running);
 }

@@ -140,6 +140,30 @@ impl World {
         vpas.create(&PostParams::default(), &vpa).await.unwrap();
     }
 
+    /// A VPA for the pods of the `DaemonSet` on some nodes.
+    pub(super) async fn vpa_of_nodes(&self, name: &str) {
+        self.vpa(name, "apps/v1", "DaemonSet", "Initial").await;
+        let annotations = json!({ "plumb.dev/node-selector": "size=large" });
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+        let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(self.admin.clone());
+        vpas.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// A pod of the `DaemonSet` on a node that no component has observed.
+    pub(super) async fn pod_on_unknown_node(&self, annotations: Value) {
+        let pods: Api<Pod> = Api::default_namespaced(self.admin.clone());
+        let one = pods.get("daemonset-0").await.unwrap();
+        let owners = one.metadata.owner_references;
+        let pod = json!({
+            "metadata": { "generateName": "daemonset-", "labels": { "app": "daemonset" }, "ownerReferences": owners,
+                          "annotations": annotations },
+            "spec": { "nodeName": "unknown", "containers": [{
+                "name": "app", "image": "i", "resources": { "requests": { "cpu": "300m" } },
+            }] },
+        });
+        self.create("v1", "Pod", pod).await;
+    }
+
     /// A running pod.
     pub(super) async fn pod(&self, name: &str, app: &str, owner: &Value) {
         let resources = json!({ "requests": { "cpu": "200m", "memory": "400Mi" } });
