@@ -15,6 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use plumb_features::FeatureGates;
@@ -308,8 +309,9 @@ pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
 }
 
 /// A length of time that something is done again after, such as `15s` or `1m`.
-pub(crate) fn interval(text: &str) -> Result<Duration, String> {
-    let time: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+pub(crate) fn interval(text: &str) -> anyhow::Result<Duration> {
+    let time: jiff::SignedDuration = text.parse()?;
     let time = Duration::try_from(time).unwrap_or_default();
-    if time < Duration::from_millis(100) { Err("it must be 100ms or more".to_owned()) } else { Ok(time) }
+    ensure!(time >= Duration::from_millis(100), "it must be 100ms or more");
+    Ok(time)
 }

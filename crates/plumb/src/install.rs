@@ -96,14 +96,14 @@ pub(crate) struct Uninstall {
     target: Target,
 }
 
-fn known_gates(text: &str) -> Result<String, String> {
-    features::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+fn known_gates(text: &str) -> anyhow::Result<String> {
+    features::parse(text)?;
+    Ok(text.to_owned())
 }
 
-fn extra_arg(text: &str) -> Result<(Component, String), String> {
-    let (component, flag) = text.split_once('=').ok_or("write COMPONENT=FLAG")?;
-    let component = component.parse().map_err(|error: plumb_install::UnknownComponent| error.to_string())?;
-    Ok((component, flag.to_owned()))
+fn extra_arg(text: &str) -> anyhow::Result<(Component, String)> {
+    let (component, flag) = text.split_once('=').context("write COMPONENT=FLAG")?;
+    Ok((component.parse()?, flag.to_owned()))
 }
 
 impl Install {

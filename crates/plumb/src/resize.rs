@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
@@ -72,16 +72,16 @@ pub(crate) struct Resize {
 pub(crate) struct Amounts(PerResource<Option<Quantity>>);
 
 impl FromStr for Amounts {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         let mut amounts = Self::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
-            let (name, amount) = part.split_once('=').ok_or("write it as cpu=500m,memory=1Gi")?;
+            let (name, amount) = part.split_once('=').context("write it as cpu=500m,memory=1Gi")?;
             let resource = Resource::named(name);
             let resource =
-                resource.ok_or_else(|| format!("{name:?} cannot be resized; cpu and memory can"))?;
-            let amount = amount.parse().map_err(|error| format!("{name} {amount:?}: {error}"))?;
+                resource.with_context(|| format!("{name:?} cannot be resized; cpu and memory can"))?;
+            let amount = amount.parse().map_err(|error| anyhow!("{name} {amount:?}: {error}"))?;
             amounts.0[resource] = Some(amount);
         }
         Ok(amounts)

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::str::FromStr;
 
+use anyhow::{anyhow, bail};
 use clap::{Args, Parser};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
@@ -81,9 +82,9 @@ enum Object {
 }
 
 impl FromStr for Object {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         const VPA: [&str; 4] = ["vpa", "vpas", "verticalpodautoscaler", "verticalpodautoscalers"];
         const POD: [&str; 3] = ["pod", "pods", "po"];
         let is_vpa = |kind: &str| VPA.contains(&kind.split('.').next().unwrap_or(kind));
@@ -93,8 +94,8 @@ impl FromStr for Object {
             Some((kind, name)) if POD.contains(&kind) => Self::Pod(name.to_owned()),
             Some((kind, _)) => match text.parse() {
                 Ok(workload) => Self::Workload(workload),
-                Err(_) if kind.is_empty() => return Err("the kind is missing: write pod/NAME".to_owned()),
-                Err(why) => return Err(format!("{why}; a pod is pod/NAME or NAME, a VPA is vpa/NAME")),
+                Err(_) if kind.is_empty() => bail!("the kind is missing: write pod/NAME"),
+                Err(error) => bail!("{error}; a pod is pod/NAME or NAME, a VPA is vpa/NAME"),
             },
             None => Self::Pod(text.to_owned()),
         })
@@ -102,7 +103,7 @@ impl FromStr for Object {
 }
 
 /// Reads flags of the recommender that are one argument.
-fn tuning(text: &str) -> Result<Tuning, String> {
+fn tuning(text: &str) -> anyhow::Result<Tuning> {
     #[derive(Debug, Parser)]
     #[command(no_binary_name = true, disable_help_flag = true)]
     struct Flags {
@@ -110,8 +111,8 @@ fn tuning(text: &str) -> Result<Tuning, String> {
         tuning: Tuning,
     }
     let read = Flags::try_parse_from(text.split_whitespace());
-    // What clap says in the first line is what is wrong.
-    let wrong = |error: clap::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
+    // What clap says in the first line is what is wrong; the rest is how the flags are used.
+    let wrong = |error: clap::Error| anyhow!(error.to_string().lines().next().unwrap_or_default().to_owned());
     read.map(|flags| flags.tuning).map_err(wrong)
 }
 
@@ -290,10 +291,10 @@ mod tests {
             ("vpa/web", Object::Vpa("web".to_owned())),
             ("verticalpodautoscaler.autoscaling.k8s.io/web", Object::Vpa("web".to_owned())),
         ] {
-            assert_eq!(text.parse(), Ok(expected), "{text}");
+            assert_eq!(text.parse::<Object>().unwrap(), expected, "{text}");
         }
         for text in ["job/web", "deploy/", "cloneset/web", "/web"] {
-            let refused = text.parse::<Object>().unwrap_err();
+            let refused = text.parse::<Object>().unwrap_err().to_string();
             assert!(refused.contains("pod/NAME"), "{text}: {refused}");
         }
     }
@@ -304,6 +305,6 @@ mod tests {
         assert!((flags.estimation().percentiles.cpu.target - 0.95).abs() < f64::EPSILON);
         assert_eq!(flags.estimation().round_up_to.memory, 1_048_576);
         assert!(tuning("").is_ok());
-        assert!(tuning("--target-cpu-percentile=95").unwrap_err().contains("from 0 to 1"));
+        assert!(tuning("--target-cpu-percentile=95").unwrap_err().to_string().contains("from 0 to 1"));
     }
 }

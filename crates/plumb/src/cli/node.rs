@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{ArgAction, Args, ValueEnum};
 use plumb_node::cpus::CpuSet;
 use plumb_node::image_gc::ImageGcConfig;
@@ -118,8 +119,8 @@ pub(crate) struct CriFlags {
 }
 
 /// The address of a socket.
-fn endpoint(text: &str) -> Result<String, String> {
-    plumb_cri::socket_path(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+fn endpoint(text: &str) -> Result<String, plumb_cri::InvalidEndpoint> {
+    plumb_cri::socket_path(text).map(|_| text.to_owned())
 }
 
 /// Which component makes the cgroups of containers.
@@ -187,23 +188,27 @@ impl OnNode {
 }
 
 /// The name of a node, by the API's rules.
-fn node_name(text: &str) -> Result<String, String> {
-    plumb_validation::names::dns_subdomain(text).into_iter().next().map_or_else(|| Ok(text.to_owned()), Err)
+fn node_name(text: &str) -> anyhow::Result<String> {
+    match plumb_validation::names::dns_subdomain(text).into_iter().next() {
+        Some(rule) => bail!(rule),
+        None => Ok(text.to_owned()),
+    }
 }
 
 /// How long a shutdown may take, by the kubelet's rule.
-fn grace_period(text: &str) -> Result<Duration, String> {
-    let time: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+fn grace_period(text: &str) -> anyhow::Result<Duration> {
+    let time: jiff::SignedDuration = text.parse()?;
     match Duration::try_from(time) {
         Ok(time) if time.is_zero() || time >= Duration::from_secs(1) => Ok(time),
-        _ => Err("it must be 0 or 1s or more".to_owned()),
+        _ => bail!("it must be 0 or 1s or more"),
     }
 }
 
 /// What a node has of a resource.
-fn capacity(text: &str) -> Result<Quantity, String> {
-    let amount: Quantity = text.parse().map_err(|error| format!("{error}"))?;
-    if amount <= Quantity::default() { Err("must be more than 0".to_owned()) } else { Ok(amount) }
+fn capacity(text: &str) -> anyhow::Result<Quantity> {
+    let amount: Quantity = text.parse()?;
+    ensure!(amount > Quantity::default(), "must be more than 0");
+    Ok(amount)
 }
 
 /// The CPU manager policy.
@@ -225,11 +230,11 @@ pub(crate) struct DieAt {
 }
 
 impl FromStr for DieAt {
-    type Err = String;
+    type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (name, nth) = text.split_once(':').ok_or_else(|| format!("{text:?} is not CALL:N"))?;
-        let nth = nth.parse().map_err(|_| format!("{nth:?} is not a number"))?;
+        let (name, nth) = text.split_once(':').with_context(|| format!("{text:?} is not CALL:N"))?;
+        let nth = nth.parse().map_err(|_| anyhow!("{nth:?} is not a number"))?;
         Ok(Self { call: change(name)?, nth })
     }
 }
@@ -244,18 +249,18 @@ pub(crate) struct RuntimeDelay {
 }
 
 impl FromStr for RuntimeDelay {
-    type Err = String;
+    type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (name, time) = text.split_once('=').ok_or_else(|| format!("{text:?} is not CALL=TIME"))?;
+        let (name, time) = text.split_once('=').with_context(|| format!("{text:?} is not CALL=TIME"))?;
         Ok(Self { call: change(name)?, time: interval(time)? })
     }
 }
 
 /// A call to the container runtime that changes something, by its name.
-fn change(name: &str) -> Result<Call, String> {
+fn change(name: &str) -> anyhow::Result<Call> {
     let call = Call::MUTATING.into_iter().find(|call| format!("{call:?}") == name);
-    call.ok_or_else(|| format!("{name:?} is no call that changes anything"))
+    call.with_context(|| format!("{name:?} is no call that changes anything"))
 }
 
 /// What the kubelet lets be reserved.
@@ -266,24 +271,21 @@ const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 pub(crate) struct Reserved(pub(crate) BTreeMap<String, Quantity>);
 
 impl FromStr for Reserved {
-    type Err = String;
+    type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts = text.split(',').filter(|part| !part.trim().is_empty());
         let amounts = parts.map(|part| {
             let (name, amount) =
-                part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=AMOUNT"))?;
+                part.split_once('=').with_context(|| format!("{part:?} is not NAME=AMOUNT"))?;
             let name = name.trim();
-            if !RESERVABLE.contains(&name) {
-                return Err(format!("cannot reserve {name:?} resource"));
-            }
-            let quantity: Quantity = amount.trim().parse().map_err(|error| format!("{part:?}: {error}"))?;
-            if quantity.is_negative() {
-                return Err(format!("resource quantity for {name:?} cannot be negative: {}", amount.trim()));
-            }
+            ensure!(RESERVABLE.contains(&name), "cannot reserve {name:?} resource");
+            let quantity: Quantity = amount.trim().parse().map_err(|error| anyhow!("{part:?}: {error}"))?;
+            let amount = amount.trim();
+            ensure!(!quantity.is_negative(), "resource quantity for {name:?} cannot be negative: {amount}");
             Ok((name.to_owned(), quantity))
         });
-        amounts.collect::<Result<_, String>>().map(Self)
+        amounts.collect::<anyhow::Result<_>>().map(Self)
     }
 }
 

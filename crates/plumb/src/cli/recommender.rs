@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{anyhow, ensure};
 use clap::Args;
 use plumb_autoscaler::recommender::prometheus::{Authentication, PrometheusSettings};
 use plumb_autoscaler::recommender::{AggregationSettings, EstimationSettings, Percentiles};
@@ -222,29 +223,32 @@ impl PrometheusFlags {
     }
 }
 
-pub(super) fn number(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "it must be a number".to_owned())?;
-    if number.is_finite() { Ok(number) } else { Err("it must be a finite number".to_owned()) }
+pub(super) fn number(text: &str) -> anyhow::Result<f64> {
+    let number: f64 = text.parse().map_err(|_| anyhow!("it must be a number"))?;
+    ensure!(number.is_finite(), "it must be a finite number");
+    Ok(number)
 }
 
-pub(super) fn non_negative(text: &str) -> Result<f64, String> {
-    number(text)
-        .and_then(|number| if number >= 0.0 { Ok(number) } else { Err("it must be 0 or more".to_owned()) })
+pub(super) fn non_negative(text: &str) -> anyhow::Result<f64> {
+    let number = number(text)?;
+    ensure!(number >= 0.0, "it must be 0 or more");
+    Ok(number)
 }
 
-fn at_least_one(text: &str) -> Result<f64, String> {
-    number(text)
-        .and_then(|number| if number >= 1.0 { Ok(number) } else { Err("it must be 1 or more".to_owned()) })
+fn at_least_one(text: &str) -> anyhow::Result<f64> {
+    let number = number(text)?;
+    ensure!(number >= 1.0, "it must be 1 or more");
+    Ok(number)
 }
 
-pub(super) fn fraction(text: &str) -> Result<f64, String> {
-    let within = |number: &f64| (0.0..=1.0).contains(number);
-    number(text)
-        .and_then(|number| Some(number).filter(within).ok_or_else(|| "it must be from 0 to 1".to_owned()))
+pub(super) fn fraction(text: &str) -> anyhow::Result<f64> {
+    let number = number(text)?;
+    ensure!((0.0..=1.0).contains(&number), "it must be from 0 to 1");
+    Ok(number)
 }
 
 /// A time as Go writes it, such as `24h` or `1h30m`; days and weeks (`8d`), as Prometheus writes them, too.
-pub(super) fn positive_time(text: &str) -> Result<Duration, String> {
+pub(super) fn positive_time(text: &str) -> anyhow::Result<Duration> {
     const DAY: u64 = 24 * 60 * 60;
     let whole = |suffix, seconds: u64| {
         let count: u64 = text.strip_suffix(suffix)?.parse().ok()?;
@@ -253,10 +257,11 @@ pub(super) fn positive_time(text: &str) -> Result<Duration, String> {
     let time = if let Some(time) = whole('d', DAY).or_else(|| whole('w', 7 * DAY)) {
         time
     } else {
-        let nanos = plumb_go::duration::parse(text).map_err(|error| error.to_string())?;
+        let nanos = plumb_go::duration::parse(text)?;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or_default())
     };
-    if time.is_zero() { Err("it must be more than 0".to_owned()) } else { Ok(time) }
+    ensure!(!time.is_zero(), "it must be more than 0");
+    Ok(time)
 }
 
 #[cfg(test)]
@@ -317,7 +322,7 @@ mod tests {
     #[test]
     fn times_are_written_as_in_go_or_in_days() {
         for (text, seconds) in [("24h", 86_400), ("1h30m", 5_400), ("8d", 691_200), ("2w", 1_209_600)] {
-            assert_eq!(positive_time(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(positive_time(text).unwrap(), Duration::from_secs(seconds), "{text}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Flags of registries, of nodes and of `plumb image pull`.
 
+use anyhow::ensure;
 use clap::Args;
 use plumb_registry::{Mirror, RegistryConfig, is_registry};
 
@@ -27,6 +28,7 @@ impl RegistryFlags {
     }
 }
 
-fn registry(text: &str) -> Result<String, String> {
-    if is_registry(text) { Ok(text.to_owned()) } else { Err(format!("{text:?} is not HOST[:PORT]")) }
+fn registry(text: &str) -> anyhow::Result<String> {
+    ensure!(is_registry(text), "{text:?} is not HOST[:PORT]");
+    Ok(text.to_owned())
 }

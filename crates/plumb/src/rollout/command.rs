@@ -75,9 +75,9 @@ pub(crate) struct Workload {
 }
 
 impl FromStr for Workload {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         let (kind, name) = text.split_once('/').unwrap_or((text, ""));
         // As kubectl prints it: deployment.apps/web, statefulset.apps.kruise.io/db.
         let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
@@ -91,14 +91,12 @@ impl FromStr for Workload {
             "daemonset" | "daemonsets" if is_kruise => WorkloadKind::AdvancedDaemonSet,
             "ds" | "daemonset" | "daemonsets" => WorkloadKind::DaemonSet,
             "clone" | "cloneset" | "clonesets" => {
-                return Err(
-                    "a CloneSet reports its rollout in its own status: kubectl get cloneset NAME".to_owned()
-                );
+                bail!("a CloneSet reports its rollout in its own status: kubectl get cloneset NAME");
             }
-            _ => return Err("write deploy/NAME, sts/NAME or ds/NAME".to_owned()),
+            _ => bail!("write deploy/NAME, sts/NAME or ds/NAME"),
         };
         if name.is_empty() || name.contains('/') {
-            return Err("the name is missing: write deploy/NAME, sts/NAME or ds/NAME".to_owned());
+            bail!("the name is missing: write deploy/NAME, sts/NAME or ds/NAME");
         }
         Ok(Self { kind, name: name.to_owned() })
     }

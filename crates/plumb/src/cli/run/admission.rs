@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use plumb_autoscaler::admission::Options;
 use plumb_autoscaler::admission::registration::registration;
@@ -196,23 +197,23 @@ impl AdmissionFlags {
     }
 }
 
-fn labels(text: &str) -> Result<Labels, String> {
+fn labels(text: &str) -> anyhow::Result<Labels> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let pair = |pair: &str| {
         let split = pair.split_once(':').map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()));
-        split.ok_or_else(|| format!("{pair:?} is not KEY:VALUE"))
+        split.with_context(|| format!("{pair:?} is not KEY:VALUE"))
     };
     pairs.map(pair).collect()
 }
 
 /// Upstream takes commas and colons.
-fn ciphers(text: &str) -> Result<Ciphers, String> {
+fn ciphers(text: &str) -> anyhow::Result<Ciphers> {
     let names = text.split([',', ':']).map(str::trim).filter(|name| !name.is_empty());
     let names: Vec<String> = names.map(str::to_owned).collect();
     match names.iter().find(|name| !name.starts_with("TLS_")) {
-        Some(wrong) => Err(format!(
+        Some(wrong) => bail!(
             "{wrong:?} is not the name of a cipher suite, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
-        )),
+        ),
         None => Ok(Ciphers(names)),
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use anyhow::{anyhow, bail};
 use k8s_openapi::api::core::v1::{Event, LimitRange, Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
@@ -49,21 +50,20 @@ pub(in crate::status) async fn read(client: &Client, vpas: &[VerticalPodAutoscal
     let nodes = nodes.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
     let nodes: BTreeMap<String, Node> = nodes.into_iter().map(|node| (node.name_any(), node)).collect();
     let targets = Targets::new(client.clone(), TargetConfig::default());
-    let mut namespaces: BTreeMap<String, Result<Namespace, String>> = BTreeMap::new();
+    let mut namespaces: BTreeMap<String, anyhow::Result<Namespace>> = BTreeMap::new();
     let mut shown = Vec::new();
     for vpa in vpas {
         let name = vpa.namespace().unwrap_or_default();
         if !namespaces.contains_key(&name) {
-            let read = Namespace::read(client, &name).await.map_err(|error| error.to_string());
-            namespaces.insert(name.clone(), read);
+            namespaces.insert(name.clone(), Namespace::read(client, &name).await);
         }
         let pods = match &namespaces[&name] {
             Ok(namespace) => of_vpa(vpa, namespace, &targets, &nodes).await,
-            Err(error) => Err(format!("pods cannot be read: {error}")),
+            Err(error) => Err(anyhow!("pods cannot be read: {error}")),
         };
         shown.push(match pods {
             Ok(pods) => Pods { pods, unknown: None },
-            Err(unknown) => Pods { pods: Vec::new(), unknown: Some(unknown) },
+            Err(unknown) => Pods { pods: Vec::new(), unknown: Some(unknown.to_string()) },
         });
     }
     shown
@@ -91,7 +91,7 @@ async fn of_vpa(
     namespace: &Namespace,
     targets: &Targets,
     nodes: &BTreeMap<String, Node>,
-) -> Result<Vec<PodView>, String> {
+) -> anyhow::Result<Vec<PodView>> {
     let name = vpa.namespace().unwrap_or_default();
     let target = ControllerRef::of_target(&name, &vpa.spec.target_ref);
     let acts = vpa.spec.update_mode() != UpdateMode::Off || vpa.spec.has_startup_boost();
@@ -102,7 +102,7 @@ async fn of_vpa(
     let is_other = |other: &Arc<VerticalPodAutoscaler>| acts && other.metadata.name != vpa.metadata.name;
     let selects_nodes = namespace.vpas.selects_nodes(&target);
     if let Some(other) = controlling(None).filter(|other| !selects_nodes && is_other(other)) {
-        return Err(format!("VPA {} is older and controls its pods", other.name_any()));
+        bail!("VPA {} is older and controls its pods", other.name_any());
     }
     // Why it selects nothing is in the condition ConfigUnsupported.
     let Ok(selector) = targets.selector(&target).await else { return Ok(Vec::new()) };
