@@ -6,6 +6,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
+use crate::failure::Failure;
 use crate::step::{Field, Refusal};
 
 /// An answer of the API.
@@ -52,7 +53,7 @@ pub(crate) async fn ask(
     path: &str,
     body: Option<&Value>,
     user: Option<(&str, &[&str])>,
-) -> Result<Answer, String> {
+) -> Result<Answer, Failure> {
     let (method, media) = verb.method_and_media();
     let mut request = Request::builder().method(method).uri(path).header("content-type", media);
     if let Some((name, groups)) = user {
@@ -62,9 +63,9 @@ pub(crate) async fn ask(
         }
     }
     let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-    let request = request.body(Body::from(bytes)).map_err(|error| error.to_string())?;
-    let (head, body) = client.send(request).await.map_err(|error| error.to_string())?.into_parts();
-    let bytes = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+    let request = request.body(Body::from(bytes))?;
+    let (head, body) = client.send(request).await?.into_parts();
+    let bytes = body.collect().await?.to_bytes();
     // What is not JSON is shown as text in what is said about it.
     let body = serde_json::from_slice(&bytes)
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
@@ -75,14 +76,14 @@ pub(crate) async fn ask(
 
 impl Answer {
     /// The object, if the request was accepted.
-    pub(crate) fn accepted(self) -> Result<Value, String> {
-        if self.code < 300 { Ok(self.body) } else { Err(format!("refused: {}", self.told())) }
+    pub(crate) fn accepted(self) -> Result<Value, Failure> {
+        if self.code < 300 { Ok(self.body) } else { Err(Failure::Unmet(format!("refused: {}", self.told()))) }
     }
 
     /// Whether it was refused as it should have been.
-    pub(crate) fn refused(&self, refusal: &Refusal) -> Result<(), String> {
+    pub(crate) fn refused(&self, refusal: &Refusal) -> Result<(), Failure> {
         if self.code < 300 {
-            return Err(String::from("accepted, but should have been refused"));
+            return Err(Failure::from("accepted, but should have been refused"));
         }
         let text = |field: &str| self.body[field].as_str().unwrap_or_default();
         let causes = self.body["details"]["causes"].as_array();
@@ -91,7 +92,7 @@ impl Answer {
             && text("reason") == refusal.reason
             && text("message").contains(refusal.message)
             && refusal.cause.is_none_or(has_cause);
-        if as_expected { Ok(()) } else { Err(format!("refused otherwise: {}", self.told())) }
+        if as_expected { Ok(()) } else { Err(Failure::Unmet(format!("refused otherwise: {}", self.told()))) }
     }
 
     fn told(&self) -> String {
@@ -107,18 +108,20 @@ impl Answer {
 }
 
 /// The first of these fields that an object has otherwise.
-pub(crate) fn says(object: &Value, fields: &[Field]) -> Result<(), String> {
+pub(crate) fn says(object: &Value, fields: &[Field]) -> Result<(), Failure> {
     for (pointer, expected) in fields {
         let found = object.pointer(pointer).filter(|found| !found.is_null());
         let expected: Option<Value> = match *expected {
             "" => None,
-            text => {
-                Some(serde_json::from_str(text).map_err(|error| format!("{text:?} is no JSON: {error}"))?)
-            }
+            text => Some(serde_json::from_str(text).map_err(Failure::json(format!("{text:?} is no JSON")))?),
         };
         if found != expected.as_ref() {
             let text = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
-            return Err(format!("{pointer} is {} and not {}", text(found), text(expected.as_ref())));
+            return Err(Failure::Unmet(format!(
+                "{pointer} is {} and not {}",
+                text(found),
+                text(expected.as_ref())
+            )));
         }
     }
     Ok(())
@@ -153,8 +156,9 @@ mod tests {
     #[test]
     fn an_object_says_what_is_where_it_is_looked_for() {
         let object = json!({ "a": [{ "b": "x" }], "n": null });
-        assert_eq!(says(&object, &[("/a/0/b", "\"x\""), ("/a/1", ""), ("/n", "")]), Ok(()));
-        assert_eq!(says(&object, &[("/a/0/b", "\"y\"")]), Err("/a/0/b is \"x\" and not \"y\"".to_owned()));
-        assert_eq!(says(&object, &[("/c", "1")]), Err("/c is nothing and not 1".to_owned()));
+        let said = |fields: &[Field]| says(&object, fields).map_err(|failure| failure.to_string());
+        assert_eq!(said(&[("/a/0/b", "\"x\""), ("/a/1", ""), ("/n", "")]), Ok(()));
+        assert_eq!(said(&[("/a/0/b", "\"y\"")]), Err("/a/0/b is \"x\" and not \"y\"".to_owned()));
+        assert_eq!(said(&[("/c", "1")]), Err("/c is nothing and not 1".to_owned()));
     }
 }

@@ -12,6 +12,7 @@ use plumb_resize::resource::{Declared, Requirements};
 
 pub use group::{Figure, Group};
 
+use crate::failure::Failure;
 use crate::runner::Inspect;
 
 /// The cgroups of this machine, of either version.
@@ -34,7 +35,7 @@ impl Cgroups {
         group: &Group,
         container: &Container,
         status: &ContainerStatus,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let asked = requirements(container)?;
         let request = asked.requests.cpu.or(asked.limits.cpu).unwrap_or(0);
         group.has_request(request, WeightScale::Quadratic)?;
@@ -44,16 +45,16 @@ impl Cgroups {
         let key = (pod.metadata.uid.clone().unwrap_or_default(), status.name.clone());
         let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
         match processes.insert(key, (status.restart_count, first)) {
-            Some((restarts, before)) if restarts == status.restart_count && before != first => {
-                Err(format!("{}: process {before} became {first} without a restart", status.name))
-            }
+            Some((restarts, before)) if restarts == status.restart_count && before != first => Err(
+                Failure::Unmet(format!("{}: process {before} became {first} without a restart", status.name)),
+            ),
             _ => Ok(()),
         }
     }
 }
 
 impl Inspect for Cgroups {
-    fn inspect(&self, pod: &Pod) -> Result<(), String> {
+    fn inspect(&self, pod: &Pod) -> Result<(), Failure> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let of_pod = Group::find(&format!("pod{uid}")).ok_or("the pod has no cgroup")?;
         let spec = pod.spec.as_ref().ok_or("the pod has no spec")?;
@@ -65,9 +66,8 @@ impl Inspect for Cgroups {
             let id = id.ok_or_else(|| format!("{} has no id", status.name))?;
             self.container(pod, &of_pod.child(id), container, status)?;
         }
-        let text = |error: plumb_resize::list::BadQuantity| error.to_string();
-        let shape = PodShape::of(pod).map_err(text)?;
-        let PodCgroup { cpu_request, limits } = shape.cgroup(&PodResources::desired(spec).map_err(text)?);
+        let shape = PodShape::of(pod)?;
+        let PodCgroup { cpu_request, limits } = shape.cgroup(&PodResources::desired(spec)?);
         of_pod.has_request(cpu_request, WeightScale::Linear)?;
         has_limits(&of_pod, limits)
     }
@@ -84,28 +84,27 @@ fn status_of<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
     statuses.into_iter().find(|status| status.name == container)
 }
 
-fn requirements(container: &Container) -> Result<Requirements, String> {
+fn requirements(container: &Container) -> Result<Requirements, Failure> {
     let resources = container.resources.clone().unwrap_or_default();
-    let declared = |list: Option<&_>| plumb_resize::list::declared(list).map_err(|error| error.to_string());
     Ok(Requirements {
-        requests: declared(resources.requests.as_ref())?,
-        limits: declared(resources.limits.as_ref())?,
+        requests: plumb_resize::list::declared(resources.requests.as_ref())?,
+        limits: plumb_resize::list::declared(resources.limits.as_ref())?,
     })
 }
 
-fn has_limits(group: &Group, limits: Declared) -> Result<(), String> {
+fn has_limits(group: &Group, limits: Declared) -> Result<(), Failure> {
     // Without a limit, version 1 has the largest number of whole pages.
     const PAGE: i64 = 4096;
     let pages = |bytes: i64| bytes - bytes % PAGE;
     let expected = quota(limits.cpu, DEFAULT_PERIOD).unwrap_or(-1);
     let found = group.number(Figure::CpuQuota)?;
     if found != expected {
-        return Err(format!("the cpu quota of {group:?} is {found} and not {expected}"));
+        return Err(Failure::Unmet(format!("the cpu quota of {group:?} is {found} and not {expected}")));
     }
     let expected = memory_limit(limits.memory).unwrap_or(i64::MAX);
     let found = group.number(Figure::MemoryLimit)?;
     if pages(found) == pages(expected) {
         return Ok(());
     }
-    Err(format!("the memory limit of {group:?} is {found} and not {expected}"))
+    Err(Failure::Unmet(format!("the memory limit of {group:?} is {found} and not {expected}")))
 }

@@ -103,7 +103,7 @@ async fn run_cases(arguments: Arguments, cases: &[Case]) -> Result<Summary, Erro
         is_slowed: arguments.slowed,
         in_place_rollout: arguments.in_place_rollout,
         gates_off: arguments.gates_off,
-        skips: skips::all().map_err(Error::List)?,
+        skips: skips::all().map_err(|error| Error::List(error.to_string()))?,
         ..target.options(dialect, arguments.cgroups)
     };
     if let Some(image) = arguments.image {

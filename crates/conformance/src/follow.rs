@@ -13,6 +13,7 @@ use kube::runtime::watcher::{self, Config, Event};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::failure::Failure;
 use crate::wait::Objection;
 
 /// A pod from when it was created.
@@ -91,22 +92,22 @@ impl Followed {
         &mut self,
         patience: Duration,
         mut holds: impl FnMut(&Lives) -> Result<T, Objection>,
-    ) -> Result<T, String> {
+    ) -> Result<T, Failure> {
         let mut last = String::new();
         let wait = async {
             loop {
                 match holds(&self.lives.borrow_and_update()) {
                     Ok(held) => return Ok(held),
                     Err(Objection::NotYet(why)) => last = why,
-                    Err(Objection::Never(why)) => return Err(why),
+                    Err(Objection::Never(why)) => return Err(Failure::Unmet(why)),
                 }
                 if self.lives.changed().await.is_err() {
-                    return Err(String::from("the watch ended"));
+                    return Err(Failure::WatchEnded);
                 }
             }
         };
         let ended = tokio::time::timeout(patience, wait).await;
-        ended.unwrap_or_else(|_| Err(format!("not within {} s: {last}", patience.as_secs())))
+        ended.unwrap_or_else(|_| Err(Failure::Timeout { within: patience, last }))
     }
 
     /// The pods as they are known now.

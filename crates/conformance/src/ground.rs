@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::case::{Amounts, Case, Container, Rule};
 use crate::error::{Error, api};
+use crate::failure::Failure;
 use crate::pod::{self, Place};
 use crate::runner::Options;
 use crate::wait::{Objection, until, until_gone};
@@ -69,13 +70,13 @@ pub(crate) async fn delete_namespace(client: &Client, name: &str) -> Result<(), 
 }
 
 /// Waits until the webhook that holds workloads is registered, and policies are defined.
-pub(crate) async fn until_rollouts_are_held(client: &Client, patience: Duration) -> Result<(), String> {
+pub(crate) async fn until_rollouts_are_held(client: &Client, patience: Duration) -> Result<(), Failure> {
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let webhook = until(&webhooks, "plumb-rollout-webhook", patience, |_| Ok(())).await;
-    webhook.map_err(|why| format!("the webhook that holds workloads is not registered: {why}"))?;
+    webhook.map_err(|failure| failure.during("the webhook that holds workloads is not registered"))?;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let definition = until(&definitions, "rolloutpolicies.plumb.dev", patience, is_established).await;
-    definition.map(drop).map_err(|why| format!("RolloutPolicies are not defined: {why}"))
+    definition.map(drop).map_err(|failure| failure.during("RolloutPolicies are not defined"))
 }
 
 /// Whether a kind is served.
@@ -94,17 +95,15 @@ pub(crate) async fn rule(
     namespace: &str,
     rule: Rule,
     patience: Duration,
-) -> Result<(), String> {
-    let text = |error: kube::Error| error.to_string();
-    let malformed = |error: serde_json::Error| error.to_string();
+) -> Result<(), Failure> {
     match rule {
         Rule::Quota { cpu, memory } => {
             let quota = json!({
                 "metadata": { "name": "quota" }, "spec": { "hard": { "cpu": cpu, "memory": memory } },
             });
-            let quota: ResourceQuota = serde_json::from_value(quota).map_err(malformed)?;
+            let quota: ResourceQuota = serde_json::from_value(quota).map_err(Failure::json("a rule"))?;
             let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), namespace);
-            quotas.create(&PostParams::default(), &quota).await.map_err(text)?;
+            quotas.create(&PostParams::default(), &quota).await?;
             // It binds once its status says what is used of it.
             let counted = |quota: &ResourceQuota| {
                 let used = quota.status.as_ref().and_then(|status| status.used.as_ref());
@@ -120,27 +119,29 @@ pub(crate) async fn rule(
                     "min": { "cpu": cpu.0, "memory": memory.0 }, "max": { "cpu": cpu.1, "memory": memory.1 },
                 }] },
             });
-            let range: LimitRange = serde_json::from_value(range).map_err(malformed)?;
+            let range: LimitRange = serde_json::from_value(range).map_err(Failure::json("a rule"))?;
             let ranges: Api<LimitRange> = Api::namespaced(client.clone(), namespace);
-            ranges.create(&PostParams::default(), &range).await.map(|_| ()).map_err(text)
+            ranges.create(&PostParams::default(), &range).await?;
+            Ok(())
         }
         Rule::Overhead { cpu } => {
             let class = json!({
                 "metadata": { "name": namespace }, "handler": HANDLER, "overhead": { "podFixed": { "cpu": cpu } },
             });
-            let class: RuntimeClass = serde_json::from_value(class).map_err(malformed)?;
+            let class: RuntimeClass = serde_json::from_value(class).map_err(Failure::json("a rule"))?;
             let classes: Api<RuntimeClass> = Api::all(client.clone());
-            classes.create(&PostParams::default(), &class).await.map(|_| ()).map_err(text)
+            classes.create(&PostParams::default(), &class).await?;
+            Ok(())
         }
     }
 }
 
 /// Takes away what rules of a namespace have made outside of it.
-pub(crate) async fn remove_rules(client: &Client, namespace: &str, rules: &[Rule]) -> Result<(), String> {
+pub(crate) async fn remove_rules(client: &Client, namespace: &str, rules: &[Rule]) -> Result<(), Failure> {
     if has_class(rules) {
         let classes: Api<RuntimeClass> = Api::all(client.clone());
         let removed = classes.delete(namespace, &DeleteParams::default()).await;
-        removed.map_err(|error| error.to_string())?;
+        removed?;
     }
     Ok(())
 }
@@ -157,10 +158,12 @@ pub(crate) async fn filler(
     node: &str,
     cpu: i64,
     options: &Options,
-) -> Result<Pod, String> {
+) -> Result<Pod, Failure> {
     let free = free_cpu(client, node).await?;
     if free < cpu {
-        return Err(format!("the node has {free}m of cpu to spare and the case wants {cpu}m"));
+        return Err(Failure::Unmet(format!(
+            "the node has {free}m of cpu to spare and the case wants {cpu}m"
+        )));
     }
     let containers = [Container::new("main", Amounts::NONE)];
     let name = case.pod("filler");
@@ -175,15 +178,12 @@ pub(crate) async fn filler(
 }
 
 /// The cpu of a node that no pod on it requests, in thousandths of a core.
-async fn free_cpu(client: &Client, node: &str) -> Result<i64, String> {
-    let text = |error: kube::Error| error.to_string();
-    let bad = |error: plumb_resize::list::BadQuantity| error.to_string();
+async fn free_cpu(client: &Client, node: &str) -> Result<i64, Failure> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let status = nodes.get(node).await.map_err(text)?.status.unwrap_or_default();
-    let allocatable = ResourceList::read(status.allocatable.as_ref()).map_err(bad)?;
+    let status = nodes.get(node).await?.status.unwrap_or_default();
+    let allocatable = ResourceList::read(status.allocatable.as_ref())?;
     let pods: Api<Pod> = Api::all(client.clone());
-    let here =
-        pods.list(&ListParams::default().fields(&format!("spec.nodeName={node}"))).await.map_err(text)?;
+    let here = pods.list(&ListParams::default().fields(&format!("spec.nodeName={node}"))).await?;
     let is_over = |pod: &&Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
@@ -191,30 +191,30 @@ async fn free_cpu(client: &Client, node: &str) -> Result<i64, String> {
     let cpu = |list: &ResourceList| list.get("cpu").unwrap_or_default().saturating_milli();
     let mut free = cpu(&allocatable);
     for pod in here.iter().filter(|pod| !is_over(pod)) {
-        free -= cpu(&plumb_resize::accounting::requested(pod).map_err(bad)?);
+        free -= cpu(&plumb_resize::accounting::requested(pod)?);
     }
     Ok(free)
 }
 
 /// Deletes the pods of a case, and does not wait for them.
-pub(crate) async fn delete_pods(pods: &Api<Pod>, case: &Case) -> Result<(), String> {
+pub(crate) async fn delete_pods(pods: &Api<Pod>, case: &Case) -> Result<(), Failure> {
     let of_case = ListParams::default().labels(&format!("{}={}", pod::LABEL, pod::label(case.name)));
-    let there = pods.list(&of_case).await.map_err(|error| error.to_string())?;
+    let there = pods.list(&of_case).await?;
     for pod in &there {
         match pods.delete(&pod.name_any(), &DeleteParams::default()).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
 }
 
 /// Waits until no pods of cases that were deleted are left.
-pub(crate) async fn until_cleared(client: &Client, patience: Duration) -> Result<(), String> {
+pub(crate) async fn until_cleared(client: &Client, patience: Duration) -> Result<(), Failure> {
     let pods: Api<Pod> = Api::all(client.clone());
     let of_cases = ListParams::default().labels(pod::LABEL);
-    let there = pods.list(&of_cases).await.map_err(|error| error.to_string())?;
+    let there = pods.list(&of_cases).await?;
     for pod in there.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()) {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
         until_gone(&pods, &pod.name_any(), &pod.uid().unwrap_or_default(), patience).await?;

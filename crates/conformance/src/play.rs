@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::ask::{Answer, Verb, ask, says};
 use crate::case::{Amounts, Case, Container, Dialect, Policy};
 use crate::check::{self, Sizes, Standing};
+use crate::failure::Failure;
 use crate::ground;
 use crate::pod::{self, Place};
 use crate::runner::Options;
@@ -83,7 +84,7 @@ impl<'a> Play<'a> {
     }
 
     /// Plays the case, and takes its pods away.
-    pub(crate) async fn play(mut self) -> Result<(), String> {
+    pub(crate) async fn play(mut self) -> Result<(), Failure> {
         let played = self.act().await;
         let mut cleared = self.delete_workloads().await;
         cleared = cleared.and(ground::delete_pods(&self.pods, self.case).await);
@@ -93,41 +94,41 @@ impl<'a> Play<'a> {
             cleared = cleared.and(ground::until_cleared(self.client, self.options.patience).await);
         }
         let cleared = cleared.and(ground::remove_rules(self.client, self.namespace, self.case.rules).await);
-        played.and(cleared.map_err(|why| format!("afterwards: {why}")))
+        played.and(cleared.map_err(|failure| failure.during("afterwards")))
     }
 
-    async fn act(&mut self) -> Result<(), String> {
+    async fn act(&mut self) -> Result<(), Failure> {
         for rule in self.case.rules {
             let made = ground::rule(self.client, self.namespace, *rule, self.options.patience).await;
-            made.map_err(|why| format!("the namespace was not made as asked: {why}"))?;
+            made.map_err(|failure| failure.during("the namespace was not made as asked"))?;
         }
         if let (Some(node), Some(cpu)) = (self.node, self.case.free_cpu) {
             let filler = ground::filler(self.client, self.case, node, cpu, self.options).await?;
-            self.pods.create(&PostParams::default(), &filler).await.map_err(|error| error.to_string())?;
+            self.pods.create(&PostParams::default(), &filler).await?;
             let runs = |pod: &Pod| check::applied(pod, &Sizes::new(), &[], self.options.dialect);
             until(&self.pods, &filler.name_any(), self.options.patience, runs)
                 .await
-                .map_err(|why| format!("the node was not filled: {why}"))?;
+                .map_err(|failure| failure.during("the node was not filled"))?;
         }
         if !self.case.containers.is_empty() {
-            self.start().await.map_err(|why| format!("the pod did not start as asked: {why}"))?;
+            self.start().await.map_err(|failure| failure.during("the pod did not start as asked"))?;
         }
         for (index, step) in self.case.steps.iter().enumerate() {
-            self.step(step).await.map_err(|why| format!("step {}: {why}", index + 1))?;
+            self.step(step).await.map_err(|failure| failure.during(format!("step {}", index + 1)))?;
         }
         Ok(())
     }
 
     /// Makes the pod that the case begins with. A scheduler gives away what pods of other cases have left before their
     /// node has let go of it, which turns the pod away then.
-    async fn start(&mut self) -> Result<(), String> {
+    async fn start(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
             self.create("", self.case.containers, false).await?;
             let Err(why) = self.come_to("", &Expectation::Applied { restarts: &[] }).await else {
                 return Ok(());
             };
-            let pod = self.pods.get(&self.case.pod("")).await.map_err(|error| error.to_string())?;
+            let pod = self.pods.get(&self.case.pod("")).await?;
             let reason = pod.status.and_then(|status| status.reason).unwrap_or_default();
             if !reason.starts_with("OutOf") || begun.elapsed() > self.options.patience {
                 return Err(why);
@@ -136,7 +137,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    async fn step(&mut self, step: &Step) -> Result<(), String> {
+    async fn step(&mut self, step: &Step) -> Result<(), Failure> {
         let expectation = step.expect.under(self.options.dialect);
         if matches!(expectation, Expectation::Untried) {
             return Ok(());
@@ -164,23 +165,22 @@ impl<'a> Play<'a> {
         of: &'static str,
         containers: &[Container],
         bound: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let name = self.case.pod(of);
         let class = ground::has_class(self.case.rules).then_some(self.namespace);
         let place = Place { node: self.node, bound, class };
         let asked = pod::new((self.case.name, &name), containers, place, self.options);
         let made = self.pods.create(&PostParams::default(), &asked).await;
-        let made = made.map_err(|error| format!("the pod was not created: {error}"))?;
+        let made = made.map_err(|error| Failure::from(error).during("the pod was not created"))?;
         as_new(&made, containers, self.options.dialect)?;
         self.standings.insert(of, Standing::settled(pod::sizes(containers)));
         Ok(())
     }
 
-    async fn leave(&mut self, of: &str) -> Result<(), String> {
+    async fn leave(&mut self, of: &str) -> Result<(), Failure> {
         let name = self.case.pod(of);
-        let text = |error: kube::Error| error.to_string();
-        let uid = self.pods.get(&name).await.map_err(text)?.uid().unwrap_or_default();
-        self.pods.delete(&name, &DeleteParams::default()).await.map_err(text)?;
+        let uid = self.pods.get(&name).await?.uid().unwrap_or_default();
+        self.pods.delete(&name, &DeleteParams::default()).await?;
         until_gone(&self.pods, &name, &uid, self.options.patience).await
     }
 
@@ -191,7 +191,7 @@ impl<'a> Play<'a> {
         door: Door,
         to: &[(&'static str, Amounts)],
         expectation: &Expectation,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let (own, is_kep) = (self.path(of), self.options.dialect == Dialect::Kep);
         let below = match door {
             Door::Resize | Door::ResizePut => "/resize",
@@ -211,33 +211,33 @@ impl<'a> Play<'a> {
             answer.refused(refusal)?;
             return self.unchanged(of, &before).await;
         }
-        let resized: Pod = serde_json::from_value(answer.accepted()?).map_err(|error| error.to_string())?;
+        let resized: Pod = serde_json::from_value(answer.accepted()?).map_err(Failure::json("the pod"))?;
         let standing = self.standings.entry(of).or_default();
         let changes = to.iter().any(|(name, amounts)| standing.desired.get(name) != Some(amounts));
         standing.desired.extend(to.iter().copied());
         let step = i64::from(changes);
         if resized.metadata.generation != before["metadata"]["generation"].as_i64().map(|was| was + step) {
-            return Err(format!("its generation is {:?} now", resized.metadata.generation));
+            return Err(Failure::Unmet(format!("its generation is {:?} now", resized.metadata.generation)));
         }
         if changes {
             let word = check::word(&resized, self.options.dialect, Some("Proposed"));
-            word.map_err(|objection| format!("when it was asked for, {objection:?}"))?;
+            word.map_err(|objection| Failure::Unmet(format!("when it was asked for, {objection:?}")))?;
         }
         Ok(())
     }
 
     /// Whether a pod is still what it was, after something was refused.
-    async fn unchanged(&self, of: &str, before: &Value) -> Result<(), String> {
+    async fn unchanged(&self, of: &str, before: &Value) -> Result<(), Failure> {
         let after = ask(self.client, Verb::Get, &self.path(of), None, None).await?.accepted()?;
         let of_user = |pod: &Value| (pod["spec"].clone(), pod["metadata"]["generation"].clone());
         if of_user(&after) == of_user(before) {
             return Ok(());
         }
-        Err(String::from("the request was refused but the pod changed"))
+        Err(Failure::from("the request was refused but the pod changed"))
     }
 
     /// Asks for something else.
-    async fn request(&self, of: &str, request: &Request, expectation: &Expectation) -> Result<(), String> {
+    async fn request(&self, of: &str, request: &Request, expectation: &Expectation) -> Result<(), Failure> {
         let before = match self.case.containers {
             [] => None,
             _ => Some(ask(self.client, Verb::Get, &self.path(of), None, None).await?.accepted()?),
@@ -254,7 +254,7 @@ impl<'a> Play<'a> {
         let here = |text: &str| self.fill_in(of, text);
         let json = |text: &str| {
             let text = here(text);
-            serde_json::from_str::<Value>(&text).map_err(|error| format!("{text}: {error}"))
+            serde_json::from_str::<Value>(&text).map_err(Failure::json(text))
         };
         let path = here(request.path);
         let (verb, body) = match &request.call {
@@ -284,7 +284,7 @@ impl<'a> Play<'a> {
     }
 
     /// Waits for what must come of a step, and has it looked at from elsewhere.
-    async fn come_to(&mut self, of: &'static str, expectation: &Expectation) -> Result<(), String> {
+    async fn come_to(&mut self, of: &'static str, expectation: &Expectation) -> Result<(), Failure> {
         let (name, dialect) = (self.case.pod(of), self.options.dialect);
         let standing = self.standings.entry(of).or_default().clone();
         match expectation {
@@ -322,7 +322,7 @@ impl<'a> Play<'a> {
                 let holds = |pod: &Pod| {
                     let pod =
                         serde_json::to_value(pod).map_err(|error| Objection::Never(error.to_string()))?;
-                    says(&pod, fields).map_err(Objection::NotYet)
+                    says(&pod, fields).map_err(|failure| Objection::NotYet(failure.to_string()))
                 };
                 self.until(&name, holds).await?;
             }
@@ -343,30 +343,30 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    async fn rolled_out(&self) -> Result<(), String> {
+    async fn rolled_out(&self) -> Result<(), Failure> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), self.namespace);
         until(&deployments, self.case.name, self.options.patience, is_rolled_out).await?;
         Ok(())
     }
 
     /// Waits until the Deployment of the case has other pods than before, with this CPU request.
-    async fn replaced(&mut self, cpu: &'static str) -> Result<(), String> {
+    async fn replaced(&mut self, cpu: &'static str) -> Result<(), Failure> {
         self.rolled_out().await?;
         let labels = ListParams::default().labels(&format!("app={}", self.case.name));
-        let pods = self.pods.list(&labels).await.map_err(|error| error.to_string())?;
+        let pods = self.pods.list(&labels).await?;
         let pods = pods.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
         let sizes = Sizes::from([("main", Amounts::cpu(cpu))]);
         let mut uids = BTreeSet::new();
         for pod in pods {
             let (name, uid) = (pod.name_any(), pod.metadata.uid.unwrap_or_default());
             if self.replaced.contains(&uid) {
-                return Err(format!("the pod {name} was not replaced"));
+                return Err(Failure::Unmet(format!("the pod {name} was not replaced")));
             }
             let holds = |pod: &Pod| check::applied(pod, &sizes, &[], self.options.dialect);
             let pod = self.until(&name, holds).await?;
             let spec = pod.spec.as_ref().and_then(|spec| spec.containers.first()?.resources.clone());
             if spec.as_ref() != Some(&pod::requirements(Amounts::cpu(cpu))) {
-                return Err(format!("the pod {name} has {spec:?} in its spec"));
+                return Err(Failure::Unmet(format!("the pod {name} has {spec:?} in its spec")));
             }
             uids.insert(uid);
         }
@@ -378,12 +378,12 @@ impl<'a> Play<'a> {
         &self,
         name: &str,
         holds: impl FnMut(&Pod) -> Result<(), Objection>,
-    ) -> Result<Pod, String> {
+    ) -> Result<Pod, Failure> {
         until(&self.pods, name, self.options.patience, holds).await
     }
 
     /// Has a pod looked at, of which the API says that these sizes are in force.
-    fn inspect(&self, pod: &Pod, sizes: &Sizes) -> Result<(), String> {
+    fn inspect(&self, pod: &Pod, sizes: &Sizes) -> Result<(), Failure> {
         match &self.options.inspect {
             Some(inspector) => inspector.inspect(&pod::as_in_force(pod, sizes)),
             None => Ok(()),
@@ -408,7 +408,7 @@ impl<'a> Play<'a> {
 }
 
 /// Whether an answer is the one that was expected.
-fn answered(answer: Answer, expectation: &Expectation) -> Result<(), String> {
+fn answered(answer: Answer, expectation: &Expectation) -> Result<(), Failure> {
     match expectation {
         Expectation::Refused(refusal) => answer.refused(refusal),
         Expectation::Answered(fields) => says(&answer.accepted()?, fields),
@@ -417,7 +417,7 @@ fn answered(answer: Answer, expectation: &Expectation) -> Result<(), String> {
 }
 
 /// Whether the API server has filled in of a new pod what the dialect says, and nothing else.
-fn as_new(pod: &Pod, containers: &[Container], dialect: Dialect) -> Result<(), String> {
+fn as_new(pod: &Pod, containers: &[Container], dialect: Dialect) -> Result<(), Failure> {
     let is_kep = dialect == Dialect::Kep;
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
     let spec = pod.spec.as_ref().map(|spec| spec.containers.as_slice());
@@ -426,16 +426,19 @@ fn as_new(pod: &Pod, containers: &[Container], dialect: Dialect) -> Result<(), S
         let allocated = status.and_then(|status| status.allocated_resources.as_ref());
         let expected = pod::requirements(asked.amounts).requests.filter(|_| is_kep);
         if allocated != expected.as_ref() {
-            return Err(format!("a new pod is promised {allocated:?} and not {expected:?}"));
+            return Err(Failure::Unmet(format!("a new pod is promised {allocated:?} and not {expected:?}")));
         }
         let policies: Vec<&str> =
             container.resize_policy.iter().flatten().map(|policy| policy.restart_policy.as_str()).collect();
         let by_default: &[&str] = if is_kep { &["NotRequired"; 2] } else { &[] };
         if asked.policy == Policy::Unsaid && policies != by_default {
-            return Err(format!("a new container that says nothing of restarts says {policies:?}"));
+            return Err(Failure::Unmet(format!(
+                "a new container that says nothing of restarts says {policies:?}"
+            )));
         }
     }
-    check::word(pod, dialect, None).map_err(|objection| format!("of a new pod, {objection:?}"))
+    check::word(pod, dialect, None)
+        .map_err(|objection| Failure::Unmet(format!("of a new pod, {objection:?}")))
 }
 
 fn is_rolled_out(deployment: &Deployment) -> Result<(), Objection> {

@@ -9,6 +9,7 @@ use kube::Client;
 
 use crate::case::{Case, Dialect, Gate};
 use crate::error::Error;
+use crate::failure::Failure;
 use crate::ground;
 use crate::play::{Play, Site};
 use crate::report::{Report, Summary, Verdict};
@@ -19,7 +20,7 @@ use crate::witness::Witness;
 /// Looks at pods from somewhere else than the API.
 pub trait Inspect: Send + Sync {
     /// What speaks against a pod whose resources the API says are in force.
-    fn inspect(&self, pod: &Pod) -> Result<(), String>;
+    fn inspect(&self, pod: &Pod) -> Result<(), Failure>;
 }
 
 /// How cases are run.
@@ -158,21 +159,21 @@ struct Shared<'a> {
     namespace: &'a str,
     node: &'a str,
     /// The witness of cases that need an autoscaler.
-    witness: Option<&'a Result<Witness, String>>,
+    witness: Option<&'a Result<Witness, Failure>>,
     /// Why no rollout is held, if so.
-    rollouts: &'a Result<(), String>,
+    rollouts: &'a Result<(), Failure>,
 }
 
 async fn report(client: &Client, case: &Case, options: &Options, shared: Shared<'_>) -> Report {
     let started = Instant::now();
     let verdict = match Box::pin(play(client, case, options, shared)).await {
         Ok(()) => Verdict::Passed,
-        Err(why) => Verdict::Failed(why),
+        Err(failure) => Verdict::Failed(failure.to_string()),
     };
     Report { name: case.name, verdict, took: started.elapsed() }
 }
 
-async fn play(client: &Client, case: &Case, options: &Options, shared: Shared<'_>) -> Result<(), String> {
+async fn play(client: &Client, case: &Case, options: &Options, shared: Shared<'_>) -> Result<(), Failure> {
     let Shared { namespace, node, witness, rollouts } = shared;
     let witness = match witness.filter(|_| case.needs_autoscaler()) {
         None => None,

@@ -13,6 +13,8 @@ use kube::runtime::watcher::{self, Config, watch_object};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
+use crate::failure::Failure;
+
 /// What speaks against an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Objection {
@@ -49,7 +51,7 @@ pub(crate) async fn until<K>(
     name: &str,
     patience: Duration,
     holds: impl FnMut(&K) -> Result<(), Objection>,
-) -> Result<K, String>
+) -> Result<K, Failure>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -61,7 +63,7 @@ pub(crate) async fn until_in<K>(
     mut changes: Changes<K>,
     patience: Duration,
     mut holds: impl FnMut(&K) -> Result<(), Objection>,
-) -> Result<K, String> {
+) -> Result<K, Failure> {
     let mut last = String::from("it was never seen");
     let watch = async {
         while let Some(change) = changes.next().await {
@@ -69,17 +71,17 @@ pub(crate) async fn until_in<K>(
                 Ok(Some(object)) => match holds(&object) {
                     Ok(()) => return Ok(object),
                     Err(Objection::NotYet(why)) => last = why,
-                    Err(Objection::Never(why)) => return Err(why),
+                    Err(Objection::Never(why)) => return Err(Failure::Unmet(why)),
                 },
                 Ok(None) => last = String::from("it is not there"),
                 // The watch goes on by itself, with a backoff of its own.
                 Err(error) => last = error.to_string(),
             }
         }
-        Err(String::from("the watch ended"))
+        Err(Failure::WatchEnded)
     };
     let ended = tokio::time::timeout(patience, watch).await;
-    ended.unwrap_or_else(|_| Err(format!("not within {} s: {last}", patience.as_secs())))
+    ended.unwrap_or_else(|_| Err(Failure::Timeout { within: patience, last }))
 }
 
 /// Waits until an object of this identity is gone.
@@ -88,15 +90,15 @@ pub(crate) async fn until_gone<K>(
     name: &str,
     uid: &str,
     patience: Duration,
-) -> Result<(), String>
+) -> Result<(), Failure>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let gone = await_condition(objects.clone(), name, is_deleted(uid));
     match tokio::time::timeout(patience, gone).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("{name} was not gone within {} s", patience.as_secs())),
+        Ok(Err(error)) => Err(Failure::Unmet(error.to_string())),
+        Err(_) => Err(Failure::Unmet(format!("{name} was not gone within {} s", patience.as_secs()))),
     }
 }
 
@@ -106,7 +108,7 @@ pub(crate) async fn until_event(
     pod: &str,
     reason: &str,
     patience: Duration,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let about = Config::default().fields(&format!("involvedObject.name={pod}"));
     let mut seen = Vec::new();
     let watch = async {
@@ -116,12 +118,14 @@ pub(crate) async fn until_event(
             match events.try_next().await {
                 Ok(Some(event)) if event.reason.as_deref() == Some(reason) => return Ok(()),
                 Ok(Some(event)) => seen.extend(event.reason),
-                Ok(None) => return Err(String::from("the watch ended")),
+                Ok(None) => return Err(Failure::WatchEnded),
                 // The watch goes on by itself.
                 Err(error) => seen.push(error.to_string()),
             }
         }
     };
     let ended = tokio::time::timeout(patience, watch).await;
-    ended.unwrap_or_else(|_| Err(format!("no event {reason} within {} s, only {seen:?}", patience.as_secs())))
+    ended.unwrap_or_else(|_| {
+        Err(Failure::Unmet(format!("no event {reason} within {} s, only {seen:?}", patience.as_secs())))
+    })
 }

@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 
 use crate::ask::{Verb, ask};
 use crate::case::{Amounts, Container};
+use crate::failure::Failure;
 use crate::follow::{Followed, live};
 use crate::ground::is_established;
 use crate::play::PAUSE;
@@ -51,7 +52,7 @@ impl Witness {
         namespace: &str,
         options: &Options,
         is_asked: bool,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Failure> {
         let patience = options.patience;
         until_ready(client, namespace, patience).await?;
         let (client, namespace) = (client.clone(), namespace.to_owned());
@@ -66,7 +67,7 @@ impl Witness {
     }
 
     /// Waits until the autoscaler has observed everything up to here.
-    pub(crate) async fn observe(&self) -> Result<(), String> {
+    pub(crate) async fn observe(&self) -> Result<(), Failure> {
         let state = self.state.as_ref().ok_or("there is no witness")?;
         let mut state = state.lock().await;
         state.mebibytes = LEAST + (state.mebibytes + 1 - LEAST) % STEPS;
@@ -90,12 +91,12 @@ impl Witness {
             Objection::not_yet(format!("the witness has {found:?} and not {wanted}"))
         };
         let observed = state.pods.until(self.patience, holds).await;
-        observed.map_err(|why| format!("the autoscaler does not react: {why}"))
+        observed.map_err(|failure| failure.during("the autoscaler does not react"))
     }
 }
 
 /// Makes the workload and its VPA.
-async fn deploy(client: &Client, namespace: &str, options: &Options) -> Result<Followed, String> {
+async fn deploy(client: &Client, namespace: &str, options: &Options) -> Result<Followed, Failure> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let selector = format!("{}={NAME}", pod::WORKLOAD);
     let pods = Followed::start(pods, &selector).await;
@@ -121,29 +122,29 @@ async fn deploy(client: &Client, namespace: &str, options: &Options) -> Result<F
 }
 
 /// Waits until VPAs are defined, the webhook is registered, and the updater knows that it lives.
-async fn until_ready(client: &Client, namespace: &str, patience: Duration) -> Result<(), String> {
+async fn until_ready(client: &Client, namespace: &str, patience: Duration) -> Result<(), Failure> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let definition =
         until(&definitions, "verticalpodautoscalers.autoscaling.k8s.io", patience, is_established).await;
-    definition.map_err(|why| format!("VPAs are not defined: {why}"))?;
+    definition.map_err(|failure| failure.during("VPAs are not defined"))?;
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let webhook = until(&webhooks, "vpa-webhook-config", patience, |_| Ok(())).await;
-    webhook.map_err(|why| format!("the webhook is not registered: {why}"))?;
+    webhook.map_err(|failure| failure.during("the webhook is not registered"))?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let lease = until(&leases, "vpa-admission-controller", patience, |_| Ok(())).await;
-    lease.map_err(|why| format!("the webhook has no lease: {why}"))?;
+    lease.map_err(|failure| failure.during("the webhook has no lease"))?;
     until_called(client, namespace, patience).await
 }
 
 /// Waits until the API server calls the webhook. It learns of a registration by watching itself, and ignores a webhook of
 /// which it knows an earlier address: there is nothing to watch for whoever waits for that.
-async fn until_called(client: &Client, namespace: &str, patience: Duration) -> Result<(), String> {
+async fn until_called(client: &Client, namespace: &str, patience: Duration) -> Result<(), Failure> {
     let invalid = vpa::new("invalid", json!({ "updatePolicy": { "minReplicas": 0 } }));
     let path = format!("{}?dryRun=All", vpa::path(namespace, ""));
     let begun = Instant::now();
     while ask(client, Verb::Post, &path, Some(&invalid), None).await?.accepted().is_ok() {
         if begun.elapsed() > patience {
-            return Err("the API server does not call the webhook".to_owned());
+            return Err(Failure::from("the API server does not call the webhook"));
         }
         tokio::time::sleep(PAUSE).await;
     }

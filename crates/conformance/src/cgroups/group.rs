@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use plumb_resize::cgroup::{WeightScale, shares};
+
+use crate::failure::Failure;
 
 /// Where cgroups are mounted.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -110,7 +113,7 @@ impl Group {
     }
 
     /// A figure of this group.
-    pub fn number(&self, figure: Figure) -> Result<i64, String> {
+    pub fn number(&self, figure: Figure) -> Result<i64, Failure> {
         let (controller, file) = match (self.version, figure) {
             (Version::V1, Figure::CpuWeight) => ("cpu", "cpu.shares"),
             (Version::V1, Figure::CpuQuota) => ("cpu", "cpu.cfs_quota_us"),
@@ -127,14 +130,14 @@ impl Group {
         match (word, figure) {
             ("max", Figure::CpuQuota) => Ok(-1),
             ("max", _) => Ok(i64::MAX),
-            _ => word
-                .parse()
-                .map_err(|error| format!("{file} of {} is {text:?}: {error}", self.path.display())),
+            _ => word.parse().map_err(|error| {
+                Failure::Unmet(format!("{file} of {} is {text:?}: {error}", self.path.display()))
+            }),
         }
     }
 
     /// Holds the weight of this group to a CPU request; `scale` is that of its kind of group, where there are weights.
-    pub fn has_request(&self, milli: i64, scale: WeightScale) -> Result<(), String> {
+    pub fn has_request(&self, milli: i64, scale: WeightScale) -> Result<(), Failure> {
         let (file, expected) = match self.version {
             Version::V1 => ("cpu.shares", shares(milli)),
             Version::V2 => ("cpu.weight", scale.weight(shares(milli))),
@@ -143,11 +146,11 @@ impl Group {
         if found == expected.to_string() {
             return Ok(());
         }
-        Err(format!("{file} of {} is {found} and not {expected}", self.path.display()))
+        Err(Failure::Unmet(format!("{file} of {} is {found} and not {expected}", self.path.display())))
     }
 
     /// The CPUs that this group may use.
-    pub fn cpus(&self) -> Result<String, String> {
+    pub fn cpus(&self) -> Result<String, Failure> {
         self.read("cpuset", "cpuset.cpus")
     }
 
@@ -157,9 +160,12 @@ impl Group {
         processes.lines().filter_map(|line| line.parse().ok()).min()
     }
 
-    fn read(&self, controller: &str, file: &str) -> Result<String, String> {
+    fn read(&self, controller: &str, file: &str) -> Result<String, Failure> {
         let path = self.folder(controller, &self.path).join(file);
-        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(source) => return Err(Failure::File { path, source: Arc::new(source) }),
+        };
         Ok(text.trim().to_owned())
     }
 

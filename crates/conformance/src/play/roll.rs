@@ -10,6 +10,7 @@ use super::{Play, answered, merge};
 use crate::ask::{Answer, Verb, ask, says};
 use crate::case::{Amounts, Dialect};
 use crate::check::{self, Sizes};
+use crate::failure::Failure;
 use crate::follow::{Life, Lives, live};
 use crate::pod;
 use crate::roll::{Roll, Rolled};
@@ -31,11 +32,11 @@ impl Play<'_> {
         of: &'static str,
         act: &Roll,
         expectation: &Expectation,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let (name, kind) = (self.case.pod(of), self.workloads.get(of).map(|workload| workload.kind));
         let policies = format!("/apis/plumb.dev/v1alpha1/namespaces/{}/rolloutpolicies", self.namespace);
         let path = kind.map(|kind| format!("{}/{name}", kind.path(self.namespace)));
-        let workload = || path.as_deref().ok_or_else(|| "there is no such workload".to_owned());
+        let workload = || path.as_deref().ok_or("there is no such workload");
         let answer = match act {
             Roll::Edit(to, more) => self.edit(workload()?, to, &read(more)?).await?,
             Roll::Patch(patch) => self.merge_into(workload()?, &read(patch)?).await?,
@@ -75,17 +76,17 @@ impl Play<'_> {
         answered(answer, expectation)
     }
 
-    fn kind(&self, of: &str) -> Result<WorkloadKind, String> {
+    fn kind(&self, of: &str) -> Result<WorkloadKind, Failure> {
         let workload = self.workloads.get(of).ok_or("there is no such workload")?;
         Ok(workload.kind)
     }
 
-    async fn merge_into(&self, path: &str, patch: &Value) -> Result<Answer, String> {
+    async fn merge_into(&self, path: &str, patch: &Value) -> Result<Answer, Failure> {
         ask(self.client, Verb::Merge, path, Some(patch), None).await
     }
 
     /// Changes the template as it is now.
-    async fn edit(&self, path: &str, to: &Resources, more: &Value) -> Result<Answer, String> {
+    async fn edit(&self, path: &str, to: &Resources, more: &Value) -> Result<Answer, Failure> {
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -109,7 +110,7 @@ impl Play<'_> {
     }
 
     /// Waits until the controllers of rollouts have observed a policy.
-    async fn until_observed(&self, name: &str) -> Result<(), String> {
+    async fn until_observed(&self, name: &str) -> Result<(), Failure> {
         let resource = resource("plumb.dev", "v1alpha1", "RolloutPolicy", "rolloutpolicies");
         let policies: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), self.namespace, &resource);
@@ -121,7 +122,7 @@ impl Play<'_> {
     }
 
     /// Waits for what must come of a step about the rollout of a workload.
-    pub(super) async fn come_to_rolled(&mut self, of: &'static str, rolled: &Rolled) -> Result<(), String> {
+    pub(super) async fn come_to_rolled(&mut self, of: &'static str, rolled: &Rolled) -> Result<(), Failure> {
         let (patience, dialect) = (self.options.patience, self.options.dialect);
         match rolled {
             Rolled::Phase(phase) => return self.until_workload(of, |object| in_phase(object, phase)).await,
@@ -136,7 +137,11 @@ impl Play<'_> {
             Rolled::Template(to) => return self.until_workload(of, |object| template(object, to)).await,
             Rolled::Warned(text) => {
                 let found = self.warnings.iter().any(|warning| warning.contains(text));
-                return if found { Ok(()) } else { Err(format!("the warnings are {:?}", self.warnings)) };
+                return if found {
+                    Ok(())
+                } else {
+                    Err(Failure::Unmet(format!("the warnings are {:?}", self.warnings)))
+                };
             }
             _ => {}
         }
@@ -175,7 +180,7 @@ impl Play<'_> {
     }
 
     /// Has the pods inspected from elsewhere, if what the API says of them is settled.
-    fn inspect_rolled(&self, of: &str, rolled: &Rolled) -> Result<(), String> {
+    fn inspect_rolled(&self, of: &str, rolled: &Rolled) -> Result<(), Failure> {
         let Some(scaling) = self.workloads.get(of) else { return Ok(()) };
         let dialect = self.options.dialect;
         let lives = scaling.pods.now();
@@ -196,8 +201,8 @@ impl Play<'_> {
     async fn until_workload(
         &self,
         of: &str,
-        holds: impl Fn(&Value) -> Result<(), String>,
-    ) -> Result<(), String> {
+        holds: impl Fn(&Value) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let kind = self.kind(of)?;
         let (group, version) = kind.api();
         let resource = resource(group, version, kind.name(), kind.plural());
@@ -206,7 +211,7 @@ impl Play<'_> {
         let holds = |workload: &DynamicObject| {
             let workload =
                 serde_json::to_value(workload).map_err(|error| Objection::Never(error.to_string()))?;
-            holds(&workload).map_err(Objection::NotYet)
+            holds(&workload).map_err(|failure| Objection::NotYet(failure.to_string()))
         };
         until(&workloads, &self.case.pod(of), self.options.patience, holds).await.map(drop)
     }
@@ -222,8 +227,8 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource
     }
 }
 
-fn read(text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|error| format!("{text}: {error}"))
+fn read(text: &str) -> Result<Value, Failure> {
+    serde_json::from_str(text).map_err(Failure::json(text))
 }
 
 fn drop_nulls(object: &mut Value) {
@@ -239,31 +244,34 @@ fn annotation(workload: &Value, key: &str) -> Value {
 }
 
 /// Whether the rollout of the present template is reported to be in a phase.
-fn in_phase(workload: &Value, phase: &str) -> Result<(), String> {
+fn in_phase(workload: &Value, phase: &str) -> Result<(), Failure> {
     let (status, record) = (annotation(workload, STATUS), annotation(workload, RECORD));
     if status["phase"] == phase && status["revision"] == record["revision"] {
         return Ok(());
     }
-    Err(format!("its rollout {} is reported as {status} and not as {phase}", record["revision"]))
+    Err(Failure::Unmet(format!(
+        "its rollout {} is reported as {status} and not as {phase}",
+        record["revision"]
+    )))
 }
 
-fn stuck(workload: &Value, reason: &str) -> Result<(), String> {
+fn stuck(workload: &Value, reason: &str) -> Result<(), Failure> {
     let status = annotation(workload, STATUS);
     let mut pods = status["stuck"].as_array().into_iter().flatten();
     if pods.any(|pod| pod["reason"] == reason) {
         return Ok(());
     }
-    Err(format!("no pod is stuck for {reason}: {}", status["stuck"]))
+    Err(Failure::Unmet(format!("no pod is stuck for {reason}: {}", status["stuck"])))
 }
 
 /// Whether the template of a workload has these resources.
-fn template(workload: &Value, to: &Resources) -> Result<(), String> {
+fn template(workload: &Value, to: &Resources) -> Result<(), Failure> {
     let containers = &workload["spec"]["template"]["spec"]["containers"];
     for (name, amounts) in *to {
         let mut found = containers.as_array().into_iter().flatten();
         let found = found.find(|container| container["name"] == *name).map(|found| &found["resources"]);
         if found != Some(&json!(pod::requirements(*amounts))) {
-            return Err(format!("container {name} of the template has {found:?}"));
+            return Err(Failure::Unmet(format!("container {name} of the template has {found:?}")));
         }
     }
     Ok(())

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{Play, answered};
 use crate::ask::{Verb, ask};
 use crate::check::{self, Sizes, Standing};
+use crate::failure::Failure;
 use crate::follow::{Followed, Life, Lives, live};
 use crate::pod::{self, Place};
 use crate::scale::{Pods, Resources, Scale, Scaled, Workload, WorkloadKind};
@@ -41,11 +42,10 @@ impl Play<'_> {
         of: &'static str,
         act: &Scale,
         expectation: &Expectation,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let name = self.case.pod(of);
         let path = vpa::path(self.namespace, &name);
-        let json =
-            |text: &str| serde_json::from_str::<Value>(text).map_err(|error| format!("{text}: {error}"));
+        let json = |text: &str| serde_json::from_str::<Value>(text).map_err(Failure::json(text));
         let (verb, path, body) = match act {
             Scale::Deploy(workload) => return self.deploy(of, workload).await,
             Scale::DeletePods => return self.delete_pods(of).await,
@@ -64,7 +64,7 @@ impl Play<'_> {
         answered(ask(self.client, verb, &path, body.as_ref(), None).await?, expectation)
     }
 
-    async fn deploy(&mut self, of: &'static str, workload: &Workload) -> Result<(), String> {
+    async fn deploy(&mut self, of: &'static str, workload: &Workload) -> Result<(), Failure> {
         let name = self.case.pod(of);
         let labels = json!({ pod::LABEL: pod::label(self.case.name), pod::WORKLOAD: pod::label(&name) });
         let selector = format!("{}={}", pod::WORKLOAD, pod::label(&name));
@@ -82,7 +82,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    async fn delete_pods(&mut self, of: &str) -> Result<(), String> {
+    async fn delete_pods(&mut self, of: &str) -> Result<(), Failure> {
         let scaling = self.workloads.get_mut(of).ok_or("there is no such workload")?;
         for (_, life) in live(&scaling.pods.now()) {
             let Some(name) = life.last().map(kube::ResourceExt::name_any) else { continue };
@@ -93,7 +93,7 @@ impl Play<'_> {
     }
 
     /// Takes away the workloads, so that their pods are not made anew.
-    pub(super) async fn delete_workloads(&self) -> Result<(), String> {
+    pub(super) async fn delete_workloads(&self) -> Result<(), Failure> {
         for (of, workload) in &self.workloads {
             self.delete_workload(of, workload.kind).await?;
         }
@@ -101,7 +101,7 @@ impl Play<'_> {
     }
 
     /// Deletes a workload, unless a step did before.
-    pub(super) async fn delete_workload(&self, of: &str, kind: WorkloadKind) -> Result<(), String> {
+    pub(super) async fn delete_workload(&self, of: &str, kind: WorkloadKind) -> Result<(), Failure> {
         let path = format!("{}/{}", kind.path(self.namespace), self.case.pod(of));
         let body = json!({ "propagationPolicy": "Foreground" });
         let answer = ask(self.client, Verb::Delete, &path, Some(&body), None).await?;
@@ -109,7 +109,7 @@ impl Play<'_> {
     }
 
     /// Waits until no pod of the workloads is left.
-    pub(super) async fn until_workloads_end(&mut self) -> Result<(), String> {
+    pub(super) async fn until_workloads_end(&mut self) -> Result<(), Failure> {
         for scaling in self.workloads.values_mut() {
             let ended = |lives: &Lives| match lives.values().filter(|life| !life.is_gone).count() {
                 0 => Ok(()),
@@ -121,7 +121,7 @@ impl Play<'_> {
     }
 
     /// Waits for what must come of a step about a workload.
-    pub(super) async fn come_to_scaled(&mut self, of: &'static str, scaled: &Scaled) -> Result<(), String> {
+    pub(super) async fn come_to_scaled(&mut self, of: &'static str, scaled: &Scaled) -> Result<(), Failure> {
         match scaled {
             Scaled::Says(text) => return self.says(of, text).await,
             Scaled::FailedAttempts(count) => return self.failed_attempts(of, *count).await,
@@ -152,7 +152,9 @@ impl Play<'_> {
                 let holds = |lives: &Lives| {
                     same(lives)?;
                     each_life(lives, |life| match life.first() {
-                        Some(first) => has(first, to).map_err(Objection::Never),
+                        Some(first) => {
+                            has(first, to).map_err(|failure| Objection::Never(failure.to_string()))
+                        }
                         None => Objection::not_yet("it was never seen"),
                     })
                 };
@@ -164,7 +166,7 @@ impl Play<'_> {
                 let holds = |lives: &Lives| {
                     same(lives)?;
                     each(lives, |pod| {
-                        has(pod, to).map_err(Objection::NotYet)?;
+                        has(pod, to).map_err(|failure| Objection::NotYet(failure.to_string()))?;
                         check::pending(pod, reason, &standing, dialect)
                     })
                 };
@@ -175,7 +177,7 @@ impl Play<'_> {
                 let holds = |lives: &Lives| {
                     same(lives)?;
                     each(lives, |pod| {
-                        has(pod, to).map_err(Objection::NotYet)?;
+                        has(pod, to).map_err(|failure| Objection::NotYet(failure.to_string()))?;
                         check::failing(pod, dialect)
                     })
                 };
@@ -234,7 +236,7 @@ impl Play<'_> {
     }
 
     /// Has the pods looked at from elsewhere, if what the API says of them is settled.
-    fn inspect_workload(&self, of: &str, scaled: &Scaled) -> Result<(), String> {
+    fn inspect_workload(&self, of: &str, scaled: &Scaled) -> Result<(), Failure> {
         let Some(scaling) = self.workloads.get(of) else { return Ok(()) };
         let actual = match scaled {
             Scaled::Applied { .. } | Scaled::Unboosted { .. } => &scaling.standing.desired,
@@ -250,7 +252,7 @@ impl Play<'_> {
     }
 
     /// Waits until the VPA says this of its pods.
-    async fn says(&self, of: &str, text: &str) -> Result<(), String> {
+    async fn says(&self, of: &str, text: &str) -> Result<(), Failure> {
         let resource = ApiResource {
             group: "autoscaling.k8s.io".to_owned(),
             version: "v1".to_owned(),
@@ -273,7 +275,7 @@ impl Play<'_> {
     }
 
     /// Waits until each pod has an event of this reason.
-    async fn pod_event(&self, of: &str, reason: &str) -> Result<(), String> {
+    async fn pod_event(&self, of: &str, reason: &str) -> Result<(), Failure> {
         let scaling = self.workloads.get(of).ok_or("there is no such workload")?;
         let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace);
         for (_, life) in live(&scaling.pods.now()) {
@@ -284,7 +286,7 @@ impl Play<'_> {
     }
 
     /// Whether a resize is in progress on each pod, as far as that can be seen.
-    async fn in_progress(&mut self, of: &'static str, to: &Resources, says: &str) -> Result<(), String> {
+    async fn in_progress(&mut self, of: &'static str, to: &Resources, says: &str) -> Result<(), Failure> {
         if !self.options.is_slowed {
             return self.come_to_applied(of, to).await;
         }
@@ -309,7 +311,7 @@ impl Play<'_> {
     }
 
     /// As [`Scaled::applied`], but not called by what calls it.
-    async fn come_to_applied(&mut self, of: &'static str, to: &Resources) -> Result<(), String> {
+    async fn come_to_applied(&mut self, of: &'static str, to: &Resources) -> Result<(), Failure> {
         let (patience, dialect) = (self.options.patience, self.options.dialect);
         let scaling = self.workloads.get_mut(of).ok_or("there is no such workload")?;
         let known = scaling.known.clone();
@@ -323,7 +325,7 @@ impl Play<'_> {
     }
 
     /// How many attempts have failed, by the updater's metrics.
-    async fn failed_attempts(&self, of: &str, expected: u64) -> Result<(), String> {
+    async fn failed_attempts(&self, of: &str, expected: u64) -> Result<(), Failure> {
         let client = self.options.updater.as_ref().unwrap_or(self.client);
         let metrics = ask(client, Verb::Get, "/metrics", None, None).await?.accepted()?;
         let (name, namespace) = (self.case.pod(of), self.namespace);
@@ -340,7 +342,7 @@ impl Play<'_> {
         if (found - expected).abs() < 0.5 {
             return Ok(());
         }
-        Err(format!("{found} attempts have failed and not {expected}"))
+        Err(Failure::Unmet(format!("{found} attempts have failed and not {expected}")))
     }
 }
 
@@ -437,9 +439,13 @@ fn expected(to: &Resources) -> Vec<(String, ResourceRequirements)> {
 }
 
 /// Whether a pod's spec has these resources.
-fn has(pod: &Pod, to: &Resources) -> Result<(), String> {
+fn has(pod: &Pod, to: &Resources) -> Result<(), Failure> {
     let found = spec_of(pod);
-    if found == expected(to) { Ok(()) } else { Err(format!("{} is to have {found:?}", pod.name_any())) }
+    if found == expected(to) {
+        Ok(())
+    } else {
+        Err(Failure::Unmet(format!("{} is to have {found:?}", pod.name_any())))
+    }
 }
 
 /// Whether a pod's spec has had these resources, one after the other.
