@@ -151,7 +151,9 @@ async fn end(client: &Client, history: &History) -> End {
         let app = set.labels()["app"].clone();
         replica_sets.entry(app).or_default().push((cpu, spec.replicas.unwrap_or(1)));
     }
-    replica_sets.values_mut().for_each(|sets| sets.sort());
+    for sets in replica_sets.values_mut() {
+        sets.sort();
+    }
     End {
         histories: histories.into_values().collect(),
         changes: pods.iter().map(|pod| pod.metadata.generation).collect(),
