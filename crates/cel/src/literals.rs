@@ -98,11 +98,14 @@ fn of<'t>(expr: &Expr, types: &'t [Type]) -> &'t Type {
     types.get(expr.id).unwrap_or(&Type::Dyn)
 }
 
+/// Whether a clause takes values of a type.
+type Takes = fn(&Type) -> bool;
+
 /// The types that a clause takes, and the rule that is broken by others.
-fn rule(verb: char) -> Option<(fn(&Type) -> bool, &'static str)> {
-    let number: fn(&Type) -> bool = |ty| ty.is_open() || matches!(ty, Type::Int | Type::Uint);
+fn rule(verb: char) -> Option<(Takes, &'static str)> {
+    let number: Takes = |ty| ty.is_open() || matches!(ty, Type::Int | Type::Uint);
     // Texts such as `NaN` stand for numbers.
-    let double: fn(&Type) -> bool = |ty| ty.is_open() || matches!(ty, Type::Double | Type::Text);
+    let double: Takes = |ty| ty.is_open() || matches!(ty, Type::Double | Type::Text);
     Some(match verb {
         's' => (
             |_| true,

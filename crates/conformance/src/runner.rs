@@ -183,10 +183,12 @@ async fn play(client: &Client, case: &Case, options: &Options, shared: Shared<'_
         rollouts.clone()?;
     }
     if case.rules.is_empty() && !case.has_workloads() {
-        return Play::new(case, options, client, Site { namespace, node, witness }).play().await;
+        let play = Play::new(case, options, client, Site { namespace, node, witness });
+        return Box::pin(play.play()).await;
     }
     let namespace = ground::namespace(client).await.map_err(|error| error.to_string())?;
-    let played = Play::new(case, options, client, Site { namespace: &namespace, node, witness }).play().await;
+    let play = Play::new(case, options, client, Site { namespace: &namespace, node, witness });
+    let played = Box::pin(play.play()).await;
     // What the case came to counts, not whether what it took place in is gone.
     let _ = ground::delete_namespace(client, &namespace).await;
     played

@@ -313,10 +313,7 @@ mod tests {
             ("ads/agent", "daemonset.apps.kruise.io/agent"),
             ("daemonsets.apps.kruise.io/agent", "daemonset.apps.kruise.io/agent"),
         ] {
-            assert_eq!(
-                text.parse::<Workload>().map(|workload| workload.to_string()),
-                Ok(expected.to_owned())
-            );
+            assert_eq!(text.parse::<Workload>().unwrap().to_string(), expected);
         }
         for text in ["web", "deploy", "deploy/", "pod/web", "cloneset/web", "deploy/a/b", ""] {
             assert!(text.parse::<Workload>().is_err(), "{text}");

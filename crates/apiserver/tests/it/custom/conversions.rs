@@ -194,7 +194,7 @@ async fn what_a_webhook_gets_wrong_is_told_in_the_words_of_kube_apiserver() {
     let table: [(Does, &str); 9] = [
         (
             with(|answer| {
-                answer["response"]["result"] = json!({ "status": "Failure", "message": "not today" })
+                answer["response"]["result"] = json!({ "status": "Failure", "message": "not today" });
             }),
             "failed: not today",
         ),
