@@ -222,7 +222,9 @@ async fn a_patch_that_does_not_apply_refuses_the_write_whatever_its_path_says() 
     let door = Door::open(Rules::v1_36());
     let remove = "[JSONPatch{op: 'remove', path: '/data/x: test failed'}]";
     mutate(&door, "p", json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": remove } })).await;
-    assert_eq!(door.post(MAPS, &map("a")).await.refused().0, 422);
+    let (code, _, why) = door.post(MAPS, &map("a")).await.refused();
+    assert_eq!(code, 403);
+    assert!(why.contains("x: test failed"), "{why}");
 }
 
 #[tokio::test]

@@ -94,6 +94,8 @@ fn these_hold() {
     }
 }
 
+const NO_DURATION: &str = "type conversion error from 'string' to 'google.protobuf.Duration'";
+
 #[test]
 fn what_cannot_be_done_is_told() {
     let table = [
@@ -110,12 +112,9 @@ fn what_cannot_be_done_is_told() {
         ),
         ("optional.none().value() == 1", "optional.none() dereference"),
         // Days are known to the OpenAPI format, not to the function.
-        (
-            "duration('1' + 'd') == duration('24h')",
-            "type conversion error from 'string' to 'google.protobuf.Duration'",
-        ),
-        ("duration('1' + '') == duration('1s')", "time: missing unit in duration \"1\""),
-        ("duration('2562048h' + '') == duration('1s')", "time: invalid duration \"2562048h\""),
+        ("duration('1' + 'd') == duration('24h')", NO_DURATION),
+        ("duration('1' + '') == duration('1s')", NO_DURATION),
+        ("duration('2562048h' + '') == duration('1s')", NO_DURATION),
     ];
     for (text, why) in table {
         assert_eq!(holds(text), Err(why.to_owned()), "{text}");

@@ -427,4 +427,6 @@ const EQUAL: Resources = &[("main", GUARANTEED.amounts)];
 
 const HOLDER: Container = Container::new("main", Amounts::new(("100m", "200m"), ("128Mi", "256Mi")));
 const SHRUNK: Resources = &[("main", Amounts::new(("100m", "200m"), ("32Mi", "64Mi")))];
-const SPIKE: &[&str] = &["--memory", "10Mi", "--memory-peak", "100Mi", "--shape", "spike", "--period", "60s"];
+// It lasts for a tenth of the period: long enough for a resize on a busy machine to meet it.
+const SPIKE: &[&str] =
+    &["--memory", "10Mi", "--memory-peak", "100Mi", "--shape", "spike", "--period", "200s"];
