@@ -109,6 +109,13 @@ pub struct Rule {
     pub optional_old_self: Option<bool>,
 }
 
+impl Rule {
+    /// How errors of its evaluation name the rule.
+    pub fn name(&self) -> &str {
+        if self.message.is_empty() { self.rule.trim() } else { self.message.trim() }
+    }
+}
+
 /// Words of JSON schemas that structural ones do not have.
 #[expect(clippy::struct_excessive_bools, reason = "each is a word that is there or not")]
 #[derive(Clone, Debug, Default, PartialEq)]

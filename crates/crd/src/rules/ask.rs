@@ -200,6 +200,11 @@ impl Rules {
             if compiled.uses_old && old.is_none() && !optional {
                 continue;
             }
+            if let Some(why) = self.wrong_type(value).filter(|_| compiled.program.mentions("self")) {
+                let why = format!("{why} evaluating rule: {}", compiled.rule.name());
+                asked.errors.push(FieldError::invalid(path, &self.ty, why));
+                continue;
+            }
             let mut values = Bindings::new();
             values.json("self", value, &self.decl);
             if optional {
@@ -221,6 +226,16 @@ impl Rules {
         }
     }
 
+    /// Why a value is not of the declared type. Only rules are asked of an object that says it is of another kind.
+    fn wrong_type(&self, value: &Value) -> Option<String> {
+        let expected = match self.ty.as_str() {
+            "object" if !value.is_object() && !value.is_null() => "a map",
+            "array" if !value.is_array() && !value.is_null() => "an array",
+            _ => return None,
+        };
+        Some(format!("invalid data, expected {expected} for the provided schema with type={}", self.ty))
+    }
+
     fn exhausted(&self, path: &Path<'_>, asked: &mut Asked) {
         let rule =
             "validation failed due to running out of cost budget, no further validation rules will be run";
@@ -239,7 +254,7 @@ impl Rules {
     ) -> Option<bool> {
         let mut budget = Budget::of(CALL_BUDGET);
         let answer = program.evaluate(values, &mut budget);
-        let named = if rule.message.is_empty() { rule.rule.trim() } else { rule.message.trim() };
+        let named = rule.name();
         let why = match answer {
             Ok(Cel::Bool(truth)) => {
                 asked.left -= i64::try_from(budget.spent()).unwrap_or(i64::MAX);

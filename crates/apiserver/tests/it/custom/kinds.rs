@@ -269,6 +269,25 @@ async fn clones_are_made_scaled_and_held_to_their_rules() {
 }
 
 #[tokio::test]
+async fn rules_about_a_value_of_another_type_fail_also_if_they_would_hold() {
+    let door = Door::open(Rules::kep());
+    let mut definition = clones();
+    let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"]["properties"]["scaleStrategy"]["x-kubernetes-validations"] =
+        json!([{ "rule": "!has(self.podsToDelete)" }]);
+    door.post(DEFINITIONS, &definition).await.ok();
+    // Of an object of another kind only rules are asked.
+    let mut other = set("web");
+    other["kind"] = json!("Other");
+    other["spec"]["scaleStrategy"] = json!(1.5);
+    let (code, _, message) = door.post(CLONES, &other).await.refused();
+    assert_eq!(code, 422);
+    let part = "spec.scaleStrategy: Invalid value: \"object\": invalid data, expected a map for the provided schema with \
+                type=object evaluating rule: !has(self.podsToDelete)";
+    assert!(message.contains(part), "{message}");
+}
+
+#[tokio::test]
 async fn what_was_wrong_before_a_rule_came_stays_until_it_is_touched() {
     let door = Door::open(Rules::kep());
     let loose = json!({ "type": "object", "properties": {
