@@ -169,7 +169,8 @@ async fn control(kind: WorkloadKind, sets: Api<DynamicObject>, client: kube::Cli
         let is_updated = |pod: &Pod| pod.metadata.labels.as_ref().unwrap()[REVISION] == label;
         for pod in running.iter().filter(|pod| !is_paused && !is_updated(pod)) {
             let pod = pod.metadata.name.as_deref().unwrap();
-            pods.delete(pod, &kube::api::DeleteParams::default()).await.unwrap();
+            // Its node may have removed it meanwhile.
+            let _ = pods.delete(pod, &kube::api::DeleteParams::default()).await;
         }
         for number in 0..PODS {
             let pod = format!("{name}-{number}");
