@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::index::{PolicyKind as _, Validating};
 use super::type_check::check;
 use crate::authn::{InProcess, User};
+use crate::completion::without_panic;
 use crate::error::ApiError;
 use crate::object::{decode, is_deleting, meta};
 use crate::read::gone;
@@ -34,7 +35,8 @@ pub(crate) async fn run(server: &ApiServer, mut shutdown: Shutdown) {
             changed(server, from).await
         };
         let outcome = tokio::select! {
-            outcome = pass => outcome,
+            // A policy that the checker panics on must not take the other controllers down.
+            outcome = without_panic(pass, panicked) => outcome,
             () = shutdown.requested() => return,
         };
         match outcome {
@@ -54,6 +56,10 @@ pub(crate) async fn run(server: &ApiServer, mut shutdown: Shutdown) {
             }
         }
     }
+}
+
+fn panicked(panic: &str) -> Result<Option<()>, ApiError> {
+    Err(ApiError::internal(format!("checking types panicked: {panic}")))
 }
 
 fn policies() -> Result<Prefix, ApiError> {
