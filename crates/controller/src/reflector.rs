@@ -67,6 +67,17 @@ pub enum WatchEvent<K> {
     Deleted(ObjectRef),
 }
 
+impl<K> WatchEvent<K> {
+    /// The objects that exist by this event: all that a list found, or the one that was created or changed.
+    pub fn into_objects(self) -> Vec<K> {
+        match self {
+            Self::Restarted(objects) => objects,
+            Self::Applied(object) => vec![*object],
+            Self::Deleted(_) => Vec::new(),
+        }
+    }
+}
+
 /// Which objects a reflector lists and watches, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchConfig {

@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::{CronJob, Job, JobCondition};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
-use plumb_controller::{Clock, Reflector, WatchConfig, WatchEvent};
+use plumb_controller::{Clock, Reflector, WatchConfig};
 use plumb_controllers::job::{FINALIZER, is_tracked};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -24,12 +24,7 @@ fn play(cluster: &Cluster) -> JoinSet<()> {
     playing.spawn(async move {
         let mut events = std::pin::pin!(Reflector::new(pods.clone(), WatchConfig::default()).into_stream());
         while let Some(event) = events.next().await {
-            let observed: Vec<Pod> = match event {
-                WatchEvent::Restarted(all) => all,
-                WatchEvent::Applied(pod) => vec![*pod],
-                WatchEvent::Deleted(_) => vec![],
-            };
-            for pod in observed {
+            for pod in event.into_objects() {
                 let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
                 let image = pod.spec.as_ref().unwrap().containers[0].image.as_deref();
                 let end = match (phase, image) {

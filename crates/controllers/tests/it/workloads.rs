@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Event, Pod, ReplicationController, ResourceQuot
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use plumb_controller::metrics::Metrics;
-use plumb_controller::{Clock, Reflector, WatchConfig, WatchEvent, Watchable};
+use plumb_controller::{Clock, Reflector, WatchConfig, Watchable};
 use plumb_controllers::garbage::graph_builder::{self, GraphBuilder};
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, protection, quota, user_of,
@@ -138,12 +138,7 @@ async fn be_ready(client: Client) {
     let pods: Api<Pod> = Api::all(client.clone());
     let mut events = std::pin::pin!(Reflector::new(pods, WatchConfig::default()).into_stream());
     while let Some(event) = events.next().await {
-        let pods: Vec<Pod> = match event {
-            WatchEvent::Restarted(pods) => pods,
-            WatchEvent::Applied(pod) => vec![*pod],
-            WatchEvent::Deleted(_) => vec![],
-        };
-        for pod in pods {
+        for pod in event.into_objects() {
             let said = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             let image = &pod.spec.as_ref().unwrap().containers[0].image;
             if said != Some("Pending") || image.as_deref() == Some("broken") {

@@ -273,11 +273,7 @@ async fn judged(client: &Client, count: usize) -> BTreeMap<String, String> {
     let mut said_of = BTreeMap::new();
     let waiting = async {
         while said_of.len() < count {
-            let pods = match told.recv().await.unwrap() {
-                WatchEvent::Restarted(pods) => pods,
-                WatchEvent::Applied(pod) => vec![*pod],
-                WatchEvent::Deleted(_) => vec![],
-            };
+            let pods = told.recv().await.unwrap().into_objects();
             for pod in pods.iter().filter(|pod| pod.spec.as_ref().unwrap().node_name.is_none()) {
                 if let Some(message) = said(pod) {
                     said_of.insert(pod.metadata.name.clone().unwrap(), message);

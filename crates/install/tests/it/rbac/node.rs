@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_controller::{Reflector, WatchConfig};
 use serde_json::{Value, json};
 
 use super::world::World;
@@ -26,12 +26,7 @@ pub(super) async fn run_node(world: &World) -> impl Future<Output = ()> + use<> 
     async move {
         let mut events = pin!(Reflector::new(&admin, WatchConfig::default()).into_stream());
         while let Some(event) = events.next().await {
-            let changed = match event {
-                WatchEvent::Restarted(pods) => pods,
-                WatchEvent::Applied(pod) => vec![*pod],
-                WatchEvent::Deleted(_) => Vec::new(),
-            };
-            for pod in changed {
+            for pod in event.into_objects() {
                 sync(&admin, &node, &pod).await;
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, ResourceExt as _};
-use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_controller::{Reflector, WatchConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -38,12 +38,7 @@ impl History {
             let reflector = Reflector::new(api, WatchConfig::default());
             let mut events = std::pin::pin!(reflector.into_stream());
             while let Some(event) = events.next().await {
-                let changed = match event {
-                    WatchEvent::Restarted(pods) => pods,
-                    WatchEvent::Applied(pod) => vec![*pod],
-                    WatchEvent::Deleted(_) => Vec::new(),
-                };
-                for pod in changed {
+                for pod in event.into_objects() {
                     sender.send_modify(|pods| note(pods, &pod));
                 }
             }

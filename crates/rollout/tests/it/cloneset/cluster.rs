@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use plumb_client::{Api, Codec};
-use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
+use plumb_controller::{Reflector, WatchConfig, Watchable};
 use plumb_harness::{ManualClock, Options, TestCluster, object, until, until_all};
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
@@ -248,12 +248,7 @@ async fn run_nodes(client: Client, agents: BTreeMap<String, Client>, answers: An
     let mut events = std::pin::pin!(Reflector::new(pods.clone(), WatchConfig::default()).into_stream());
     let mut bound = 0;
     while let Some(event) = events.next().await {
-        let changed = match event {
-            WatchEvent::Restarted(all) => all,
-            WatchEvent::Applied(pod) => vec![*pod],
-            WatchEvent::Deleted(_) => Vec::new(),
-        };
-        for pod in changed {
+        for pod in event.into_objects() {
             if pod.metadata.deletion_timestamp.is_some() {
                 let _ = pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await;
                 continue;

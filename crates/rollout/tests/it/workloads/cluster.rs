@@ -12,7 +12,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use plumb_client::{Api, Codec};
 use plumb_controller::metrics::Metrics;
-use plumb_controller::{Clock, Reflector, WatchConfig, WatchEvent, Watchable};
+use plumb_controller::{Clock, Reflector, WatchConfig, Watchable};
 use plumb_controllers::{GROUPS, WATCHER, user_of};
 use plumb_harness::{ManualClock, TestCluster, object};
 use plumb_resize::rules::Rules;
@@ -261,12 +261,7 @@ async fn be_nodes(client: Client, agents: Vec<Api<Pod>>, answers: Answers) {
     let mut events = std::pin::pin!(Reflector::new(&pods, WatchConfig::default()).into_stream());
     let mut next = 0;
     while let Some(event) = events.next().await {
-        let changed = match event {
-            WatchEvent::Restarted(pods) => pods,
-            WatchEvent::Applied(pod) => vec![*pod],
-            WatchEvent::Deleted(_) => Vec::new(),
-        };
-        for pod in changed {
+        for pod in event.into_objects() {
             act(&pods, &pod, &agents, &mut next, &answers).await;
         }
     }
