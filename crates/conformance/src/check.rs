@@ -73,7 +73,7 @@ fn sizes(pod: &Pod, allocated: &Sizes, actual: &Sizes) -> Result<(), Objection> 
         if status.allocated_resources != allocated.requests {
             let found = &status.allocated_resources;
             return Objection::not_yet(format!(
-                "{name} is promised {found:?} and not {:?}",
+                "{name} is allocated {found:?} and not {:?}",
                 allocated.requests
             ));
         }
@@ -92,7 +92,7 @@ fn looked_at(seen: Option<i64>, pod: &Pod) -> Result<(), Objection> {
     }
 }
 
-/// Whether every container runs with what is desired, is promised exactly that, and was restarted as often as expected.
+/// Whether every container runs with what is desired, is allocated exactly that, and was restarted as often as expected.
 pub(crate) fn applied(
     pod: &Pod,
     desired: &Sizes,

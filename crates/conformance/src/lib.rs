@@ -35,6 +35,7 @@ mod report;
 mod roll;
 mod runner;
 mod scale;
+pub mod scenario;
 pub mod skips;
 mod step;
 pub mod table;

@@ -426,7 +426,7 @@ fn as_new(pod: &Pod, containers: &[Container], dialect: Dialect) -> Result<(), F
         let allocated = status.and_then(|status| status.allocated_resources.as_ref());
         let expected = pod::requirements(asked.amounts).requests.filter(|_| is_kep);
         if allocated != expected.as_ref() {
-            return Err(Failure::Unmet(format!("a new pod is promised {allocated:?} and not {expected:?}")));
+            return Err(Failure::Unmet(format!("a new pod is allocated {allocated:?} and not {expected:?}")));
         }
         let policies: Vec<&str> =
             container.resize_policy.iter().flatten().map(|policy| policy.restart_policy.as_str()).collect();

@@ -137,7 +137,7 @@ async fn until_ready(client: &Client, namespace: &str, patience: Duration) -> Re
 }
 
 /// Waits until the API server calls the webhook. It learns of a registration by watching itself, and ignores a webhook of
-/// which it knows an earlier address: there is nothing to watch for whoever waits for that.
+/// which it knows an earlier address. No object shows that it has observed the new one.
 async fn until_called(client: &Client, namespace: &str, patience: Duration) -> Result<(), Failure> {
     let invalid = vpa::new("invalid", json!({ "updatePolicy": { "minReplicas": 0 } }));
     let path = format!("{}?dryRun=All", vpa::path(namespace, ""));

@@ -5,6 +5,7 @@ mod conformance {
     mod admission;
     mod apply;
     mod custom;
+    mod kube_apiserver;
     mod policies;
 }
 

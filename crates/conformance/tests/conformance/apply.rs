@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use http::Request;
-use http_body_util::BodyExt as _;
 use kube::Client;
-use kube::client::Body;
 use plumb_apischema::patch;
 use plumb_testbed::{Cluster, Config, Parts};
 use serde_json::{Value, json};
+
+use super::kube_apiserver::{create_namespace, send};
 
 /// What kube-apiserver answered when the stories were written down, of its own kinds and of kinds that a CRD defines;
 /// with `PLUMB_UPDATE=1` they are written anew.
@@ -28,12 +28,10 @@ async fn ask(client: &Client, method: &str, uri: &str, step: &Value, body: Strin
         .header("accept", "application/json")
         .header("user-agent", text("agent"))
         .header("content-type", text("media"))
-        .body(Body::from(body.into_bytes()))
+        .body(body.into_bytes())
         .expect("a request");
-    let (head, body) = client.send(request).await.expect("an answer").into_parts();
-    let bytes = body.collect().await.expect("a body").to_bytes();
-    // A kind that is not served yet is answered in plain text.
-    (head.status.as_u16(), serde_json::from_slice(&bytes).unwrap_or_default())
+    let response = send(client, request).await;
+    (response.code, response.body)
 }
 
 /// An answer without what is new in each run.
@@ -124,12 +122,7 @@ async fn kube_apiserver_answers_an_apply_as_it_is_written_down() {
     let config = Config::of(Parts::ApiServer);
     let cluster = Cluster::start(config).await.expect("it starts");
     let client = cluster.client().await.expect("a client");
-    let json = json!({ "agent": "test", "media": "application/json" });
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "ssa" } });
-    ask(&client, "POST", "/api/v1/namespaces", &json, namespace.to_string()).await;
-    // Nobody makes it where no controllers run, and pods ask for it.
-    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default" } });
-    ask(&client, "POST", "/api/v1/namespaces/ssa/serviceaccounts", &json, account.to_string()).await;
+    create_namespace(&client, "ssa").await;
     let mut wrong = Vec::new();
     for place in STORIES {
         let written = std::fs::read_to_string(place).expect("the stories");

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use http::{Method, Request};
 use kube::Client;
-use kube::client::Body;
 use plumb_testbed::{Cluster, Config, Parts};
 use serde_json::{Value, json};
+
+use super::kube_apiserver::send;
 
 const CASES: &str = include_str!("../../../apiserver/tests/it/custom/cases.json");
 const ANSWERS: &str = include_str!("../../../apiserver/tests/it/custom/answers.json");
@@ -23,12 +24,10 @@ async fn ask(client: &Client, method: &str, path: &str, media: &str, body: &Valu
         .method(method.parse::<Method>().unwrap())
         .uri(path)
         .header("content-type", media)
-        .body(Body::from(text.into_bytes()))
+        .body(text.into_bytes())
         .unwrap();
-    let response = client.send(request).await.unwrap();
-    let code = response.status().as_u16();
-    let bytes = response.into_body().collect_bytes().await.unwrap();
-    (code, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    let response = send(client, request).await;
+    (response.code, response.body)
 }
 
 /// The parts of a message, in any order: upstream lists them as they come out of Go's maps.

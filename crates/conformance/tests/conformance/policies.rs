@@ -3,13 +3,10 @@
 
 use std::time::Duration;
 
-use http::Request;
-use http_body_util::BodyExt as _;
 use kube::Client;
-use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use plumb_testbed::{Cluster, Config, Parts};
 use serde_json::{Value, json};
+
+use super::kube_apiserver::{Response, ask, create_namespace, start};
 
 const TABLE: &str = "../apiserver/tests/it/policies.json";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
@@ -20,43 +17,10 @@ const MUTATING_BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/mutatinga
 const DEADLINE: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The code, the message and the warnings of a response.
-pub(super) async fn ask(
-    client: &Client,
-    method: &str,
-    path: &str,
-    body: &Value,
-) -> (u16, Value, Vec<String>) {
-    let (method, media) = match method {
-        "STRATEGIC" => ("PATCH", "application/strategic-merge-patch+json"),
-        "MERGE" => ("PATCH", "application/merge-patch+json"),
-        method => (method, "application/json"),
-    };
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let request = Request::builder().method(method).uri(path).header("content-type", media);
-    let request = request.body(Body::from(body.into_bytes())).expect("a request");
-    let (head, body) = client.send(request).await.expect("a response").into_parts();
-    let bytes = body.collect().await.expect("a body").to_bytes();
-    let warnings = head.headers.get_all("warning").iter();
-    let warnings = warnings.map(|warning| warning_text(warning.to_str().unwrap_or_default())).collect();
-    (head.status.as_u16(), serde_json::from_slice(&bytes).unwrap_or_default(), warnings)
-}
-
 /// The text of a `Warning` header.
 fn warning_text(header: &str) -> String {
     let text = header.strip_prefix("299 - \"").and_then(|text| text.strip_suffix('"')).unwrap_or(header);
     text.replace("\\\"", "\"").replace("\\\\", "\\")
-}
-
-/// A client that takes a refusal for a response.
-pub(super) async fn client(cluster: &Cluster) -> Client {
-    plumb_testbed::install_crypto();
-    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig_path()).expect("a kubeconfig");
-    let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let mut config = config.expect("a sound kubeconfig");
-    config.default_retry = false;
-    Client::try_from(config).expect("a client")
 }
 
 /// Waits until a request is answered as expected.
@@ -71,7 +35,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 
 /// Waits until kube-apiserver acts on all policies and bindings that were written: on one more of each, which the same
 /// informers deliver after the others.
-pub(super) async fn synchronize(client: &Client, number: &mut usize) {
+async fn synchronize(client: &Client, number: &mut usize) {
     *number += 1;
     let name = format!("synchronized-{number}");
     let refused = format!("{name}-refused");
@@ -98,15 +62,15 @@ pub(super) async fn synchronize(client: &Client, number: &mut usize) {
         (MUTATING_BINDINGS, object(json!({ "policyName": name }))),
     ];
     for (path, body) in &writes {
-        let (code, answer, _) = ask(client, "POST", path, body).await;
-        assert_eq!(code, 201, "{answer}");
+        let created = ask(client, "POST", path, body).await;
+        assert_eq!(created.code, 201, "{}", created.body);
     }
     let map = |name: &str| json!({ "metadata": { "name": name }, "data": { "a": "b" } });
     let (maps, validated, mutated) =
         ("/api/v1/namespaces/default/configmaps?dryRun=All", map(&refused), map(&name));
     until("a policy", async || {
-        ask(client, "POST", maps, &validated).await.0 == 422
-            && ask(client, "POST", maps, &mutated).await.1["data"]["mutated"] == "yes"
+        ask(client, "POST", maps, &validated).await.code == 422
+            && ask(client, "POST", maps, &mutated).await.body["data"]["mutated"] == "yes"
     })
     .await;
     for path in [POLICIES, BINDINGS, MUTATING, MUTATING_BINDINGS] {
@@ -115,18 +79,12 @@ pub(super) async fn synchronize(client: &Client, number: &mut usize) {
 }
 
 /// The response, once kube-apiserver has discovered the definitions of the namespace's group.
-async fn respond(
-    client: &Client,
-    method: &str,
-    path: &str,
-    body: &Value,
-    namespace: &str,
-) -> (u16, Value, Vec<String>) {
+async fn respond(client: &Client, method: &str, path: &str, body: &Value, namespace: &str) -> Response {
     let undiscovered = format!("referenced by paramKind: '{namespace}.");
     let responded = async {
         loop {
             let response = ask(client, method, path, body).await;
-            if !response.1["message"].as_str().unwrap_or_default().contains(&undiscovered) {
+            if !response.body["message"].as_str().unwrap_or_default().contains(&undiscovered) {
                 break response;
             }
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -141,16 +99,11 @@ async fn kube_apiserver_says_what_the_table_of_policies_says() {
     let file = crate::file(TABLE);
     let text = std::fs::read_to_string(&file).expect("the table");
     let mut scenarios: Vec<Value> = serde_json::from_str(&text).expect("scenarios");
-    let cluster = Cluster::start(Config::of(Parts::ApiServer)).await.expect("it starts");
-    let client = client(&cluster).await;
+    let (cluster, client) = start().await;
     let (mut wrong, mut synchronized) = (Vec::new(), 0);
     for (number, scenario) in scenarios.iter_mut().enumerate() {
         let namespace = format!("policy-{number}");
-        let make = |name: &str| json!({ "metadata": { "name": name } });
-        let (code, answer, _) = ask(&client, "POST", "/api/v1/namespaces", &make(&namespace)).await;
-        assert_eq!(code, 201, "namespace {namespace}: {answer}");
-        let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
-        ask(&client, "POST", &accounts, &make("default")).await;
+        create_namespace(&client, &namespace).await;
         let (name, mut stale) = (scenario["name"].clone(), false);
         for step in scenario["steps"].as_array_mut().expect("steps") {
             let text = |field: &str| step[field].as_str().unwrap_or_default().replace("{ns}", &namespace);
@@ -164,14 +117,17 @@ async fn kube_apiserver_says_what_the_table_of_policies_says() {
             }
             if path.contains(".example.com/") {
                 let list = path.clone();
-                until("a definition", async || ask(&client, "GET", &list, &Value::Null).await.0 == 200).await;
+                until("a definition", async || ask(&client, "GET", &list, &Value::Null).await.code == 200)
+                    .await;
             }
-            let (code, answer, mut warnings) = respond(&client, &method, &path, &body, &namespace).await;
-            // The order of policies is that of a map in Go.
-            warnings.sort();
+            let Response { code, body: answer, warnings } =
+                respond(&client, &method, &path, &body, &namespace).await;
             stale |= about_policies && code < 300;
             let back = |text: &str| text.replace(&namespace, "{ns}");
             let message = answer["message"].as_str().filter(|_| code >= 400).map(back);
+            let mut warnings: Vec<String> = warnings.iter().map(|header| warning_text(header)).collect();
+            // The order of policies is that of a map in Go.
+            warnings.sort();
             let warnings: Vec<String> = warnings.iter().map(|warning| back(warning)).collect();
             let now = json!({ "code": code, "message": message, "warnings": warnings });
             let before = json!({
