@@ -8,7 +8,7 @@ use plumb_conformance::scenario::{Scenario, Step};
 use super::kube_apiserver::{Response, create_namespace, send, start};
 
 /// How long the informers of kube-apiserver's admission may lag behind a write.
-const INFORMER_DEADLINE: Duration = Duration::from_secs(30);
+const INFORMER_DEADLINE: Duration = Duration::from_mins(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 const SCENARIOS: &str = include_str!("../../../apiserver/tests/it/admission.json");

@@ -10,7 +10,7 @@ use kube::api::{
 use kube::core::GroupVersionKind;
 use kube::{Api, Resource};
 use plumb_controller::Watchable;
-use plumb_harness::eventually;
+use plumb_harness::{eventually, in_time};
 use serde_json::{Value, json};
 
 use crate::workloads::{Cluster, spec, template};
@@ -134,12 +134,15 @@ async fn create_widget(cluster: &Cluster, namespace: &str, version: &str, widget
     widget["apiVersion"] = json!(resource.api_version);
     widget["kind"] = json!("Widget");
     let widget: DynamicObject = serde_json::from_value(widget).unwrap();
-    loop {
-        match widgets.create(&PostParams::default(), &widget).await {
-            Ok(widget) => return widget,
-            Err(_) => tokio::task::yield_now().await,
+    in_time(async {
+        loop {
+            match widgets.create(&PostParams::default(), &widget).await {
+                Ok(widget) => return widget,
+                Err(_) => tokio::task::yield_now().await,
+            }
         }
-    }
+    })
+    .await
 }
 
 fn owned_by(name: &str, api_version: &str, kind: &str, owner: (&str, &str)) -> Value {

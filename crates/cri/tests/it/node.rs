@@ -154,5 +154,5 @@ pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), wait).await.expect("it holds in time");
+    tokio::time::timeout(Duration::from_mins(1), wait).await.expect("it holds in time");
 }

@@ -190,7 +190,8 @@ async fn the_lease_is_owned_by_the_node_and_renewed_after_other_writers() {
         let mut events =
             leases.watch(&WatchParams::default(), &lease.resource_version().unwrap()).await.unwrap().boxed();
         loop {
-            if let Some(Ok(WatchEvent::Modified(lease))) = events.next().await {
+            let event = events.next().await.expect("the watch goes on").unwrap();
+            if let WatchEvent::Modified(lease) = event {
                 return lease;
             }
         }

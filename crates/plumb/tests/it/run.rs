@@ -3,7 +3,8 @@
 mod autoscaler;
 mod rollout;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -36,6 +37,9 @@ pub(crate) const FLAGS: [&str; 8] = [
 pub(crate) struct Running {
     process: Child,
     address: String,
+    /// What it writes to standard error: a file and not a pipe, since nothing reads it while it runs, and a full pipe
+    /// would stop it.
+    log: File,
 }
 
 /// `plumb run COMPONENT`.
@@ -54,12 +58,14 @@ impl Running {
     /// Against any cluster.
     pub(crate) fn against(kubeconfig: &Path, component: &str, flags: &[&str]) -> Self {
         let mut command = command(kubeconfig, component, flags);
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = tempfile::tempfile().unwrap();
+        let stderr = log.try_clone().unwrap();
+        let mut process = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().rsplit_once("http://").map(|(_, address)| address.to_owned());
         let address = address.unwrap_or_else(|| panic!("not ready: {line}"));
-        Self { process, address }
+        Self { process, address, log }
     }
 
     /// Its process.
@@ -90,13 +96,14 @@ impl Running {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
-    /// Asks it to stop, and answers with how it ended and what it said.
+    /// Asks it to stop, and returns how it ended and what it wrote to standard error.
     pub(crate) fn stop(mut self) -> (ExitStatus, String) {
         kill(Pid::from_raw(self.process.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
         let status = self.process.wait().unwrap();
-        let mut said = String::new();
-        self.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        (status, said)
+        let mut written = String::new();
+        self.log.rewind().unwrap();
+        self.log.read_to_string(&mut written).unwrap();
+        (status, written)
     }
 }
 

@@ -200,9 +200,12 @@ async fn work(client: &Client, namespace: &str, disturb: impl Fn()) {
     .await;
 
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let told = events.list(&ListParams::default()).await.unwrap();
     for reason in ["ScalingReplicaSet", "SuccessfulCreate", "Scheduled", "Started"] {
-        assert!(told.items.iter().any(|event| event.reason.as_deref() == Some(reason)), "no event {reason}");
+        until(&format!("an event {reason}"), async || {
+            let recorded = events.list(&ListParams::default()).await.unwrap();
+            recorded.items.iter().any(|event| event.reason.as_deref() == Some(reason)).then_some(())
+        })
+        .await;
     }
     namespaces.delete(namespace, &DeleteParams::default()).await.unwrap();
     disturb();

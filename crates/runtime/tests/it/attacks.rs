@@ -275,7 +275,7 @@ async fn what_a_container_has_for_a_list_of_users_does_not_hold_up_commands() {
         let id = node.start(&sandbox, config).await;
         node.says(&id, "up").await;
         let command = ["/bin/sh", "-c", "echo done"].map(Into::into);
-        let output = node.runtime.exec_sync(&id, &command, Some(Duration::from_secs(20))).await.unwrap();
+        let output = node.runtime.exec_sync(&id, &command, Some(Duration::from_mins(1))).await.unwrap();
         let printed = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
         assert_eq!(printed, ("done\n".into(), String::new()), "{list}");
         node.runtime.remove_container(&id).await.unwrap();

@@ -175,7 +175,7 @@ fn the_kernel_says_when_memory_runs_out() {
     notifications.add(&group, Notification(42)).unwrap();
     assert_eq!(group.oom_kills().unwrap(), 0);
     let mut inmate = Inmate::run(&group, "exec dd if=/dev/zero of=/dev/null bs=64M count=1");
-    assert_eq!(received.recv_timeout(Duration::from_secs(30)).unwrap(), Notification(42));
+    assert_eq!(received.recv_timeout(Duration::from_mins(1)).unwrap(), Notification(42));
     assert!(!inmate.0.wait().unwrap().success());
     assert!(group.oom_kills().unwrap() >= 1);
     notifications.remove(Notification(42));

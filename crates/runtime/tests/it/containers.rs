@@ -276,7 +276,7 @@ async fn an_oom_kill_is_reported_as_an_event() {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), out_of_memory).await.unwrap();
+    tokio::time::timeout(Duration::from_mins(1), out_of_memory).await.unwrap();
     node.end().await;
 }
 
@@ -410,7 +410,7 @@ async fn commands_run_in_a_running_container() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), gone).await.unwrap();
+    tokio::time::timeout(Duration::from_mins(1), gone).await.unwrap();
     let missing = node.runtime.exec_sync(&id, &["nothing".into()], None).await.unwrap();
     assert_eq!(missing.exit_code, 127);
     node.runtime.stop_container(&id, Duration::ZERO).await.unwrap();

@@ -21,7 +21,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::node::Node;
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Runs a test in a network namespace of its own, with all its threads.
 fn on_own_machine(test: impl AsyncFnOnce() + Send + 'static) {

@@ -162,17 +162,13 @@ async fn many_pods_are_bound_and_no_node_gets_more_than_it_has() {
     for i in 0..50 {
         live.create(pod(&format!("p{i}"), 500, json!({}))).await;
     }
-    // Forty fit.
-    let pending = || async {
+    // Forty fit, and the scheduler says of the others that they do not.
+    eventually(async || {
         let pods = live.pods.list(&ListParams::default()).await.unwrap().items;
-        pods.iter().filter(|pod| node_of(pod).is_none()).all(|pod| scheduled(pod).is_some())
-    };
-    let all = async {
-        while !pending().await {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_mins(1), all).await.unwrap();
+        let (bound, unbound): (Vec<_>, Vec<_>) = pods.iter().partition(|pod| node_of(pod).is_some());
+        bound.len() == 40 && unbound.iter().all(|pod| scheduled(pod).is_some())
+    })
+    .await;
     let pods = live.pods.list(&ListParams::default()).await.unwrap().items;
     for i in 0..5 {
         let name = format!("n{i}");

@@ -162,7 +162,7 @@ impl Log {
         let all_used =
             eventually(async || self.unused(rules).iter().all(|right| expected.contains(&**right)));
         // The assertion below names what is missing.
-        let _ = tokio::time::timeout(Duration::from_secs(20), all_used).await;
+        let _ = tokio::time::timeout(Duration::from_secs(50), all_used).await;
         self.check_not_forbidden(component);
         let used = self.used.lock().clone();
         let unused = self.unused(rules);

@@ -1,6 +1,6 @@
 //! The updater.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use plumb_autoscaler::boost::annotation::key;
 use plumb_autoscaler::informers::Informers;
@@ -60,7 +60,8 @@ async fn the_updater_uses_every_right_that_it_has_and_needs_no_other() {
     }
     let (client, log) = client(&world.cluster, Component::Updater);
     let namespace = plumb_install::Options::default().namespace;
-    world.admission_lease(&namespace, Timestamp::now()).await;
+    // Held for longer than a slow machine takes.
+    world.admission_lease(&namespace, Timestamp::now() + SignedDuration::from_hours(1)).await;
     let running = start(&client, namespace);
     log.wait_for("patch pods/resize").await;
     log.wait_for("create pods/eviction").await;

@@ -279,9 +279,7 @@ async fn what_ran_for_a_pod_that_was_deleted_meanwhile_is_ended() {
     site.gone("a").await;
     assert_eq!(site.sandboxes().await, 1);
     site.start_agent().await;
-    while site.sandboxes().await > 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually(async || site.sandboxes().await == 0).await;
 }
 
 #[tokio::test]

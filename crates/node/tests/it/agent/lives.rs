@@ -267,6 +267,7 @@ async fn an_image_that_cannot_be_pulled_is_not_pulled_again_and_again() {
         status(pod).state.and_then(|state| state.waiting).and_then(|waiting| waiting.reason).as_deref()
             == Some("ErrImagePull")
     };
+    let began = std::time::Instant::now();
     site.until("a", waits).await;
     // Enough happens to other pods meanwhile.
     for name in ["b", "d", "e"] {
@@ -278,7 +279,12 @@ async fn an_image_that_cannot_be_pulled_is_not_pulled_again_and_again() {
     let seen = site.faults.recorded();
     let pulls =
         seen.iter().filter(|invocation| invocation.call == Call::PullImage && missing(invocation)).count();
-    assert_eq!(pulls, 1, "it is tried again after ten seconds, and then less and less often");
+    // A slow machine may come to the next one.
+    let allowed = 1 + usize::try_from(began.elapsed().as_secs() / 10).unwrap();
+    assert!(
+        (1..=allowed).contains(&pulls),
+        "{pulls} pulls: it is tried again after ten seconds, and then less and less often"
+    );
     // Another image is tried at once.
     site.faults.clear();
     site.pods().patch("a", &params, &patch("example.com/there:1")).await.unwrap();

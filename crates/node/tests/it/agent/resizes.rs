@@ -140,7 +140,9 @@ async fn a_container_that_exits_while_its_resize_is_deferred_restarts_with_its_a
     site.pod("a", containers).await;
     site.until("a", is_settled).await;
     site.resize("a", equal("3", "64Mi")).await;
-    let pod = site.until("a", |pod| status(pod).restart_count > 0 && status(pod).ready).await;
+    // It may have exited before the agent has decided.
+    let restarted = |pod: &Pod| status(pod).restart_count > 0 && status(pod).ready;
+    let pod = site.until("a", |pod| restarted(pod) && condition(pod, "PodResizePending").is_some()).await;
     assert_eq!(condition(&pod, "PodResizePending").unwrap().0, "Infeasible");
     assert_eq!(status(&pod).resources.unwrap().limits.unwrap()["cpu"].0, "100m");
 }

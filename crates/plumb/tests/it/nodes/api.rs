@@ -34,8 +34,8 @@ fn version_from(pid: i64, address: SocketAddr, authority: CertificateDer<'static
         // Of this thread alone, which ends with it.
         move_into_link_name_space(std::os::fd::AsFd::as_fd(&network), Some(LinkNameSpaceType::Network))
             .unwrap();
-        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(30)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let stream = TcpStream::connect_timeout(&address, Duration::from_mins(1)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(authority).unwrap();
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();

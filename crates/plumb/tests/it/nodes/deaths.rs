@@ -48,7 +48,7 @@ async fn a_resize_survives_a_kill_before_each_of_its_steps_and_containers_run_on
         let mut cluster = machine.start(&["--die-at", point]);
         // The answer may be lost with the process; the wish is not.
         let _ = ask_for_resize(&pods(&cluster).await, &name, resized()).await;
-        assert!(cluster.died(Duration::from_secs(30)), "{point}: it was never reached");
+        assert!(cluster.died(Duration::from_mins(1)), "{point}: it was never reached");
         if !restarts {
             assert_eq!((groups.pid(&changed), groups.pid(&other)), pids, "{point}: containers run on");
         }

@@ -56,7 +56,7 @@ async fn pods_that_come_and_go_leave_no_cgroup_mount_interface_process_or_file()
         after = Seen::now(&data, cluster.pid(), &bridge);
         after == before
     };
-    let settled = tokio::time::timeout(std::time::Duration::from_secs(20), soon("as before", same)).await;
+    let settled = tokio::time::timeout(std::time::Duration::from_secs(50), soon("as before", same)).await;
     assert_eq!(after, before, "{settled:?}");
     drop(cluster);
     machine.clear().await;

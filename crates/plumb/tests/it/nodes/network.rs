@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::machine::{Groups, Machine, create, equal, id, is_settled, load, pod, pods, until};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Runs a test in a network namespace of its own, with its threads and processes.
 fn on_own_network(test: impl AsyncFnOnce() + Send + 'static) {

@@ -240,6 +240,12 @@ pub(super) fn actual_cpu(pod: &Pod) -> Option<String> {
     Some(status.resources.as_ref()?.requests.as_ref()?.get("cpu")?.0.clone())
 }
 
+/// Whether the node of a pod has said that a resize is deferred or infeasible.
+pub(super) fn is_resize_pending(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "PodResizePending")
+}
+
 /// What is reported about a rollout.
 pub(super) fn status(workload: &impl Resource) -> Option<RolloutStatus> {
     let text = workload.meta().annotations.as_ref()?.get(STATUS_ANNOTATION)?;
@@ -291,7 +297,7 @@ async fn act(pods: &Api<Pod>, pod: &Pod, agents: &[Api<Pod>], next: &mut usize, 
         let resized = actual_cpu(pod).is_some_and(|actual| actual != cpu(pod));
         of(&name, cpu(pod)).or_else(|| of("*", cpu(pod))).filter(|_| resized)
     };
-    let pending = status.conditions.iter().flatten().any(|condition| condition.type_ == "PodResizePending");
+    let pending = is_resize_pending(pod);
     let observed = status.observed_generation == pod.metadata.generation;
     if observed && status.phase.as_deref() == Some("Running") && pending == answer.is_some() {
         return;

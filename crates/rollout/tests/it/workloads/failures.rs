@@ -8,7 +8,7 @@ use plumb_rollout::engine::Phase;
 use plumb_rollout::workloads::HELD_ANNOTATION;
 use serde_json::json;
 
-use super::cluster::{Answer, actual_cpu, cpu, rolled_out, status};
+use super::cluster::{Answer, actual_cpu, cpu, is_resize_pending, rolled_out, status};
 use super::deployments::{is, policy, running, sized};
 use super::sets;
 
@@ -75,6 +75,7 @@ async fn a_resize_that_is_deferred_past_its_deadline_and_then_fits_is_done() {
     let deferred = |pods: &std::collections::BTreeMap<String, Pod>| {
         pods.values().all(|pod| cpu(pod) == "200m")
             && pods.values().filter(|pod| actual_cpu(pod).as_deref() == Some("200m")).count() == 2
+            && is_resize_pending(&pods[&before[0]])
     };
     cluster.until_all::<Pod>(deferred).await;
     cluster.clock.advance(Duration::from_secs(301));

@@ -77,13 +77,19 @@ async fn a_workload_that_is_deleted_and_created_again_starts_anew() {
     // No garbage collector runs.
     cluster.api::<Deployment>().delete("web", &DeleteParams::background()).await.unwrap();
     let sets = cluster.api::<ReplicaSet>();
-    for set in sets.list(&ListParams::default()).await.unwrap().items {
-        sets.delete(set.metadata.name.as_deref().unwrap(), &DeleteParams::background()).await.unwrap();
-    }
-    for pod in cluster.pods().await.keys() {
-        cluster.api::<Pod>().delete(pod, &DeleteParams::default()).await.unwrap();
-    }
-    cluster.until_all::<Pod>(std::collections::BTreeMap::is_empty).await;
+    plumb_harness::eventually(async || {
+        // A controller that has not seen a deletion yet creates what is missing once more.
+        let left = sets.list(&ListParams::default()).await.unwrap().items;
+        for set in &left {
+            let _ = sets.delete(set.metadata.name.as_deref().unwrap(), &DeleteParams::background()).await;
+        }
+        let pods = cluster.pods().await;
+        for pod in pods.keys() {
+            let _ = cluster.api::<Pod>().delete(pod, &DeleteParams::default()).await;
+        }
+        left.is_empty() && pods.is_empty()
+    })
+    .await;
     cluster.create::<Deployment>(deployment(2, "100m")).await;
     cluster.until("web", rolled_out).await;
     cluster.api::<RolloutPolicy>().delete("web", &DeleteParams::default()).await.unwrap();
@@ -364,14 +370,16 @@ async fn no_more_pods_are_resized_at_a_time_than_the_policy_says() {
     let (mut cluster, before) = running(24, 12).await;
     cluster.create::<RolloutPolicy>(policy(json!({ "maxConcurrent": 4 }))).await;
     cluster.roll_out(true);
-    cluster.edit::<Deployment>("web", sized("200m")).await;
     let most = std::cell::Cell::new(0);
     let done = |pods: &std::collections::BTreeMap<String, Pod>| {
         let under_way = pods.values().filter(|pod| actual_cpu(pod).as_deref() != Some(&cpu(pod))).count();
         most.set(most.get().max(under_way));
         pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("200m"))
     };
-    cluster.until_all::<Pod>(done).await;
+    // The watch begins before the first pod is resized.
+    tokio::join!(cluster.until_all::<Pod>(done), async {
+        cluster.edit::<Deployment>("web", sized("200m")).await;
+    });
     assert!((1..=4).contains(&most.get()), "{} at a time", most.get());
     cluster.until("web", is(Phase::Complete)).await;
     assert_eq!(cluster.pods().await.into_keys().collect::<Vec<_>>(), before);
