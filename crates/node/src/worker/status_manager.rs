@@ -58,9 +58,10 @@ impl PendingPatch {
 }
 
 impl StatusManager {
-    /// The time until the retry of a failed patch.
+    /// The time until the retry of a failed patch; none while a patch is in progress, whose outcome wakes the worker.
     pub(super) fn retry_after(&self) -> Option<Duration> {
-        self.not_before.map(|at| at.saturating_duration_since(Instant::now()))
+        let not_before = self.not_before.filter(|_| self.pending_patch.is_none())?;
+        Some(not_before.saturating_duration_since(Instant::now()))
     }
 
     /// Waits for the outcome of the patch that is in progress; without one, forever. Cancel safe.
@@ -193,5 +194,26 @@ impl Worker {
         let wait = DELAYS.after(self.status_manager.failures);
         tracing::warn!(uid = self.uid, error, ?wait, "cannot patch a pod's status, will retry");
         self.status_manager.not_before = Some(Instant::now() + wait);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_retry_that_is_in_progress_requeues_the_worker_by_its_outcome_and_not_at_once() {
+        let due = Instant::now();
+        let failed = StatusManager { failures: 1, not_before: Some(due), ..StatusManager::default() };
+        assert_eq!(failed.retry_after(), Some(Duration::ZERO));
+        let retried = PendingPatch {
+            at: due,
+            changes: RawValue::from_string("{}".to_owned()).unwrap().into(),
+            claimed: Arc::default(),
+            task: tokio::spawn(pending()),
+        };
+        let retrying = StatusManager { pending_patch: Some(retried), ..failed };
+        assert_eq!(retrying.retry_after(), None);
+        assert!(retrying.is_open());
     }
 }
