@@ -44,20 +44,23 @@ struct Entry {
     pieces: Option<mpsc::Sender<Bytes>>,
     /// Whether this side has closed its half.
     finished: bool,
+    /// Whether this side has dropped the stream, and its reset is not sent yet.
+    resetting: bool,
 }
 
 /// What a connection and its streams share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     streams: Mutex<HashMap<u32, Entry>>,
-    /// Streams to be reset. Unbounded, since dropping cannot wait: it holds at most one entry for each open stream.
-    abandoned: mpsc::UnboundedSender<u32>,
+    /// Streams to be reset. Dropping a stream cannot wait, and need not: a stream counts as one of [`STREAMS`] until its reset
+    /// is sent, so there is space for each.
+    resets: mpsc::Sender<u32>,
 }
 
 impl Shared {
     /// Whether a stream has not been reset.
     pub(crate) fn is_open(&self, id: u32) -> bool {
-        self.streams.lock().contains_key(&id)
+        self.streams.lock().get(&id).is_some_and(|entry| !entry.resetting)
     }
 
     /// This side has closed its half.
@@ -82,12 +85,27 @@ impl Shared {
         }
     }
 
-    /// Nothing more is sent on a stream that has not been closed.
-    pub(crate) fn abandon(&self, id: u32) {
-        if self.streams.lock().remove(&id).is_some() {
-            // Without a connection there is none to reset it on.
-            let _ = self.abandoned.send(id);
+    /// The other side has reset a stream.
+    fn reset_there(&self, id: u32) {
+        let mut streams = self.streams.lock();
+        if streams.get(&id).is_some_and(|entry| !entry.resetting) {
+            streams.remove(&id);
         }
+    }
+
+    /// Resets a stream that this side has dropped before it closed its half.
+    pub(crate) fn reset(&self, id: u32) {
+        if let Some(entry) = self.streams.lock().get_mut(&id) {
+            (entry.pieces, entry.resetting) = (None, true);
+            // Without a connection there is none to reset it on.
+            let _ = self.resets.try_send(id);
+        }
+    }
+
+    /// The reset of a stream is about to be sent.
+    fn take_reset(&self, id: u32) -> Frame {
+        self.streams.lock().remove(&id);
+        Frame::RstStream { id, status: CANCEL }
     }
 
     /// Adds a stream, unless there are too many.
@@ -98,7 +116,7 @@ impl Shared {
             return None;
         }
         let pieces = (!finished_there).then_some(sender);
-        streams.insert(id, Entry { pieces, finished: false });
+        streams.insert(id, Entry { pieces, finished: false, resetting: false });
         Some(Reader::new(receiver))
     }
 }
@@ -134,23 +152,23 @@ pub fn connect<I>(io: I, side: Side) -> (Handle, Incoming, impl Future<Output = 
 where
     I: AsyncRead + AsyncWrite + Send,
 {
-    let (abandoned, abandoned_receiver) = mpsc::unbounded_channel();
+    let (resets, resets_receiver) = mpsc::channel(STREAMS);
     let (frames, frames_receiver) = mpsc::channel(FRAMES);
     let (incoming, incoming_receiver) = mpsc::channel(WAITING);
-    let shared = Arc::new(Shared { streams: Mutex::default(), abandoned });
+    let shared = Arc::new(Shared { streams: Mutex::default(), resets });
     let next = match side {
         Side::Client => 1,
         Side::Server => 2,
     };
     let handle = Handle { shared: shared.clone(), frames: frames.clone(), next: Arc::new(Mutex::new(next)) };
     let reading = Reading { side, shared: shared.clone(), frames, incoming, last: 0 };
-    let ended = Ended(shared);
+    let ended = Ended(shared.clone());
     let run = async move {
         let _ended = ended;
         let (from, to) = tokio::io::split(io);
         tokio::select! {
             read = reading.run(from) => read,
-            written = write(to, frames_receiver, abandoned_receiver) => written,
+            written = write(to, frames_receiver, resets_receiver, &shared) => written,
         }
     };
     (handle, incoming_receiver, run)
@@ -169,31 +187,37 @@ impl Drop for Ended {
 async fn write(
     mut to: impl AsyncWrite + Unpin,
     mut frames: mpsc::Receiver<Frame>,
-    mut abandoned: mpsc::UnboundedReceiver<u32>,
+    mut resets: mpsc::Receiver<u32>,
+    shared: &Shared,
 ) -> io::Result<()> {
     let mut encoder = Encoder::default();
     let mut bytes = BytesMut::new();
+    let mut dropped = Vec::new();
     loop {
         // The reading half has a sender of each for as long as the connection lives.
-        let reset = tokio::select! {
+        tokio::select! {
             frame = frames.recv() => {
                 let Some(frame) = frame else { return Ok(()) };
                 encoder.write(&frame, &mut bytes);
-                None
             }
-            id = abandoned.recv() => {
+            id = resets.recv() => {
                 let Some(id) = id else { return Ok(()) };
-                Some(Frame::RstStream { id, status: CANCEL })
+                dropped.push(id);
             }
-        };
+        }
+        // All resets there are, so that their queue does not grow beside a full queue of frames. There are no more than
+        // `STREAMS`, since each stream counts until `take_reset`.
+        while let Ok(id) = resets.try_recv() {
+            dropped.push(id);
+        }
         // Senders refill the queue meanwhile: what does not fit now is sent next time. What was queued before a stream was
         // dropped is sent before its reset.
         for _ in 0..FRAMES {
             let Ok(frame) = frames.try_recv() else { break };
             encoder.write(&frame, &mut bytes);
         }
-        if let Some(reset) = reset {
-            encoder.write(&reset, &mut bytes);
+        for id in dropped.drain(..) {
+            encoder.write(&shared.take_reset(id), &mut bytes);
         }
         to.write_all_buf(&mut bytes).await?;
         to.flush().await?;
@@ -237,9 +261,7 @@ impl Reading {
                     self.shared.finished_there(id);
                 }
             }
-            Frame::RstStream { id, .. } => {
-                self.shared.streams.lock().remove(&id);
-            }
+            Frame::RstStream { id, .. } => self.shared.reset_there(id),
             // The other side counts its pings as it counts its streams; the others answer ours, of which there are none.
             Frame::Ping(id) => {
                 if self.opens(id) {
@@ -285,5 +307,30 @@ impl Reading {
 
     async fn send(&self, frame: Frame) -> io::Result<()> {
         self.frames.send(frame).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_stream_counts_until_its_reset_is_sent_whatever_the_other_side_does() {
+        let (resets, mut queued) = mpsc::channel(STREAMS);
+        let shared = Shared { streams: Mutex::default(), resets };
+        let ids: Vec<u32> = (0..).step_by(2).take(STREAMS).collect();
+        for id in &ids {
+            assert!(shared.add(*id, false).is_some());
+            shared.reset(*id);
+            shared.reset_there(*id);
+            shared.finished_there(*id);
+            assert!(!shared.is_open(*id));
+        }
+        assert!(shared.add(1, false).is_none(), "no queue without a bound");
+        for id in &ids {
+            assert_eq!(queued.try_recv(), Ok(*id));
+            assert_eq!(shared.take_reset(*id), Frame::RstStream { id: *id, status: CANCEL });
+        }
+        assert!(shared.add(1, false).is_some());
     }
 }

@@ -142,7 +142,7 @@ impl AsyncWrite for Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.finished {
-            self.shared.abandon(self.id);
+            self.shared.reset(self.id);
         }
     }
 }

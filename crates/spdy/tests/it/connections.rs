@@ -97,6 +97,41 @@ async fn a_stream_that_is_dropped_unfinished_is_reset() {
     assert_eq!(raw.next().await.unwrap(), Frame::RstStream { id: 1, status: CANCEL });
 }
 
+/// A client that reads slower than it opens streams: answers to streams and resets wait for each other.
+#[tokio::test]
+async fn resets_do_not_pile_up_while_a_client_opens_streams() {
+    const STREAMS: u32 = 4_000;
+    let (io, other) = tokio::io::duplex(64);
+    let (_handle, mut incoming, run) = connect(other, Side::Server);
+    let _running = tokio::spawn(run);
+    tokio::spawn(async move { while incoming.recv().await.is_some() {} });
+    let (mut from, mut to) = tokio::io::split(io);
+    tokio::spawn(async move {
+        let (mut encoder, mut bytes) = (Encoder::default(), BytesMut::new());
+        for number in 0..STREAMS {
+            encoder
+                .write(&Frame::SynStream { id: 2 * number + 1, headers: named("a"), fin: false }, &mut bytes);
+            to.write_all_buf(&mut bytes).await.unwrap();
+        }
+        // The connection stays open until everything is read.
+        std::future::pending::<()>().await;
+    });
+    let (mut decoder, mut received) = (Decoder::default(), BytesMut::new());
+    let (mut accepted, mut reset, mut refused, mut most) = (0_u32, 0, 0, 0);
+    while reset + refused < STREAMS {
+        match decoder.read(&mut received).unwrap() {
+            Some(Frame::SynReply { .. }) => accepted += 1,
+            Some(Frame::RstStream { status: CANCEL, .. }) => reset += 1,
+            Some(Frame::RstStream { status: REFUSED_STREAM, .. }) => refused += 1,
+            Some(frame) => panic!("{frame:?}"),
+            None => assert_ne!(from.read_buf(&mut received).await.unwrap(), 0),
+        }
+        most = most.max(accepted.saturating_sub(reset));
+    }
+    assert_eq!(accepted, reset);
+    assert!(most <= 1024, "{most} streams were dropped and not reset");
+}
+
 #[tokio::test]
 async fn a_stream_that_the_other_side_resets_ends_and_takes_no_more() {
     let (mut raw, _handle, mut incoming, _running) = Raw::new();
