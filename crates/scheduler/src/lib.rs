@@ -28,6 +28,7 @@ mod events;
 mod facts;
 pub mod features;
 mod filter;
+mod informers;
 mod load;
 mod metrics;
 mod perform;

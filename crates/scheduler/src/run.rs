@@ -1,35 +1,28 @@
-//! The loop around the planner: it follows the API, and has done what was decided.
+//! The loop around the planner: it feeds the planner what the informers observe, and performs what the planner decides.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Client;
-use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
 use plumb_supervise::{Panic, Supervisor};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::events::{Happened, Recorder};
+use crate::informers::{CAPACITY, Informers, Subscriptions};
 use crate::metrics::{Attempt, Metrics};
 use crate::perform::{self, Said};
 use crate::planner::{Decision, Eviction, Planner, PodRef, Settings};
 
 /// The user that a scheduler is, whose role upstream defines.
 pub const USER: &str = "system:kube-scheduler";
-/// Pods that have ended take nothing and wait for nothing.
-const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 /// How many requests are under way at a time.
 const UNDER_WAY: usize = 128;
 /// How many decisions are made before what happened meanwhile is taken in.
 const AT_A_TIME: usize = 64;
-/// How much that happened waits to be taken in, per kind.
-const UNREAD: usize = 1024;
 /// How often it is looked whether a pod waits for too long.
 const LOOK_AROUND: Duration = Duration::from_secs(30);
 
@@ -59,23 +52,31 @@ enum Outcome {
     Said,
 }
 
-/// Schedules pods until it is dropped. A restart knows nothing but what the API says: a pod whose binding was under way is
-/// bound by then, or is scheduled again.
+/// Schedules pods until it is dropped.
+///
+/// The scheduling loop is a task of its own. When it panics, the supervisor restarts it alone: informers and event recorder
+/// run on, and the loop recovers its state from the lists of the informers. A pod whose binding was in progress is bound by
+/// then, or is scheduled again.
 pub fn run(config: Config) -> BoxFuture<'static, ()> {
-    let supervisor = config.supervisor.clone();
     // Boxed, so that it is compiled here and not with each crate that awaits it.
-    Box::pin(supervisor.keep(TASK, move || schedule(config.clone())))
+    Box::pin(async move {
+        let informers = Informers::start(&config);
+        let recorder = Recorder::start(
+            config.client.clone(),
+            &config.settings.name,
+            &config.supervisor,
+            &config.metrics,
+        );
+        let supervisor = config.supervisor.clone();
+        supervisor.keep(TASK, || schedule(config.clone(), recorder.clone(), informers.subscribe())).await;
+    })
 }
 
-async fn schedule(config: Config) {
-    let mut reflecting = JoinSet::new();
-    let mut nodes = watched::<Node>(&mut reflecting, &config, WatchConfig::default());
-    let mut pods = watched::<Pod>(&mut reflecting, &config, WatchConfig::default().fields(NOT_ENDED));
-    let mut budgets = watched::<PodDisruptionBudget>(&mut reflecting, &config, WatchConfig::default());
-    let mut namespaces = watched::<Namespace>(&mut reflecting, &config, WatchConfig::default());
-    let mut desk = Desk::new(config);
+async fn schedule(config: Config, recorder: Recorder, informers: Subscriptions) {
+    let Subscriptions { mut nodes, mut pods, mut budgets, mut namespaces } = informers;
+    let mut desk = Desk::new(config, recorder);
     let mut tick = tokio::time::interval(LOOK_AROUND);
-    // Nothing is decided before everything was heard once. Nodes come first: pods know only their names.
+    // The planner decides nothing before it has a list of every kind. Nodes come first: pods know only their names.
     let (first_nodes, first_namespaces) = (nodes.recv().await, namespaces.recv().await);
     let (first_budgets, first_pods) = (budgets.recv().await, pods.recv().await);
     let (Some(a), Some(b), Some(c), Some(d)) = (first_nodes, first_namespaces, first_budgets, first_pods)
@@ -113,24 +114,9 @@ async fn schedule(config: Config) {
     }
 }
 
-/// Watches a kind.
-fn watched<K: Watchable + kube::Resource<DynamicType = ()>>(
-    tasks: &mut JoinSet<()>,
-    config: &Config,
-    watch: WatchConfig,
-) -> mpsc::Receiver<WatchEvent<K>> {
-    let (sender, events) = mpsc::channel(UNREAD);
-    let (api, metrics) = (Api::<K>::all(config.client.clone()), config.metrics.clone());
-    // A restart lists everything again.
-    tasks.spawn(config.supervisor.keep(&format!("scheduler-informer/{}", K::plural(&())), move || {
-        Reflector::new(api.clone(), watch.clone()).with_metrics(metrics.toolkit()).run(sender.clone())
-    }));
-    events
-}
-
 /// Takes in what is there, but not more than could be there at once.
 fn drain<T>(told: &mut mpsc::Receiver<T>, mut take: impl FnMut(T)) {
-    for _ in 0..UNREAD {
+    for _ in 0..CAPACITY {
         match told.try_recv() {
             Ok(one) => take(one),
             Err(_) => return,
@@ -147,14 +133,8 @@ struct Desk {
 }
 
 impl Desk {
-    fn new(config: Config) -> Self {
+    fn new(config: Config, recorder: Recorder) -> Self {
         let planner = Planner::new(config.settings.clone());
-        let recorder = Recorder::start(
-            config.client.clone(),
-            &config.settings.name,
-            &config.supervisor,
-            &config.metrics,
-        );
         Self { config, planner, recorder, under_way: JoinSet::new() }
     }
 

@@ -12,7 +12,7 @@ use plumb_apiserver::admission::Plugins;
 use plumb_harness::{Options, TestCluster, event, eventually, until};
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Config, Metrics, Settings, USER};
-use plumb_supervise::Supervisor;
+use plumb_supervise::{Exponential, Health, Policy, Supervisor};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -37,11 +37,19 @@ impl Live {
         fault: impl Fn(&str) + Clone + Send + Sync + 'static,
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
     ) -> Self {
+        Self::supervised(Supervisor::default(), fault, clock)
+    }
+
+    /// The same with a supervisor.
+    fn supervised(
+        supervisor: Supervisor,
+        fault: impl Fn(&str) + Clone + Send + Sync + 'static,
+        clock: impl Fn() -> Timestamp + Send + Sync + 'static,
+    ) -> Self {
         let plugins = Plugins::new("", "ServiceAccount,TaintNodesByCondition").unwrap();
         let cluster = TestCluster::with(Options { rules: Rules::kep(), plugins, ..Options::default() });
         let metrics: Arc<Metrics> = Arc::default();
         let mut running = JoinSet::new();
-        let supervisor = Supervisor::default();
         let none: [&str; 0] = [];
         running.spawn(plumb_scheduler::run(Config {
             supervisor: supervisor.clone(),
@@ -230,13 +238,7 @@ async fn a_scheduler_whose_tasks_are_killed_goes_on() {
     assert_eq!(tasks, wanted.collect::<Vec<_>>());
     for (number, task) in tasks.iter().enumerate() {
         let before = live.supervisor.restarts(task);
-        // The informers are restarted with the scheduler, and do not run for a moment.
-        let killing = async {
-            while !live.supervisor.abort(task) {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_mins(1), killing).await.unwrap();
+        assert!(live.supervisor.abort(task), "{task}");
         let name = format!("p{number}");
         live.create(pod(&name, 100, json!({}))).await;
         live.until(&name, |pod| node_of(pod).is_some()).await;
@@ -245,4 +247,46 @@ async fn a_scheduler_whose_tasks_are_killed_goes_on() {
     }
     live.add_node("n1", 8).await;
     live.until("waits", |pod| node_of(pod).is_some()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn informers_and_event_recorder_outlive_the_scheduling_loop() {
+    // The aborted loop is not restarted before the test ends.
+    let never = Exponential::new(Duration::from_hours(1), Duration::from_hours(1));
+    let supervisor = Supervisor::new(Policy { delays: never, ..Policy::default() });
+    let live = Live::supervised(supervisor, |_| {}, Timestamp::now);
+    live.add_node("n1", 2).await;
+    live.create(pod("p", 1500, json!({}))).await;
+    live.until("p", |pod| node_of(pod).is_some()).await;
+    let health = |task: &str| {
+        let task = live.supervisor.tasks().into_iter().find(|one| one.name == task);
+        task.map(|task| task.health)
+    };
+    assert!(live.supervisor.abort("scheduler"));
+    eventually(async || matches!(health("scheduler"), Some(Health::Waiting { .. }))).await;
+    for task in [
+        "event-recorder/default-scheduler",
+        "scheduler-informer/namespaces",
+        "scheduler-informer/nodes",
+        "scheduler-informer/poddisruptionbudgets",
+        "scheduler-informer/pods",
+    ] {
+        assert_eq!(health(task), Some(Health::Running), "{task}");
+        assert_eq!(live.supervisor.restarts(task), 0, "{task}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_scheduling_loop_recovers_what_nodes_have_free() {
+    let live = Live::start();
+    live.add_node("n1", 2).await;
+    live.create(pod("bound", 1500, json!({}))).await;
+    live.until("bound", |pod| node_of(pod).is_some()).await;
+    assert!(live.supervisor.abort("scheduler"));
+    eventually(async || live.supervisor.restarts("scheduler") == 1).await;
+    live.create(pod("large", 1500, json!({}))).await;
+    live.create(pod("small", 500, json!({}))).await;
+    live.until("small", |pod| node_of(pod) == Some("n1")).await;
+    let refused = live.until("large", |pod| scheduled(pod).is_some()).await;
+    assert_eq!((node_of(&refused), scheduled(&refused).unwrap().status.as_str()), (None, "False"));
 }
