@@ -98,3 +98,104 @@ fn the_path_of_a_resize_names_functions_that_exist() {
     let summary = format!("{} hops in {} files", hops.len(), files.len());
     assert!(text.contains(&summary), "docs/resize-path.md should say: {summary}");
 }
+
+/// A table of a page: the heading above it, and the cells of its rows below the head.
+struct Table {
+    heading: String,
+    rows: Vec<Vec<String>>,
+}
+
+/// The section of `docs/conformance.md` about upstream's conformance tests, and its tables.
+fn conformance() -> (String, Vec<Table>) {
+    let text = fs::read_to_string(root().join("docs/conformance.md")).unwrap();
+    let (_, section) = text.split_once("## Upstream's conformance tests, by name\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let mut tables = vec![Table { heading: String::new(), rows: Vec::new() }];
+    for line in section.lines() {
+        if let Some(heading) = line.strip_prefix("### ") {
+            tables.push(Table { heading: heading.to_owned(), rows: Vec::new() });
+        } else if let Some(row) = line.strip_prefix("| ").and_then(|row| row.strip_suffix(" |")) {
+            let cells = row.split(" | ").map(str::to_owned).collect();
+            tables.last_mut().unwrap().rows.push(cells);
+        }
+    }
+    for table in &mut tables {
+        table.rows.drain(..table.rows.len().min(1));
+    }
+    (section.to_owned(), tables)
+}
+
+/// Whether the repository has a test: `CRATE it::MODULE::NAME`, `CRATE MODULE::NAME`, or `conformance CASE`.
+fn is_a_test(cited: &str) -> bool {
+    let Some((package, path)) = cited.split_once(' ') else { return false };
+    let folder = root().join("crates").join(package);
+    let Some((module, name)) = path.rsplit_once("::") else {
+        let scenarios = fs::read_dir(folder.join("differential/controllers")).into_iter().flatten().flatten();
+        let mut scenarios = scenarios.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        let cases = fs::read_to_string(folder.join("cases.txt")).unwrap_or_default();
+        let scenario = format!("- name: {path}");
+        return cases.lines().any(|case| case == path)
+            || scenarios.any(|text| text.lines().any(|line| line == scenario));
+    };
+    let file = match module.strip_prefix("it::") {
+        Some(module) => format!("tests/it/{}.rs", module.replace("::", "/")),
+        None if module == "it" => "tests/it/main.rs".to_owned(),
+        None => format!("src/{}.rs", module.replace("::", "/")),
+    };
+    let source = fs::read_to_string(folder.join(file)).unwrap_or_default();
+    let lines: Vec<&str> = source.lines().map(str::trim_start).collect();
+    let at = lines.iter().position(|line| {
+        let line = line.strip_prefix("async ").unwrap_or(line);
+        line.strip_prefix("fn ")
+            .and_then(|rest| rest.strip_prefix(name))
+            .is_some_and(|rest| rest.starts_with('('))
+    });
+    // Its attributes are above it.
+    at.is_some_and(|at| {
+        let attributes = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
+        attributes.into_iter().any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
+    })
+}
+
+#[test]
+fn the_tests_that_show_upstreams_conformance_tests_exist() {
+    let (_, tables) = conformance();
+    let mut missing = Vec::new();
+    for table in tables.iter().filter(|table| table.heading.starts_with("sig-")) {
+        for row in &table.rows {
+            let [name, ours] = &row[..] else { panic!("{row:?} has not two cells") };
+            let cited: Vec<&str> = ours.split("<br>").map(|one| one.trim_matches('`')).collect();
+            missing.extend(cited.iter().filter(|one| !is_a_test(one)).map(|one| format!("{name}: {one}")));
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn upstreams_conformance_tests_are_counted_as_they_are_listed() {
+    let (text, tables) = conformance();
+    let of = |heading: &str| {
+        let found = tables.iter().find(|table| table.heading == heading);
+        found.map(|table| table.rows.as_slice()).unwrap_or_default()
+    };
+    let shown = tables.iter().filter(|table| table.heading.starts_with("sig-"));
+    let shown: usize = shown.map(|table| table.rows.len()).sum();
+    let missing = of("Not shown yet").len();
+    let mut outside = 0;
+    for row in of("Out of scope") {
+        let (why, count) = row[0].split_once(": ").unwrap();
+        assert_eq!(count.parse(), Ok(row[1].split("<br>").count()), "{why}");
+        outside += row[1].split("<br>").count();
+    }
+    assert_eq!(shown + missing + outside, 446, "upstream's conformance tests");
+    let summary = format!(
+        "**{shown} are shown** by tests of ours, **{missing} are not shown yet**, and **{outside} are out of scope**"
+    );
+    assert!(text.contains(&summary), "docs/conformance.md should say: {summary}");
+    for row in of("") {
+        let [group, rest @ ..] = &row[..] else { panic!("{row:?} is empty") };
+        let counts: Vec<usize> = rest.iter().filter_map(|cell| cell.parse().ok()).collect();
+        let [all, own, missing, outside] = counts[..] else { panic!("{row:?} has not four counts") };
+        assert_eq!((all, own), (own + missing + outside, of(group).len()), "{group}");
+    }
+}
