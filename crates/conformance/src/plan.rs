@@ -1,4 +1,4 @@
-//! Which sentence of KEP-1287, AEP-8818, AEP-7862 and OpenKruise's proposal is held to by which cases.
+//! Which sentence of KEP-1287, AEP-8818, AEP-7862 and OpenKruise's proposal is shown by which cases.
 //!
 //! [`sections`] goes through their test plans, and through what their design says that a cluster can be seen to do. What the table
 //! is no place for says where it is proven instead. `docs/conformance.md` has it as a table, made from here.
@@ -42,7 +42,7 @@ pub fn markdown() -> String {
     let mut text = String::new();
     for section in sections() {
         // Writing to a string does not fail.
-        let _ = write!(text, "### {}\n\n| asked for | held to by |\n|---|---|\n", section.title);
+        let _ = write!(text, "### {}\n\n| the proposal says | shown by |\n|---|---|\n", section.title);
         for Sentence { asks, cases, elsewhere } in section.sentences {
             let cases = cases.iter().map(|case| format!("`{case}`"));
             let elsewhere = (!elsewhere.is_empty()).then(|| (*elsewhere).to_owned());

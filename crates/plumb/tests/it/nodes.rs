@@ -3,6 +3,7 @@
 mod api;
 mod cpus;
 mod deaths;
+mod downward_api;
 mod flow;
 mod hostile;
 mod leaks;
@@ -11,7 +12,6 @@ mod memory;
 mod network;
 mod remains;
 mod sums;
-mod told;
 mod top;
 
 use k8s_openapi::api::core::v1::Pod;

@@ -1,4 +1,4 @@
-//! What containers are told about their resources, while a resize of theirs is refused and after it was taken.
+//! The downward API: which resources containers see while a resize of their pod is refused, and after it was applied.
 
 use std::fs;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ fn restarts(pod: &Pod) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_is_told_what_is_allocated_to_it_and_never_what_its_spec_wishes_for() {
+async fn the_downward_api_shows_what_is_allocated_and_never_what_the_spec_requests() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     let api = pods(&cluster).await;
@@ -54,7 +54,7 @@ async fn a_container_is_told_what_is_allocated_to_it_and_never_what_its_spec_wis
     ]);
     create(&api, &serde_json::from_value(wanted).unwrap()).await;
     let before = until(&api, "web", "running", is_settled).await;
-    let told = |pod: &Pod| {
+    let shown = |pod: &Pod| {
         let process = process(pod);
         (variable(process, "LIMIT"), fs::read_to_string(inside(process, "/info/limit")).unwrap_or_default())
     };
@@ -62,7 +62,7 @@ async fn a_container_is_told_what_is_allocated_to_it_and_never_what_its_spec_wis
         let found = rustix::fs::statvfs(inside(process(pod), "/scratch")).unwrap();
         found.f_blocks * found.f_frsize
     };
-    assert_eq!((told(&before), size(&before)), (("64".to_owned(), "64".to_owned()), 64 * MIB));
+    assert_eq!((shown(&before), size(&before)), (("64".to_owned(), "64".to_owned()), 64 * MIB));
 
     // More than the node has: it waits, and the container is restarted meanwhile.
     let wish = json!([{ "name": "c", "resources": equal("100m", "100Gi") }]);
@@ -72,19 +72,19 @@ async fn a_container_is_told_what_is_allocated_to_it_and_never_what_its_spec_wis
     kill(Pid::from_raw(process(&waits)), Signal::SIGKILL).unwrap();
     let ready = |pod: &Pod| pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].ready;
     let again = until(&api, "web", "running again", |pod| restarts(pod) == 1 && ready(pod)).await;
-    assert_eq!((told(&again), size(&again)), (("64".to_owned(), "64".to_owned()), 64 * MIB));
+    assert_eq!((shown(&again), size(&again)), (("64".to_owned(), "64".to_owned()), 64 * MIB));
 
     // What fits is allocated, and the file follows without a restart; also with another agent.
     resize(&api, "web", json!([{ "name": "c", "resources": equal("100m", "128Mi") }])).await;
     let taken = until(&api, "web", "resized", is_settled).await;
-    soon("told of 128 MiB", || told(&taken).1 == "128").await;
+    soon("128 MiB in the file", || shown(&taken).1 == "128").await;
     assert_eq!(restarts(&taken), 1);
     assert!(cluster.stop().success());
     let cluster = machine.start(&[]);
     let api = pods(&cluster).await;
     resize(&api, "web", json!([{ "name": "c", "resources": equal("100m", "192Mi") }])).await;
     let taken = until(&api, "web", "resized", is_settled).await;
-    soon("told of 192 MiB", || told(&taken).1 == "192").await;
+    soon("192 MiB in the file", || shown(&taken).1 == "192").await;
     assert_eq!(restarts(&taken), 1);
     drop(cluster);
     machine.clear().await;
