@@ -11,12 +11,13 @@ use kube::api::{
     DeleteParams, Evict, EvictParams, GetParams, ListParams, Log, LogParams, ObjectList, PartialObjectMeta,
     Patch, PatchParams, PostParams, Request, WatchEvent, WatchParams,
 };
-use kube::core::{DynamicResourceScope, NamespaceResourceScope, Status};
+use kube::core::{DynamicResourceScope, ListMeta, NamespaceResourceScope, Status};
 use kube::{Client, Error, Resource, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Codec;
+use crate::list::Head;
 use crate::send::{self, Built};
 
 /// The objects of a kind, in a namespace or in all.
@@ -153,10 +154,21 @@ impl<K: Codec> Api<K> {
 
     /// Lists objects.
     pub async fn list(&self, params: &ListParams) -> Result<ObjectList<K>> {
+        let mut items = Vec::new();
+        let Head { types, metadata } = self.list_head(params, &mut |object| items.push(object)).await?;
+        Ok(ObjectList { types, metadata, items })
+    }
+
+    /// Lists objects, and calls a function with each as it comes: before the next one is read, and before it is known whether
+    /// the whole list can be read. Answers with the metadata of the list.
+    pub async fn list_each(&self, params: &ListParams, each: &mut (dyn FnMut(K) + Send)) -> Result<ListMeta> {
+        Ok(self.list_head(params, each).await?.metadata)
+    }
+
+    async fn list_head(&self, params: &ListParams, each: &mut (dyn FnMut(K) + Send)) -> Result<Head> {
         let request =
             if self.metadata { self.request.list_metadata(params) } else { self.request.list(params) };
-        let json = send::text(&self.client, "list", request).await?;
-        K::decode_list(&json).map_err(|error| send::undecodable(&json, error))
+        self.items("list", request, each).await
     }
 
     /// Creates an object.
@@ -225,8 +237,20 @@ impl<K: Clone + Send + Sync + 'static> Api<K> {
 
     /// Lists the metadata of objects.
     pub async fn list_metadata(&self, params: &ListParams) -> Result<ObjectList<PartialObjectMeta<K>>> {
-        let json = send::text(&self.client, "list_metadata", self.request.list_metadata(params)).await?;
-        PartialObjectMeta::decode_list(&json).map_err(|error| send::undecodable(&json, error))
+        let mut items = Vec::new();
+        let request = self.request.list_metadata(params);
+        let Head { types, metadata } =
+            self.items("list_metadata", request, &mut |object| items.push(object)).await?;
+        Ok(ObjectList { types, metadata, items })
+    }
+
+    /// Lists the metadata of objects as [`list_each`](Self::list_each) does objects.
+    pub async fn list_metadata_each(
+        &self,
+        params: &ListParams,
+        each: &mut (dyn FnMut(PartialObjectMeta<K>) + Send),
+    ) -> Result<ListMeta> {
+        Ok(self.items("list_metadata", self.request.list_metadata(params), each).await?.metadata)
     }
 
     /// Changes an object, and answers with its metadata.
@@ -364,6 +388,19 @@ impl<K> Api<K> {
     async fn object<T: Codec>(&self, verb: &'static str, request: Built) -> Result<T> {
         let json = send::text(&self.client, verb, request).await?;
         T::decode(&json).map_err(|error| send::undecodable(&json, error))
+    }
+
+    async fn items<T: Codec>(
+        &self,
+        verb: &'static str,
+        request: Built,
+        each: &mut (dyn FnMut(T) + Send),
+    ) -> Result<Head> {
+        let mut decode = |json: &str| {
+            each(T::decode(json).map_err(|error| send::undecodable(json, error))?);
+            Ok(())
+        };
+        send::items(&self.client, verb, request, &mut decode).await
     }
 
     async fn events<T: Codec>(

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use kube::api::{ObjectList, PartialObjectMeta, WatchEvent};
+use kube::api::{PartialObjectMeta, WatchEvent};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::event::Event;
@@ -13,9 +13,6 @@ use crate::event::Event;
 pub trait Codec: Clone + Send + Sync + Sized + 'static {
     /// Decodes an object.
     fn decode(json: &str) -> Result<Self, serde_json::Error>;
-
-    /// Decodes a list of objects.
-    fn decode_list(json: &str) -> Result<ObjectList<Self>, serde_json::Error>;
 
     /// Decodes one event of a watch.
     fn decode_event(json: &str) -> Result<WatchEvent<Self>, serde_json::Error>;
@@ -44,10 +41,6 @@ macro_rules! codec {
                 $crate::private::decode(json)
             }
 
-            fn decode_list(json: &str) -> Result<$crate::private::ObjectList<Self>, $crate::private::Error> {
-                $crate::private::decode_list(json)
-            }
-
             fn decode_event(json: &str) -> Result<$crate::private::WatchEvent<Self>, $crate::private::Error> {
                 $crate::private::decode_event(json)
             }
@@ -61,11 +54,6 @@ macro_rules! codec {
 
 /// Decodes an object.
 pub fn decode<T: DeserializeOwned>(json: &str) -> Result<T, serde_json::Error> {
-    serde_json::from_str(json)
-}
-
-/// Decodes a list of objects.
-pub fn decode_list<T: Clone + DeserializeOwned>(json: &str) -> Result<ObjectList<T>, serde_json::Error> {
     serde_json::from_str(json)
 }
 
@@ -83,11 +71,6 @@ pub fn encode<T: Serialize>(object: &T) -> Result<Vec<u8>, serde_json::Error> {
 impl<K: Clone + Send + Sync + 'static> Codec for PartialObjectMeta<K> {
     fn decode(json: &str) -> Result<Self, serde_json::Error> {
         metadata(json).map(of_kind)
-    }
-
-    fn decode_list(json: &str) -> Result<ObjectList<Self>, serde_json::Error> {
-        let ObjectList { types, metadata, items } = metadata_list(json)?;
-        Ok(ObjectList { types, metadata, items: items.into_iter().map(of_kind).collect() })
     }
 
     fn decode_event(json: &str) -> Result<WatchEvent<Self>, serde_json::Error> {
@@ -111,10 +94,6 @@ impl<K: Clone + Send + Sync + 'static> Codec for PartialObjectMeta<K> {
 
 fn metadata(json: &str) -> Result<PartialObjectMeta, serde_json::Error> {
     decode(json)
-}
-
-fn metadata_list(json: &str) -> Result<ObjectList<PartialObjectMeta>, serde_json::Error> {
-    decode_list(json)
 }
 
 fn metadata_event(json: &str) -> Result<WatchEvent<PartialObjectMeta>, serde_json::Error> {

@@ -17,6 +17,7 @@ mod api;
 mod codec;
 mod event;
 mod kinds;
+mod list;
 mod send;
 mod template;
 
@@ -27,7 +28,7 @@ pub use template::{decode_template, encode_template};
 /// What [`codec!`] expands to. Not for direct use.
 #[doc(hidden)]
 pub mod private {
-    pub use crate::codec::{decode, decode_event, decode_list, encode};
-    pub use kube::api::{ObjectList, WatchEvent};
+    pub use crate::codec::{decode, decode_event, encode};
+    pub use kube::api::WatchEvent;
     pub use serde_json::Error;
 }

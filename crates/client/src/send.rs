@@ -1,6 +1,7 @@
 //! Requests as they are sent: whatever their objects, by the same code.
 
 use std::io;
+use std::pin::pin;
 
 use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use futures_util::io::AsyncBufReadExt as _;
@@ -8,6 +9,8 @@ use futures_util::stream::{BoxStream, StreamExt as _};
 use http::header::{ACCEPT_ENCODING, HeaderValue};
 use kube::core::{Status, request};
 use kube::{Client, Error, Result};
+
+use crate::list::{Each, Head, ItemSplitter};
 
 /// A request, if it could be built.
 pub(crate) type Built = Result<http::Request<Vec<u8>>, request::Error>;
@@ -25,6 +28,32 @@ pub(crate) fn text(
         let mut request = request.map_err(Error::BuildRequest)?;
         request.extensions_mut().insert(verb);
         client.request_text(request).await
+    }
+    .boxed()
+}
+
+/// Sends a request for a list, calls a function with the text of each item as it comes, and answers with the rest of the list.
+pub(crate) fn items<'a>(
+    client: &Client,
+    verb: &'static str,
+    request: Built,
+    each: &'a mut Each<'_>,
+) -> BoxFuture<'a, Result<Head>> {
+    let client = client.clone();
+    async move {
+        let mut request = request.map_err(Error::BuildRequest)?;
+        request.extensions_mut().insert(verb);
+        let mut body = pin!(client.request_stream(request).await?);
+        let mut splitter = ItemSplitter::default();
+        loop {
+            let text = body.fill_buf().await.map_err(Error::ReadEvents)?;
+            if text.is_empty() {
+                return splitter.finish();
+            }
+            splitter.feed(text, each)?;
+            let length = text.len();
+            body.consume_unpin(length);
+        }
     }
     .boxed()
 }

@@ -13,7 +13,7 @@ use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
 
 use crate::metrics::Metrics;
-use crate::reflector::{Reflector, WatchConfig, WatchEvent, Watchable};
+use crate::reflector::{Reflector, WatchConfig, Watchable};
 use crate::store::Store;
 
 /// A [`Store`] that is kept up to date by a [`Reflector`]. Clones share the store.
@@ -77,20 +77,13 @@ impl<K: Watchable> Informer<K> {
     /// Keeps the store up to date for good. A second run starts with a list, which makes right whatever the first left half
     /// done.
     pub async fn run(&self, api: impl Into<Api<K>>) {
-        let mut reflector = Reflector::new(api, self.config.clone());
+        let mut reflector = Reflector::new(api, self.config.clone()).with_transform(self.transform);
         if let Some(metrics) = &self.metrics {
             reflector = reflector.with_metrics(metrics);
         }
         loop {
             let progress = reflector.next().await;
-            let event = progress.event.map(|event| match event {
-                WatchEvent::Restarted(objects) => {
-                    WatchEvent::Restarted(objects.into_iter().map(self.transform).collect())
-                }
-                WatchEvent::Applied(object) => WatchEvent::Applied(Box::new((self.transform)(*object))),
-                WatchEvent::Deleted(object) => WatchEvent::Deleted(object),
-            });
-            self.store.apply_at(event, progress.resource_version);
+            self.store.apply_at(progress.event, progress.resource_version);
         }
     }
 

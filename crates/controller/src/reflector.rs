@@ -18,13 +18,14 @@
 //! decides how large a cluster fits. Objects are compacted as they are decoded ([`compact`]): without `managedFields`, and
 //! copied once, since a decoded `Vec` has capacity for four elements where most pods have one container and one status. Of a
 //! running pod with one container kube-runtime's watcher hands on 23.7 KB, this one 10.4 KB (`cargo bench -p
-//! plumb-controller --bench memory`, `max alloc` of 1000 pods), and no list is held as decoded for longer than a page.
+//! plumb-controller --bench memory`, `max alloc` of 1000 pods), and of a list one object at a time is held as decoded.
 //! kube-runtime's also does not say how far a watch has come when nothing changed, which [`own_writes`](crate::own_writes)
 //! needs for what was created and deleted before it was observed.
 
 mod failures;
 mod source;
 
+use std::convert::identity;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,6 +150,7 @@ impl WatchConfig {
 pub struct Reflector<K> {
     source: Box<dyn Source<K>>,
     config: WatchConfig,
+    transform: fn(K) -> K,
     state: State<K>,
     failures: Failures,
     metrics: Option<Arc<ReflectorMetrics>>,
@@ -193,7 +195,14 @@ impl<K: Watchable> Reflector<K> {
 impl<K: Resource + Clone + Send + 'static> Reflector<K> {
     fn over(source: Box<dyn Source<K>>, config: WatchConfig) -> Self {
         let failures = Failures::new(source.url());
-        Self { source, config, state: State::Start, failures, metrics: None }
+        Self { source, config, transform: identity, state: State::Start, failures, metrics: None }
+    }
+
+    /// The same, which hands on of each object only what a function leaves (client-go's `SetTransform`).
+    #[must_use]
+    pub fn with_transform(mut self, transform: fn(K) -> K) -> Self {
+        self.transform = transform;
+        self
     }
 
     /// The same, which counts under the name of its resource, as client-go's does.
@@ -259,7 +268,7 @@ impl<K: Resource + Clone + Send + 'static> Reflector<K> {
                         Err(error) => self.failures.wait(Verb::Watch, &error).await,
                     }
                 }
-                State::Watching(watching) => match watching.next().await {
+                State::Watching(watching) => match watching.next(self.transform).await {
                     Ok(progress) => {
                         self.failures.reset();
                         if let Some(metrics) = &self.metrics {
@@ -307,13 +316,13 @@ impl<K: Resource + Clone + Send + 'static> Reflector<K> {
     async fn list_pages(&mut self, page: Option<u32>) -> kube::Result<(Vec<K>, String)> {
         let (mut objects, mut continue_token) = (Vec::new(), None);
         loop {
-            let list = self.source.list(&self.config.list_params(page, continue_token)).await?;
-            // Compacted page by page: as decoded, a list is twice as large.
-            objects.extend(list.items.into_iter().map(compact));
-            continue_token = list.metadata.continue_.filter(|token| !token.is_empty());
+            let params = self.config.list_params(page, continue_token);
+            let mut each = |object| objects.push(compact((self.transform)(object)));
+            let list = self.source.list(&params, &mut each).await?;
+            continue_token = list.continue_.filter(|token| !token.is_empty());
             if continue_token.is_none() {
                 objects.shrink_to_fit();
-                return Ok((objects, list.metadata.resource_version.unwrap_or_default()));
+                return Ok((objects, list.resource_version.unwrap_or_default()));
             }
         }
     }
@@ -333,7 +342,7 @@ enum End {
 }
 
 impl<K: Resource + Clone> Watching<K> {
-    async fn next(&mut self) -> Result<Progress<K>, End> {
+    async fn next(&mut self, transform: fn(K) -> K) -> Result<Progress<K>, End> {
         let deadline = self.started + Duration::from_secs(WATCH_SECONDS.into()) + OVERDUE;
         // An elapsed deadline reads as the end of the watch.
         let event = tokio::time::timeout_at(deadline, self.events.next()).await.unwrap_or_default();
@@ -341,7 +350,7 @@ impl<K: Resource + Clone> Watching<K> {
         let (event, version) = match event {
             KubeEvent::Added(object) | KubeEvent::Modified(object) => {
                 let version = object.resource_version();
-                (Some(WatchEvent::Applied(Box::new(compact(object)))), version)
+                (Some(WatchEvent::Applied(Box::new(compact(transform(object))))), version)
             }
             KubeEvent::Deleted(object) => {
                 (Some(WatchEvent::Deleted(ObjectRef::of(&object))), object.resource_version())

@@ -8,10 +8,13 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    DeleteParams, ListParams, ObjectList, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use kube::client::Body;
 use kube::core::Status;
 use plumb_client::Api;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// A server that answers with what it was asked, as an annotation of a pod.
@@ -83,8 +86,8 @@ async fn answers_that_are_no_objects_are_errors_or_absence() {
     assert!(pods.delete("missing", &DeleteParams::default()).await.is_err());
 }
 
-/// A watch whose response consists of the chunks that are given, the last of which may be a failure.
-async fn watched(chunks: Vec<Result<String, std::io::Error>>) -> Vec<Result<WatchEvent<Pod>, kube::Error>> {
+/// A client of a server whose first response consists of the chunks that are given, the last of which may be a failure.
+fn served(chunks: Vec<Result<String, std::io::Error>>) -> Client {
     let chunks = parking(chunks);
     let service = tower::service_fn(move |_: Request<Body>| {
         let chunks = chunks.lock().unwrap().take().unwrap_or_default();
@@ -92,7 +95,12 @@ async fn watched(chunks: Vec<Result<String, std::io::Error>>) -> Vec<Result<Watc
             futures_util::stream::iter(chunks).map_ok(|text| http_body::Frame::data(Bytes::from(text)));
         async move { Ok::<_, Infallible>(Response::new(StreamBody::new(frames))) }
     });
-    let pods: Api<Pod> = Api::all(Client::new(service, "default"));
+    Client::new(service, "default")
+}
+
+/// A watch whose response consists of the chunks that are given.
+async fn watched(chunks: Vec<Result<String, std::io::Error>>) -> Vec<Result<WatchEvent<Pod>, kube::Error>> {
+    let pods: Api<Pod> = Api::all(served(chunks));
     pods.watch(&WatchParams::default(), "0").await.unwrap().collect().await
 }
 
@@ -132,4 +140,77 @@ async fn a_watch_that_is_cut_off_ends_and_one_that_fails_says_why() {
     assert!(matches!(&events[..], [Err(kube::Error::Api(status))] if status.code == 410));
     let events = watched(vec![Ok("true\n".to_owned())]).await;
     assert!(matches!(&events[..], [Err(kube::Error::SerdeError(_))]));
+}
+
+/// A list whose response consists of the chunks that are given.
+async fn listed(chunks: Vec<Result<String, std::io::Error>>) -> Result<ObjectList<Pod>, kube::Error> {
+    Api::<Pod>::all(served(chunks)).list(&ListParams::default()).await
+}
+
+/// A list of pods with these texts in their labels, in the order of fields that is given.
+fn list_of(texts: &[String], items_first: bool, pretty: bool) -> String {
+    let item = |text: &String| json!({ "metadata": { "name": "a", "labels": { "items": text, text: "[{" } }, "spec": { "containers": [] } });
+    let items: Vec<Value> = texts.iter().map(item).collect();
+    let shown = |value: &Value| {
+        if pretty { serde_json::to_string_pretty(value).unwrap() } else { value.to_string() }
+    };
+    let metadata = json!({ "resourceVersion": "8", "continue": "\"items\":[{" });
+    let (items, metadata) =
+        (format!("\"items\" :\n {}", shown(&json!(items))), format!("\"metadata\":{}", shown(&metadata)));
+    let (first, second) = if items_first { (items, metadata) } else { (metadata, items) };
+    format!("{{\"kind\":\"PodList\",{first},\"apiVersion\":\"v1\",{second}}}\n")
+}
+
+proptest! {
+    #[test]
+    fn lists_are_read_as_kube_reads_them_however_they_are_cut(
+        texts in proptest::collection::vec(any::<String>(), 0..4),
+        (items_first, pretty) in any::<(bool, bool)>(),
+        cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6),
+    ) {
+        let text = list_of(&texts, items_first, pretty);
+        let kubes: ObjectList<Pod> = serde_json::from_str(&text).unwrap();
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+        cuts.retain(|cut| text.is_char_boundary(*cut));
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        let chunks = cuts.windows(2).map(|cut| Ok(text[cut[0]..cut[1]].to_owned())).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let ours = runtime.block_on(listed(chunks)).unwrap();
+        prop_assert_eq!(&ours.items, &kubes.items);
+        prop_assert_eq!(&ours.metadata, &kubes.metadata);
+        prop_assert_eq!(&ours.types, &kubes.types);
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_cut_off_or_not_one_of_objects_is_an_error() {
+    let whole = list_of(&["a".to_owned(), "b".to_owned()], false, false);
+    for cut in 0..whole.len() - 1 {
+        assert!(listed(vec![Ok(whole[..cut].to_owned())]).await.is_err(), "{}", &whole[..cut]);
+    }
+    let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+    assert!(listed(vec![Ok(whole), Err(reset)]).await.is_err());
+    for items in ["[1]", "[null]", "[[]]", "[\"a\"]", "[{}", "[}", "{}", "1", "[{\"metadata\":1}]"] {
+        let text = format!("{{\"metadata\":{{}},\"items\":{items}}}");
+        assert!(listed(vec![Ok(text)]).await.is_err(), "{items}");
+    }
+    for text in ["", "1", "[]", "]", "{\"metadata\":{}}"] {
+        assert!(listed(vec![Ok(text.to_owned())]).await.is_err(), "{text}");
+    }
+    for empty in ["null", "[]", "[ ]"] {
+        let text = format!("{{\"metadata\":{{}},\"items\":{empty}}}");
+        assert!(listed(vec![Ok(text)]).await.unwrap().items.is_empty(), "{empty}");
+    }
+}
+
+#[tokio::test]
+async fn an_object_is_handed_out_before_the_next_one_is_read() {
+    let (first, second) = ("{\"items\":[{\"metadata\":{\"name\":\"a\"}}", std::io::Error::other("no more"));
+    let pods: Api<Pod> = Api::all(served(vec![Ok(first.to_owned()), Err(second)]));
+    let mut names = Vec::new();
+    let listed =
+        pods.list_each(&ListParams::default(), &mut |pod| names.push(pod.metadata.name.unwrap())).await;
+    assert!(listed.is_err());
+    assert_eq!(names, ["a"]);
 }

@@ -3,13 +3,16 @@
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use kube::api::{ListParams, ObjectList, WatchEvent, WatchParams};
-use kube::core::PartialObjectMeta;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::core::{ListMeta, PartialObjectMeta};
 use plumb_client::Api;
 
 use super::Watchable;
 
 type Events<K> = BoxStream<'static, kube::Result<WatchEvent<K>>>;
+
+/// What is called with each object of a list.
+type Each<'a, K> = &'a mut (dyn FnMut(K) + Send);
 
 /// A collection of the API. Boxed, so that the loop and its errors are compiled once per kind and not per way to read it;
 /// lists and watches start rarely.
@@ -17,8 +20,9 @@ pub(super) trait Source<K: Clone>: Send + Sync {
     /// The path of the collection.
     fn url(&self) -> &str;
 
-    /// One page.
-    fn list<'a>(&'a self, params: &'a ListParams) -> BoxFuture<'a, kube::Result<ObjectList<K>>>;
+    /// One page, object by object.
+    fn list<'a>(&'a self, params: &'a ListParams, each: Each<'a, K>)
+    -> BoxFuture<'a, kube::Result<ListMeta>>;
 
     /// The events after a resource version.
     fn watch<'a>(
@@ -36,8 +40,12 @@ impl<K: Watchable> Source<K> for Whole<K> {
         self.0.resource_url()
     }
 
-    fn list<'a>(&'a self, params: &'a ListParams) -> BoxFuture<'a, kube::Result<ObjectList<K>>> {
-        self.0.list(params).boxed()
+    fn list<'a>(
+        &'a self,
+        params: &'a ListParams,
+        each: Each<'a, K>,
+    ) -> BoxFuture<'a, kube::Result<ListMeta>> {
+        self.0.list_each(params, each).boxed()
     }
 
     fn watch<'a>(
@@ -60,8 +68,9 @@ impl<K: Watchable> Source<PartialObjectMeta<K>> for Metadata<K> {
     fn list<'a>(
         &'a self,
         params: &'a ListParams,
-    ) -> BoxFuture<'a, kube::Result<ObjectList<PartialObjectMeta<K>>>> {
-        self.0.list_metadata(params).boxed()
+        each: Each<'a, PartialObjectMeta<K>>,
+    ) -> BoxFuture<'a, kube::Result<ListMeta>> {
+        self.0.list_metadata_each(params, each).boxed()
     }
 
     fn watch<'a>(

@@ -18,7 +18,6 @@ use crate::informers::Informers;
 use crate::recommender::cluster::{ContainerCheckpoint, VpaKey};
 use crate::recommender::options::{Options, Storage};
 use crate::recommender::shards::Ownership;
-use crate::recommender::state::State;
 use crate::recommender::{COUNTED_KILLS_ANNOTATION, Time};
 
 /// How many checkpoints a page of a list has: each has a few kilobytes.
@@ -70,11 +69,9 @@ impl Checkpoints {
         let api = self.all();
         let mut params = ListParams::default().limit(PAGE);
         loop {
-            let page = api.list(&params).await?;
-            let restore = move |state: &mut State| page.items.iter().for_each(|found| state.restore(found));
-            let next = page.metadata.continue_.clone();
-            shared.write_slowly(restore).await;
-            match next.filter(|token| !token.is_empty()) {
+            let mut restore = |found| shared.write(|state| state.restore(&found));
+            let page = api.list_each(&params, &mut restore).await?;
+            match page.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
                 None => return Ok(()),
             }
