@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
-use kube::api::ListParams;
-use kube::{Client, Resource, ResourceExt as _};
-use plumb_client::{Api, Codec};
+use kube::api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta};
+use kube::core::GroupVersionKind;
+use kube::{Client, ResourceExt as _};
+use plumb_client::Api;
 use plumb_resize::rules::Rules;
-use plumb_rollout::workloads::WorkloadRecord;
+use plumb_rollout::workloads::{WorkloadKind, WorkloadRecord};
 use plumb_rollout::{Config, release_all};
 
-use super::UninstallError;
+use super::{NOT_FOUND, UninstallError};
 use crate::apply::{ApplyError, failed};
 
 /// How long the API server may refuse the writes before this is given up.
@@ -18,29 +18,36 @@ const DEADLINE: Duration = Duration::from_mins(1);
 
 /// The workloads that a rollout holds: `deployment.apps/web of namespace default`.
 pub(super) async fn held(client: &Client) -> Result<Vec<String>, ApplyError> {
-    let mut held = of_kind::<Deployment>(client).await?;
-    held.extend(of_kind::<StatefulSet>(client).await?);
-    held.extend(of_kind::<DaemonSet>(client).await?);
+    let mut held = Vec::new();
+    for kind in WorkloadKind::ALL {
+        held.extend(of_kind(client, kind).await?);
+    }
     Ok(held)
 }
 
-async fn of_kind<K>(client: &Client) -> Result<Vec<String>, ApplyError>
-where
-    K: Resource<DynamicType = ()> + Codec,
-{
-    let all = Api::<K>::all(client.clone()).list(&ListParams::default()).await;
-    let all = all.map_err(failed("listing", &K::plural(&())))?;
-    let kind = K::kind(&()).to_lowercase();
-    let is_held = |object: &&K| {
-        let metadata = object.meta();
-        metadata.deletion_timestamp.is_none()
-            && WorkloadRecord::read(metadata).is_some_and(|record| record.hold.is_some())
+async fn of_kind(client: &Client, kind: WorkloadKind) -> Result<Vec<String>, ApplyError> {
+    let resource = format!("{}.{}", kind.name().to_lowercase(), kind.group());
+    let mut held = Vec::new();
+    let mut note = |object: PartialObjectMeta<DynamicObject>| {
+        if WorkloadRecord::is_held(&object.metadata) {
+            let namespace = object.namespace().unwrap_or_default();
+            held.push(format!("{resource}/{} of namespace {namespace}", object.name_any()));
+        }
     };
-    let named = |object: &K| {
-        let namespace = object.namespace().unwrap_or_default();
-        format!("{kind}.apps/{} of namespace {namespace}", object.name_any())
-    };
-    Ok(all.items.iter().filter(is_held).map(named).collect())
+    let api = Api::<DynamicObject>::all_with(client.clone(), &api_resource(kind));
+    match api.list_metadata_each(&ListParams::default(), &mut note).await {
+        // OpenKruise is not installed.
+        Err(kube::Error::Api(status)) if status.code == NOT_FOUND => {}
+        listed => _ = listed.map_err(failed("listing", &format!("{}.{}", kind.plural(), kind.group())))?,
+    }
+    Ok(held)
+}
+
+fn api_resource(kind: WorkloadKind) -> ApiResource {
+    let api_version = kind.api_version();
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    let kind_and_version = GroupVersionKind::gvk(kind.group(), version, kind.name());
+    ApiResource::from_gvk_with_plural(&kind_and_version, kind.plural())
 }
 
 /// Releases them, with the rights of the client. Their own controllers recreate the pods that were not resized yet.

@@ -2,11 +2,12 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::api::{ListParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_client::Api;
-use plumb_harness::{TestCluster, object};
+use plumb_harness::{TestCluster, object, until};
 use plumb_install::apply::Mode;
 use plumb_install::uninstall::{Removal, UninstallError, uninstall};
 use plumb_install::upstream::REPLICAS_ANNOTATION;
@@ -101,6 +102,80 @@ async fn a_workload_that_a_rollout_holds_is_released() {
     assert_eq!(resizing.status, "False");
     let again = removed(&admin, &removal).await.unwrap();
     assert!(!again.contains(&released), "{again:?}");
+}
+
+/// Defines a kind of OpenKruise with an open schema.
+async fn define(client: &Client, kind: WorkloadKind) {
+    let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let schema =
+        json!({ "openAPIV3Schema": { "type": "object", "properties": { "spec": open, "status": open } } });
+    let version = |name: &str, storage: bool| json!({ "name": name, "served": true, "storage": storage, "schema": schema, "subresources": { "status": {} } });
+    let plural = kind.plural();
+    let definition: CustomResourceDefinition = object(json!({
+        "metadata": { "name": format!("{plural}.{}", kind.group()) },
+        "spec": {
+            "group": kind.group(), "scope": "Namespaced",
+            "names": { "kind": kind.name(), "listKind": format!("{}List", kind.name()), "plural": plural,
+                "singular": plural.trim_end_matches('s') },
+            "versions": [version("v1alpha1", false), version("v1beta1", true)],
+        },
+    }));
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
+    until(&definitions, &definition.name_any(), |one| {
+        let status = one.status.clone().unwrap_or_default();
+        status.conditions.iter().flatten().any(|one| one.type_ == "Established" && one.status == "True")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workloads_of_openkruise_that_a_rollout_holds_are_released() {
+    let cluster = TestCluster::start();
+    let (admin, options) = (cluster.admin(), all());
+    installed(&admin, &options, Mode::default()).await.unwrap();
+    let set = |kind: WorkloadKind, cpu: &str| {
+        let labels = json!({ "app": "web" });
+        let container = json!({ "name": "main", "image": "i", "resources": { "requests": { "cpu": cpu, "memory": "1Mi" } } });
+        json!({
+            "apiVersion": kind.api_version(), "kind": kind.name(), "metadata": { "name": "web", "namespace": "default" },
+            "spec": { "selector": { "matchLabels": labels }, "template": {
+                "metadata": { "labels": labels }, "spec": { "containers": [container] },
+            } },
+        })
+    };
+    let rules = Rules::v1_36();
+    let context = AdmissionContext { enabled: true, selected: true, rules: &rules, now: Timestamp::now() };
+    let mut sets = Vec::new();
+    for kind in [WorkloadKind::AdvancedStatefulSet, WorkloadKind::AdvancedDaemonSet] {
+        define(&admin, kind).await;
+        let held = admit(kind, &set(kind, "100m"), &set(kind, "200m"), &context).object.unwrap();
+        let held: DynamicObject = object(held);
+        let resource = ApiResource::from_gvk_with_plural(
+            &held.types.as_ref().unwrap().try_into().unwrap(),
+            kind.plural(),
+        );
+        let api: Api<DynamicObject> = Api::namespaced_with(admin.clone(), "default", &resource);
+        api.create(&PostParams::default(), &held).await.unwrap();
+        sets.push(api);
+    }
+    let is_paused = async |api: &Api<DynamicObject>| {
+        api.get("web").await.unwrap().data["spec"]["updateStrategy"]["rollingUpdate"]["paused"] == true
+    };
+    let removal = Removal { namespace: options.namespace.clone(), ..Removal::default() };
+    let released = ["statefulset", "daemonset"]
+        .map(|kind| format!("{kind}.apps.kruise.io/web of namespace default released"));
+
+    let said = removed(&admin, &Removal { dry_run: true, ..removal.clone() }).await.unwrap();
+    assert!(released.iter().all(|line| said.contains(line)), "{said:?}");
+    for api in &sets {
+        assert!(is_paused(api).await);
+    }
+    let said = removed(&admin, &removal).await.unwrap();
+    assert!(released.iter().all(|line| said.contains(line)), "{said:?}");
+    for api in &sets {
+        assert!(!is_paused(api).await);
+    }
 }
 
 #[tokio::test]
