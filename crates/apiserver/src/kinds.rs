@@ -21,6 +21,7 @@ pub use resource::{Name, Resource, Subresource};
 use crate::conversion::{self, StoredAs};
 use crate::custom::Custom;
 use crate::error::ApiError;
+use crate::registry::{self, Strategy};
 use crate::reviews;
 use crate::selector::FieldSelector;
 use crate::target::Target;
@@ -39,6 +40,8 @@ pub struct Served {
     pub body: Form,
     /// What its objects are stored as, if as another kind.
     pub stored_as: Option<StoredAs>,
+    /// The strategy of a built-in kind. A custom kind has its own.
+    builtin_strategy: &'static dyn Strategy,
 }
 
 /// What the objects of a kind are made of.
@@ -62,12 +65,19 @@ impl Row {
     /// A kind of Kubernetes itself.
     fn builtin(resource: &'static plumb_apischema::schema::Resource, body: &'static Kind) -> Self {
         let stored_as = conversion::builtin(resource.group, resource.version, resource.kind);
-        Self(Arc::new(Served { resource: resource.into(), body: Form::Builtin(body), stored_as }))
+        let builtin_strategy = registry::find(resource.group, resource.kind);
+        Self(Arc::new(Served {
+            resource: resource.into(),
+            body: Form::Builtin(body),
+            stored_as,
+            builtin_strategy,
+        }))
     }
 
     /// A kind that was defined later.
     pub(crate) fn defined(resource: Resource, custom: Custom) -> Self {
-        Self(Arc::new(Served { resource, body: Form::Custom(custom), stored_as: None }))
+        let builtin_strategy = registry::default_strategy();
+        Self(Arc::new(Served { resource, body: Form::Custom(custom), stored_as: None, builtin_strategy }))
     }
 
     /// What was defined, if it is a custom kind.
@@ -75,6 +85,14 @@ impl Row {
         match &self.body {
             Form::Builtin(_) => None,
             Form::Custom(custom) => Some(custom),
+        }
+    }
+
+    /// What is special about the kind.
+    pub(crate) fn strategy(&self) -> &dyn Strategy {
+        match &self.body {
+            Form::Builtin(_) => self.builtin_strategy,
+            Form::Custom(custom) => custom,
         }
     }
 
@@ -224,7 +242,13 @@ impl Kinds {
         {
             let mut resource = row.resource.clone();
             resource.subresources.retain(|below| below.name != "resize");
-            *row = Row(Arc::new(Served { resource, body: Form::Builtin(body), stored_as: None }));
+            let builtin_strategy = row.builtin_strategy;
+            *row = Row(Arc::new(Served {
+                resource,
+                body: Form::Builtin(body),
+                stored_as: None,
+                builtin_strategy,
+            }));
         }
         self
     }

@@ -22,8 +22,8 @@ pub(crate) use wanted::Wanted;
 use crate::error::ApiError;
 use crate::kinds::{Form, Row};
 use crate::object::moment;
+use crate::registry::rest;
 use crate::server::Call;
-use crate::strategy;
 use crate::target::Verb;
 
 /// How long a manager's name may be.
@@ -156,12 +156,12 @@ pub(crate) fn track(call: &Call, old: &Value, new: &mut Value) {
 
 /// Does something to the managers of an object, as it is in the version that a request speaks.
 fn as_spoken(call: &Call, object: &mut Value, work: impl FnOnce(&mut Value)) {
-    if call.served.is_none() && strategy::is_settled(&call.row, object) {
+    if call.served.is_none() && rest::is_canonical(&call.row, object) {
         return work(object);
     }
     let mut spoken = call.as_served(object).into_owned();
-    // What is empty is nobody's.
-    strategy::settle(call.body_kind(), &mut spoken);
+    // Nobody manages an empty field.
+    rest::canonicalize(call.body_kind(), &mut spoken);
     work(&mut spoken);
     put(object, take(&mut spoken));
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::num::IntErrorKind;
 
 use crate::kinds::{Form, Row};
-use crate::strategy::TEMPLATE_COUNTER;
+use crate::registry::TEMPLATE_GENERATION;
 
 /// A kind that a body can be read as.
 pub(crate) trait Readable {
@@ -64,7 +64,7 @@ impl Readable for Kind {
 fn storable(kind: &Kind, decoded: Decoded) -> Result<Decoded, DecodeError> {
     if (kind.group, kind.name) == ("apps", "DaemonSet")
         && let Some(count) =
-            decoded.value["metadata"]["annotations"].get(TEMPLATE_COUNTER).and_then(Value::as_str)
+            decoded.value["metadata"]["annotations"].get(TEMPLATE_GENERATION).and_then(Value::as_str)
         && let Err(error) = count.parse::<i64>()
     {
         let overflows = matches!(error.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow);

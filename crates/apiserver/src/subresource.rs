@@ -14,8 +14,8 @@ use crate::certificates;
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
 use crate::nodes;
-use crate::pods;
 use crate::read;
+use crate::registry::pod;
 use crate::server::Call;
 use crate::target::Verb;
 use crate::write::{self, Attempts, Part};
@@ -83,7 +83,7 @@ async fn try_bind(call: &Call, binding: &Value, attempts: &mut Attempts<'_>) -> 
     let (chain, mut binding) = (call.server.admission(), binding.clone());
     let attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
     chain.mutate(&attributes, &mut binding).await?;
-    let bound = pods::bind(call, &current, &binding)?;
+    let bound = pod::bind(call, &current, &binding)?;
     chain.validate(&attributes, &binding).await?;
     if attributes.dry_run {
         return Ok(true);

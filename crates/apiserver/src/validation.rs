@@ -44,7 +44,7 @@ use format::Complaints;
 use metadata::Name;
 
 /// Everything wrong with an object, in the order in which it was found.
-type Errors = Vec<FieldError>;
+pub(crate) type Errors = Vec<FieldError>;
 
 /// The kind of an object, as far as its rules depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

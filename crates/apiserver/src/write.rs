@@ -29,9 +29,9 @@ use crate::managers::{self, Wanted};
 use crate::object::{encode, finalizers, is_deleting, meta, metadata, moment};
 use crate::patching::Patch;
 use crate::present::{show_stored, show_value};
+use crate::registry::{Context, rest};
 use crate::serve::Peer;
 use crate::server::{ApiServer, Call};
-use crate::strategy;
 use crate::target::Verb;
 use crate::warnings;
 
@@ -57,9 +57,9 @@ fn read(call: &Call) -> Result<Value, ApiError> {
 /// Stores what a client asks for as a new object.
 pub(crate) async fn make(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiError> {
     set_namespace(call, &mut asked)?;
-    call.warn(strategy::single_owners(&mut asked, "").into_iter().collect());
+    call.warn(rest::drop_duplicate_owners(&mut asked, "").into_iter().collect());
     let versioned = meta(&asked, "resourceVersion").parse::<u64>().is_ok_and(|version| version != 0);
-    let waits = strategy::waits_for_labels(&call.row, &asked);
+    let waits = call.row.strategy().takes_labels_of_pod_template(&asked);
     complete_new(call, &mut asked)?;
     managers::track_new(call, &mut asked);
     if waits {
@@ -77,11 +77,12 @@ pub(crate) async fn make(call: &Call, mut asked: Value) -> Result<Response<Body>
 async fn refuse_versioned(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiError> {
     let attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
     call.server.admission().mutate(&attributes, &mut asked).await?;
+    let cx = Context::of(call);
     begin(&call.server, &call.row, &mut asked);
-    call.warn(strategy::prepare_create(&call.row, &mut asked, &call.server)?);
-    let _reserved = strategy::allocate(&call.row, None, &mut asked, &call.server)?;
+    call.warn(rest::prepare_for_create(cx, &mut asked)?);
+    let _reserved = call.row.strategy().allocate(cx, None, &mut asked)?;
     let (judged, shown) = call.judged(&asked);
-    strategy::validate_create(judged, &shown, &call.server)?;
+    judged.strategy().validate_object(cx.with_row(judged), &shown)?;
     Err(ApiError::unexplained("resourceVersion should not be set on objects to be created"))
 }
 
@@ -89,7 +90,7 @@ async fn refuse_versioned(call: &Call, mut asked: Value) -> Result<Response<Body
 fn complete_new(call: &Call, asked: &mut Value) -> Result<(), ApiError> {
     clear(asked);
     set_kind(&call.row, asked);
-    strategy::complete(&call.row, &Value::Null, asked, &call.server)
+    call.row.strategy().apply_defaults(Context::of(call), &Value::Null, asked)
 }
 
 /// Has an object say what it is. What one of a custom kind says of its kind is for the rules to judge.
@@ -109,7 +110,7 @@ async fn admit_new(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiE
         attributes.namespace = Some(&name);
     }
     call.server.admission().mutate(&attributes, &mut asked).await?;
-    call.warn(strategy::single_owners(&mut asked, AFTER_ADMISSION).into_iter().collect());
+    call.warn(rest::drop_duplicate_owners(&mut asked, AFTER_ADMISSION).into_iter().collect());
     // Mutating admission moves an object to no other namespace, and an object that is applied to no other name.
     if call.verb == Verb::Create {
         set_namespace(call, &mut asked)?;
@@ -136,21 +137,21 @@ async fn try_make(
     attributes: &Attributes<'_>,
     mut new: Value,
 ) -> Result<Option<Response<Body>>, ApiError> {
-    let (server, chain) = (&call.server, call.server.admission());
+    let (server, chain, cx) = (&call.server, call.server.admission(), Context::of(call));
     begin(server, &call.row, &mut new);
-    call.warn(strategy::prepare_create(&call.row, &mut new, server)?);
+    call.warn(rest::prepare_for_create(cx, &mut new)?);
     if certificates::is_request(&call.row) {
         let remote = call.head.extensions.get::<Peer>().map(|peer| peer.remote().ip());
         certificates::set_author(&mut new, &call.user, remote);
     }
-    let mut reserved = strategy::allocate(&call.row, None, &mut new, server)?;
+    let mut reserved = call.row.strategy().allocate(cx, None, &mut new)?;
     let (judged, shown) = call.judged(&new);
-    strategy::validate_create(judged, &shown, server)?;
+    judged.strategy().validate_object(cx.with_row(judged), &shown)?;
     call.warn(warnings::on_create(&call.row, &new));
     let name = meta(&new, "name").to_owned();
     let attributes = Attributes { name: &name, ..*attributes };
     chain.validate(&attributes, &new).await?;
-    strategy::settle_new(&call.row, &mut new);
+    rest::canonicalize_new(&call.row, &mut new);
     let key = call.row.key(call.namespace(), &name)?;
     let mut attempts = Attempts::new(call, key);
     let charge = || chain.charge(&attributes, &new);
@@ -222,7 +223,7 @@ async fn make_applied(call: &Call, wanted: &Wanted) -> Result<Response<Body>, Ap
     }
     agrees_with_url(call, &mut asked)?;
     call.authorize(Verb::Create)?;
-    let waits = strategy::waits_for_labels(&call.row, &asked);
+    let waits = call.row.strategy().takes_labels_of_pod_template(&asked);
     complete_new(call, &mut asked)?;
     if waits {
         metadata(&mut asked).remove("labels");
@@ -269,11 +270,12 @@ async fn try_change(
 ) -> Result<Changed, ApiError> {
     let Some(current) = attempts.begin()? else { return Ok(Changed::Missing) };
     let mut old = presented_value(&call.row, &in_version(&call.server, &call.row, &current.value).await?)?;
-    strategy::complete_stored(&call.row, &mut old, &call.server);
+    let (cx, strategy) = (Context::of(call), call.row.strategy());
+    strategy.apply_defaults_to_stored(cx, &mut old);
     let mut new = asked.apply(call, &old)?;
     // SPEC: of a patch owners that come twice are dropped only once it has its managers.
     if call.verb == Verb::Update {
-        call.warn(strategy::single_owners(&mut new, "").into_iter().collect());
+        call.warn(rest::drop_duplicate_owners(&mut new, "").into_iter().collect());
     }
     let revision = current.mod_revision.to_string();
     same_object(call, &old, &mut new, &revision)?;
@@ -283,13 +285,13 @@ async fn try_change(
     }
     let (chain, attributes) = (call.server.admission(), Attributes::of(call, Operation::Update, &old)?);
     chain.mutate(&attributes, &mut new).await?;
-    call.warn(strategy::single_owners(&mut new, AFTER_ADMISSION).into_iter().collect());
+    call.warn(rest::drop_duplicate_owners(&mut new, AFTER_ADMISSION).into_iter().collect());
     // Nobody makes it another object on the way.
     same_object(call, &old, &mut new, &revision)?;
     let kept = managers::take(&mut new);
     part.prepare_update(call, &old, &mut new)?;
     let mut reserved = match part {
-        Part::Main => strategy::allocate(&call.row, Some(&old), &mut new, &call.server)?,
+        Part::Main => strategy.allocate(cx, Some(&old), &mut new)?,
         _ => Reservation::none(&call.server),
     };
     part.count_generation(call, &old, &mut new);
@@ -298,7 +300,7 @@ async fn try_change(
     part.validate_update(call, &old, &new)?;
     call.warn(part.warnings(call, &old, &new));
     chain.validate(&attributes, &new).await?;
-    strategy::settle(&call.row, &mut new);
+    rest::canonicalize(&call.row, &mut new);
     if attributes.dry_run {
         chain.charge(&attributes, &new)?;
         return tried(call, new).await.map(Changed::Tried);
@@ -427,7 +429,7 @@ fn same_object(call: &Call, old: &Value, new: &mut Value, revision: &str) -> Res
     if !given.is_empty() && given.parse::<u64>().is_err() {
         return Err(ApiError::unexplained(format!("strconv.ParseUint: parsing {given:?}: invalid syntax")));
     }
-    if matches!(given, "" | "0") && strategy::needs_version(row) {
+    if matches!(given, "" | "0") && !row.strategy().allow_unconditional_update() {
         let unseen = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
         return Err(ApiError::invalid(row.group(), row.plural(), name, &[unseen]));
     }
@@ -505,8 +507,9 @@ fn make_first(server: &ApiServer, (group, plural): (&str, &str), mut object: Val
         return Ok(());
     }
     begin(server, &row, &mut object);
-    strategy::complete(&row, &Value::Null, &mut object, server)?;
-    strategy::prepare_create(&row, &mut object, server)?;
+    let cx = Context::of_server(server, &row);
+    row.strategy().apply_defaults(cx, &Value::Null, &mut object)?;
+    rest::prepare_for_create(cx, &mut object)?;
     match server.store().write(Write::create(key, encode(&row, &object)?)).wait() {
         Ok(_) | Err(WriteError::Conflict(_)) => Ok(()),
         Err(error) => Err(store_failed(&error)),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{Attributes, Operation, Plugin, stored};
 use crate::error::ApiError;
 use crate::object::{is_deleting, metadata};
-use crate::pods::typed;
+use crate::registry::pod::typed;
 
 /// Holds pods, when they come to be and when they are resized, and claims to the limit ranges of their namespace.
 pub(super) struct LimitRanger;

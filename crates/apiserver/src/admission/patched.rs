@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Attributes;
 use super::matching::Invocation;
 use crate::error::ApiError;
-use crate::strategy;
+use crate::registry::Context;
 
 /// An object that was changed in the version of an invocation, decoded, completed and converted back.
 pub(super) fn accept(
@@ -24,7 +24,8 @@ pub(super) fn accept(
         None => patched,
     };
     if attributes.is_whole() {
-        strategy::complete(attributes.row, attributes.old, &mut patched, attributes.server)?;
+        let cx = Context::of_server(attributes.server, attributes.row);
+        attributes.row.strategy().apply_defaults(cx, attributes.old, &mut patched)?;
     }
     Ok(patched)
 }

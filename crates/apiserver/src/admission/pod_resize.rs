@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Attributes, Operation, Plugin};
 use crate::error::{ApiError, Cause};
 use crate::object::decode;
-use crate::pods::typed;
+use crate::registry::pod::typed;
 
 /// Refuses resizes that the pod's node could never hold.
 pub(super) struct PodResize;

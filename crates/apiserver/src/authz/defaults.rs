@@ -18,8 +18,9 @@ use super::rule::Rule;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::{decode, encode, metadata};
+use crate::registry::{Context, rest};
 use crate::server::ApiServer;
-use crate::{strategy, write};
+use crate::write;
 
 const ROLE_TABLES: [(&str, &str); 6] = [
     ("clusterroles", include_str!("defaults/cluster_roles.json")),
@@ -172,9 +173,10 @@ fn fresh(server: &ApiServer, row: &Row, wanted: Wanted) -> Result<Value, ApiErro
     if let Some(namespace) = wanted.namespace {
         metadata(&mut object).insert("namespace".into(), json!(namespace));
     }
-    strategy::complete(row, &Value::Null, &mut object, server)?;
+    let cx = Context::of_server(server, row);
+    row.strategy().apply_defaults(cx, &Value::Null, &mut object)?;
     write::begin(server, row, &mut object);
-    strategy::prepare_create(row, &mut object, server)?;
+    rest::prepare_for_create(cx, &mut object)?;
     Ok(object)
 }
 

@@ -15,8 +15,8 @@ use crate::managers::{self, Scaling, Wanted};
 use crate::object::meta;
 use crate::patching::Patch;
 use crate::present::show_other;
+use crate::registry::{Context, rest};
 use crate::server::Call;
-use crate::strategy;
 use crate::target::Verb;
 use crate::write::{Attempts, agrees_with_url};
 
@@ -74,8 +74,9 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     }
     scaling.end(&scale, &mut new)?;
     managers::settle(&old, &mut new);
-    strategy::count_generation(&call.row, &old, &mut new);
-    strategy::validate_update(&call.row, &old, &new, &call.server, &call.warnings)?;
+    rest::count_generation(&call.row, &old, &mut new);
+    let cx = Context::of(call);
+    call.row.strategy().validate_object_update(cx, &old, &new, &call.warnings)?;
     chain.validate(&attributes, &scale).await?;
     if new == old || attributes.dry_run {
         return Ok(Some(new));

@@ -233,7 +233,7 @@ fn apparmor(pod: &Value, container: &Value, name: &str, base: &str, warnings: &m
     let key = format!("container.apparmor.security.beta.kubernetes.io/{name}");
     let Some(annotation) = pod["metadata"]["annotations"][&key].as_str() else { return };
     let of_pod = &pod["spec"]["securityContext"]["appArmorProfile"];
-    let said = crate::strategy::apparmor_profile(annotation);
+    let said = crate::registry::pod::apparmor_profile(annotation);
     if container["securityContext"]["appArmorProfile"].is_null()
         && (of_pod.is_null() || said.as_ref() != Some(of_pod))
     {

@@ -1,4 +1,4 @@
-//! What becomes of a pod before it is looked at: keys of labels become selectors, annotations become fields.
+//! What the server sets in a new pod: keys of labels become selectors, annotations become fields.
 
 use serde_json::{Value, json};
 
@@ -13,19 +13,20 @@ const TERMS: [(&str, &str, &str); 4] = [
     ("podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution", ""),
 ];
 
-/// Completes a new pod. Answers with what its author is warned of: what is done here can't be seen afterwards.
-pub(super) fn begin(pod: &mut Value, now: jiff::Timestamp) -> Vec<String> {
-    // Whoever named the account on the way here used one of its two names.
+/// Prepares a new pod. Returns warnings about annotations, which can't be told from the fields that they become
+/// afterwards.
+pub(super) fn prepare(pod: &mut Value, now: jiff::Timestamp) -> Vec<String> {
+    // Admission may have set one of the two names of the service account.
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         service_account(spec);
     }
-    hold_back(pod, now);
+    set_scheduling_gated(pod, now);
     select_by_keys(pod);
     profiles_from_annotations(pod)
 }
 
-/// Says of a pod with gates that it is not scheduled yet.
-fn hold_back(pod: &mut Value, now: jiff::Timestamp) {
+/// Adds the condition that a pod with scheduling gates is not scheduled yet.
+fn set_scheduling_gated(pod: &mut Value, now: jiff::Timestamp) {
     if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
         pod["status"]["conditions"] = json!([{
             "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
@@ -35,7 +36,7 @@ fn hold_back(pod: &mut Value, now: jiff::Timestamp) {
     }
 }
 
-/// Writes the pod's own values of the label keys that a rule of placement names into its selector, so that
+/// Adds the pod's own values of `matchLabelKeys` and `mismatchLabelKeys` to the label selector beside them, so that
 /// schedulers need not know of such keys.
 fn select_by_keys(pod: &mut Value) {
     let labels = pod["metadata"]["labels"].clone();
@@ -62,7 +63,7 @@ fn merge_keys(rule: &mut Value, labels: &Value) {
             }
         }
     }
-    // Without a selector a rule is about no pod, and stays so.
+    // Without a selector a rule selects no pod.
     let Some(selector) = rule.get_mut("labelSelector").and_then(Value::as_object_mut) else { return };
     if requirements.is_empty() {
         return;
@@ -75,7 +76,7 @@ fn merge_keys(rule: &mut Value, labels: &Value) {
 
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Copies profiles from the annotations that were their place once into the fields that are it now.
+/// Copies `AppArmor` profiles from the deprecated annotations into the fields.
 fn profiles_from_annotations(pod: &mut Value) -> Vec<String> {
     let mut warnings = Vec::new();
     if pod["spec"]["os"]["name"] == "windows" {
@@ -91,7 +92,7 @@ fn profiles_from_annotations(pod: &mut Value) -> Vec<String> {
             if !container["securityContext"]["appArmorProfile"].is_null() {
                 continue;
             }
-            let profile = profile(annotation);
+            let profile = apparmor_profile(annotation);
             let warned = match &profile {
                 Some(profile) if *profile == of_pod => false,
                 Some(profile) => {
@@ -111,7 +112,7 @@ fn profiles_from_annotations(pod: &mut Value) -> Vec<String> {
 }
 
 /// The profile that an annotation names, if it names a valid one.
-pub(crate) fn profile(annotation: &str) -> Option<Value> {
+pub(crate) fn apparmor_profile(annotation: &str) -> Option<Value> {
     match annotation {
         "unconfined" => Some(json!({"type": "Unconfined"})),
         "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
@@ -120,64 +121,5 @@ pub(crate) fn profile(annotation: &str) -> Option<Value> {
             let sound = name.trim() == name && name.len() <= 4095;
             sound.then(|| json!({"type": "Localhost", "localhostProfile": name}))
         }
-    }
-}
-
-/// What a node says of a pod keeps what it does not say: the class of the pod, and which generation was seen.
-pub(super) fn keep_in_status(old: &Value, new: &mut Value) {
-    let before = &old["status"];
-    if old["metadata"]["deletionTimestamp"].is_null() {
-        new.get_mut("metadata")
-            .and_then(Value::as_object_mut)
-            .map(|fields| fields.remove("deletionTimestamp"));
-    }
-    if new["status"].is_null() {
-        new["status"] = json!({});
-    }
-    let Some(after) = new.get_mut("status").and_then(Value::as_object_mut) else { return };
-    let missing =
-        |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value == "" || value == 0);
-    for field in ["qosClass", "observedGeneration"] {
-        if let Some(earlier) = before.get(field).filter(|earlier| !missing(Some(earlier)))
-            && missing(after.get(field))
-        {
-            after.insert(field.to_owned(), earlier.clone());
-        }
-    }
-    let mut seen: Vec<&Value> = before["conditions"].as_array().into_iter().flatten().collect();
-    let conditions = after.get_mut("conditions").and_then(Value::as_array_mut);
-    for condition in conditions.into_iter().flatten() {
-        let place = seen.iter().position(|old| old["type"] == condition["type"]);
-        let earlier = place.and_then(|place| seen.remove(place).get("observedGeneration").cloned());
-        if let Some(earlier) = earlier.filter(|earlier| !missing(Some(earlier)))
-            && missing(condition.get("observedGeneration"))
-        {
-            condition["observedGeneration"] = earlier;
-        }
-    }
-    first_address(after);
-    if before.get("nodeAllocatableResourceClaimStatuses").is_none() {
-        // A feature that is off.
-        after.remove("nodeAllocatableResourceClaimStatuses");
-    }
-    for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
-        let statuses = after.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
-        let mounts = statuses.filter_map(|status| status.get_mut("volumeMounts")?.as_array_mut()).flatten();
-        for mount in mounts.filter_map(Value::as_object_mut) {
-            // A feature that is off.
-            mount.remove("volumeStatus");
-        }
-    }
-}
-
-/// The one address of a pod is the first of its addresses; where they differ, the one was meant.
-fn first_address(status: &mut serde_json::Map<String, Value>) {
-    let one = status.get("podIP").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let all = status.get("podIPs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let first = all.first().and_then(|address| address["ip"].as_str()).unwrap_or_default().to_owned();
-    if !one.is_empty() && one != first {
-        status.insert("podIPs".to_owned(), json!([{"ip": one}]));
-    } else if one.is_empty() && !first.is_empty() {
-        status.insert("podIP".to_owned(), json!(first));
     }
 }

@@ -11,7 +11,7 @@ use crate::server::ApiServer;
 use crate::validation;
 
 /// Completes a service, and reserves the addresses and ports that it needs.
-pub(crate) fn allocate(
+pub(super) fn allocate(
     server: &ApiServer,
     old: Option<&Value>,
     new: &mut Value,
@@ -31,8 +31,8 @@ pub(crate) fn allocate(
     Ok(reserved)
 }
 
-/// Takes from a service that is only a name what it has no use for, once the rules have seen it.
-pub(crate) fn settle(new: &mut Value) {
+/// Drops what a service of the type `ExternalName` has no use for; validation looks at it before.
+pub(super) fn drop_unused(new: &mut Value) {
     if is_external(&new["spec"]) {
         remove(&mut new["spec"], "internalTrafficPolicy");
     }

@@ -1,0 +1,176 @@
+//! The kinds, one file each, below a folder per API group: `registry/policy/pod_disruption_budget.rs` has everything that
+//! is special about `PodDisruptionBudgets`.
+//!
+//! ```text
+//!   create, update, patch, delete, list, watch      the generic path: knows no kind
+//!        │ rest, validate                           what is done with every kind
+//!        ▼
+//!   Strategy                                        what a kind can decide, each with a default
+//!        ▲
+//!   core::PodStrategy, apps::DeploymentStrategy, …  a kind overrides what is special about it
+//! ```
+//!
+//! A [`Row`](crate::kinds::Row) has the strategy of its kind, which [`find`] looks up once, when the row is made.
+
+mod admissionregistration;
+mod apiextensions;
+mod apiregistration;
+mod apps;
+mod autoscaling;
+mod batch;
+mod certificates;
+mod coordination;
+mod core;
+mod custom_resource;
+mod disabled_fields;
+mod discovery;
+mod events;
+mod flowcontrol;
+mod generation;
+mod metrics;
+mod networking;
+mod node;
+mod pod_template;
+mod policy;
+mod rbac;
+pub(crate) mod reset;
+mod resource;
+pub(crate) mod rest;
+mod scheduling;
+mod storage;
+mod strategy;
+pub(crate) mod validate;
+
+pub(crate) use apps::TEMPLATE_GENERATION;
+pub(crate) use core::pod;
+pub(crate) use strategy::{Context, Strategy};
+
+/// The strategies of the built-in kinds.
+const STRATEGIES: &[(&str, &str, &dyn Strategy)] = &[
+    ("", "ComponentStatus", &core::ComponentStatusStrategy),
+    ("", "ConfigMap", &core::ConfigMapStrategy),
+    ("", "Endpoints", &core::EndpointsStrategy),
+    ("", "Event", &core::EventStrategy),
+    ("", "LimitRange", &core::LimitRangeStrategy),
+    ("", "Namespace", &core::NamespaceStrategy),
+    ("", "Node", &core::NodeStrategy),
+    ("", "PersistentVolume", &core::PersistentVolumeStrategy),
+    ("", "PersistentVolumeClaim", &core::PersistentVolumeClaimStrategy),
+    ("", "Pod", &core::PodStrategy),
+    ("", "PodTemplate", &core::PodTemplateStrategy),
+    ("", "ReplicationController", &core::ReplicationControllerStrategy),
+    ("", "ResourceQuota", &core::ResourceQuotaStrategy),
+    ("", "Secret", &core::SecretStrategy),
+    ("", "Service", &core::ServiceStrategy),
+    ("", "ServiceAccount", &core::ServiceAccountStrategy),
+    (
+        "admissionregistration.k8s.io",
+        "MutatingAdmissionPolicy",
+        &admissionregistration::MutatingAdmissionPolicyStrategy,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "MutatingAdmissionPolicyBinding",
+        &admissionregistration::MutatingAdmissionPolicyBindingStrategy,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "MutatingWebhookConfiguration",
+        &admissionregistration::MutatingWebhookConfigurationStrategy,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "ValidatingAdmissionPolicy",
+        &admissionregistration::ValidatingAdmissionPolicyStrategy,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "ValidatingAdmissionPolicyBinding",
+        &admissionregistration::ValidatingAdmissionPolicyBindingStrategy,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "ValidatingWebhookConfiguration",
+        &admissionregistration::ValidatingWebhookConfigurationStrategy,
+    ),
+    ("apiextensions.k8s.io", "CustomResourceDefinition", &apiextensions::CustomResourceDefinitionStrategy),
+    ("apiregistration.k8s.io", "APIService", &apiregistration::ApiServiceStrategy),
+    ("apps", "ControllerRevision", &apps::ControllerRevisionStrategy),
+    ("apps", "DaemonSet", &apps::DaemonSetStrategy),
+    ("apps", "Deployment", &apps::DeploymentStrategy),
+    ("apps", "ReplicaSet", &apps::ReplicaSetStrategy),
+    ("apps", "StatefulSet", &apps::StatefulSetStrategy),
+    ("autoscaling", "HorizontalPodAutoscaler", &autoscaling::HorizontalPodAutoscalerStrategy),
+    ("batch", "CronJob", &batch::CronJobStrategy),
+    ("batch", "Job", &batch::JobStrategy),
+    ("certificates.k8s.io", "CertificateSigningRequest", &certificates::CertificateSigningRequestStrategy),
+    ("coordination.k8s.io", "Lease", &coordination::LeaseStrategy),
+    ("discovery.k8s.io", "EndpointSlice", &discovery::EndpointSliceStrategy),
+    ("events.k8s.io", "Event", &events::EventStrategy),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema", &flowcontrol::FlowSchemaStrategy),
+    (
+        "flowcontrol.apiserver.k8s.io",
+        "PriorityLevelConfiguration",
+        &flowcontrol::PriorityLevelConfigurationStrategy,
+    ),
+    ("metrics.k8s.io", "NodeMetrics", &metrics::NodeMetricsStrategy),
+    ("metrics.k8s.io", "PodMetrics", &metrics::PodMetricsStrategy),
+    ("networking.k8s.io", "IPAddress", &networking::IpAddressStrategy),
+    ("networking.k8s.io", "Ingress", &networking::IngressStrategy),
+    ("networking.k8s.io", "IngressClass", &networking::IngressClassStrategy),
+    ("networking.k8s.io", "NetworkPolicy", &networking::NetworkPolicyStrategy),
+    ("networking.k8s.io", "ServiceCIDR", &networking::ServiceCidrStrategy),
+    ("node.k8s.io", "RuntimeClass", &node::RuntimeClassStrategy),
+    ("policy", "PodDisruptionBudget", &policy::PodDisruptionBudgetStrategy),
+    ("rbac.authorization.k8s.io", "ClusterRole", &rbac::ClusterRoleStrategy),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding", &rbac::ClusterRoleBindingStrategy),
+    ("rbac.authorization.k8s.io", "Role", &rbac::RoleStrategy),
+    ("rbac.authorization.k8s.io", "RoleBinding", &rbac::RoleBindingStrategy),
+    ("resource.k8s.io", "DeviceClass", &resource::DeviceClassStrategy),
+    ("resource.k8s.io", "ResourceClaim", &resource::ResourceClaimStrategy),
+    ("resource.k8s.io", "ResourceClaimTemplate", &resource::ResourceClaimTemplateStrategy),
+    ("resource.k8s.io", "ResourceSlice", &resource::ResourceSliceStrategy),
+    ("scheduling.k8s.io", "PriorityClass", &scheduling::PriorityClassStrategy),
+    ("storage.k8s.io", "CSIDriver", &storage::CsiDriverStrategy),
+    ("storage.k8s.io", "CSINode", &storage::CsiNodeStrategy),
+    ("storage.k8s.io", "CSIStorageCapacity", &storage::CsiStorageCapacityStrategy),
+    ("storage.k8s.io", "StorageClass", &storage::StorageClassStrategy),
+    ("storage.k8s.io", "VolumeAttachment", &storage::VolumeAttachmentStrategy),
+    ("storage.k8s.io", "VolumeAttributesClass", &storage::VolumeAttributesClassStrategy),
+];
+
+/// The strategy of a kind about which nothing is special.
+#[derive(Debug)]
+struct DefaultStrategy;
+
+impl Strategy for DefaultStrategy {}
+
+/// The strategy of a built-in kind.
+pub(crate) fn find(group: &str, kind: &str) -> &'static dyn Strategy {
+    let found = STRATEGIES.iter().find(|(of, name, _)| (*of, *name) == (group, kind));
+    found.map_or(default_strategy(), |(_, _, strategy)| *strategy)
+}
+
+/// The strategy of a built-in kind about which nothing is special.
+pub(crate) fn default_strategy() -> &'static dyn Strategy {
+    &DefaultStrategy
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::STRATEGIES;
+    use crate::kinds::Kinds;
+
+    #[test]
+    fn every_strategy_is_the_only_one_of_a_kind_that_is_served() {
+        let kinds = Kinds::builtin();
+        let served: BTreeSet<_> = kinds.iter().map(|row| (row.group(), row.kind())).collect();
+        let mut seen = BTreeSet::new();
+        for (group, kind, _) in STRATEGIES {
+            assert!(served.contains(&(*group, *kind)), "{group} {kind}");
+            assert!(seen.insert((*group, *kind)), "{group} {kind}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! `CustomResourceDefinitions`.
+
+use plumb_crd::definition;
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use crate::custom;
+use crate::error::ApiError;
+use crate::registry::{Context, Strategy};
+use crate::validation::Errors;
+
+/// The strategy of `CustomResourceDefinitions`.
+#[derive(Debug)]
+pub(in crate::registry) struct CustomResourceDefinitionStrategy;
+
+impl Strategy for CustomResourceDefinitionStrategy {
+    fn counts_generation(&self) -> bool {
+        true
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn prepare_for_create(&self, cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
+        custom::prepare_create(new, cx.server)?;
+        Ok(Vec::new())
+    }
+
+    fn prepare_for_update(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        custom::prepare_update(new, cx.server)
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        errors.extend(definition::create(new));
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        errors.extend(definition::update(old, new));
+    }
+}

@@ -1,0 +1,14 @@
+//! The kinds of `apps`.
+
+mod controller_revision;
+mod daemon_set;
+mod deployment;
+mod replica_set;
+mod stateful_set;
+
+pub(super) use controller_revision::ControllerRevisionStrategy;
+pub(super) use daemon_set::DaemonSetStrategy;
+pub(crate) use daemon_set::TEMPLATE_GENERATION;
+pub(super) use deployment::DeploymentStrategy;
+pub(super) use replica_set::ReplicaSetStrategy;
+pub(super) use stateful_set::StatefulSetStrategy;

@@ -1,0 +1,83 @@
+//! Jobs.
+
+use serde_json::{Value, json};
+
+use crate::error::ApiError;
+use crate::object::{meta, metadata};
+use crate::registry::{Context, Strategy};
+
+/// The strategy of Jobs.
+#[derive(Debug)]
+pub(in crate::registry) struct JobStrategy;
+
+impl Strategy for JobStrategy {
+    fn counts_generation(&self) -> bool {
+        true
+    }
+
+    fn pod_template(&self) -> Option<&'static str> {
+        Some("/spec/template")
+    }
+
+    /// SPEC: a Job that is yet to get a generated name gets the labels that its template has in the request.
+    fn takes_labels_of_pod_template(&self, new: &Value) -> bool {
+        !meta(new, "name").is_empty() && shares_labels(new)
+    }
+
+    fn prepare_for_create(&self, _cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
+        let shared = shares_labels(new);
+        select_own_pods(new);
+        if shared {
+            copy_labels_of_template(new);
+        }
+        Ok(Vec::new())
+    }
+
+    fn prepare_for_update(&self, _cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        copy_labels_of_template(new);
+        Ok(())
+    }
+
+    /// Upstream's defaults copy the labels when the stored Job is decoded.
+    fn canonicalize_new(&self, new: &mut Value) {
+        copy_labels_of_template(new);
+    }
+}
+
+fn has_labels(object: &Value) -> bool {
+    object["metadata"]["labels"].as_object().is_some_and(|labels| !labels.is_empty())
+}
+
+/// Whether a Job without labels gets those of its template.
+fn shares_labels(job: &Value) -> bool {
+    !has_labels(job) && job["spec"]["template"]["metadata"]["labels"].is_object()
+}
+
+/// Gives a Job without labels those of its template.
+fn copy_labels_of_template(job: &mut Value) {
+    let template = &job["spec"]["template"];
+    if !has_labels(job) && has_labels(template) {
+        let labels = template["metadata"]["labels"].clone();
+        metadata(job).insert("labels".into(), labels);
+    }
+}
+
+/// Has a Job select the pods that are created for it, by its uid, unless it has a selector of its own.
+fn select_own_pods(job: &mut Value) {
+    if job["spec"]["manualSelector"] == true {
+        return;
+    }
+    let (uid, name) = (meta(job, "uid").to_owned(), meta(job, "name").to_owned());
+    // Labels that the request has stay: if they are wrong, validation rejects them.
+    let put = |holder: &mut Value, key: String, value: &str| {
+        if holder.get(&key).is_none() {
+            holder[key] = json!(value);
+        }
+    };
+    put(&mut job["spec"]["selector"]["matchLabels"], "batch.kubernetes.io/controller-uid".to_owned(), &uid);
+    let labels = metadata(&mut job["spec"]["template"]).entry("labels").or_insert_with(|| json!({}));
+    for prefix in ["", "batch.kubernetes.io/"] {
+        put(labels, format!("{prefix}controller-uid"), &uid);
+        put(labels, format!("{prefix}job-name"), &name);
+    }
+}

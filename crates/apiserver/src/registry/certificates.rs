@@ -1,0 +1,5 @@
+//! The kinds of `certificates.k8s.io`.
+
+mod certificate_signing_request;
+
+pub(super) use certificate_signing_request::CertificateSigningRequestStrategy;

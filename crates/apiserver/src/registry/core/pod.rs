@@ -1,0 +1,79 @@
+//! Pods.
+
+mod binding;
+mod create;
+mod resources;
+mod status;
+
+use serde_json::Value;
+
+use crate::authz::node_of;
+use crate::defaults;
+use crate::error::ApiError;
+use crate::registry::{Context, Strategy, disabled_fields};
+
+pub(crate) use binding::bind;
+pub(crate) use create::apparmor_profile;
+pub(crate) use resources::{prepare_resize, typed, validate_resize};
+
+/// The strategy of Pods.
+#[derive(Debug)]
+pub(in crate::registry) struct PodStrategy;
+
+impl Strategy for PodStrategy {
+    fn counts_generation(&self) -> bool {
+        true
+    }
+
+    fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {
+        &["ownerReferences", "managedFields"]
+    }
+
+    fn apply_defaults(&self, cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        if !old.is_null() {
+            resources::restore_omitted(old, new, cx.server.rules())?;
+        }
+        defaults::apply("", "v1", "Pod", new, cx.server.rules());
+        Ok(())
+    }
+
+    fn apply_defaults_to_stored(&self, cx: Context<'_>, stored: &mut Value) {
+        resources::apply_defaults_to_stored(stored, cx.server.rules());
+    }
+
+    fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
+        if let Some(spec) = new.pointer_mut("/spec") {
+            disabled_fields::drop_from_pod_spec(old.and_then(|old| old.pointer("/spec")), spec);
+        }
+    }
+
+    fn prepare_for_create(&self, cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
+        resources::prepare_for_create(new, cx.server)?;
+        Ok(create::prepare(new, cx.server.now()))
+    }
+
+    fn prepare_for_update(&self, cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        resources::prepare_for_update(old, new, cx.server)
+    }
+
+    fn prepare_for_status_update(
+        &self,
+        cx: Context<'_>,
+        old: &Value,
+        new: &mut Value,
+    ) -> Result<(), ApiError> {
+        resources::prepare_for_status_update(old, new, cx.server.rules())?;
+        status::prepare(old, new);
+        Ok(())
+    }
+
+    /// Only the node agent allocates resources.
+    fn authorize_status_update(&self, cx: Context<'_>, old: &Value, new: &Value) -> Result<(), ApiError> {
+        let is_node = cx.user().is_some_and(|user| node_of(user).is_some());
+        if !is_node && resources::allocated(old) != resources::allocated(new) {
+            let why = "allocatedResources is the node's to say: change spec.containers[*].resources instead";
+            return Err(ApiError::forbidden("", "pods", cx.name_in_url(), why));
+        }
+        Ok(())
+    }
+}

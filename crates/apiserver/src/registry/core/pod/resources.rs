@@ -1,0 +1,166 @@
+//! The resources of a pod: at its creation, in pod updates and in `/resize`.
+//!
+//! `plumb-resize` has every rule about resources; here objects are only brought into its types and back.
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use plumb_apischema::{Schema, json as schema_json};
+use plumb_resize::defaulting::{allocate_at_creation, copy_back, drop_disabled};
+use plumb_resize::list::BadQuantity;
+use plumb_resize::qos::QosClass;
+use plumb_resize::rules::Rules;
+use plumb_resize::status::propose;
+use plumb_resize::validate;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::defaults;
+use crate::error::ApiError;
+use crate::object::metadata;
+use crate::registry::validate::invalid;
+use crate::server::{ApiServer, Call};
+use crate::validation;
+
+/// A pod in the API's types.
+pub(crate) fn typed(object: &Value) -> Result<Pod, ApiError> {
+    Pod::deserialize(object).map_err(|error| ApiError::bad_request(format!("not a pod: {error}")))
+}
+
+/// Writes what changed in a typed pod back, and leaves the rest as it was written.
+fn put_back(object: &mut Value, before: &Pod, pod: &Pod) -> Result<(), ApiError> {
+    let json = |value: Result<Value, serde_json::Error>| {
+        value.map_err(|error| ApiError::internal(error.to_string()))
+    };
+    if let Some(spec) = pod.spec.as_ref().filter(|_| before.spec != pod.spec) {
+        let spec = json(serde_json::to_value(spec))?;
+        // The typed pod writes some fields that the API leaves out.
+        let kind = Schema::builtin().kind("", "v1", "Pod");
+        let kind = kind.ok_or_else(|| ApiError::internal("the table has no pods"))?;
+        let decoded = schema_json::decode_value(Schema::builtin(), kind, json!({ "spec": spec }));
+        object["spec"] = decoded.map_err(|error| ApiError::internal(error.to_string()))?.value["spec"].take();
+    }
+    if let Some(status) = pod.status.as_ref().filter(|_| before.status != pod.status) {
+        let mut status = json(serde_json::to_value(status))?;
+        // The API writes these even when they are unknown.
+        let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+        for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+            for field in ["lastProbeTime", "lastTransitionTime"] {
+                condition.entry(field).or_insert(Value::Null);
+            }
+        }
+        object["status"] = status;
+    }
+    Ok(())
+}
+
+fn unreadable(error: BadQuantity) -> ApiError {
+    ApiError::bad_request(error.to_string())
+}
+
+/// Sets the phase, the QoS class and the allocation of a new pod that has its defaults.
+pub(super) fn prepare_for_create(new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
+    let rules = server.rules();
+    let before = typed(new)?;
+    let mut pod = before.clone();
+    drop_disabled(None, &mut pod, rules);
+    let none = PodSpec::default();
+    let class = QosClass::of_spec(pod.spec.as_ref().unwrap_or(&none))
+        .map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let status = pod.status.get_or_insert_default();
+    status.phase = Some("Pending".to_owned());
+    status.qos_class = Some(class.name().to_owned());
+    allocate_at_creation(&mut pod, rules);
+    put_back(new, &before, &pod)
+}
+
+/// Prepares a pod update.
+pub(super) fn prepare_for_update(old: &Value, new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
+    let rules = server.rules();
+    let stored = typed(old)?;
+    let before = typed(new)?;
+    let mut pod = before.clone();
+    drop_disabled(Some(&stored), &mut pod, rules);
+    propose(&stored, &mut pod, rules).map_err(unreadable)?;
+    put_back(new, &before, &pod)
+}
+
+/// Prepares an update through `/resize`: the stored pod with other resources.
+pub(crate) fn prepare_resize(call: &Call, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+    let rules = call.server.rules();
+    let stored = typed(old)?;
+    let mut pod = validate::prepare_resize(&stored, typed(new)?, rules);
+    propose(&stored, &mut pod, rules).map_err(unreadable)?;
+    // Validation rejects a request that changes one of these.
+    let given = ["uid", "generateName", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    let given = given.map(|field| (field, new["metadata"].get(field).cloned()));
+    *new = old.clone();
+    for (field, value) in given {
+        let fields = metadata(new);
+        match value {
+            Some(value) => fields.insert(field.to_owned(), value),
+            None => fields.remove(field),
+        };
+    }
+    put_back(new, &stored, &pod)
+}
+
+/// Drops the fields of features that are off from a status that has its defaults.
+pub(super) fn prepare_for_status_update(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
+    if rules.resize && rules.resize_pod_level {
+        return Ok(());
+    }
+    let (stored, before) = (typed(old)?, typed(new)?);
+    let mut pod = before.clone();
+    drop_disabled(Some(&stored), &mut pod, rules);
+    put_back(new, &before, &pod)
+}
+
+/// Restores what an old client leaves out of an updated pod because it does not know of it, so that it gets no defaults.
+pub(super) fn restore_omitted(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
+    if rules.copy_back && may_omit(new) {
+        let before = typed(new)?;
+        let mut pod = before.clone();
+        copy_back(&typed(old)?, &mut pod, rules);
+        put_back(new, &before, &pod)?;
+    }
+    Ok(())
+}
+
+/// Whether an old client may have left something out. Few have, and to find out what takes reading both pods as wholes.
+fn may_omit(pod: &Value) -> bool {
+    let no_policy = |container: &Value| container["resizePolicy"].as_array().is_none_or(Vec::is_empty);
+    entries(&pod["spec"], &["containers", "initContainers"]).any(no_policy)
+        || entries(&pod["status"], &STATUSES).any(|status| status["allocatedResources"].is_null())
+        || (pod["spec"]["resources"].is_object() && pod["status"]["allocatedResources"].is_null())
+}
+
+/// The lists of a status that say of containers what is allocated.
+const STATUSES: [&str; 2] = ["containerStatuses", "initContainerStatuses"];
+
+/// What is in some lists of a spec or a status.
+fn entries<'a>(part: &'a Value, lists: &[&str]) -> impl Iterator<Item = &'a Value> {
+    lists.iter().filter_map(|list| part[*list].as_array()).flatten()
+}
+
+/// Applies the defaults of resize policies to a pod that was stored without any, by an earlier version or with the feature
+/// off.
+pub(super) fn apply_defaults_to_stored(stored: &mut Value, rules: &Rules) {
+    let lacks = |container: &Value| container.get("resizePolicy").is_none();
+    let is_sidecar = |container: &&Value| container["restartPolicy"] == "Always";
+    let lack = entries(&stored["spec"], &["containers"]).any(lacks)
+        || entries(&stored["spec"], &["initContainers"]).filter(is_sidecar).any(lacks);
+    if rules.default_policies && lack {
+        defaults::apply("", "v1", "Pod", stored, rules);
+    }
+}
+
+/// Checks an update through `/resize`.
+pub(crate) fn validate_resize(call: &Call, old: &Value, new: &Value) -> Result<(), ApiError> {
+    invalid(&call.row, new, &validation::resize(old, new, call.server.rules()))
+}
+
+/// What is allocated to the containers of a pod and to the pod, by its status.
+pub(super) fn allocated(pod: &Value) -> Vec<(&str, Option<&Value>)> {
+    let of_containers = entries(&pod["status"], &STATUSES)
+        .filter_map(|status| Some((status["name"].as_str()?, Some(status.get("allocatedResources")?))));
+    of_containers.chain([("", pod["status"].get("allocatedResources"))]).collect()
+}

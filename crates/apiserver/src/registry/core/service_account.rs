@@ -1,0 +1,31 @@
+//! `ServiceAccounts`.
+
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::registry::{Context, Strategy};
+
+/// The strategy of `ServiceAccounts`.
+#[derive(Debug)]
+pub(in crate::registry) struct ServiceAccountStrategy;
+
+impl Strategy for ServiceAccountStrategy {
+    fn prepare_for_create(&self, _cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
+        drop_all_but_names(new);
+        Ok(Vec::new())
+    }
+
+    fn prepare_for_update(&self, _cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        drop_all_but_names(new);
+        Ok(())
+    }
+}
+
+/// A service account refers to secrets of its own namespace, by their names.
+fn drop_all_but_names(account: &mut Value) {
+    for secret in account.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(secret) = secret.as_object_mut() {
+            secret.retain(|field, _| field == "name");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Custom resources: a definition has their defaults and their rules.
+
+use plumb_validation::field::FieldError;
+use serde_json::Value;
+
+use super::validate::invalid;
+use super::{Context, Strategy, generation, reset};
+use crate::admission::Warnings;
+use crate::custom::Custom;
+use crate::defaults;
+use crate::error::ApiError;
+use crate::kinds::Row;
+use crate::object::meta;
+use crate::validation;
+
+impl Strategy for Custom {
+    fn counts_generation(&self) -> bool {
+        true
+    }
+
+    /// The status is part of what is desired, unless the kind has the status subresource.
+    fn is_new_generation(&self, row: &Row, old: &Value, new: &Value) -> bool {
+        let ignored: &[&str] = if row.has("status") { &["metadata", "status"] } else { &["metadata"] };
+        generation::without(old, ignored) != generation::without(new, ignored)
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        let Context { row, server, .. } = cx;
+        // An object that names another kind is rejected by its validation.
+        if new["kind"] == row.kind() {
+            self.version.complete(new);
+        }
+        defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
+        Ok(())
+    }
+
+    /// Only the status changes, and who manages it.
+    fn reset_fields_on_status_update(&self, old: &Value, new: &mut Value) {
+        let managers = new["metadata"].get("managedFields").cloned();
+        reset::field(old, new, "metadata");
+        if let (Some(managers), Some(fields)) = (managers, new["metadata"].as_object_mut()) {
+            fields.insert("managedFields".to_owned(), managers);
+        }
+        reset::all_but(old, new, &["apiVersion", "metadata", "status"]);
+    }
+
+    fn validate_object(&self, cx: Context<'_>, new: &Value) -> Result<(), ApiError> {
+        check_kind(cx.row, self, None, new)?;
+        let errors = validation::create_custom((&cx.row.resource).into(), new);
+        invalid(cx.row, new, &self.version.create(new, errors))
+    }
+
+    fn validate_object_update(
+        &self,
+        cx: Context<'_>,
+        old: &Value,
+        new: &Value,
+        warnings: &Warnings,
+    ) -> Result<(), ApiError> {
+        check_kind(cx.row, self, Some(old), new)?;
+        let errors = validation::update_custom((&cx.row.resource).into(), old, new);
+        let (errors, ratcheted) = self.version.update(old, new, errors);
+        for warning in ratcheted {
+            warnings.add(warning);
+        }
+        invalid(cx.row, new, &errors)
+    }
+
+    fn validate_object_status_update(
+        &self,
+        cx: Context<'_>,
+        old: &Value,
+        new: &Value,
+        warnings: &Warnings,
+    ) -> Result<(), ApiError> {
+        let errors = validation::update_custom((&cx.row.resource).into(), old, new);
+        let (errors, ratcheted) = self.version.update_status(old, new, errors);
+        for warning in ratcheted {
+            warnings.add(warning);
+        }
+        invalid(cx.row, new, &errors)
+    }
+}
+
+/// Checks that an object names the kind that the URL names.
+fn check_kind(row: &Row, custom: &Custom, old: Option<&Value>, new: &Value) -> Result<(), ApiError> {
+    let given = new["kind"].as_str().unwrap_or_default();
+    if given == row.kind() {
+        return Ok(());
+    }
+    let wrong = FieldError::invalid("kind", given, format!("must be {}", row.kind()));
+    let errors = custom.version.misnamed(old, new, wrong);
+    Err(ApiError::invalid(row.group(), given, meta(new, "name"), &errors))
+}

@@ -1,0 +1,5 @@
+//! The kinds of `events.k8s.io`.
+
+mod event;
+
+pub(super) use event::EventStrategy;

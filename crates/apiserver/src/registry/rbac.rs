@@ -1,0 +1,11 @@
+//! The kinds of `rbac.authorization.k8s.io`.
+
+mod cluster_role;
+mod cluster_role_binding;
+mod role;
+mod role_binding;
+
+pub(super) use cluster_role::ClusterRoleStrategy;
+pub(super) use cluster_role_binding::ClusterRoleBindingStrategy;
+pub(super) use role::RoleStrategy;
+pub(super) use role_binding::RoleBindingStrategy;

@@ -1,0 +1,9 @@
+//! `ResourceClaimTemplates`.
+
+use crate::registry::Strategy;
+
+/// The strategy of `ResourceClaimTemplates`.
+#[derive(Debug)]
+pub(in crate::registry) struct ResourceClaimTemplateStrategy;
+
+impl Strategy for ResourceClaimTemplateStrategy {}

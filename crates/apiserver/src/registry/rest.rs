@@ -1,0 +1,120 @@
+//! What the generic path of a request does with every kind's [`Strategy`](super::Strategy), as upstream's
+//! `rest.BeforeCreate` and `rest.BeforeUpdate`.
+
+use plumb_apischema::{Schema, apply, json as schema_json};
+use serde_json::{Value, json};
+
+use super::Context;
+use super::reset;
+use crate::error::ApiError;
+use crate::kinds::{Form, Row};
+use crate::object::metadata;
+
+/// Prepares a new object that has its defaults for validation. Returns warnings about what it changed.
+pub(crate) fn prepare_for_create(cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
+    let strategy = cx.row.strategy();
+    if cx.row.has("status") && !strategy.allow_status_on_create() {
+        reset_status(cx.row, new);
+    }
+    strategy.drop_disabled_fields(None, new);
+    let warnings = strategy.prepare_for_create(cx, new)?;
+    if strategy.counts_generation() {
+        metadata(new).insert("generation".into(), json!(1));
+    }
+    Ok(warnings)
+}
+
+/// Gives a new object the status that it has before any component reports one: some of its fields are always there.
+fn reset_status(row: &Row, new: &mut Value) {
+    let Some(object) = new.as_object_mut() else { return };
+    let Form::Builtin(kind) = &row.body else {
+        object.remove("status");
+        return;
+    };
+    match apply::empty(Schema::builtin(), kind).get_mut("status") {
+        Some(status) => object.insert("status".to_owned(), status.take()),
+        None => object.remove("status"),
+    };
+}
+
+/// Prepares an updated object that has its defaults for validation.
+pub(crate) fn prepare_for_update(cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+    let strategy = cx.row.strategy();
+    if cx.row.has("status") {
+        reset::field(old, new, "status");
+    }
+    strategy.drop_disabled_fields(Some(old), new);
+    strategy.prepare_for_update(cx, old, new)
+}
+
+/// Prepares an updated status that has its defaults for validation.
+pub(crate) fn prepare_for_status_update(
+    cx: Context<'_>,
+    old: &Value,
+    new: &mut Value,
+) -> Result<(), ApiError> {
+    let strategy = cx.row.strategy();
+    strategy.reset_fields_on_status_update(old, new);
+    strategy.prepare_for_status_update(cx, old, new)
+}
+
+/// Adds one to the generation of an object if what is desired has changed.
+pub(crate) fn count_generation(row: &Row, old: &Value, new: &mut Value) {
+    let strategy = row.strategy();
+    if !strategy.counts_generation() {
+        return;
+    }
+    let Some(generation) = old.pointer("/metadata/generation").and_then(Value::as_i64) else { return };
+    if strategy.is_new_generation(row, old, new) {
+        metadata(new).insert("generation".into(), json!(generation.saturating_add(1)));
+    }
+}
+
+/// Whether an object has the form in which it is stored.
+pub(crate) fn is_canonical(row: &Row, object: &Value) -> bool {
+    match &row.body {
+        Form::Builtin(kind) => schema_json::is_settled(Schema::builtin(), kind, object),
+        Form::Custom(_) => true,
+    }
+}
+
+/// Brings a valid object into the form in which it is stored and shown. Upstream's objects get it when they are decoded
+/// after they were stored.
+pub(crate) fn canonicalize(row: &Row, new: &mut Value) {
+    canonicalize_fields(row, new);
+    row.strategy().canonicalize(new);
+}
+
+/// The same for a new object, which upstream also gives its defaults when it is decoded.
+pub(crate) fn canonicalize_new(row: &Row, new: &mut Value) {
+    canonicalize_fields(row, new);
+    row.strategy().canonicalize_new(new);
+}
+
+fn canonicalize_fields(row: &Row, new: &mut Value) {
+    if let Form::Builtin(kind) = &row.body {
+        schema_json::settle(Schema::builtin(), kind, new);
+    }
+}
+
+/// Drops the owner references that an object has twice. Returns a warning about them.
+pub(crate) fn drop_duplicate_owners(object: &mut Value, when: &str) -> Option<String> {
+    let owners = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut)?;
+    let mut unique: Vec<Value> = Vec::new();
+    let mut duplicates: Vec<String> = Vec::new();
+    for owner in owners.drain(..) {
+        if unique.contains(&owner) {
+            duplicates.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        } else {
+            unique.push(owner);
+        }
+    }
+    *owners = unique;
+    let uids = duplicates.join(", ");
+    (!duplicates.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, \
+             and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {uids}"
+        )
+    })
+}

@@ -1,0 +1,210 @@
+//! The interface between the generic path of a request and the kinds: one [`Strategy`] per kind, as upstream's
+//! `RESTCreateStrategy`, `RESTUpdateStrategy` and `RESTDeleteStrategy`.
+//!
+//! Every method has a default, which is right for most kinds. A kind overrides what is special about it.
+
+use std::fmt;
+
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::{generation, pod_template, reset, validate};
+use crate::admission::Warnings;
+use crate::allocation::Reservation;
+use crate::authn::User;
+use crate::defaults;
+use crate::error::ApiError;
+use crate::kinds::Row;
+use crate::server::{ApiServer, Call};
+use crate::validation::Errors;
+
+/// What a strategy can use beside the objects: the kind as it is served, the server, and who sent the request.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    /// The kind, in the version in which the object is.
+    pub(crate) row: &'a Row,
+    /// The server.
+    pub(crate) server: &'a ApiServer,
+    /// The request; none for the objects that the server itself creates.
+    call: Option<&'a Call>,
+}
+
+impl<'a> Context<'a> {
+    /// The context of a request.
+    pub(crate) fn of(call: &'a Call) -> Self {
+        Self { row: &call.row, server: &call.server, call: Some(call) }
+    }
+
+    /// The context of an object that the server creates.
+    pub(crate) fn of_server(server: &'a ApiServer, row: &'a Row) -> Self {
+        Self { row, server, call: None }
+    }
+
+    /// The same request, about another kind or another version of the kind.
+    pub(crate) fn with_row(self, row: &'a Row) -> Self {
+        Self { row, ..self }
+    }
+
+    /// The user who sent the request.
+    pub(crate) fn user(self) -> Option<&'a User> {
+        self.call.map(|call| &*call.user)
+    }
+
+    /// The name of the object in the URL.
+    pub(crate) fn name_in_url(self) -> &'a str {
+        self.call.map_or("", Call::name)
+    }
+}
+
+/// What is special about a kind.
+///
+/// ```text
+///   create:  apply_defaults ▸ admission mutates ▸ drop_disabled_fields ▸ prepare_for_create ▸ allocate ▸ validate
+///            ▸ warnings_on_create ▸ admission validates ▸ canonicalize_new ▸ store
+///   update:  apply_defaults ▸ admission mutates ▸ drop_disabled_fields ▸ prepare_for_update ▸ allocate
+///            ▸ generation ▸ validate_update ▸ warnings_on_update ▸ admission validates ▸ canonicalize ▸ store
+///   status:  the same as an update, with prepare_for_status_update and validate_status_update
+/// ```
+pub(crate) trait Strategy: fmt::Debug + Send + Sync {
+    /// Whether `metadata.generation` counts the changes of what is desired.
+    fn counts_generation(&self) -> bool {
+        false
+    }
+
+    /// Whether what is desired differs between two versions of an object.
+    fn is_new_generation(&self, row: &Row, old: &Value, new: &Value) -> bool {
+        generation::is_spec_changed(row, old, new)
+    }
+
+    /// The JSON pointer to the pod template in an object.
+    fn pod_template(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether an update may leave out the resource version of the object that it replaces.
+    fn allow_unconditional_update(&self) -> bool {
+        true
+    }
+
+    /// Whether a new object may bring a status.
+    fn allow_status_on_create(&self) -> bool {
+        false
+    }
+
+    /// The fields of the metadata that an update of the status does not change.
+    fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {
+        &["managedFields"]
+    }
+
+    /// Takes everything that an update of the status does not change from the stored object.
+    fn reset_fields_on_status_update(&self, old: &Value, new: &mut Value) {
+        reset::all_but(old, new, &["kind", "apiVersion", "metadata", "status"]);
+        for field in self.metadata_reset_on_status_update() {
+            reset::metadata_field(old, new, field);
+        }
+    }
+
+    /// Fills in the defaults of the fields that an object leaves out. `old` is null if the object is new.
+    fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        let Context { row, server, .. } = cx;
+        defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
+        Ok(())
+    }
+
+    /// Fills in defaults that a stored object lacks because it was stored under other rules: an update, which has
+    /// them, is compared with it.
+    fn apply_defaults_to_stored(&self, _cx: Context<'_>, _stored: &mut Value) {}
+
+    /// Drops the fields of features that are off, unless the stored object uses them.
+    fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
+        if let Some(template) = self.pod_template() {
+            pod_template::drop_disabled_fields(template, old, new);
+        }
+    }
+
+    /// Whether a new object has no labels of its own and gets those of its pod template once that has all of its own.
+    fn takes_labels_of_pod_template(&self, _new: &Value) -> bool {
+        false
+    }
+
+    /// Sets the fields of a new object that the server decides on. Returns warnings about what it changed.
+    fn prepare_for_create(&self, _cx: Context<'_>, _new: &mut Value) -> Result<Vec<String>, ApiError> {
+        Ok(Vec::new())
+    }
+
+    /// Sets the fields of an updated object that the server decides on. The status is the stored one.
+    fn prepare_for_update(&self, _cx: Context<'_>, _old: &Value, _new: &mut Value) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// Sets the fields of an updated status that the server decides on. All other fields are the stored ones.
+    fn prepare_for_status_update(
+        &self,
+        _cx: Context<'_>,
+        _old: &Value,
+        _new: &mut Value,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// Allocates what an object needs from the cluster, such as the addresses and ports of a service. The reservation
+    /// ends when the outcome of the write is known.
+    fn allocate(
+        &self,
+        cx: Context<'_>,
+        _old: Option<&Value>,
+        _new: &mut Value,
+    ) -> Result<Reservation, ApiError> {
+        Ok(Reservation::none(cx.server))
+    }
+
+    /// Checks a new object; its metadata was checked before.
+    fn validate(&self, _new: &Value, _rules: &Rules, _errors: &mut Errors) {}
+
+    /// Checks an updated object; its metadata was checked before.
+    fn validate_update(&self, _old: &Value, _new: &Value, _rules: &Rules, _errors: &mut Errors) {}
+
+    /// Checks an updated status. All other fields are the stored ones.
+    fn validate_status_update(&self, _old: &Value, _new: &Value, _rules: &Rules, _errors: &mut Errors) {}
+
+    /// Checks a new object with its metadata. Only custom resources, which a definition has the rules of, override
+    /// this; other kinds override [`validate`](Self::validate).
+    fn validate_object(&self, cx: Context<'_>, new: &Value) -> Result<(), ApiError> {
+        validate::object(cx, new)
+    }
+
+    /// Checks an updated object with its metadata. What was invalid before and did not change is a warning.
+    fn validate_object_update(
+        &self,
+        cx: Context<'_>,
+        old: &Value,
+        new: &Value,
+        _warnings: &Warnings,
+    ) -> Result<(), ApiError> {
+        validate::object_update(cx, old, new)
+    }
+
+    /// Checks an updated status, and the metadata with it. What was invalid before and did not change is a warning.
+    fn validate_object_status_update(
+        &self,
+        cx: Context<'_>,
+        old: &Value,
+        new: &Value,
+        _warnings: &Warnings,
+    ) -> Result<(), ApiError> {
+        validate::object_status_update(cx, old, new)
+    }
+
+    /// Rejects a valid update of the status that the user may not make.
+    fn authorize_status_update(&self, _cx: Context<'_>, _old: &Value, _new: &Value) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// Brings a valid object into the form in which it is stored.
+    fn canonicalize(&self, _new: &mut Value) {}
+
+    /// Brings a valid new object into the form in which it is stored.
+    fn canonicalize_new(&self, new: &mut Value) {
+        self.canonicalize(new);
+    }
+}
