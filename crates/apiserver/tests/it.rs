@@ -15,11 +15,13 @@ mod it {
     mod custom;
     mod defaults;
     mod deletions;
+    mod discovery;
     mod door;
     mod emptiness;
     mod ephemeral;
     mod evictions;
     mod expressions;
+    mod field_validation;
     mod fields;
     mod formats;
     mod lists;
@@ -36,7 +38,9 @@ mod it {
     mod tables;
     mod usage;
     mod validation;
+    mod verbs;
     mod watches;
+    mod webhook_configurations;
     mod webhooks;
 
     use serde_json::Value;

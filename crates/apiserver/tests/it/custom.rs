@@ -6,6 +6,7 @@ mod goldens;
 mod kinds;
 mod life;
 mod named;
+mod published;
 mod warned;
 
 use serde_json::{Value, json};

@@ -336,3 +336,24 @@ async fn a_connection_to_a_node_is_put_to_webhooks() {
     assert_eq!(scene.log("").await.0, 200);
     assert_eq!(guard.seen().len(), 2);
 }
+
+#[tokio::test]
+async fn attaching_to_a_pod_can_be_denied() {
+    let scene = Scene::set(true).await;
+    let guard = Webhook::start(Does::Answers(
+        |_| json!({ "allowed": false, "status": { "message": "attaching to pods is not allowed" } }),
+    ))
+    .await;
+    let door = &scene.door;
+    configure(door, "validating", "v", json!([entry(guard.client(), json!(["CONNECT"]), "pods/attach")]))
+        .await;
+    let attach = format!("{PODS}/web/attach?container=main&stdin=true");
+    assert_eq!(
+        door.post(&attach, &Value::Null).await.refused().2,
+        "admission webhook \"x.example.com\" denied the request: attaching to pods is not allowed"
+    );
+    let seen = &guard.seen()[0];
+    assert_eq!((&seen["operation"], &seen["subResource"]), (&json!("CONNECT"), &json!("attach")));
+    assert_eq!(seen["kind"]["kind"], "PodAttachOptions");
+    assert!(scene.agent.asked.lock().is_empty(), "the node heard nothing of that");
+}

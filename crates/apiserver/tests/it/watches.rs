@@ -194,3 +194,80 @@ async fn a_watch_from_a_revision_that_cannot_be_read_is_ended_by_an_error_event(
         assert!(within(events.body.frame()).await.is_none(), "the watch is over");
     }
 }
+
+#[tokio::test]
+async fn a_watch_goes_on_where_another_ended_and_all_watches_have_one_order() {
+    let door = Door::open(Rules::kep());
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let start = door.get(maps).await.ok()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let watch = |revision: &str| format!("{maps}?watch=1&resourceVersion={revision}");
+    let mut first = Events::open(&door, &watch(&start)).await;
+    for name in ["a", "b", "c"] {
+        door.post(maps, &json!({ "metadata": { "name": name } })).await.ok();
+    }
+    for n in 0..5 {
+        for name in ["c", "a", "b"] {
+            let data = json!({ "data": { "n": n.to_string() } });
+            door.merge(&format!("{maps}/{name}"), &data).await.ok();
+        }
+    }
+    for name in ["b", "c", "a"] {
+        door.delete(&format!("{maps}/{name}"), &Value::Null).await.ok();
+    }
+    let mut all = Vec::new();
+    while all.len() < 3 + 15 + 3 {
+        all.push(within(first.next()).await);
+    }
+    let revision =
+        |event: &Value| event["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let numbers: Vec<u64> = all.iter().map(|event| revision(event).parse().unwrap()).collect();
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    // From each event on, another watch shows the same: no gap, no event twice, in the same order.
+    for (number, event) in all.iter().enumerate() {
+        let mut next = Events::open(&door, &watch(&revision(event))).await;
+        for expected in &all[number + 1..] {
+            assert_eq!(&within(next.next()).await, expected);
+        }
+    }
+}
+
+#[tokio::test]
+async fn watches_by_different_labels_each_show_their_own_objects() {
+    let door = Door::open(Rules::kep());
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let open =
+        async |selector: &str| Events::open(&door, &format!("{maps}?watch=1&labelSelector={selector}")).await;
+    let (mut a, mut b) = (open("w%3Da").await, open("w%3Db").await);
+    let mut both = open("w%20in%20(a,b)").await;
+    for label in ["a", "b"] {
+        door.post(maps, &json!({ "metadata": { "name": label, "labels": { "w": label } } })).await.ok();
+        door.merge(&format!("{maps}/{label}"), &json!({ "data": { "k": "v" } })).await.ok();
+        door.delete(&format!("{maps}/{label}"), &Value::Null).await.ok();
+    }
+    let life = ["ADDED", "MODIFIED", "DELETED"];
+    for (events, label) in [(&mut a, "a"), (&mut b, "b")] {
+        for kind in life {
+            assert_eq!(within(events.told()).await, said(kind, label));
+        }
+    }
+    for label in ["a", "b"] {
+        for kind in life {
+            assert_eq!(within(both.told()).await, said(kind, label));
+        }
+    }
+}
+
+#[tokio::test]
+async fn definitions_of_custom_kinds_are_watched() {
+    let door = Door::open(Rules::kep());
+    let mut events = Events::open(&door, &format!("{DEFINITIONS}?watch=1")).await;
+    for plural in ["ones", "twos"] {
+        let own = definition(plural, plural, json!([version("v1", json!({ "type": "object" }))]));
+        let path = format!("{DEFINITIONS}/{plural}.example.com");
+        door.post(DEFINITIONS, &own).await.ok();
+        door.delete(&path, &Value::Null).await.ok();
+        let name = format!("{plural}.example.com");
+        assert_eq!(within(events.told()).await, said("ADDED", &name));
+        while within(events.told()).await != said("DELETED", &name) {}
+    }
+}
