@@ -336,8 +336,9 @@ impl Worker {
         self.state.fail(Failure { reason: reason.to_owned(), message: message.to_owned() });
     }
 
-    /// The API does not have the pod any more.
+    /// The API does not have the pod any more, and no status to patch.
     fn handle_deleted(&mut self) {
+        self.status_manager = StatusManager::default();
         self.set_deletion(self.deletion.done(&self.pod, (self.node.clock)()));
     }
 
