@@ -26,7 +26,7 @@ use crate::resized;
 ///     ▼                                                                    │
 ///   Reconsidered ── the API server rejects the report: infeasible again ───┘
 ///     │
-///     └── the API server accepts the report ──▶ Outstanding
+///     └── the API server accepts the report, or rejects it after the spec has changed ──▶ Outstanding
 /// ```
 #[derive(Debug, Default)]
 pub(super) enum ResizeRequest {
@@ -45,6 +45,15 @@ impl ResizeRequest {
         if matches!(self, Self::Decided) {
             *self = Self::Outstanding;
         }
+    }
+
+    /// The API server has rejected a report. If a resize was being reconsidered, it stays infeasible, and this returns it. The
+    /// rejection does not decide on a spec that is newer than it.
+    fn reject(&mut self, message: &str, generation: i64) -> Option<Pending> {
+        let Self::Reconsidered(pending) = self else { return None };
+        let rejected = Pending { message: message.to_owned(), ..pending.clone() };
+        *self = if rejected.generation == generation { Self::Decided } else { Self::Outstanding };
+        Some(rejected)
     }
 }
 
@@ -95,7 +104,8 @@ impl Worker {
         let generation = self.info.generation;
         let pending = self.entry.allocation.pending.take();
         let unknown = || Pending { reason: PendingReason::Infeasible, message: String::new(), generation };
-        Some(pending.unwrap_or_else(unknown))
+        // The report is about the spec as it is now.
+        Some(Pending { generation, ..pending.unwrap_or_else(unknown) })
     }
 
     /// The API server has accepted a report: if it does not say any more that the resize is infeasible, the resize is
@@ -108,22 +118,35 @@ impl Worker {
 
     /// The API server has rejected a report. If a resize was being reconsidered, it stays infeasible, and this returns true.
     pub(super) fn reconsideration_rejected(&mut self, message: &str) -> bool {
-        match std::mem::take(&mut self.request) {
-            ResizeRequest::Reconsidered(pending) => {
-                tracing::info!(
-                    uid = self.uid,
-                    message,
-                    "a resize that was infeasible is possible, but was not charged"
-                );
-                let message = message.to_owned();
-                self.entry.allocation.pending = Some(Pending { message, ..pending });
-                self.request = ResizeRequest::Decided;
-                true
-            }
-            other => {
-                self.request = other;
-                false
-            }
-        }
+        let Some(pending) = self.request.reject(message, self.info.generation) else { return false };
+        tracing::info!(
+            uid = self.uid,
+            message,
+            "a resize that was infeasible is possible, but was not charged"
+        );
+        self.entry.allocation.pending = Some(pending);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rejected_report_decides_on_its_own_spec_and_not_on_a_newer_one() {
+        let infeasible =
+            Pending { reason: PendingReason::Infeasible, message: "before".to_owned(), generation: 2 };
+        let rejected = Pending { message: "exceeded quota".to_owned(), ..infeasible.clone() };
+        let mut request = ResizeRequest::Reconsidered(infeasible.clone());
+        assert_eq!(request.reject("exceeded quota", 2), Some(rejected.clone()));
+        assert!(matches!(request, ResizeRequest::Decided));
+        assert_eq!(request.reject("exceeded quota", 2), None);
+
+        let mut request = ResizeRequest::Reconsidered(infeasible);
+        // The spec changes while the report is in progress.
+        request.reopen();
+        assert_eq!(request.reject("exceeded quota", 3), Some(rejected));
+        assert!(matches!(request, ResizeRequest::Outstanding), "the newer spec is requested");
     }
 }
