@@ -254,7 +254,7 @@ fn moment<E: de::Error>(context: &mut Context<'_>, text: &str, precision: Precis
             Some(text) => Ok(Value::String(text)),
             None => Err(context.refuse(format!("parsing time {text:?}: year out of range"))),
         },
-        Err(sentence) => Err(context.refuse(sentence)),
+        Err(error) => Err(context.refuse(error.to_string())),
     }
 }
 

@@ -3,9 +3,13 @@
 //! Upstream and the RFC part in a few places, and upstream is followed: `replace` of a field that is not there
 //! adds it, `test` of an absent field for null passes, and negative indexes count from the end.
 
+mod error;
+
 use serde_json::{Map, Value};
 
 use crate::json::MAX_DEPTH;
+
+pub use error::{FieldError, IndexError, JsonPatchError, OperationError, PositionError};
 
 /// How many operations a patch may have.
 pub const MAX_OPERATIONS: usize = 10_000;
@@ -18,36 +22,6 @@ pub const MAX_COPIED: usize = 3 * 1024 * 1024;
 /// Each insertion at the front of a list moves all of it: ten thousand of them into a long one would take
 /// minutes.
 const MAX_MOVED: usize = 50_000_000;
-
-/// Why a patch was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JsonPatchError {
-    /// It is not a list of operations.
-    #[error("json: cannot unmarshal {0} into Go value of type jsonpatch.Patch")]
-    NotAPatch(&'static str),
-    /// It has too many operations.
-    #[error("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {0}")]
-    TooManyOperations(usize),
-    /// An operation cannot be applied.
-    #[error("{0}")]
-    DoesNotApply(String),
-    /// An operation `test` did not find the value that it names.
-    #[error("{0}")]
-    TestFailed(String),
-}
-
-impl JsonPatchError {
-    /// The HTTP status upstream answers with.
-    pub fn status(&self) -> u16 {
-        match self {
-            Self::NotAPatch(_) => 400,
-            Self::TooManyOperations(_) => 413,
-            Self::DoesNotApply(_) | Self::TestFailed(_) => 422,
-        }
-    }
-}
-
-type Outcome<T> = Result<T, String>;
 
 /// Applies a patch to a document.
 ///
@@ -71,20 +45,13 @@ pub fn apply(document: Value, patch: Value) -> Result<Value, JsonPatchError> {
     if let Some(wrong) = operations.iter().find(|operation| !operation.is_object() && !operation.is_null()) {
         return Err(JsonPatchError::NotAPatch(found(wrong)));
     }
-    let mut patched = Patched { document, copied: 0, moved: 0, failed_test: false };
+    let mut patched = Patched { document, copied: 0, moved: 0 };
     for operation in operations {
         let operation = match operation {
             Value::Object(fields) => Operation { fields },
             _ => Operation { fields: Map::new() },
         };
-        if let Err(why) = patched.perform(operation) {
-            let failed = patched.failed_test;
-            return Err(if failed {
-                JsonPatchError::TestFailed(why)
-            } else {
-                JsonPatchError::DoesNotApply(why)
-            });
-        }
+        patched.perform(operation)?;
     }
     Ok(patched.document)
 }
@@ -109,19 +76,19 @@ impl Operation {
         self.fields.get("op").and_then(Value::as_str).unwrap_or("unknown")
     }
 
-    fn path(&self) -> Outcome<String> {
+    fn path(&self) -> Result<String, FieldError> {
         match self.fields.get("path") {
             Some(Value::String(path)) => Ok(path.clone()),
-            None | Some(Value::Null) => Err("operation missing path field: missing value".to_owned()),
-            Some(other) => Err(not_text(other)),
+            None | Some(Value::Null) => Err(FieldError::MissingPath),
+            Some(other) => Err(FieldError::NotAString(found(other))),
         }
     }
 
-    fn from(&self) -> Outcome<String> {
+    fn from(&self) -> Result<String, FieldError> {
         match self.fields.get("from") {
             Some(Value::String(path)) => Ok(path.clone()),
-            None | Some(Value::Null) => Err("operation, missing from field: missing value".to_owned()),
-            Some(other) => Err(not_text(other)),
+            None | Some(Value::Null) => Err(FieldError::MissingFrom),
+            Some(other) => Err(FieldError::NotAString(found(other))),
         }
     }
 
@@ -130,132 +97,124 @@ impl Operation {
     }
 }
 
-fn not_text(value: &Value) -> String {
-    format!("json: cannot unmarshal {} into Go value of type string", found(value))
+/// A field of an operation that cannot be read.
+fn decode(operation: &'static str, field: &'static str) -> impl Fn(FieldError) -> OperationError {
+    move |cause| OperationError::Decode { operation, field, cause }
+}
+
+/// The same where upstream does not say why.
+fn decode_path(operation: &'static str) -> impl Fn(FieldError) -> OperationError {
+    move |_| OperationError::Decode { operation, field: "path", cause: FieldError::Missing }
+}
+
+/// A path that leads nowhere.
+fn missing(operation: &'static str, missing: &'static str, path: &str) -> OperationError {
+    OperationError::Missing { operation, missing, path: path.to_owned() }
+}
+
+/// A step of an operation that failed at the last element of a path.
+fn at_path(step: &'static str, path: &str) -> impl Fn(PositionError) -> OperationError {
+    move |cause| OperationError::AtPath { step, path: path.to_owned(), cause }
 }
 
 struct Patched {
     document: Value,
     copied: usize,
     moved: usize,
-    /// Whether the operation that could not be performed is a test.
-    failed_test: bool,
 }
 
 impl Patched {
     /// Counts elements that were pushed aside.
-    fn count(&mut self, moved: usize) -> Outcome<()> {
+    fn count(&mut self, moved: usize) -> Result<(), OperationError> {
         self.moved = self.moved.saturating_add(moved);
-        if self.moved > MAX_MOVED {
-            return Err(format!("the patch moves more than {MAX_MOVED} elements of lists"));
+        if self.moved > MAX_MOVED { Err(OperationError::MovedTooMuch) } else { Ok(()) }
+    }
+
+    fn perform(&mut self, mut operation: Operation) -> Result<(), JsonPatchError> {
+        match operation.kind() {
+            "add" => self.add(&mut operation)?,
+            "remove" => self.remove(&operation)?,
+            "replace" => self.replace(&mut operation)?,
+            "move" => self.relocate(&operation)?,
+            "test" => return self.test(&mut operation),
+            "copy" => self.copy(&operation)?,
+            other => return Err(OperationError::UnexpectedKind(other.to_owned()).into()),
         }
         Ok(())
     }
 
-    fn perform(&mut self, mut operation: Operation) -> Outcome<()> {
-        match operation.kind() {
-            "add" => {
-                let missing = |_| "add operation failed to decode path: missing value".to_owned();
-                let path = operation.path().map_err(missing)?;
-                let place = self.place(&path).ok_or_else(|| {
-                    format!("add operation does not apply: doc is missing path: \"{path}\": missing value")
-                })?;
-                let moved = place
-                    .add(operation.value())
-                    .map_err(|why| format!("error in add for path: '{path}': {why}"))?;
-                self.count(moved)
-            }
-            "remove" => {
-                let missing = |_| "remove operation failed to decode path: missing value".to_owned();
-                let path = operation.path().map_err(missing)?;
-                let place = self.place(&path).ok_or_else(|| {
-                    format!("remove operation does not apply: doc is missing path: \"{path}\": missing value")
-                })?;
-                let (_, moved) =
-                    place.remove().map_err(|why| format!("error in remove for path: '{path}': {why}"))?;
-                self.count(moved)
-            }
-            "replace" => self.replace(&mut operation),
-            "move" => self.relocate(&operation),
-            "test" => self.test(&mut operation),
-            "copy" => self.copy(&operation),
-            other => Err(format!("Unexpected kind: {other}")),
-        }
+    fn add(&mut self, operation: &mut Operation) -> Result<(), OperationError> {
+        let path = operation.path().map_err(decode_path("add"))?;
+        let place =
+            self.place(&path).ok_or_else(|| missing("add", "doc is missing path", &format!("\"{path}\"")))?;
+        let moved = place.add(operation.value()).map_err(at_path("add for", &path))?;
+        self.count(moved)
     }
 
-    fn replace(&mut self, operation: &mut Operation) -> Outcome<()> {
-        let path =
-            operation.path().map_err(|why| format!("replace operation failed to decode path: {why}"))?;
+    fn remove(&mut self, operation: &Operation) -> Result<(), OperationError> {
+        let path = operation.path().map_err(decode_path("remove"))?;
+        let place = self
+            .place(&path)
+            .ok_or_else(|| missing("remove", "doc is missing path", &format!("\"{path}\"")))?;
+        let (_, moved) = place.remove().map_err(at_path("remove for", &path))?;
+        self.count(moved)
+    }
+
+    fn replace(&mut self, operation: &mut Operation) -> Result<(), OperationError> {
+        let path = operation.path().map_err(decode("replace", "path"))?;
         let value = operation.value();
         if path.is_empty() {
             if !value.is_object() && !value.is_array() {
-                return Err("replace operation value must be object or array: %!w(<nil>)".to_owned());
+                return Err(OperationError::ReplacedDocument);
             }
             self.document = value;
             return Ok(());
         }
-        let place = self.place(&path).ok_or_else(|| {
-            format!("replace operation does not apply: doc is missing path: {path}: missing value")
-        })?;
-        place.get().map_err(|_| {
-            format!("replace operation does not apply: doc is missing key: {path}: missing value")
-        })?;
-        place.set(value).map_err(|why| format!("error in remove for path: '{path}': {why}"))
+        let place = self.place(&path).ok_or_else(|| missing("replace", "doc is missing path", &path))?;
+        place.get().map_err(|_| missing("replace", "doc is missing key", &path))?;
+        // Upstream calls it a removal too.
+        place.set(value).map_err(at_path("remove for", &path))
     }
 
-    fn relocate(&mut self, operation: &Operation) -> Outcome<()> {
-        let from = operation.from().map_err(|why| format!("move operation failed to decode from: {why}"))?;
-        let place = self.place(&from).ok_or_else(|| {
-            format!("move operation does not apply: doc is missing from path: {from}: missing value")
-        })?;
+    fn relocate(&mut self, operation: &Operation) -> Result<(), OperationError> {
+        let from = operation.from().map_err(decode("move", "from"))?;
+        let place = self.place(&from).ok_or_else(|| missing("move", "doc is missing from path", &from))?;
         let key = place.key.clone();
-        let (value, moved) =
-            place.remove().map_err(|why| format!("error in move for path: '{key}': {why}"))?;
+        let (value, moved) = place.remove().map_err(at_path("move for", &key))?;
         self.count(moved)?;
-        let path = operation.path().map_err(|why| format!("move operation failed to decode path: {why}"))?;
-        let place = self.place(&path).ok_or_else(|| {
-            format!("move operation does not apply: doc is missing destination path: {path}: missing value")
-        })?;
-        let moved = place.add(value).map_err(|why| format!("error in move for path: '{path}': {why}"))?;
+        let path = operation.path().map_err(decode("move", "path"))?;
+        let place =
+            self.place(&path).ok_or_else(|| missing("move", "doc is missing destination path", &path))?;
+        let moved = place.add(value).map_err(at_path("move for", &path))?;
         self.count(moved)
     }
 
-    fn test(&mut self, operation: &mut Operation) -> Outcome<()> {
-        let path = operation.path().map_err(|why| format!("test operation failed to decode path: {why}"))?;
+    fn test(&mut self, operation: &mut Operation) -> Result<(), JsonPatchError> {
+        let path = operation.path().map_err(decode("test", "path"))?;
         let expected = operation.value();
         let passed = if path.is_empty() {
             self.document == expected
         } else {
-            let place = self.place(&path).ok_or_else(|| {
-                format!("test operation does not apply: is missing path: {path}: missing value")
-            })?;
-            let value = place.get().map_err(|why| format!("error in test for path: '{path}': {why}"))?;
+            let place = self.place(&path).ok_or_else(|| missing("test", "is missing path", &path))?;
+            let value = place.get().map_err(at_path("test for", &path))?;
             *value.unwrap_or(&Value::Null) == expected
         };
-        self.failed_test = !passed;
-        if passed { Ok(()) } else { Err(format!("testing value {path} failed: test failed")) }
+        if passed { Ok(()) } else { Err(JsonPatchError::TestFailed(path)) }
     }
 
-    fn copy(&mut self, operation: &Operation) -> Outcome<()> {
-        let from = operation.from().map_err(|why| format!("copy operation failed to decode from: {why}"))?;
-        let place = self.place(&from).ok_or_else(|| {
-            format!("copy operation does not apply: doc is missing from path: {from}: missing value")
-        })?;
-        let value = place.get().map_err(|why| format!("error in copy for from: '{from}': {why}"))?.cloned();
-        let value = value.unwrap_or(Value::Null);
+    fn copy(&mut self, operation: &Operation) -> Result<(), OperationError> {
+        let from = operation.from().map_err(decode("copy", "from"))?;
+        let place = self.place(&from).ok_or_else(|| missing("copy", "doc is missing from path", &from))?;
+        let value = place.get().map_err(|cause| OperationError::CopySource { from: from.clone(), cause })?;
+        let value = value.cloned().unwrap_or(Value::Null);
         self.copied += value.to_string().len();
         if self.copied > MAX_COPIED {
-            return Err(format!(
-                "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit {MAX_COPIED}",
-                self.copied
-            ));
+            return Err(OperationError::CopiedTooMuch(self.copied));
         }
-        let missing = |_| "copy operation failed to decode path: missing value".to_owned();
-        let path = operation.path().map_err(missing)?;
-        let place = self.place(&path).ok_or_else(|| {
-            format!("copy operation does not apply: doc is missing destination path: {path}: missing value")
-        })?;
-        let moved = place.add(value).map_err(|why| format!("error while adding value during copy: {why}"))?;
+        let path = operation.path().map_err(decode_path("copy"))?;
+        let place =
+            self.place(&path).ok_or_else(|| missing("copy", "doc is missing destination path", &path))?;
+        let moved = place.add(value).map_err(OperationError::CopyTarget)?;
         self.count(moved)
     }
 
@@ -311,7 +270,7 @@ struct Place<'d> {
 }
 
 impl Place<'_> {
-    fn get(&self) -> Outcome<Option<&Value>> {
+    fn get(&self) -> Result<Option<&Value>, PositionError> {
         match &*self.container {
             Value::Object(object) => Ok(object.get(&self.key)),
             Value::Array(list) => {
@@ -323,7 +282,7 @@ impl Place<'_> {
     }
 
     /// Puts a value in its place; the answer is how many others it has pushed aside.
-    fn add(self, value: Value) -> Outcome<usize> {
+    fn add(self, value: Value) -> Result<usize, PositionError> {
         self.fits(&value)?;
         match self.container {
             Value::Object(object) => {
@@ -335,11 +294,11 @@ impl Place<'_> {
                 Ok(0)
             }
             Value::Array(list) => {
-                let place = number(&self.key)
-                    .map_err(|why| format!("value was not a proper array index: '{}': {why}", self.key))?;
+                let place =
+                    number(&self.key).map_err(|cause| PositionError::NotAnIndex { key: self.key, cause })?;
                 let size = list.len() + 1;
-                let index =
-                    within(place, size).filter(|index| *index < size).ok_or_else(|| invalid(place))?;
+                let index = within(place, size).filter(|index| *index < size);
+                let index = index.ok_or(PositionError::InvalidIndex(place))?;
                 list.insert(index, value);
                 Ok(size - index)
             }
@@ -347,7 +306,7 @@ impl Place<'_> {
         }
     }
 
-    fn set(self, value: Value) -> Outcome<()> {
+    fn set(self, value: Value) -> Result<(), PositionError> {
         self.fits(&value)?;
         match self.container {
             Value::Object(object) => {
@@ -365,12 +324,12 @@ impl Place<'_> {
     }
 
     /// Takes a value out; the answer says too how many others have moved up.
-    fn remove(self) -> Outcome<(Value, usize)> {
+    fn remove(self) -> Result<(Value, usize), PositionError> {
         match self.container {
             Value::Object(object) => object
                 .remove(&self.key)
                 .map(|value| (value, 0))
-                .ok_or_else(|| format!("Unable to remove nonexistent key: {}: missing value", self.key)),
+                .ok_or(PositionError::NonexistentKey(self.key)),
             Value::Array(list) => {
                 let index = existing(&self.key, list.len())?;
                 Ok((list.remove(index), list.len() - index))
@@ -380,8 +339,8 @@ impl Place<'_> {
     }
 
     /// A patch of many small steps must not dig deeper than one that is read at once.
-    fn fits(&self, value: &Value) -> Outcome<()> {
-        if self.depth + depth(value) > MAX_DEPTH { Err("exceeded max depth".to_owned()) } else { Ok(()) }
+    fn fits(&self, value: &Value) -> Result<(), PositionError> {
+        if self.depth + depth(value) > MAX_DEPTH { Err(PositionError::TooDeep) } else { Ok(()) }
     }
 }
 
@@ -393,13 +352,13 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-fn number(key: &str) -> Outcome<i64> {
+fn number(key: &str) -> Result<i64, IndexError> {
     let digits = key.strip_prefix(['+', '-']).unwrap_or(key);
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !plain {
-        return Err(format!("strconv.Atoi: parsing {key:?}: invalid syntax"));
+        return Err(IndexError::Syntax(key.to_owned()));
     }
-    key.parse().map_err(|_| format!("strconv.Atoi: parsing {key:?}: value out of range"))
+    key.parse().map_err(|_| IndexError::Range(key.to_owned()))
 }
 
 /// An index from the front; one below zero counts from the end.
@@ -410,11 +369,8 @@ fn within(place: i64, length: usize) -> Option<usize> {
     }
 }
 
-fn invalid(place: i64) -> String {
-    format!("Unable to access invalid index: {place}: invalid index referenced")
-}
-
-fn existing(key: &str, length: usize) -> Outcome<usize> {
+fn existing(key: &str, length: usize) -> Result<usize, PositionError> {
     let place = number(key)?;
-    within(place, length).filter(|index| *index < length).ok_or_else(|| invalid(place))
+    let index = within(place, length).filter(|index| *index < length);
+    index.ok_or(PositionError::InvalidIndex(place))
 }

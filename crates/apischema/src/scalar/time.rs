@@ -45,8 +45,22 @@ impl Moment {
     }
 }
 
-/// Reads a moment; the error is Go's sentence about it.
-pub(crate) fn parse(text: &str, precision: Precision) -> Result<Moment, String> {
+/// Why a text is no moment, in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TimeError {
+    /// An element of the layout is missing.
+    #[error("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {element:?}")]
+    Element { text: String, layout: &'static str, rest: String, element: &'static str },
+    /// An element has a number that is too large or too small.
+    #[error("parsing time {text:?}: {element} out of range")]
+    OutOfRange { text: String, element: &'static str },
+    /// Something follows.
+    #[error("parsing time {text:?}: extra text: {extra:?}")]
+    ExtraText { text: String, extra: String },
+}
+
+/// Reads a moment.
+pub(crate) fn parse(text: &str, precision: Precision) -> Result<Moment, TimeError> {
     let layout = match precision {
         Precision::Seconds => SECONDS_LAYOUT,
         Precision::Micros => MICROS_LAYOUT,
@@ -73,7 +87,7 @@ pub(crate) fn parse(text: &str, precision: Precision) -> Result<Moment, String> 
     };
     let offset = reader.offset()?;
     if !reader.rest.is_empty() {
-        return Err(format!("parsing time {text:?}: extra text: {:?}", reader.rest));
+        return Err(TimeError::ExtraText { text: text.to_owned(), extra: reader.rest.to_owned() });
     }
     reader.in_range("day", (1..=days_of(year, month)).contains(&day))?;
     let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset;
@@ -87,18 +101,16 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn refuse<T>(&self, element: &str) -> Result<T, String> {
-        Err(format!(
-            "parsing time {:?} as {:?}: cannot parse {:?} as {element:?}",
-            self.text, self.layout, self.rest
-        ))
+    fn refuse<T>(&self, element: &'static str) -> Result<T, TimeError> {
+        let (text, layout, rest) = (self.text.to_owned(), self.layout, self.rest.to_owned());
+        Err(TimeError::Element { text, layout, rest, element })
     }
 
-    fn in_range(&self, what: &str, fits: bool) -> Result<(), String> {
-        if fits { Ok(()) } else { Err(format!("parsing time {:?}: {what} out of range", self.text)) }
+    fn in_range(&self, element: &'static str, fits: bool) -> Result<(), TimeError> {
+        if fits { Ok(()) } else { Err(TimeError::OutOfRange { text: self.text.to_owned(), element }) }
     }
 
-    fn literal(&mut self, literal: &str) -> Result<(), String> {
+    fn literal(&mut self, literal: &'static str) -> Result<(), TimeError> {
         match self.rest.strip_prefix(literal) {
             Some(rest) => {
                 self.rest = rest;
@@ -108,7 +120,7 @@ impl Reader<'_> {
         }
     }
 
-    fn number(&mut self, element: &str, digits: usize) -> Result<i64, String> {
+    fn number(&mut self, element: &'static str, digits: usize) -> Result<i64, TimeError> {
         match self.rest.split_at_checked(digits) {
             Some((head, rest)) if head.bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.rest = rest;
@@ -119,7 +131,7 @@ impl Reader<'_> {
     }
 
     /// The one element that Go reads with a single digit too.
-    fn hour(&mut self) -> Result<i64, String> {
+    fn hour(&mut self) -> Result<i64, TimeError> {
         let digits = self.rest.bytes().take(2).take_while(u8::is_ascii_digit).count();
         self.number("15", digits.max(1))
     }
@@ -135,7 +147,7 @@ impl Reader<'_> {
         nanos.fold(0, |sum, byte| sum * 10 + u32::from(byte - b'0'))
     }
 
-    fn micros(&mut self) -> Result<u32, String> {
+    fn micros(&mut self) -> Result<u32, TimeError> {
         let element = ".000000";
         let Some(tail) = self.rest.strip_prefix(['.', ',']) else { return self.refuse(element) };
         match tail.split_at_checked(6) {
@@ -148,7 +160,7 @@ impl Reader<'_> {
     }
 
     /// Seconds east of Greenwich.
-    fn offset(&mut self) -> Result<i64, String> {
+    fn offset(&mut self) -> Result<i64, TimeError> {
         let element = "Z07:00";
         if let Some(rest) = self.rest.strip_prefix('Z') {
             self.rest = rest;
@@ -230,7 +242,7 @@ mod tests {
             ("2026-02-30T00:00:00Z", r#"parsing time "2026-02-30T00:00:00Z": day out of range"#),
             ("2026-11-14T10:00:00Zx", r#"parsing time "2026-11-14T10:00:00Zx": extra text: "x""#),
         ] {
-            assert_eq!(parse(text, Precision::Seconds).unwrap_err(), sentence);
+            assert_eq!(parse(text, Precision::Seconds).unwrap_err().to_string(), sentence);
         }
         assert!(parse("2026-11-14T10:00:00.1234567Z", Precision::Micros).is_err());
         assert!(parse("2026-11-14T10:00:00é", Precision::Seconds).is_err());
