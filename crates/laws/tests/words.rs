@@ -25,6 +25,8 @@ const CLEAN: &[&str] = &[
     "crates/plumb/src",
     "crates/resize",
     "crates/rollout",
+    "crates/scheduler",
+    "crates/spdy",
     "crates/store",
     "crates/validation",
     "crates/vpa-api",
@@ -34,6 +36,7 @@ const CLEAN: &[&str] = &[
     "docs/cli.md",
     "docs/concepts.md",
     "docs/resize.md",
+    "docs/scheduler.md",
     "docs/store.md",
 ];
 

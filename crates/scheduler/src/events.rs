@@ -1,4 +1,4 @@
-//! Events: what became of a pod, for the person who looks. Nothing waits for them.
+//! The events of pods. The scheduler does not wait for them.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -9,13 +9,13 @@ use plumb_supervise::Supervisor;
 use crate::metrics::Metrics;
 use crate::planner::PodRef;
 
-/// How many events wait to be written at most; more are dropped. Enough for tens of thousands of pods at once, which are
+/// The capacity of the recorder; further events are dropped. It suffices for tens of thousands of pods at once, which are
 /// scheduled faster than their events are written.
 const QUEUE: usize = 1 << 16;
 
-/// What happened to a pod.
+/// An event about a pod.
 #[derive(Debug)]
-pub(crate) struct Happened {
+pub(crate) struct PodEvent {
     pub(crate) pod: PodRef,
     pub(crate) related: Option<PodRef>,
     pub(crate) warning: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Happened {
 pub(crate) struct Recorder(EventRecorder);
 
 impl Recorder {
-    /// Starts writing events as a scheduler of that name.
+    /// Starts the recorder of a scheduler of that name.
     pub(crate) fn start(client: Client, scheduler: &str, supervisor: &Supervisor, metrics: &Metrics) -> Self {
         Self(EventRecorder::start(RecorderConfig {
             instance: Some(scheduler.to_owned()),
@@ -42,8 +42,8 @@ impl Recorder {
     }
 
     /// Emits an event.
-    pub(crate) fn record(&self, happened: Happened) {
-        let Happened { pod, related, warning, reason, action, note, at } = happened;
+    pub(crate) fn record(&self, event: PodEvent) {
+        let PodEvent { pod, related, warning, reason, action, note, at } = event;
         let type_ = if warning { EventType::Warning } else { EventType::Normal };
         let related = related.as_ref().map(reference);
         let event = NewEvent { related, ..NewEvent::new(type_, reason, note).with_action(action) };

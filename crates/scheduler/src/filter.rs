@@ -1,146 +1,165 @@
-//! Whether a node will do for a pod, and if not, why not, in upstream's words.
+//! The filters: whether a pod may run on a node, and with which message it is rejected, in upstream's words.
 
 use k8s_openapi::api::core::v1::Taint;
 use plumb_placement::{HostPort, Selector, UNSCHEDULABLE_TAINT};
 
-use crate::claims::Forbidden;
-use crate::cluster::{Cluster, Host, NodeInfo};
-use crate::load::Load;
-use crate::room::Free;
-use crate::shape::{PodTerm, Shape, Spread};
-use crate::tally::{Counted, Namespaces, Question, Tally, Where};
+use crate::cache::{Cache, NodeInfo, NodeProperties};
+use crate::existing_terms::ForbiddenDomains;
+use crate::free_index::Free;
+use crate::requirements::{PodTerm, Requirements, SpreadConstraint};
+use crate::resources::Resources;
+use crate::topology_counts::{CountQuery, DomainCounts, Namespaces, NodeFilter, PodFilter};
 
-/// Why a node will not do.
+/// Why a node is infeasible, by the filter that rejects it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum FilterFailure {
     Unschedulable,
-    Tainted,
-    /// It is none of those that the pod wants.
-    Unwanted,
-    Ports,
-    Short {
-        /// Of what, in words.
-        of: Vec<String>,
-        /// It would have too little even if it were empty.
-        always: bool,
+    UntoleratedTaint,
+    NodeAffinity,
+    HostPorts,
+    InsufficientResources {
+        /// The reasons, one for each resource.
+        reasons: Vec<String>,
+        /// The node would have too little even without pods.
+        even_if_empty: bool,
     },
-    /// It lacks the label by which pods are spread.
-    NoTopology,
-    Skewed,
-    NotNear,
-    NotApart,
-    /// Pods that run near want the pod away.
-    Unwelcome,
+    /// The node lacks the label of a topology spread constraint.
+    MissingTopologyLabel,
+    TopologySpread,
+    PodAffinity,
+    PodAntiAffinity,
+    /// The required anti-affinity of existing pods matches the pod.
+    ExistingAntiAffinity,
 }
 
-impl Refusal {
-    /// The reasons in words.
-    pub(crate) fn words(&self) -> Vec<&str> {
-        let words = match self {
+impl FilterFailure {
+    /// The reasons as users read them.
+    pub(crate) fn reasons(&self) -> Vec<&str> {
+        let reason = match self {
             Self::Unschedulable => "node(s) were unschedulable",
-            Self::Tainted => "node(s) had untolerated taint(s)",
-            Self::Unwanted => "node(s) didn't match Pod's node affinity/selector",
-            Self::Ports => "node(s) didn't have free ports for the requested pod ports",
-            Self::Short { of, .. } => return of.iter().map(String::as_str).collect(),
-            Self::NoTopology => {
+            Self::UntoleratedTaint => "node(s) had untolerated taint(s)",
+            Self::NodeAffinity => "node(s) didn't match Pod's node affinity/selector",
+            Self::HostPorts => "node(s) didn't have free ports for the requested pod ports",
+            Self::InsufficientResources { reasons, .. } => {
+                return reasons.iter().map(String::as_str).collect();
+            }
+            Self::MissingTopologyLabel => {
                 "node(s) didn't match pod topology spread constraints (missing required label)"
             }
-            Self::Skewed => "node(s) didn't match pod topology spread constraints",
-            Self::NotNear => "node(s) didn't match pod affinity rules",
-            Self::NotApart => "node(s) didn't match pod anti-affinity rules",
-            Self::Unwelcome => "node(s) didn't satisfy existing pods anti-affinity rules",
+            Self::TopologySpread => "node(s) didn't match pod topology spread constraints",
+            Self::PodAffinity => "node(s) didn't match pod affinity rules",
+            Self::PodAntiAffinity => "node(s) didn't match pod anti-affinity rules",
+            Self::ExistingAntiAffinity => "node(s) didn't satisfy existing pods anti-affinity rules",
         };
-        vec![words]
+        vec![reason]
     }
 
-    /// Whether it could do if other pods left it.
-    pub(crate) fn is_curable(&self) -> bool {
+    /// Whether preemption may make the node feasible.
+    pub(crate) fn is_resolvable(&self) -> bool {
         match self {
-            Self::Ports | Self::Skewed | Self::NotApart | Self::Unwelcome => true,
-            Self::Short { always, .. } => !always,
-            Self::Unschedulable | Self::Tainted | Self::Unwanted | Self::NoTopology | Self::NotNear => false,
+            Self::HostPorts | Self::TopologySpread | Self::PodAntiAffinity | Self::ExistingAntiAffinity => {
+                true
+            }
+            Self::InsufficientResources { even_if_empty, .. } => !even_if_empty,
+            Self::Unschedulable
+            | Self::UntoleratedTaint
+            | Self::NodeAffinity
+            | Self::MissingTopologyLabel
+            | Self::PodAffinity => false,
         }
     }
 }
 
-/// What a pod has to know of others before it looks for a node.
+/// What the filters and scores of a pod count of other pods.
 #[derive(Debug, Default)]
-pub(crate) struct Questions {
-    spread: Vec<Question>,
-    near: Vec<Question>,
-    apart: Vec<Question>,
-    pub(crate) soft: Vec<Question>,
-    pub(crate) likes: Vec<Question>,
+pub(crate) struct Queries {
+    spread: Vec<CountQuery>,
+    affinity: Vec<CountQuery>,
+    anti_affinity: Vec<CountQuery>,
+    pub(crate) preferred_spread: Vec<CountQuery>,
+    pub(crate) preferred_affinity: Vec<CountQuery>,
 }
 
-/// The labels of a node by which pods are spread if they say nothing, and how unevenly they may be.
-const USUAL_SPREAD: [(&str, i64); 2] = [("kubernetes.io/hostname", 3), ("topology.kubernetes.io/zone", 5)];
+/// The default spread constraints: node labels and `maxSkew`.
+const DEFAULT_SPREAD: [(&str, i64); 2] = [("kubernetes.io/hostname", 3), ("topology.kubernetes.io/zone", 5)];
 
-impl Questions {
-    /// What a pod has to know; the cluster is made to know it.
-    pub(crate) fn ask(shape: &Shape, cluster: &mut Cluster) -> Self {
-        let soft = if shape.soft_spread.is_empty() && shape.spread.is_empty() {
-            usual_spread(shape)
+impl Queries {
+    /// The queries of filters and scores, which the cache counts from now on.
+    pub(crate) fn prepare(requirements: &Requirements, cache: &mut Cache) -> Self {
+        let preferred_spread = if requirements.preferred_spread.is_empty() && requirements.spread.is_empty() {
+            default_spread_queries(requirements)
         } else {
-            spread(shape, &shape.soft_spread)
+            spread_queries(requirements, &requirements.preferred_spread)
         };
-        let likes = each(shape.likes.iter().map(|(_, term)| term), cluster);
-        Self { soft, likes, ..Self::hard(shape, cluster) }.prepared(cluster)
+        let preferred_affinity =
+            term_queries(requirements.preferred_affinity.iter().map(|(_, term)| term), cache);
+        Self { preferred_spread, preferred_affinity, ..Self::of_filters(requirements, cache) }.counted(cache)
     }
 
-    /// The same for whoever only wants to know which nodes will do.
-    pub(crate) fn ask_hard(shape: &Shape, cluster: &mut Cluster) -> Self {
-        Self::hard(shape, cluster).prepared(cluster)
+    /// The same of filters alone.
+    pub(crate) fn prepare_filters(requirements: &Requirements, cache: &mut Cache) -> Self {
+        Self::of_filters(requirements, cache).counted(cache)
     }
 
-    fn hard(shape: &Shape, cluster: &Cluster) -> Self {
-        let near = terms(shape.near.iter(), cluster);
-        let near = shape.near.iter().map(|term| question(near.clone(), &term.topology_key)).collect();
-        let apart = each(shape.apart.iter(), cluster);
-        Self { spread: spread(shape, &shape.spread), near, apart, ..Self::default() }
+    fn of_filters(requirements: &Requirements, cache: &Cache) -> Self {
+        let affinity = resolve(requirements.affinity.iter(), cache);
+        let affinity = requirements
+            .affinity
+            .iter()
+            .map(|term| term_query(affinity.clone(), &term.topology_key))
+            .collect();
+        let anti_affinity = term_queries(requirements.anti_affinity.iter(), cache);
+        Self {
+            spread: spread_queries(requirements, &requirements.spread),
+            affinity,
+            anti_affinity,
+            ..Self::default()
+        }
     }
 
-    fn prepared(self, cluster: &mut Cluster) -> Self {
-        for question in self.all() {
-            cluster.prepare(question);
+    fn counted(self, cache: &mut Cache) -> Self {
+        for query in self.all() {
+            cache.count(query);
         }
         self
     }
 
-    fn all(&self) -> impl Iterator<Item = &Question> {
-        [&self.spread, &self.near, &self.apart, &self.soft, &self.likes].into_iter().flatten()
+    fn all(&self) -> impl Iterator<Item = &CountQuery> {
+        [&self.spread, &self.affinity, &self.anti_affinity, &self.preferred_spread, &self.preferred_affinity]
+            .into_iter()
+            .flatten()
     }
 }
 
-/// How unevenly pods may be spread that say nothing, per question about them.
-pub(crate) fn soft_skews(shape: &Shape) -> Vec<i64> {
-    if shape.soft_spread.is_empty() {
-        USUAL_SPREAD.map(|(_, skew)| skew).to_vec()
+/// The `maxSkew` of each query of [`Queries::preferred_spread`].
+pub(crate) fn preferred_skews(requirements: &Requirements) -> Vec<i64> {
+    if requirements.preferred_spread.is_empty() {
+        DEFAULT_SPREAD.map(|(_, skew)| skew).to_vec()
     } else {
-        shape.soft_spread.iter().map(|spread| spread.max_skew).collect()
+        requirements.preferred_spread.iter().map(|spread| spread.max_skew).collect()
     }
 }
 
-fn question(all_of: Vec<(Namespaces, Selector)>, topology_key: &str) -> Question {
-    Question {
-        counted: Counted { all_of, owner: None, even_ending: true },
-        on: Where::default(),
+fn term_query(all_of: Vec<(Namespaces, Selector)>, topology_key: &str) -> CountQuery {
+    CountQuery {
+        pods: PodFilter { all_of, owner: None, include_terminating: true },
+        nodes: NodeFilter::default(),
         topology_key: topology_key.to_owned(),
     }
 }
 
-fn each<'a>(all: impl Iterator<Item = &'a PodTerm>, cluster: &Cluster) -> Vec<Question> {
-    all.map(|term| question(terms(std::iter::once(term), cluster), &term.topology_key)).collect()
+fn term_queries<'a>(all: impl Iterator<Item = &'a PodTerm>, cache: &Cache) -> Vec<CountQuery> {
+    all.map(|term| term_query(resolve(std::iter::once(term), cache), &term.topology_key)).collect()
 }
 
-/// Which pods terms mean, with the namespaces that are there now.
-fn terms<'a>(all: impl Iterator<Item = &'a PodTerm>, cluster: &Cluster) -> Vec<(Namespaces, Selector)> {
+/// The namespaces and selectors of terms; a namespace selector selects among the namespaces that exist now.
+fn resolve<'a>(all: impl Iterator<Item = &'a PodTerm>, cache: &Cache) -> Vec<(Namespaces, Selector)> {
     let resolved = all.map(|term| {
         let namespaces = if term.namespace_selector.is_empty() {
             Namespaces::All
         } else {
-            let there = cluster.namespaces.iter();
-            let selected = there.filter(|(_, labels)| term.namespace_selector.matches(labels));
+            let existing = cache.namespaces.iter();
+            let selected = existing.filter(|(_, labels)| term.namespace_selector.matches(labels));
             let selected = selected.map(|(name, _)| name.clone());
             Namespaces::These(term.namespaces.iter().cloned().chain(selected).collect())
         };
@@ -149,204 +168,234 @@ fn terms<'a>(all: impl Iterator<Item = &'a PodTerm>, cluster: &Cluster) -> Vec<(
     resolved.collect()
 }
 
-fn spread(shape: &Shape, all: &[Spread]) -> Vec<Question> {
+fn spread_queries(requirements: &Requirements, all: &[SpreadConstraint]) -> Vec<CountQuery> {
     let keys: std::collections::BTreeSet<String> = all.iter().map(|one| one.topology_key.clone()).collect();
-    let ask = |one: &Spread| Question {
-        counted: Counted {
-            all_of: vec![(Namespaces::one(&shape.namespace), one.counted())],
+    let query = |one: &SpreadConstraint| CountQuery {
+        pods: PodFilter {
+            all_of: vec![(Namespaces::one(&requirements.namespace), one.counting_selector())],
             owner: None,
-            even_ending: false,
+            include_terminating: false,
         },
-        on: Where {
+        nodes: NodeFilter {
             keys: keys.clone(),
-            wish: (one.honours_affinity && !shape.nodes.is_any()).then(|| shape.nodes.without_preferred()),
-            bearing: one.honours_taints.then(|| shape.tolerations.clone()),
+            affinity: (one.honors_affinity && !requirements.node_affinity.is_any())
+                .then(|| requirements.node_affinity.without_preferred()),
+            tolerations: one.honors_taints.then(|| requirements.tolerations.clone()),
         },
         topology_key: one.topology_key.clone(),
     };
-    all.iter().map(ask).collect()
+    all.iter().map(query).collect()
 }
 
-/// Pods that something made are spread over nodes and zones, unless they say how they want to be spread.
-fn usual_spread(shape: &Shape) -> Vec<Question> {
-    let Some(owner) = &shape.owner else { return Vec::new() };
-    let ask = |(key, _): (&str, i64)| Question {
-        counted: Counted {
-            all_of: vec![(Namespaces::one(&shape.namespace), Selector::All(Vec::new()))],
+/// Pods of a controller without spread constraints are spread over nodes and zones by default.
+fn default_spread_queries(requirements: &Requirements) -> Vec<CountQuery> {
+    let Some(owner) = &requirements.owner else { return Vec::new() };
+    let query = |(key, _): (&str, i64)| CountQuery {
+        pods: PodFilter {
+            all_of: vec![(Namespaces::one(&requirements.namespace), Selector::All(Vec::new()))],
             owner: Some(owner.clone()),
-            even_ending: false,
+            include_terminating: false,
         },
-        on: Where::default(),
+        nodes: NodeFilter::default(),
         topology_key: key.to_owned(),
     };
-    USUAL_SPREAD.map(ask).to_vec()
+    DEFAULT_SPREAD.map(query).to_vec()
 }
 
-/// A constraint on spread with what is known about it.
+/// A spread constraint with the pods of each domain.
 #[derive(Debug)]
-struct Spreading<'a> {
-    rule: &'a Spread,
-    tally: &'a Tally,
-    fewest: i64,
-    /// One, if the pod itself is counted.
-    own: i64,
+struct SpreadState<'a> {
+    constraint: &'a SpreadConstraint,
+    counts: &'a DomainCounts,
+    min: i64,
+    /// 1 if the constraint selects the pod itself, else 0.
+    self_match: i64,
 }
 
-/// A pod and the pods around it, as all nodes are judged by.
+/// What the filters of a pod need, computed once for all nodes.
 #[derive(Debug)]
-pub(crate) struct Situation<'a> {
-    pub(crate) shape: &'a Shape,
-    cluster: &'a Cluster,
-    spread: Vec<Spreading<'a>>,
-    near: Vec<(&'a PodTerm, &'a Tally)>,
-    /// Nobody is there whom the pod wants near, and it would be the first.
-    first: bool,
-    apart: Vec<(&'a PodTerm, &'a Tally)>,
-    forbidden: Forbidden<'a>,
+pub(crate) struct CycleState<'a> {
+    pub(crate) requirements: &'a Requirements,
+    cache: &'a Cache,
+    spread: Vec<SpreadState<'a>>,
+    affinity: Vec<(&'a PodTerm, &'a DomainCounts)>,
+    /// No existing pod matches the affinity of the pod, and the pod itself does: it may run on any node.
+    is_first_of_group: bool,
+    anti_affinity: Vec<(&'a PodTerm, &'a DomainCounts)>,
+    forbidden: ForbiddenDomains<'a>,
 }
 
-impl<'a> Situation<'a> {
-    /// The situation of a pod whose questions were asked.
-    pub(crate) fn of(shape: &'a Shape, questions: &Questions, cluster: &'a Cluster) -> Self {
-        let of_namespace = cluster.labels_of(&shape.namespace);
-        let near = answers(&shape.near, &questions.near, cluster);
-        let would_match = |term: &PodTerm| term.matches(&shape.namespace, of_namespace, &shape.labels);
-        let first = near.iter().all(|(_, tally)| tally.total() == 0) && shape.near.iter().all(would_match);
-        let spread = shape.spread.iter().zip(&questions.spread);
-        let spread = spread.filter_map(|(rule, question)| {
-            let tally = cluster.tallies().answer(question)?;
-            let enough_domains = tally.len() >= rule.min_domains;
-            Some(Spreading {
-                rule,
-                fewest: tally.fewest().filter(|_| enough_domains).unwrap_or(0),
-                own: i64::from(rule.selector.matches(&shape.labels)),
-                tally,
+impl<'a> CycleState<'a> {
+    /// The state of a pod whose queries are prepared.
+    pub(crate) fn new(requirements: &'a Requirements, queries: &Queries, cache: &'a Cache) -> Self {
+        let namespace_labels = cache.namespace_labels(&requirements.namespace);
+        let affinity = counts_of(&requirements.affinity, &queries.affinity, cache);
+        let would_match =
+            |term: &PodTerm| term.matches(&requirements.namespace, namespace_labels, &requirements.labels);
+        let is_first_of_group = affinity.iter().all(|(_, counts)| counts.total_pods() == 0)
+            && requirements.affinity.iter().all(would_match);
+        let spread = requirements.spread.iter().zip(&queries.spread);
+        let spread = spread.filter_map(|(constraint, query)| {
+            let counts = cache.topology_counts().get(query)?;
+            let enough_domains = counts.len() >= constraint.min_domains;
+            Some(SpreadState {
+                constraint,
+                min: counts.min().filter(|_| enough_domains).unwrap_or(0),
+                self_match: i64::from(constraint.selector.matches(&requirements.labels)),
+                counts,
             })
         });
         Self {
-            shape,
+            requirements,
             spread: spread.collect(),
-            near,
-            first,
-            apart: answers(&shape.apart, &questions.apart, cluster),
-            forbidden: cluster.claims.forbidden(shape, of_namespace),
-            cluster,
+            affinity,
+            is_first_of_group,
+            anti_affinity: counts_of(&requirements.anti_affinity, &queries.anti_affinity, cache),
+            forbidden: cache.existing_terms.forbidden_domains(requirements, namespace_labels),
+            cache,
         }
     }
 
-    /// Whether where pods are matters at all.
-    pub(crate) fn minds_others(&self) -> bool {
-        self.shape.minds_others() || !self.forbidden.is_empty()
+    /// Whether the filters depend on other pods.
+    pub(crate) fn depends_on_pods(&self) -> bool {
+        self.requirements.depends_on_pods() || !self.forbidden.is_empty()
     }
 
-    /// Why a node will not do, if it will not.
-    pub(crate) fn refusal(&self, slot: usize, uid: &str) -> Option<Refusal> {
-        let host = self.cluster.host(slot);
-        let info = host.info.as_ref()?;
-        self.of_node(&host.name, info)
-            .or_else(|| of_room(self.shape, host, info, uid))
-            .or_else(|| self.of_others(info))
+    /// Why a node is infeasible; none if it is feasible.
+    pub(crate) fn filter(&self, slot: usize, uid: &str) -> Option<FilterFailure> {
+        let node_info = self.cache.node_info(slot);
+        let properties = node_info.properties.as_ref()?;
+        self.filter_node(&node_info.name, properties)
+            .or_else(|| filter_resources(self.requirements, node_info, properties, uid))
+            .or_else(|| self.filter_pods(properties))
     }
 
-    fn of_node(&self, name: &str, info: &NodeInfo) -> Option<Refusal> {
-        let shape = self.shape;
-        if info.unschedulable {
+    fn filter_node(&self, name: &str, properties: &NodeProperties) -> Option<FilterFailure> {
+        let requirements = self.requirements;
+        if properties.unschedulable {
             let taint = Taint {
                 key: UNSCHEDULABLE_TAINT.to_owned(),
                 effect: "NoSchedule".to_owned(),
                 ..Taint::default()
             };
-            if !shape.tolerations.iter().any(|one| one.tolerates(&taint)) {
-                return Some(Refusal::Unschedulable);
+            if !requirements.tolerations.iter().any(|one| one.tolerates(&taint)) {
+                return Some(FilterFailure::Unschedulable);
             }
         }
-        if !info.taints.is_empty() && info.repelling(&shape.tolerations).is_some() {
-            return Some(Refusal::Tainted);
+        if !properties.taints.is_empty() && properties.untolerated_taint(&requirements.tolerations).is_some()
+        {
+            return Some(FilterFailure::UntoleratedTaint);
         }
-        (!shape.nodes.matches(name, &info.labels)).then_some(Refusal::Unwanted)
+        (!requirements.node_affinity.matches(name, &properties.labels)).then_some(FilterFailure::NodeAffinity)
     }
 
-    fn of_others(&self, info: &NodeInfo) -> Option<Refusal> {
-        for Spreading { rule, tally, fewest, own } in &self.spread {
-            let Some(value) = info.labels.get(&rule.topology_key) else { return Some(Refusal::NoTopology) };
-            if tally.at(value) + own - fewest > rule.max_skew {
-                return Some(Refusal::Skewed);
+    fn filter_pods(&self, properties: &NodeProperties) -> Option<FilterFailure> {
+        for SpreadState { constraint, counts, min, self_match } in &self.spread {
+            let Some(value) = properties.labels.get(&constraint.topology_key) else {
+                return Some(FilterFailure::MissingTopologyLabel);
+            };
+            if counts.in_domain(value) + self_match - min > constraint.max_skew {
+                return Some(FilterFailure::TopologySpread);
             }
         }
-        let mut there = true;
-        for (term, tally) in &self.near {
-            let Some(value) = info.labels.get(&term.topology_key) else { return Some(Refusal::NotNear) };
-            there &= tally.at(value) > 0;
+        let mut matches_all = true;
+        for (term, counts) in &self.affinity {
+            let Some(value) = properties.labels.get(&term.topology_key) else {
+                return Some(FilterFailure::PodAffinity);
+            };
+            matches_all &= counts.in_domain(value) > 0;
         }
-        if !there && !self.first {
-            return Some(Refusal::NotNear);
+        if !matches_all && !self.is_first_of_group {
+            return Some(FilterFailure::PodAffinity);
         }
-        let value = |term: &PodTerm| info.labels.get(&term.topology_key);
-        if self.apart.iter().any(|(term, tally)| value(term).is_some_and(|value| tally.at(value) > 0)) {
-            return Some(Refusal::NotApart);
+        let value = |term: &PodTerm| properties.labels.get(&term.topology_key);
+        if self
+            .anti_affinity
+            .iter()
+            .any(|(term, counts)| value(term).is_some_and(|value| counts.in_domain(value) > 0))
+        {
+            return Some(FilterFailure::PodAntiAffinity);
         }
-        self.forbidden.has(&info.labels).then_some(Refusal::Unwelcome)
+        self.forbidden.has_node(&properties.labels).then_some(FilterFailure::ExistingAntiAffinity)
     }
 }
 
-fn answers<'a>(
+fn counts_of<'a>(
     terms: &'a [PodTerm],
-    questions: &[Question],
-    cluster: &'a Cluster,
-) -> Vec<(&'a PodTerm, &'a Tally)> {
-    let asked = terms.iter().zip(questions);
-    asked.filter_map(|(term, question)| Some((term, cluster.tallies().answer(question)?))).collect()
+    queries: &[CountQuery],
+    cache: &'a Cache,
+) -> Vec<(&'a PodTerm, &'a DomainCounts)> {
+    let both = terms.iter().zip(queries);
+    both.filter_map(|(term, query)| Some((term, cache.topology_counts().get(query)?))).collect()
 }
 
-/// What a node has to have free at least.
-pub(crate) fn needed(shape: &Shape) -> Free {
-    // Who asks for none of a resource does not mind that there is less than none left of it.
+/// What a feasible node has free at least.
+pub(crate) fn min_free(requirements: &Requirements) -> Free {
+    // A pod that does not request a resource fits a node that has less than none of it free.
     let at_least = |amount: i64| if amount > 0 { amount } else { i64::MIN + 1 };
-    let asked = &shape.requests;
-    [at_least(asked.cpu), at_least(asked.memory), at_least(asked.ephemeral), 1]
+    let requests = &requirements.requests;
+    [at_least(requests.cpu), at_least(requests.memory), at_least(requests.ephemeral), 1]
 }
 
-/// What is in the way of a pod on a node: ports, or too little of something. Pods of the same or higher priority
-/// for which others leave the node count as if they were there.
-fn of_room(shape: &Shape, host: &Host, info: &NodeInfo, uid: &str) -> Option<Refusal> {
-    let to_come = host.nominated.iter();
-    let to_come = to_come.filter(|(other, class)| &***other != uid && class.priority >= shape.priority);
-    let to_come: Vec<&Shape> = to_come.map(|(_, class)| &***class).collect();
-    let taken = |port: &HostPort| {
-        host.ports.iter().chain(to_come.iter().flat_map(|one| &one.ports)).any(|held| held.conflicts(port))
+/// Filters by host ports and resources. Pods of the same or higher priority that are nominated to the node count as if they
+/// were assigned to it.
+fn filter_resources(
+    requirements: &Requirements,
+    node_info: &NodeInfo,
+    properties: &NodeProperties,
+    uid: &str,
+) -> Option<FilterFailure> {
+    let nominated = node_info.nominated.iter();
+    let nominated =
+        nominated.filter(|(other, class)| &***other != uid && class.priority >= requirements.priority);
+    let nominated: Vec<&Requirements> = nominated.map(|(_, class)| &***class).collect();
+    let in_use = |port: &HostPort| {
+        node_info
+            .ports
+            .iter()
+            .chain(nominated.iter().flat_map(|one| &one.ports))
+            .any(|used| used.conflicts(port))
     };
-    if shape.ports.iter().any(taken) {
-        return Some(Refusal::Ports);
+    if requirements.ports.iter().any(in_use) {
+        return Some(FilterFailure::HostPorts);
     }
-    let pods = i64::try_from(host.pods.len() + to_come.len()).unwrap_or(i64::MAX);
-    if to_come.is_empty() {
-        return shortage(shape, &host.requested, pods, info);
+    let pods = i64::try_from(node_info.pods.len() + nominated.len()).unwrap_or(i64::MAX);
+    if nominated.is_empty() {
+        return insufficient_resources(requirements, &node_info.requested, pods, properties);
     }
-    let mut requested = host.requested.clone();
-    for one in to_come {
+    let mut requested = node_info.requested.clone();
+    for one in nominated {
         requested.add(&one.requests);
     }
-    shortage(shape, &requested, pods, info)
+    insufficient_resources(requirements, &requested, pods, properties)
 }
 
-fn shortage(shape: &Shape, requested: &Load, pods: i64, info: &NodeInfo) -> Option<Refusal> {
-    let mut short: Vec<(String, bool)> = Vec::new();
-    if pods >= info.max_pods {
-        short.push(("Too many pods".to_owned(), false));
+fn insufficient_resources(
+    requirements: &Requirements,
+    requested: &Resources,
+    pods: i64,
+    properties: &NodeProperties,
+) -> Option<FilterFailure> {
+    let mut insufficient: Vec<(String, bool)> = Vec::new();
+    if pods >= properties.max_pods {
+        insufficient.push(("Too many pods".to_owned(), false));
     }
-    if !shape.requests.is_nothing() {
-        for (name, wanted) in shape.requests.iter().filter(|(_, wanted)| *wanted > 0) {
-            let (there, held) = match name {
-                "cpu" => (info.allocatable.cpu, requested.cpu),
-                "memory" => (info.allocatable.memory, requested.memory),
-                "ephemeral-storage" => (info.allocatable.ephemeral, requested.ephemeral),
-                other => (info.allocatable.other(other), requested.other(other)),
+    if !requirements.requests.is_zero() {
+        for (name, request) in requirements.requests.iter().filter(|(_, request)| *request > 0) {
+            let (allocatable, in_use) = match name {
+                "cpu" => (properties.allocatable.cpu, requested.cpu),
+                "memory" => (properties.allocatable.memory, requested.memory),
+                "ephemeral-storage" => (properties.allocatable.ephemeral, requested.ephemeral),
+                other => (properties.allocatable.other(other), requested.other(other)),
             };
-            if wanted > there.saturating_sub(held) {
-                short.push((format!("Insufficient {name}"), wanted > there));
+            if request > allocatable.saturating_sub(in_use) {
+                insufficient.push((format!("Insufficient {name}"), request > allocatable));
             }
         }
     }
-    let always = short.iter().any(|(_, always)| *always);
-    (!short.is_empty()).then(|| Refusal::Short { of: short.into_iter().map(|(of, _)| of).collect(), always })
+    let even_if_empty = insufficient.iter().any(|(_, even_if_empty)| *even_if_empty);
+    (!insufficient.is_empty()).then(|| FilterFailure::InsufficientResources {
+        reasons: insufficient.into_iter().map(|(reason, _)| reason).collect(),
+        even_if_empty,
+    })
 }

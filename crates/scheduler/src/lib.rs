@@ -1,47 +1,47 @@
-//! Pods to nodes, with resizes accounted for.
+//! The scheduler: assigns pods to nodes, accounting for resizes.
 //!
 //! ```text
 //!   nodes, pods, budgets, namespaces                            ┌──▶ bind
-//!            │ watch                                            ├──▶ say why not (condition, event)
-//!            ▼                                                  ├──▶ evict
-//!   Cluster (sums, tallies, claims) ◀── Planner::next ──────────┘
+//!            │ informers                                        ├──▶ report unschedulable pods (condition, event)
+//!            ▼                                                  ├──▶ preempt
+//!   Cache (sums, counts, terms)     ◀── Planner::next ──────────┘
 //!            ▲                             ▲
-//!            └── filter ▸ score ▸ preempt  └── queue: active, backing off, parked by class
+//!            └── filter ▸ score ▸ preempt  └── queue: active, backing off, unschedulable by class
 //! ```
 //!
-//! [`Planner`] is the whole of it without a clock or a client: it is told what happens and says what to do. [`run`]
-//! is the thin loop around it. What a pod counts for is [`plumb_resize::accounting`]'s to say: on a node the larger
-//! of what is desired, allocated and actual, as the rules have it, so that a resize under way is never forgotten.
+//! [`Planner`] is the scheduler without a clock or a client: watch events in, decisions out. [`run`] is the thin loop around it.
+//! What a pod is accounted for is decided by [`plumb_resize::accounting`]: on a node the larger of desired, allocated and actual
+//! resources, as the dialect says, so that a resize in progress always counts.
 //!
 //! | question | module |
 //! |---|---|
-//! | what does a pod ask of its node and its neighbours? | `shape`, `facts` |
-//! | what is where, and how much is free? | `cluster`, `room`, `tally`, `claims` |
-//! | will a node do, and which is best? | `filter`, `score`, `choose` |
-//! | who has to leave? | `preempt` |
-//! | who is next, and whom do news help? | `queue`, `planner` |
+//! | what is read of a pod? | `pod_state`, `requirements` |
+//! | which pods are where, and how much is free? | `cache`, `free_index`, `topology_counts`, `existing_terms` |
+//! | which nodes are feasible, and which has the highest score? | `algorithm`, `filter`, `score` |
+//! | which pods are preempted? | `preempt` |
+//! | which pod is next, and which pods does a change help? | `queue`, `planner` |
 
-mod choose;
-mod claims;
-mod cluster;
+mod algorithm;
+mod cache;
 mod events;
-mod facts;
+mod existing_terms;
 pub mod features;
 mod filter;
+mod free_index;
 mod informers;
-mod load;
 mod metrics;
-mod perform;
 pub mod planner;
+mod pod_state;
 mod preempt;
 mod queue;
-mod room;
+mod requests;
+mod requirements;
+mod resources;
 mod run;
 mod score;
-mod shape;
-mod tally;
+mod topology_counts;
 
 pub use metrics::{Attempt, Metrics};
-pub use planner::{Decision, Eviction, Planner, PodRef, Settings};
+pub use planner::{Decision, Planner, PodRef, Preemption, Settings};
 pub use queue::Depths;
 pub use run::{Config, USER, run};

@@ -1,4 +1,4 @@
-//! What a scheduler counts, under the names that kube-scheduler gives it.
+//! The metrics of the scheduler, with the names of kube-scheduler.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use plumb_metrics::{Histogram, Text, Unit};
 
 use crate::planner::Planner;
 
-/// Bounds that double, in nanoseconds: from 1 ms and from 10 ms.
+/// Bounds of buckets that double, in nanoseconds: from 1 ms and from 10 ms.
 const FROM_1_MS: &[u64] = &doubling::<15>(1_000_000);
 const FROM_10_MS: &[u64] = &doubling::<20>(10_000_000);
-/// Bounds that double, in pods or attempts.
+/// Bounds of buckets that double, in pods or attempts.
 const FROM_1: &[u64] = &doubling::<7>(1);
 
 const fn doubling<const N: usize>(first: u64) -> [u64; N] {
@@ -23,14 +23,14 @@ const fn doubling<const N: usize>(first: u64) -> [u64; N] {
     bounds
 }
 
-/// How an attempt ended.
+/// The result of a scheduling attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// The pod has a node.
+    /// The pod is bound.
     Scheduled,
-    /// No node will do.
+    /// No node is feasible.
     Unschedulable,
-    /// Something went wrong.
+    /// The binding failed.
     Error,
 }
 
@@ -46,19 +46,19 @@ impl Attempt {
     }
 }
 
-/// The figures of a scheduler.
+/// The metrics of a scheduler.
 #[derive(Debug)]
 pub struct Metrics {
     attempts: [Histogram; 3],
-    decisions: Histogram,
-    waited: Histogram,
-    tries: Histogram,
+    algorithm_duration: Histogram,
+    sli_duration: Histogram,
+    attempts_per_pod: Histogram,
     victims: Histogram,
     preemptions: AtomicU64,
-    /// Active, backing off, parked, gated.
+    /// Active, backing off, unschedulable, gated.
     pending: [AtomicUsize; 4],
-    /// Nodes, pods, pods that are being bound.
-    known: [AtomicUsize; 3],
+    /// Nodes, pods, assumed pods.
+    cache_size: [AtomicUsize; 3],
     toolkit: plumb_controller::metrics::Metrics,
 }
 
@@ -66,20 +66,20 @@ impl Default for Metrics {
     fn default() -> Self {
         Self {
             attempts: std::array::from_fn(|_| Histogram::new(Unit::Time, FROM_1_MS)),
-            decisions: Histogram::new(Unit::Time, FROM_1_MS),
-            waited: Histogram::new(Unit::Time, FROM_10_MS),
-            tries: Histogram::new(Unit::Number, FROM_1),
+            algorithm_duration: Histogram::new(Unit::Time, FROM_1_MS),
+            sli_duration: Histogram::new(Unit::Time, FROM_10_MS),
+            attempts_per_pod: Histogram::new(Unit::Number, FROM_1),
             victims: Histogram::new(Unit::Number, FROM_1),
             preemptions: AtomicU64::new(0),
             pending: Default::default(),
-            known: Default::default(),
+            cache_size: Default::default(),
             toolkit: plumb_controller::metrics::Metrics::default(),
         }
     }
 }
 
 impl Metrics {
-    /// Those of a scheduler whose event recorder and reflectors count in a registry that other components share.
+    /// The metrics of a scheduler whose event recorder and reflectors count in a registry that other components share.
     pub fn with_toolkit(toolkit: plumb_controller::metrics::Metrics) -> Self {
         Self { toolkit, ..Self::default() }
     }
@@ -89,40 +89,43 @@ impl Metrics {
         &self.toolkit
     }
 
-    /// A pod was decided about in this time.
-    pub(crate) fn decided(&self, took: Duration) {
-        self.decisions.observe_duration(took);
+    /// Observes the duration of a decision.
+    pub(crate) fn observe_algorithm(&self, took: Duration) {
+        self.algorithm_duration.observe_duration(took);
     }
 
-    /// A pod was tried, and it took this long.
-    pub(crate) fn tried(&self, attempt: Attempt, took: Duration) {
+    /// Observes the duration of an attempt.
+    pub(crate) fn observe_attempt(&self, attempt: Attempt, took: Duration) {
         self.attempts[attempt as usize].observe_duration(took);
     }
 
-    /// A pod has got a node after so many attempts and so long.
-    pub(crate) fn scheduled(&self, attempts: u32, waited: Duration) {
-        self.tries.observe(attempts.into());
-        self.waited.observe_duration(waited);
+    /// Observes a pod that was bound: its attempts, and the time since it was added to the queue.
+    pub(crate) fn observe_scheduled(&self, attempts: u32, sli_duration: Duration) {
+        self.attempts_per_pod.observe(attempts.into());
+        self.sli_duration.observe_duration(sli_duration);
     }
 
-    /// Others were looked for who could leave, and so many were found.
-    pub(crate) fn preempted(&self, victims: usize) {
+    /// Observes an attempt to preempt pods.
+    pub(crate) fn observe_preemption(&self, victims: usize) {
         self.preemptions.fetch_add(1, Relaxed);
         if victims > 0 {
             self.victims.observe(u64::try_from(victims).unwrap_or(u64::MAX));
         }
     }
 
-    /// How much is known, and how much waits.
-    pub(crate) fn note(&self, planner: &Planner) {
+    /// Updates the sizes of queue and cache.
+    pub(crate) fn update_gauges(&self, planner: &Planner) {
         let depths = planner.depths();
-        let pending = [depths.active, depths.backing_off, depths.parked, depths.gated];
-        pending.into_iter().zip(&self.pending).for_each(|(now, held)| held.store(now, Relaxed));
+        let pending = [depths.active, depths.backing_off, depths.unschedulable, depths.gated];
+        pending.into_iter().zip(&self.pending).for_each(|(value, gauge)| gauge.store(value, Relaxed));
         let (nodes, pods, binding) = planner.size();
-        [nodes, pods, binding].into_iter().zip(&self.known).for_each(|(now, held)| held.store(now, Relaxed));
+        [nodes, pods, binding]
+            .into_iter()
+            .zip(&self.cache_size)
+            .for_each(|(value, gauge)| gauge.store(value, Relaxed));
     }
 
-    /// Writes all of them.
+    /// Renders all metrics.
     pub fn render(&self, text: &mut Text) {
         let profile = ("profile", "default-scheduler");
         let name = "scheduler_schedule_attempts_total";
@@ -141,14 +144,18 @@ impl Metrics {
             (
                 "scheduler_scheduling_algorithm_duration_seconds",
                 "seconds that a decision took",
-                &self.decisions,
+                &self.algorithm_duration,
             ),
             (
                 "scheduler_pod_scheduling_sli_duration_seconds",
                 "seconds from when a pod could be scheduled until it was",
-                &self.waited,
+                &self.sli_duration,
             ),
-            ("scheduler_pod_scheduling_attempts", "attempts until a pod was scheduled", &self.tries),
+            (
+                "scheduler_pod_scheduling_attempts",
+                "attempts until a pod was scheduled",
+                &self.attempts_per_pod,
+            ),
             ("scheduler_preemption_victims", "pods that had to leave for another", &self.victims),
         ];
         for (name, help, histogram) in plain {
@@ -165,7 +172,7 @@ impl Metrics {
         }
         let name = "scheduler_cache_size";
         text.gauge(name, "nodes, pods and pods being bound that the scheduler knows");
-        for (kind, count) in ["nodes", "pods", "assumed_pods"].into_iter().zip(&self.known) {
+        for (kind, count) in ["nodes", "pods", "assumed_pods"].into_iter().zip(&self.cache_size) {
             text.sample(name, &[("type", kind)], count.load(Relaxed));
         }
     }

@@ -1,9 +1,10 @@
-//! The whole of what a scheduler knows and decides, without a clock, a client or a task.
+//! The scheduler without a clock, a client or a task: cache, queue and decisions.
 //!
-//! It is told what happens ([`Planner::nodes`], [`Planner::pods`], …) and asked what to do next ([`Planner::next`]).
-//! A pod that is to be bound counts on its node from then on; whoever binds it says how that went.
+//! The loop feeds it watch events ([`Planner::handle_nodes`], [`Planner::handle_pods`], …) and performs its decisions
+//! ([`Planner::next`]). A pod that is to be bound is assumed: the cache counts it on its node from the decision on, and the
+//! loop reports a binding that failed ([`Planner::binding_failed`]).
 
-mod wake;
+mod requeue;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -16,40 +17,40 @@ use plumb_features::FeatureGates;
 use plumb_resize::rules::Rules;
 use tokio::time::Instant;
 
-use crate::choose::{Choice, Chooser};
-use crate::cluster::{Cluster, Guest, NodeInfo, Uid};
-use crate::facts::{Facts, Pending, read};
+use crate::algorithm::{Algorithm, ScheduleResult};
+use crate::cache::{Cache, NodeProperties, PodInfo, Uid};
 use crate::features::RESIZE_PREEMPTION;
-use crate::preempt::{Budget, NoVictims, Preemptor, Victims, make_room, preempt};
-use crate::queue::{Depths, Put, Queue, Waiting};
-use crate::shape::Shapes;
+use crate::pod_state::{PendingPod, PodState, read};
+use crate::preempt::{Budget, Candidate, PreemptionFailure, Preemptor, preempt, preempt_for_resize};
+use crate::queue::{Added, Depths, Queue, QueuedPodInfo};
+use crate::requirements::EquivalenceClasses;
 
-/// How a scheduler is set up.
+/// The configuration of a scheduler.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The name that pods call it by in `spec.schedulerName`.
+    /// Its name in `spec.schedulerName`.
     pub name: String,
-    /// Which rules of a resize bind.
+    /// The rules of resizes.
     pub rules: Rules,
-    /// Pods of lower priority are evicted for a resize that finds no room on its node
+    /// Whether pods of lower priority are preempted for a deferred resize
     /// (gate `InPlacePodVerticalScalingSchedulerPreemption`).
     pub preempt_for_resizes: bool,
 }
 
 impl Settings {
-    /// The scheduler of all pods that name no other.
+    /// The default scheduler.
     pub fn new(rules: Rules) -> Self {
         Self { name: "default-scheduler".to_owned(), rules, preempt_for_resizes: false }
     }
 
-    /// The same with what the [feature gates](crate::features) of the scheduler switch.
+    /// The same with the [feature gates](crate::features) of the scheduler.
     #[must_use]
     pub fn with_features(self, gates: &FeatureGates) -> Self {
         Self { preempt_for_resizes: gates.enabled(&RESIZE_PREEMPTION), ..self }
     }
 }
 
-/// A pod, for whoever has to name it.
+/// A reference to a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRef {
     /// Its namespace.
@@ -58,407 +59,414 @@ pub struct PodRef {
     pub name: String,
     /// Its uid.
     pub uid: Arc<str>,
-    /// The version of it that was decided about, if that is known.
+    /// The version of a pending pod that the decision is about.
     pub resource_version: Option<String>,
 }
 
 impl PodRef {
-    fn waiting(pod: &Pending) -> Self {
-        let Pending { namespace, name, uid, resource_version, .. } = pod;
+    fn pending(pod: &PendingPod) -> Self {
+        let PendingPod { namespace, name, uid, resource_version, .. } = pod;
         let resource_version = resource_version.clone();
         Self { namespace: namespace.clone(), name: name.clone(), uid: uid.clone(), resource_version }
     }
 
-    fn placed(pod: &Guest) -> Self {
-        let Guest { namespace, name, uid, .. } = pod;
+    fn assigned(pod: &PodInfo) -> Self {
+        let PodInfo { namespace, name, uid, .. } = pod;
         Self { namespace: namespace.clone(), name: name.clone(), uid: uid.clone(), resource_version: None }
     }
 }
 
-/// Pods that are to leave a node.
+/// Pods that are deleted for another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Eviction {
+pub struct Preemption {
     /// The node.
     pub node: String,
-    /// Those who are to leave and are not leaving yet.
+    /// The pods to delete; those that terminate already are left out.
     pub victims: Vec<PodRef>,
-    /// For whom.
+    /// The pod that they are deleted for.
     pub preemptor: PodRef,
-    /// It is on the node already and wants to grow.
+    /// Whether the preemptor is on the node already and its resize is deferred.
     pub for_resize: bool,
 }
 
-/// What is to be done.
+/// A decision, which the loop performs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// A pod is to run on a node.
+    /// Bind a pod to a node.
     Bind {
         /// The pod.
         pod: PodRef,
         /// The node.
         node: String,
-        /// How many times it was tried, this one included.
+        /// The number of attempts, this one included.
         attempts: u32,
-        /// Since when it could be tried.
+        /// When the pod was added to the queue.
         since: Instant,
     },
-    /// No node will do for a pod now.
-    Refuse {
+    /// Report that a pod is unschedulable.
+    Unschedulable {
         /// The pod.
         pod: PodRef,
-        /// The generation of the pod that this is about.
+        /// The generation of the pod.
         generation: Option<i64>,
-        /// Why.
+        /// Why no node is feasible.
         message: String,
-        /// Whether its status says something else.
-        is_new: bool,
-        /// Whether its status says nothing yet of having no node.
-        is_first: bool,
-        /// The node that others are to leave for it; an empty name if one was promised and no longer is.
+        /// Whether its condition has another message.
+        message_changed: bool,
+        /// Whether it has no `PodScheduled` condition yet.
+        is_first_failure: bool,
+        /// Its new nominated node; an empty name clears the nomination.
         nominated: Option<String>,
-        /// Those others.
-        evict: Option<Eviction>,
+        /// The pods that it preempts.
+        preemption: Option<Preemption>,
     },
-    /// A pod no longer gets the node that was promised to it.
-    Withdraw(PodRef),
-    /// Pods are to leave for one that wants to grow.
-    MakeRoom(Eviction),
+    /// Clear the nominated node of a pod.
+    ClearNomination(PodRef),
+    /// Preempt pods for a deferred resize.
+    PreemptForResize(Preemption),
 }
 
-/// What a scheduler knows.
+/// The state of a scheduler.
 #[derive(Debug)]
 pub struct Planner {
     settings: Settings,
-    cluster: Cluster,
+    cache: Cache,
     queue: Queue,
-    shapes: Shapes,
-    chooser: Chooser,
+    classes: EquivalenceClasses,
+    algorithm: Algorithm,
     budgets: Store<PodDisruptionBudget>,
-    read_budgets: Option<Vec<Budget>>,
-    /// Pods that are being bound.
-    binding: HashMap<Uid, Waiting>,
+    parsed_budgets: Option<Vec<Budget>>,
+    /// Pods that are being bound (upstream: assumed pods).
+    assumed: HashMap<Uid, QueuedPodInfo>,
     uids: HashMap<ObjectRef, Uid>,
-    /// The nodes that others leave for pods that wait.
+    /// The nominated nodes of pending pods.
     nominations: HashMap<Uid, String>,
-    /// Pods whose resize may need others to leave.
-    deferred: BTreeSet<Uid>,
-    ready: VecDeque<Decision>,
+    /// Pods whose deferred resize may need preemption.
+    deferred_resizes: BTreeSet<Uid>,
+    decisions: VecDeque<Decision>,
 }
 
 impl Planner {
-    /// One that knows of nothing.
+    /// A scheduler without nodes and pods.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            cluster: Cluster::default(),
+            cache: Cache::default(),
             queue: Queue::default(),
-            shapes: Shapes::default(),
-            chooser: Chooser::default(),
+            classes: EquivalenceClasses::default(),
+            algorithm: Algorithm::default(),
             budgets: Store::default(),
-            read_budgets: None,
-            binding: HashMap::new(),
+            parsed_budgets: None,
+            assumed: HashMap::new(),
             uids: HashMap::new(),
             nominations: HashMap::new(),
-            deferred: BTreeSet::new(),
-            ready: VecDeque::new(),
+            deferred_resizes: BTreeSet::new(),
+            decisions: VecDeque::new(),
         }
     }
 
-    /// Takes in what happened to nodes.
-    pub fn nodes(&mut self, event: WatchEvent<Node>) {
+    /// Handles a watch event of nodes.
+    pub fn handle_nodes(&mut self, event: WatchEvent<Node>) {
         match event {
             WatchEvent::Restarted(nodes) => {
                 let names: HashSet<String> =
                     nodes.iter().filter_map(|node| node.metadata.name.clone()).collect();
-                let gone = self.cluster.node_names().filter(|name| !names.contains(*name));
-                let gone: Vec<String> = gone.map(str::to_owned).collect();
-                for name in gone {
-                    self.cluster.drop_node(&name);
+                let deleted = self.cache.node_names().filter(|name| !names.contains(*name));
+                let deleted: Vec<String> = deleted.map(str::to_owned).collect();
+                for name in deleted {
+                    self.cache.remove_node(&name);
                 }
                 for node in &nodes {
-                    self.node(node);
+                    self.update_node(node);
                 }
             }
-            WatchEvent::Applied(node) => self.node(&node),
-            WatchEvent::Deleted(node) => self.cluster.drop_node(&node.name),
+            WatchEvent::Applied(node) => self.update_node(&node),
+            WatchEvent::Deleted(node) => self.cache.remove_node(&node.name),
         }
     }
 
-    fn node(&mut self, node: &Node) {
+    fn update_node(&mut self, node: &Node) {
         let name = node.metadata.name.clone().unwrap_or_default();
-        match NodeInfo::read(node) {
-            Ok(info) => self.cluster.put_node(&name, info),
-            // Nothing is put where nobody knows how much fits.
+        match NodeProperties::read(node) {
+            Ok(properties) => self.cache.update_node(&name, properties),
+            // Without its allocatable resources, no pod is known to fit.
             Err(error) => {
-                tracing::warn!(%error, node = name, "a node says what cannot be read, and gets no pods");
-                self.cluster.drop_node(&name);
+                tracing::warn!(%error, node = name, "invalid allocatable resources of a node, which gets no pods");
+                self.cache.remove_node(&name);
             }
         }
     }
 
-    /// Takes in what happened to pods.
-    pub fn pods(&mut self, event: WatchEvent<Pod>, now: Instant) {
+    /// Handles a watch event of pods.
+    pub fn handle_pods(&mut self, event: WatchEvent<Pod>, now: Instant) {
         match event {
             WatchEvent::Restarted(pods) => {
                 let listed: HashSet<ObjectRef> = pods.iter().map(ObjectRef::of).collect();
-                let gone = self.uids.keys().filter(|pod| !listed.contains(*pod));
-                let gone: Vec<ObjectRef> = gone.cloned().collect();
-                for at in &gone {
-                    self.gone(at);
+                let deleted = self.uids.keys().filter(|pod| !listed.contains(*pod));
+                let deleted: Vec<ObjectRef> = deleted.cloned().collect();
+                for pod in &deleted {
+                    self.remove_pod(pod);
                 }
                 for pod in &pods {
-                    self.pod(pod, now);
+                    self.update_pod(pod, now);
                 }
             }
-            WatchEvent::Applied(pod) => self.pod(&pod, now),
-            WatchEvent::Deleted(pod) => self.gone(&pod),
+            WatchEvent::Applied(pod) => self.update_pod(&pod, now),
+            WatchEvent::Deleted(pod) => self.remove_pod(&pod),
         }
     }
 
-    fn pod(&mut self, pod: &Pod, now: Instant) {
-        let at = ObjectRef::of(pod);
+    fn update_pod(&mut self, pod: &Pod, now: Instant) {
+        let object = ObjectRef::of(pod);
         let Settings { name, rules, .. } = &self.settings;
-        let facts = read(pod, name, rules, &mut self.shapes).unwrap_or_else(|error| {
-            tracing::warn!(%error, namespace = at.namespace, pod = at.name, "a pod asks for what cannot be read");
-            Facts::Neither
+        let state = read(pod, name, rules, &mut self.classes).unwrap_or_else(|error| {
+            tracing::warn!(%error, namespace = object.namespace, pod = object.name, "invalid requests of a pod, which is not scheduled");
+            PodState::Ignored
         });
         let uid: Uid = pod.metadata.uid.clone().unwrap_or_default().into();
-        if self.uids.get(&at).is_some_and(|known| *known != uid) {
-            // Another one of the same name: the end of the first was not seen.
-            self.gone(&at);
+        if self.uids.get(&object).is_some_and(|known| *known != uid) {
+            // Another pod has its name: the deletion was not observed.
+            self.remove_pod(&object);
         }
-        match facts {
-            Facts::Neither => return self.gone(&at),
-            Facts::Placed(node, guest) => {
-                self.forget(&uid, &guest.class);
-                self.binding.remove(&uid);
-                if self.settings.preempt_for_resizes && guest.deferred {
-                    self.deferred.insert(uid.clone());
+        match state {
+            PodState::Ignored => return self.remove_pod(&object),
+            PodState::Assigned(node, pod) => {
+                self.dequeue(&uid, &pod.class);
+                self.assumed.remove(&uid);
+                if self.settings.preempt_for_resizes && pod.deferred {
+                    self.deferred_resizes.insert(uid.clone());
                 }
-                self.cluster.place(&node, *guest);
+                self.cache.update_pod(&node, *pod);
             }
-            Facts::Waiting(pending) => {
-                if let Some(binding) = self.binding.get_mut(&uid) {
-                    binding.pod = Arc::from(pending);
+            PodState::Pending(pending) => {
+                if let Some(assumed) = self.assumed.get_mut(&uid) {
+                    assumed.pod = Arc::from(pending);
                 } else {
-                    self.waits(*pending, now);
+                    self.add_pending(*pending, now);
                 }
             }
         }
-        self.uids.insert(at, uid);
+        self.uids.insert(object, uid);
     }
 
-    /// A pod waits for a node.
-    fn waits(&mut self, pending: Pending, now: Instant) {
+    /// Adds a pending pod to the queue, or updates it there.
+    fn add_pending(&mut self, pending: PendingPod, now: Instant) {
         let nominated = pending.nominated.clone().or_else(|| self.nominations.get(&pending.uid).cloned());
         self.nominate(&pending, nominated);
-        self.wake(now);
+        self.requeue_helped(now);
         let pod = Arc::new(pending.clone());
-        if let Put::Parked(why) = self.queue.put(pending, now) {
-            let refusal = refusal(&pod, &why, None, None);
-            self.ready.push_back(refusal);
+        if let Added::Unschedulable(why) = self.queue.add(pending, now) {
+            let decision = unschedulable(&pod, &why, None, None);
+            self.decisions.push_back(decision);
         }
     }
 
-    fn gone(&mut self, at: &ObjectRef) {
-        let Some(uid) = self.uids.remove(at) else { return };
-        let waiting = self.queue.remove(&uid).or_else(|| self.binding.remove(&uid));
-        if let Some(waiting) = waiting {
-            self.nominate(&waiting.pod, None);
+    fn remove_pod(&mut self, object: &ObjectRef) {
+        let Some(uid) = self.uids.remove(object) else { return };
+        let queued = self.queue.remove(&uid).or_else(|| self.assumed.remove(&uid));
+        if let Some(queued) = queued {
+            self.nominate(&queued.pod, None);
         }
-        self.cluster.remove(&uid);
-        self.deferred.remove(&uid);
+        self.cache.remove_pod(&uid);
+        self.deferred_resizes.remove(&uid);
     }
 
-    /// A pod no longer waits.
-    fn forget(&mut self, uid: &Uid, class: &Arc<crate::shape::Class>) {
+    /// Removes a pod that has a node from the queue.
+    fn dequeue(&mut self, uid: &Uid, class: &Arc<crate::requirements::EquivalenceClass>) {
         self.queue.remove(uid);
         if let Some(before) = self.nominations.remove(uid) {
-            self.cluster.nominate(uid, class, None, Some(&before));
+            self.cache.nominate(uid, class, None, Some(&before));
         }
     }
 
-    /// Notes which node others leave for a pod.
-    fn nominate(&mut self, pod: &Pending, node: Option<String>) {
+    /// Nominates a pod to a node, or clears its nomination.
+    fn nominate(&mut self, pod: &PendingPod, node: Option<String>) {
         let before = match &node {
             Some(node) => self.nominations.insert(pod.uid.clone(), node.clone()),
             None => self.nominations.remove(&pod.uid),
         };
         if before != node {
-            self.cluster.nominate(&pod.uid, &pod.class, node.as_deref(), before.as_deref());
+            self.cache.nominate(&pod.uid, &pod.class, node.as_deref(), before.as_deref());
         }
     }
 
-    /// Takes in what happened to disruption budgets.
-    pub fn budgets(&mut self, event: WatchEvent<PodDisruptionBudget>) {
+    /// Handles a watch event of disruption budgets.
+    pub fn handle_budgets(&mut self, event: WatchEvent<PodDisruptionBudget>) {
         self.budgets.apply(event);
-        self.read_budgets = None;
+        self.parsed_budgets = None;
     }
 
-    /// Takes in what happened to namespaces.
-    pub fn namespaces(&mut self, event: WatchEvent<Namespace>) {
+    /// Handles a watch event of namespaces.
+    pub fn handle_namespaces(&mut self, event: WatchEvent<Namespace>) {
         let labels = |namespace: &Namespace| namespace.metadata.labels.clone().unwrap_or_default();
-        let known = &mut self.cluster.namespaces;
+        let namespaces = &mut self.cache.namespaces;
         match event {
             WatchEvent::Restarted(all) => {
-                *known = all.iter().map(|namespace| (namespace.name_any(), labels(namespace))).collect();
+                *namespaces = all.iter().map(|namespace| (namespace.name_any(), labels(namespace))).collect();
             }
             WatchEvent::Applied(namespace) => {
-                known.insert(namespace.name_any(), labels(&namespace));
+                namespaces.insert(namespace.name_any(), labels(&namespace));
             }
             WatchEvent::Deleted(namespace) => {
-                known.remove(&namespace.name);
+                namespaces.remove(&namespace.name);
             }
         }
-        self.cluster.news.neighbours = true;
+        self.cache.changes.pods = true;
     }
 
-    /// What to do next, if there is anything to do now.
+    /// The next decision, if there is one now.
     pub fn next(&mut self, now: Instant) -> Option<Decision> {
-        self.wake(now);
-        if let Some(ready) = self.ready.pop_front() {
-            return Some(ready);
+        self.requeue_helped(now);
+        if let Some(decision) = self.decisions.pop_front() {
+            return Some(decision);
         }
-        while let Some(uid) = self.deferred.pop_first() {
-            if let Some(eviction) = self.for_resize(&uid) {
-                return Some(Decision::MakeRoom(eviction));
+        while let Some(uid) = self.deferred_resizes.pop_first() {
+            if let Some(preemption) = self.preempt_for_resize(&uid) {
+                return Some(Decision::PreemptForResize(preemption));
             }
         }
-        let waiting = self.queue.pop(now)?;
-        // What is known of a class does not hold for a pod with a nomination: for others its node does not count as free.
-        let is_nominated = self.nominations.contains_key(&waiting.pod.uid);
-        let verdict = self.queue.verdict(waiting.pod.class.id).filter(|_| !is_nominated);
-        if let Some((why, minds_others)) = verdict {
-            let refusal = refusal(&waiting.pod.clone(), &why, None, None);
-            self.queue.park(waiting, &why, minds_others, false, now);
-            return Some(refusal);
+        let queued = self.queue.pop(now)?;
+        // The failure of a class does not hold for its nominated pods: to others the nominated node is not free.
+        let is_nominated = self.nominations.contains_key(&queued.pod.uid);
+        let known_failure = self.queue.known_failure(queued.pod.class.id).filter(|_| !is_nominated);
+        if let Some((why, depends_on_pods)) = known_failure {
+            let decision = unschedulable(&queued.pod.clone(), &why, None, None);
+            self.queue.add_unschedulable(queued, &why, depends_on_pods, false, now);
+            return Some(decision);
         }
-        Some(self.place_pod(waiting, now))
+        Some(self.schedule_pod(queued, now))
     }
 
-    /// Finds a node for a pod.
-    fn place_pod(&mut self, waiting: Waiting, now: Instant) -> Decision {
-        let pod = waiting.pod.clone();
+    /// Selects a node for a pod, or preempts others for it.
+    fn schedule_pod(&mut self, queued: QueuedPodInfo, now: Instant) -> Decision {
+        let pod = queued.pod.clone();
         let nominated = self.nominations.get(&pod.uid).cloned();
-        let choice = self.chooser.choose(&pod.class, &pod.uid, nominated.as_deref(), &mut self.cluster);
-        let diagnosis = match choice {
-            Choice::Node(slot) => {
-                let node = self.cluster.host(slot).name.clone();
+        let result = self.algorithm.schedule(&pod.class, &pod.uid, nominated.as_deref(), &mut self.cache);
+        let diagnosis = match result {
+            ScheduleResult::Node(slot) => {
+                let node = self.cache.node_info(slot).name.clone();
                 self.nominate(&pod, None);
-                self.cluster.place(&node, pod.placed());
-                self.queue.placed(&waiting, now);
-                let (attempts, since) = (waiting.attempts + 1, waiting.since);
-                self.binding.insert(pod.uid.clone(), waiting);
-                return Decision::Bind { pod: PodRef::waiting(&pod), node, attempts, since };
+                self.cache.update_pod(&node, pod.assumed());
+                self.queue.assumed(&queued, now);
+                let (attempts, since) = (queued.attempts + 1, queued.since);
+                self.assumed.insert(pod.uid.clone(), queued);
+                return Decision::Bind { pod: PodRef::pending(&pod), node, attempts, since };
             }
-            Choice::None(diagnosis) => diagnosis,
+            ScheduleResult::Unschedulable(diagnosis) => diagnosis,
         };
         let mut message = diagnosis.message();
-        let asks = Preemptor { shape: &pod.class, uid: &pod.uid, nominated: nominated.as_deref() };
+        let preemptor =
+            Preemptor { requirements: &pod.class, uid: &pod.uid, nominated: nominated.as_deref() };
         let budgets = self
-            .read_budgets
+            .parsed_budgets
             .get_or_insert_with(|| self.budgets.all().iter().map(|budget| Budget::read(budget)).collect());
         let budgets: Vec<&Budget> = budgets.iter().collect();
-        let victims = preempt(&mut self.cluster, asks, &diagnosis, &budgets, self.chooser.next);
-        if let Err(why) = &victims
-            && self.cluster.len() > 0
+        let candidate =
+            preempt(&mut self.cache, preemptor, &diagnosis, &budgets, self.algorithm.next_start_index);
+        if let Err(why) = &candidate
+            && self.cache.len() > 0
         {
-            message = format!("{message} preemption: {}", why.words());
+            message = format!("{message} preemption: {}", why.message());
         }
-        let others_leave = victims.is_ok();
-        let (promised, evict) = match victims {
-            Ok(victims) => {
-                let node = self.cluster.host(victims.slot).name.clone();
-                self.withdraw_lower(&victims, pod.class.priority);
+        let has_victims = candidate.is_ok();
+        let (nomination, preemption) = match candidate {
+            Ok(candidate) => {
+                let node = self.cache.node_info(candidate.slot).name.clone();
+                self.clear_lower_nominations(&candidate, pod.class.priority);
                 self.nominate(&pod, Some(node.clone()));
-                let eviction = eviction(&victims, node.clone(), PodRef::waiting(&pod), false);
-                (Some(node), Some(eviction))
+                let preemption = preemption(&candidate, node.clone(), PodRef::pending(&pod), false);
+                (Some(node), Some(preemption))
             }
-            // Who waits for others to leave keeps the promise; who gains nothing by it does not.
-            Err(NoVictims::Leaving) => (None, None),
-            Err(NoVictims::Useless(_)) => {
-                let promised = nominated.map(|_| String::new());
+            // A pod keeps its nomination while its victims terminate, and loses it when preemption does not help.
+            Err(PreemptionFailure::VictimsTerminating) => (None, None),
+            Err(PreemptionFailure::NotHelpful(_)) => {
+                let cleared = nominated.map(|_| String::new());
                 self.nominate(&pod, None);
-                (promised, None)
+                (cleared, None)
             }
         };
-        let refusal = refusal(&pod, &message, promised, evict);
-        self.queue.park(waiting, &message.into(), diagnosis.minds_others, others_leave, now);
-        refusal
+        let decision = unschedulable(&pod, &message, nomination, preemption);
+        self.queue.add_unschedulable(queued, &message.into(), diagnosis.depends_on_pods, has_victims, now);
+        decision
     }
 
-    /// Pods of lower priority to which the node was promised have to look elsewhere.
-    fn withdraw_lower(&mut self, victims: &Victims, priority: i32) {
-        let host = self.cluster.host(victims.slot);
-        let lower = host.nominated.iter().filter(|(_, class)| class.priority < priority);
+    /// Clears the nominations of pods of lower priority to a node.
+    fn clear_lower_nominations(&mut self, candidate: &Candidate, priority: i32) {
+        let node_info = self.cache.node_info(candidate.slot);
+        let lower = node_info.nominated.iter().filter(|(_, class)| class.priority < priority);
         let lower: Vec<Uid> = lower.map(|(uid, _)| uid.clone()).collect();
         for uid in lower {
-            if let Some(pod) = self.queue.get(&uid).map(|waiting| waiting.pod.clone()) {
+            if let Some(pod) = self.queue.get(&uid).map(|queued| queued.pod.clone()) {
                 self.nominate(&pod, None);
-                self.ready.push_back(Decision::Withdraw(PodRef::waiting(&pod)));
+                self.decisions.push_back(Decision::ClearNomination(PodRef::pending(&pod)));
             }
         }
     }
 
-    /// Who has to leave for a pod that wants to grow.
-    fn for_resize(&mut self, uid: &Uid) -> Option<Eviction> {
-        let (slot, guest) = self.cluster.find(uid)?;
-        let guest = guest.clone();
-        if !guest.deferred || !guest.class.preempts {
+    /// Preempts pods for a deferred resize.
+    fn preempt_for_resize(&mut self, uid: &Uid) -> Option<Preemption> {
+        let (slot, pod) = self.cache.find_pod(uid)?;
+        let pod = pod.clone();
+        if !pod.deferred || !pod.class.preempts {
             return None;
         }
         let budgets: Vec<Budget> = self.budgets.all().iter().map(|budget| Budget::read(budget)).collect();
         let budgets: Vec<&Budget> = budgets.iter().collect();
-        let victims = make_room(&mut self.cluster, slot, guest.class.priority, &budgets)?;
-        let node = self.cluster.host(slot).name.clone();
-        Some(eviction(&victims, node, PodRef::placed(&guest), true))
+        let candidate = preempt_for_resize(&mut self.cache, slot, pod.class.priority, &budgets)?;
+        let node = self.cache.node_info(slot).name.clone();
+        Some(preemption(&candidate, node, PodRef::assigned(&pod), true))
     }
 
-    /// A pod could not be bound: it no longer counts on its node, and is tried again.
-    pub fn not_bound(&mut self, uid: &str, now: Instant) {
-        // If it is not there any more, it was seen on a node, or gone.
-        if let Some(waiting) = self.binding.remove(uid) {
-            self.cluster.remove(uid);
-            self.queue.retry(waiting, now);
+    /// Handles a binding that failed: the pod is no longer assumed, and is retried after a backoff.
+    pub fn binding_failed(&mut self, uid: &str, now: Instant) {
+        // If the pod is not assumed any more, its assignment or deletion was observed meanwhile.
+        if let Some(queued) = self.assumed.remove(uid) {
+            self.cache.remove_pod(uid);
+            self.queue.add_failed(queued, now);
         }
     }
 
-    /// Pods could not be evicted: the pod for whom they should is tried again.
-    pub fn not_evicted(&mut self, preemptor: &str, now: Instant) {
-        if let Some(class) = self.queue.get(preemptor).map(|waiting| waiting.pod.class.id) {
-            self.queue.rouse(class, Some(preemptor), now);
+    /// Handles a preemption that failed: the preemptor is retried.
+    pub fn preemption_failed(&mut self, preemptor: &str, now: Instant) {
+        if let Some(class) = self.queue.get(preemptor).map(|queued| queued.pod.class.id) {
+            self.queue.activate_class(class, Some(preemptor), now);
         }
     }
 
-    /// When there may be something to do although nothing happens.
+    /// When the next backoff ends.
     pub fn due(&self) -> Option<Instant> {
         self.queue.due()
     }
 
-    /// How many pods wait, and where.
+    /// The number of pending pods by queue.
     pub fn depths(&self) -> Depths {
         self.queue.depths()
     }
 
-    /// How many nodes and pods on nodes are known, and how many of the pods are being bound.
+    /// The number of nodes, of assigned and assumed pods, and of assumed pods.
     pub fn size(&self) -> (usize, usize, usize) {
-        (self.cluster.len(), self.cluster.pods(), self.binding.len())
+        (self.cache.len(), self.cache.pods(), self.assumed.len())
     }
 }
 
-fn refusal(pod: &Pending, message: &str, nominated: Option<String>, evict: Option<Eviction>) -> Decision {
-    Decision::Refuse {
-        pod: PodRef::waiting(pod),
+fn unschedulable(
+    pod: &PendingPod,
+    message: &str,
+    nominated: Option<String>,
+    preemption: Option<Preemption>,
+) -> Decision {
+    Decision::Unschedulable {
+        pod: PodRef::pending(pod),
         generation: pod.generation,
-        is_new: pod.said.as_deref() != Some(message),
-        is_first: pod.is_first,
+        message_changed: pod.message.as_deref() != Some(message),
+        is_first_failure: pod.is_first_failure,
         message: message.to_owned(),
         nominated,
-        evict,
+        preemption,
     }
 }
 
-fn eviction(victims: &Victims, node: String, preemptor: PodRef, for_resize: bool) -> Eviction {
-    let leaving = victims.pods.iter().filter(|pod| !pod.terminating);
-    Eviction { node, victims: leaving.map(|pod| PodRef::placed(pod)).collect(), preemptor, for_resize }
+fn preemption(candidate: &Candidate, node: String, preemptor: PodRef, for_resize: bool) -> Preemption {
+    let victims = candidate.victims.iter().filter(|pod| !pod.terminating);
+    Preemption { node, victims: victims.map(|pod| PodRef::assigned(pod)).collect(), preemptor, for_resize }
 }

@@ -1,8 +1,9 @@
-//! Making room for a pod of higher priority by having others evicted.
+//! Preemption: which pods of lower priority are deleted so that a pod fits a node.
 //!
-//! On each node that could do if others left, all pods of lower priority are taken away in thought; if the pod then
-//! fits, as many of them as possible are brought back, the most important first and those first that a disruption
-//! budget protects. Of the nodes the one is taken whose loss is smallest.
+//! On each node that preemption may make feasible, all pods of lower priority are removed from the cache. If the pod then fits,
+//! as many of them as possible are reprieved (added again): first those that a disruption budget protects, and among those
+//! the most important first. The others are the victims. Of the candidate nodes the one with the smallest cost is selected.
+//! The cache is left as it was.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -12,13 +13,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use plumb_placement::Selector;
 
-use crate::choose::Diagnosis;
-use crate::cluster::{Cluster, Guest, Host};
-use crate::filter::{Questions, Refusal, Situation};
-use crate::shape::Shape;
+use crate::algorithm::Diagnosis;
+use crate::cache::{Cache, NodeInfo, PodInfo};
+use crate::filter::{CycleState, FilterFailure, Queries};
+use crate::requirements::Requirements;
 
-/// How many nodes are tried: a tenth of those that could do, but not fewer than this.
-const TRIED_AT_LEAST: usize = 100;
+/// The search ends with a tenth of the nodes as candidates, and not with fewer than this.
+const MIN_CANDIDATE_NODES: usize = 100;
 
 /// A disruption budget.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct Budget {
     namespace: String,
     selector: Selector,
     allowed: i64,
-    /// Those that were evicted already and are on their way out.
+    /// Pods whose eviction the budget counts already (`disruptedPods`).
     disrupted: BTreeSet<String>,
 }
 
@@ -42,7 +43,7 @@ impl Budget {
         }
     }
 
-    fn protects(&self, pod: &Guest) -> bool {
+    fn protects(&self, pod: &PodInfo) -> bool {
         self.namespace == pod.namespace
             && !pod.class.labels.is_empty()
             && !self.selector.is_empty()
@@ -51,95 +52,101 @@ impl Budget {
     }
 }
 
-/// Who has to leave which node.
+/// A node, and the victims on it.
 #[derive(Clone, Debug)]
-pub(crate) struct Victims {
+pub(crate) struct Candidate {
     pub(crate) slot: usize,
-    /// The most important first.
-    pub(crate) pods: Vec<Arc<Guest>>,
-    /// How many of them a budget protects.
+    /// The victims, the most important first.
+    pub(crate) victims: Vec<Arc<PodInfo>>,
+    /// The number of victims that a budget protects.
     violations: usize,
 }
 
-impl Victims {
-    /// The smaller, the smaller the loss.
-    fn loss(&self) -> impl Ord + use<> {
-        let priorities = || self.pods.iter().map(|pod| i64::from(pod.class.priority));
+impl Candidate {
+    /// What decides among candidates, in the order of upstream; the smallest is selected.
+    fn cost(&self) -> impl Ord + use<> {
+        let priorities = || self.victims.iter().map(|pod| i64::from(pod.class.priority));
         let highest = priorities().max().unwrap_or(i64::MIN);
-        // So that a negative priority does not make many pods cheaper than few.
+        // Without an offset, many pods with negative priorities would cost less than few.
         let sum: i64 = priorities().map(|priority| priority + i64::from(i32::MAX) + 1).sum();
-        let foremost = self.pods.iter().filter(|pod| i64::from(pod.class.priority) == highest);
-        let started = foremost.map(|pod| since(pod)).min();
-        (self.violations, highest, sum, self.pods.len(), Reverse(started))
+        let of_highest = self.victims.iter().filter(|pod| i64::from(pod.class.priority) == highest);
+        let started = of_highest.map(|pod| start_time(pod)).min();
+        (self.violations, highest, sum, self.victims.len(), Reverse(started))
     }
 }
 
-/// Who has not started yet starts last.
-fn since(pod: &Guest) -> Timestamp {
+/// A pod that has not started sorts last.
+fn start_time(pod: &PodInfo) -> Timestamp {
     pod.started.unwrap_or(Timestamp::MAX)
 }
 
-fn importance(pod: &Guest) -> impl Ord + use<> {
-    (Reverse(pod.class.priority), since(pod), pod.uid.clone())
+/// The order of pods by importance: priority, then start time.
+fn importance(pod: &PodInfo) -> impl Ord + use<> {
+    (Reverse(pod.class.priority), start_time(pod), pod.uid.clone())
 }
 
-/// Who asks for room.
+/// The pod that preempts others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preemptor<'a> {
-    pub(crate) shape: &'a Shape,
+    pub(crate) requirements: &'a Requirements,
     pub(crate) uid: &'a str,
-    /// The node that others were asked to leave for it.
+    /// Its nominated node.
     pub(crate) nominated: Option<&'a str>,
 }
 
-/// Why nobody is to leave for a pod.
+/// Why a pod preempts no others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NoVictims {
-    /// Those that are to leave have not left yet.
-    Leaving,
-    /// It must not ask others to leave, or gains nothing by it; in upstream's words.
-    Useless(String),
+pub(crate) enum PreemptionFailure {
+    /// Pods that were preempted on its nominated node are still terminating.
+    VictimsTerminating,
+    /// It must not preempt, or preemption does not help; in upstream's words.
+    NotHelpful(String),
 }
 
-impl NoVictims {
-    pub(crate) fn words(&self) -> &str {
+impl PreemptionFailure {
+    /// The message, as the condition of the pod has it.
+    pub(crate) fn message(&self) -> &str {
         match self {
-            Self::Leaving => "not eligible due to a terminating pod on the nominated node.",
-            Self::Useless(words) => words,
+            Self::VictimsTerminating => "not eligible due to a terminating pod on the nominated node.",
+            Self::NotHelpful(message) => message,
         }
     }
 }
 
-/// Finds who has to leave for a pod, or says why nobody does.
+/// Selects the node and the victims for a pod.
 pub(crate) fn preempt(
-    cluster: &mut Cluster,
-    asks: Preemptor<'_>,
+    cache: &mut Cache,
+    preemptor: Preemptor<'_>,
     diagnosis: &Diagnosis,
     budgets: &[&Budget],
     offset: usize,
-) -> Result<Victims, NoVictims> {
-    if !asks.shape.preempts {
-        return Err(NoVictims::Useless("not eligible due to preemptionPolicy=Never.".to_owned()));
+) -> Result<Candidate, PreemptionFailure> {
+    if !preemptor.requirements.preempts {
+        return Err(PreemptionFailure::NotHelpful("not eligible due to preemptionPolicy=Never.".to_owned()));
     }
-    let nominated = asks.nominated.and_then(|name| cluster.node(name));
-    let still_hopeful = nominated.filter(|slot| diagnosis.curable.contains(slot));
-    if still_hopeful.is_some_and(|slot| is_being_left(cluster.host(slot), asks.shape.priority)) {
-        return Err(NoVictims::Leaving);
+    let nominated = preemptor.nominated.and_then(|name| cache.slot_of(name));
+    let still_resolvable = nominated.filter(|slot| diagnosis.resolvable.contains(slot));
+    if still_resolvable
+        .is_some_and(|slot| has_terminating_victims(cache.node_info(slot), preemptor.requirements.priority))
+    {
+        return Err(PreemptionFailure::VictimsTerminating);
     }
-    let curable = &diagnosis.curable;
-    let enough = (cluster.len() / 10).max(TRIED_AT_LEAST);
-    let (mut candidates, mut unhelpful) = (Vec::<Victims>::new(), Diagnosis::of(cluster.len()));
+    let resolvable = &diagnosis.resolvable;
+    let enough = (cache.len() / 10).max(MIN_CANDIDATE_NODES);
+    let (mut candidates, mut failures) = (Vec::<Candidate>::new(), Diagnosis::new(cache.len()));
     let mut explained = 0;
-    let start = offset % curable.len().max(1);
-    for slot in curable[start..].iter().chain(&curable[..start]) {
-        match clear(cluster, *slot, asks.shape.priority, budgets, |cluster| refusal(cluster, asks, *slot)) {
-            Ok(victims) => candidates.push(victims),
-            Err(Useless::Nobody) => {
-                unhelpful.count("No preemption victims found for incoming pod", 1);
+    let start = offset % resolvable.len().max(1);
+    for slot in resolvable[start..].iter().chain(&resolvable[..start]) {
+        match select_victims(cache, *slot, preemptor.requirements.priority, budgets, |cache| {
+            filter(cache, preemptor, *slot)
+        }) {
+            Ok(candidate) => candidates.push(candidate),
+            Err(NoCandidate::NoVictims) => {
+                failures.count("No preemption victims found for incoming pod", 1);
                 explained += 1;
             }
-            Err(Useless::Still(refusal)) => {
-                unhelpful.add(&refusal);
+            Err(NoCandidate::StillUnfit(failure)) => {
+                failures.add(&failure);
                 explained += 1;
             }
         }
@@ -147,111 +154,111 @@ pub(crate) fn preempt(
             break;
         }
     }
-    if let Some(best) = candidates.into_iter().min_by_key(Victims::loss) {
+    if let Some(best) = candidates.into_iter().min_by_key(Candidate::cost) {
         return Ok(best);
     }
-    unhelpful.count("Preemption is not helpful for scheduling", cluster.len() - explained);
-    Err(NoVictims::Useless(unhelpful.message()))
+    failures.count("Preemption is not helpful for scheduling", cache.len() - explained);
+    Err(PreemptionFailure::NotHelpful(failures.message()))
 }
 
-/// Finds who has to leave a node so that what its pods were promised or want to grow to is no more than it has.
-pub(crate) fn make_room(
-    cluster: &mut Cluster,
+/// Selects victims on a node so that the resizes of the other pods fit it.
+pub(crate) fn preempt_for_resize(
+    cache: &mut Cache,
     slot: usize,
     priority: i32,
     budgets: &[&Budget],
-) -> Option<Victims> {
-    let fits = |cluster: &Cluster| {
-        let host = cluster.host(slot);
-        let info = host.info.as_ref()?;
-        let over =
-            host.requested.cpu > info.allocatable.cpu || host.requested.memory > info.allocatable.memory;
-        over.then_some(Refusal::Short { of: Vec::new(), always: false })
+) -> Option<Candidate> {
+    let filter = |cache: &Cache| {
+        let node_info = cache.node_info(slot);
+        let properties = node_info.properties.as_ref()?;
+        let over = node_info.requested.cpu > properties.allocatable.cpu
+            || node_info.requested.memory > properties.allocatable.memory;
+        over.then_some(FilterFailure::InsufficientResources { reasons: Vec::new(), even_if_empty: false })
     };
-    // Those who leave already may be enough.
-    if fits(cluster).is_none() || is_being_left(cluster.host(slot), priority) {
+    // The resources of those that terminate already may be enough.
+    if filter(cache).is_none() || has_terminating_victims(cache.node_info(slot), priority) {
         return None;
     }
-    clear(cluster, slot, priority, budgets, |cluster| fits(cluster)).ok()
+    select_victims(cache, slot, priority, budgets, |cache| filter(cache)).ok()
 }
 
-/// Whether pods of lower priority are on their way out because a scheduler said so.
-fn is_being_left(host: &Host, priority: i32) -> bool {
-    host.pods.values().any(|pod| pod.class.priority < priority && pod.terminating && pod.preempted)
+/// Whether pods of lower priority that were preempted are still terminating.
+fn has_terminating_victims(node_info: &NodeInfo, priority: i32) -> bool {
+    node_info.pods.values().any(|pod| pod.class.priority < priority && pod.terminating && pod.preempted)
 }
 
-/// Why it does not help to clear a node.
-enum Useless {
-    /// There is nobody of lower priority.
-    Nobody,
-    /// It will not do even then.
-    Still(Refusal),
+/// Why a node is no candidate.
+enum NoCandidate {
+    /// It has no pod of lower priority, or none has to be deleted.
+    NoVictims,
+    /// It is infeasible even without the pods of lower priority.
+    StillUnfit(FilterFailure),
 }
 
-fn refusal(cluster: &mut Cluster, asks: Preemptor<'_>, slot: usize) -> Option<Refusal> {
-    let questions = Questions::ask_hard(asks.shape, cluster);
-    Situation::of(asks.shape, &questions, cluster).refusal(slot, asks.uid)
+fn filter(cache: &mut Cache, preemptor: Preemptor<'_>, slot: usize) -> Option<FilterFailure> {
+    let queries = Queries::prepare_filters(preemptor.requirements, cache);
+    CycleState::new(preemptor.requirements, &queries, cache).filter(slot, preemptor.uid)
 }
 
-/// Finds the fewest pods that have to leave a node; the cluster is left as it was.
-fn clear(
-    cluster: &mut Cluster,
+/// Selects as few victims on a node as possible. The cache is left as it was.
+fn select_victims(
+    cache: &mut Cache,
     slot: usize,
     priority: i32,
     budgets: &[&Budget],
-    mut refused: impl FnMut(&mut Cluster) -> Option<Refusal>,
-) -> Result<Victims, Useless> {
-    let news = cluster.news.clone();
-    let pods = cluster.host(slot).pods.values();
-    let mut lower: Vec<Arc<Guest>> = pods.filter(|pod| pod.class.priority < priority).cloned().collect();
+    mut filter: impl FnMut(&mut Cache) -> Option<FilterFailure>,
+) -> Result<Candidate, NoCandidate> {
+    let changes = cache.changes.clone();
+    let pods = cache.node_info(slot).pods.values();
+    let mut lower: Vec<Arc<PodInfo>> = pods.filter(|pod| pod.class.priority < priority).cloned().collect();
     if lower.is_empty() {
-        return Err(Useless::Nobody);
+        return Err(NoCandidate::NoVictims);
     }
     lower.sort_by_cached_key(|pod| importance(pod));
     for pod in &lower {
-        cluster.lift(slot, &pod.uid);
+        cache.remove_pod_at(slot, &pod.uid);
     }
-    let outcome = match refused(cluster) {
-        Some(refusal) => Err((lower, Useless::Still(refusal))),
-        None => Ok(reprieve(cluster, slot, &lower, budgets, refused)),
+    let outcome = match filter(cache) {
+        Some(failure) => Err((lower, NoCandidate::StillUnfit(failure))),
+        None => Ok(reprieve(cache, slot, &lower, budgets, filter)),
     };
-    let (leaving, outcome) = match outcome {
-        Ok(victims) if victims.pods.is_empty() => (Vec::new(), Err(Useless::Nobody)),
-        Ok(victims) => (victims.pods.clone(), Ok(victims)),
-        Err((lower, useless)) => (lower, Err(useless)),
+    let (removed, outcome) = match outcome {
+        Ok(candidate) if candidate.victims.is_empty() => (Vec::new(), Err(NoCandidate::NoVictims)),
+        Ok(candidate) => (candidate.victims.clone(), Ok(candidate)),
+        Err((lower, no_candidate)) => (lower, Err(no_candidate)),
     };
-    for pod in leaving {
-        cluster.seat(slot, pod);
+    for pod in removed {
+        cache.add_pod_at(slot, pod);
     }
-    cluster.news = news;
+    cache.changes = changes;
     outcome
 }
 
-/// Brings back as many of the pods that were taken away as possible; those who cannot stay are off the node still.
+/// Adds as many of the removed pods again as possible; the victims stay removed.
 fn reprieve(
-    cluster: &mut Cluster,
+    cache: &mut Cache,
     slot: usize,
-    lifted: &[Arc<Guest>],
+    removed: &[Arc<PodInfo>],
     budgets: &[&Budget],
-    mut refused: impl FnMut(&mut Cluster) -> Option<Refusal>,
-) -> Victims {
-    let (protected, others) = protected(lifted, budgets);
-    let mut victims = Victims { slot, pods: Vec::new(), violations: 0 };
+    mut filter: impl FnMut(&mut Cache) -> Option<FilterFailure>,
+) -> Candidate {
+    let (protected, others) = split_by_violation(removed, budgets);
+    let mut candidate = Candidate { slot, victims: Vec::new(), violations: 0 };
     let protected = protected.into_iter().map(|pod| (pod, 1));
     for (pod, violations) in protected.chain(others.into_iter().map(|pod| (pod, 0))) {
-        cluster.seat(slot, pod.clone());
-        if refused(cluster).is_some() {
-            cluster.lift(slot, &pod.uid);
-            victims.pods.push(pod);
-            victims.violations += violations;
+        cache.add_pod_at(slot, pod.clone());
+        if filter(cache).is_some() {
+            cache.remove_pod_at(slot, &pod.uid);
+            candidate.victims.push(pod);
+            candidate.violations += violations;
         }
     }
-    victims.pods.sort_by_cached_key(|pod| importance(pod));
-    victims
+    candidate.victims.sort_by_cached_key(|pod| importance(pod));
+    candidate
 }
 
-/// Divides pods into those whose eviction a budget forbids and the others, the most important first.
-fn protected(pods: &[Arc<Guest>], budgets: &[&Budget]) -> (Vec<Arc<Guest>>, Vec<Arc<Guest>>) {
+/// Splits pods into those whose deletion violates a budget and the others, in their order.
+fn split_by_violation(pods: &[Arc<PodInfo>], budgets: &[&Budget]) -> (Vec<Arc<PodInfo>>, Vec<Arc<PodInfo>>) {
     let mut left: Vec<i64> = budgets.iter().map(|budget| budget.allowed).collect();
     pods.iter().cloned().partition(|pod| {
         let mut forbidden = false;

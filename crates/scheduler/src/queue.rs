@@ -1,18 +1,18 @@
-//! The pods that wait for a node, and when each is to be looked at.
+//! The scheduling queue: pending pods, and when each is scheduled.
 //!
 //! ```text
-//!            put                        pop                     no node will do
-//!   pod ───────────▶ active ──────────────────────▶ decide ───────────────────────▶ parked
-//!                     ▲  ▲  later                      │ cannot be bound              │ something changed
-//!                     │  └────────── backing off ◀─────┘                              │ that helps its class
+//!            add                        pop                     no node is feasible
+//!   pod ───────────▶ active ──────────────────────▶ schedule ─────────────────────▶ unschedulable
+//!                     ▲  ▲  after the backoff          │ binding failed               │ a change may help
+//!                     │  └────────── backing off ◀─────┘                              │ its class
 //!                     └───────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Pods of one class ask for the same, so what is found for one of them holds for all: while a class is *settled*
-//! nothing has changed since no node would do for it, and its pods are parked without a look. News that may help
-//! opens it, and then one of its pods at a time is tried, for as long as that goes well.
+//! The pods of an equivalence class have the same requirements, so a failure of one of them is the failure of all: until
+//! something changes, the other pods of the class become unschedulable without an attempt. A change that may help clears the
+//! failure, and then one pod of the class at a time is scheduled until one of them fails again.
 //!
-//! Times are monotonic, so that a wall clock that is set does not move a wait.
+//! Times are monotonic: setting the wall clock does not change a backoff.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -22,16 +22,17 @@ use std::time::Duration;
 use plumb_supervise::Exponential;
 use tokio::time::Instant;
 
-use crate::cluster::Uid;
-use crate::facts::Pending;
+use crate::cache::Uid;
+use crate::pod_state::PendingPod;
 
-/// How long a pod waits after failed attempts.
+/// The backoff of failed attempts.
 const BACKOFF: Exponential = Exponential::new(Duration::from_secs(1), Duration::from_secs(10));
-/// After this long a parked pod is tried whatever happened, and how often it is looked whether there is one.
-const PARKED_AT_MOST: Duration = Duration::from_mins(5);
-const LOOK_FOR_OLD: Duration = Duration::from_secs(1);
+/// How long a pod stays unschedulable at most, as in upstream, before it is scheduled without a change.
+const MAX_UNSCHEDULABLE_DURATION: Duration = Duration::from_mins(5);
+/// How often the queue looks for such pods.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Who comes first: higher priority, then who came first.
+/// The order of pods: by priority, then by arrival.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Order {
     priority: Reverse<i32>,
@@ -39,32 +40,32 @@ struct Order {
     uid: Uid,
 }
 
-/// Where a pod is.
+/// The part of the queue that a pod is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Active,
-    /// Until then; whatever happens if it is because of an error, else only while others are active.
+    /// The end of the backoff, and whether an error is the reason. Without one, the backoff ends early if no pod is active.
     BackingOff(Instant, bool),
-    Parked,
+    Unschedulable,
     Gated,
 }
 
-/// A pod that waits.
+/// A pod in the queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting {
-    pub(crate) pod: Arc<Pending>,
-    /// How many times it was tried.
+pub(crate) struct QueuedPodInfo {
+    pub(crate) pod: Arc<PendingPod>,
+    /// The number of attempts.
     pub(crate) attempts: u32,
-    /// Since when it could be tried.
+    /// When it was added.
     pub(crate) since: Instant,
     arrival: u64,
     state: State,
     not_before: Instant,
-    /// In which round of its class it was tried.
+    /// The round of its class in which it was last scheduled.
     round: u64,
 }
 
-impl Waiting {
+impl QueuedPodInfo {
     fn order(&self) -> Order {
         Order { priority: Reverse(self.pod.class.priority), arrival: self.arrival, uid: self.pod.uid.clone() }
     }
@@ -72,66 +73,66 @@ impl Waiting {
 
 /// The pods of one class.
 #[derive(Clone, Debug, Default)]
-struct Line {
-    parked: BTreeSet<Order>,
-    /// How many are active or back off; not counting those with which something went wrong, on whom nobody waits.
-    awake: usize,
-    /// Each news that may help begins a round, in which each is tried once.
+struct ClassQueue {
+    unschedulable: BTreeSet<Order>,
+    /// The number of pods that are active or back off, without those that back off because of an error.
+    ready: usize,
+    /// A change that may help the class begins a round, in which each pod is scheduled once.
     round: u64,
-    /// Why no node will do, if that is known in this round.
-    settled: Option<Arc<str>>,
-    settled_at: Option<Instant>,
-    /// Where other pods are has a say.
-    minds_others: bool,
+    /// Why no node is feasible, if a pod has failed in this round.
+    failure: Option<Arc<str>>,
+    failed_at: Option<Instant>,
+    /// Whether a change of other pods may help.
+    depends_on_pods: bool,
 }
 
-/// How many pods are where.
+/// The number of pods in each part of the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depths {
-    /// To be tried next.
+    /// Pods that are scheduled next.
     pub active: usize,
-    /// To be tried after a while.
+    /// Pods that back off.
     pub backing_off: usize,
-    /// To be tried when something changes.
-    pub parked: usize,
-    /// Not to be tried until somebody allows it.
+    /// Pods that are scheduled again when a change may help.
+    pub unschedulable: usize,
+    /// Pods with scheduling gates.
     pub gated: usize,
 }
 
-/// The queue.
+/// The scheduling queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
-    pods: HashMap<Uid, Waiting>,
+    pods: HashMap<Uid, QueuedPodInfo>,
     active: BTreeSet<Order>,
     backing_off: BTreeSet<(Instant, Order)>,
-    lines: HashMap<u64, Line>,
+    classes: HashMap<u64, ClassQueue>,
     gated: usize,
     arrivals: u64,
-    look_for_old_at: Option<Instant>,
+    next_flush: Option<Instant>,
 }
 
-/// What became of a pod that was put.
+/// The state of a pod that was added.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Put {
-    /// It waits for its turn, or was there already.
+pub(crate) enum Added {
+    /// It is active or gated, or was in the queue already.
     Queued,
-    /// It is known that no node will do, and why.
-    Parked(Arc<str>),
+    /// It is unschedulable: its class has failed with this message.
+    Unschedulable(Arc<str>),
 }
 
 impl Queue {
-    /// A pod waits, or says something new.
-    pub(crate) fn put(&mut self, pod: Pending, now: Instant) -> Put {
+    /// Adds a pending pod, or updates it.
+    pub(crate) fn add(&mut self, pod: PendingPod, now: Instant) -> Added {
         let before = self.pods.get(&pod.uid);
         if let Some(before) = before
             && Arc::ptr_eq(&before.pod.class, &pod.class)
             && before.pod.gated == pod.gated
         {
             let uid = pod.uid.clone();
-            if let Some(held) = self.pods.get_mut(&uid) {
-                held.pod = Arc::new(pod);
+            if let Some(queued) = self.pods.get_mut(&uid) {
+                queued.pod = Arc::new(pod);
             }
-            return Put::Queued;
+            return Added::Queued;
         }
         let known = before.map(|before| (before.arrival, before.attempts));
         self.remove(&pod.uid.clone());
@@ -140,7 +141,7 @@ impl Queue {
             (self.arrivals, 0)
         });
         let gated = pod.gated;
-        let mut waiting = Waiting {
+        let mut queued = QueuedPodInfo {
             pod: Arc::new(pod),
             attempts,
             since: now,
@@ -149,223 +150,232 @@ impl Queue {
             not_before: now,
             round: 0,
         };
-        let line = self.lines.entry(waiting.pod.class.id).or_default();
-        if let Some(why) = line.settled.clone().filter(|_| !gated) {
-            waiting.attempts += 1;
-            waiting.round = line.round;
-            waiting.state = State::Parked;
-            waiting.not_before = now + BACKOFF.after(waiting.attempts);
-            self.insert(waiting);
-            return Put::Parked(why);
+        let class_queue = self.classes.entry(queued.pod.class.id).or_default();
+        if let Some(why) = class_queue.failure.clone().filter(|_| !gated) {
+            queued.attempts += 1;
+            queued.round = class_queue.round;
+            queued.state = State::Unschedulable;
+            queued.not_before = now + BACKOFF.after(queued.attempts);
+            self.insert(queued);
+            return Added::Unschedulable(why);
         }
-        self.insert(waiting);
-        Put::Queued
+        self.insert(queued);
+        Added::Queued
     }
 
-    /// A pod needs no node any more.
-    pub(crate) fn remove(&mut self, uid: &str) -> Option<Waiting> {
-        let waiting = self.take_out(uid)?;
-        self.settle(waiting.pod.class.id, None, waiting.not_before);
-        Some(waiting)
+    /// Removes a pod that was deleted or has a node.
+    pub(crate) fn remove(&mut self, uid: &str) -> Option<QueuedPodInfo> {
+        let queued = self.take(uid)?;
+        self.activate_next(queued.pod.class.id, None, queued.not_before);
+        Some(queued)
     }
 
-    /// A pod that is here.
-    pub(crate) fn get(&self, uid: &str) -> Option<&Waiting> {
+    /// A pod in the queue.
+    pub(crate) fn get(&self, uid: &str) -> Option<&QueuedPodInfo> {
         self.pods.get(uid)
     }
 
-    /// The next pod to be tried. It is out of the queue until it is told what became of it.
-    pub(crate) fn pop(&mut self, now: Instant) -> Option<Waiting> {
+    /// Takes the next pod to schedule out of the queue.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<QueuedPodInfo> {
         while let Some((until, order)) = self.backing_off.first().filter(|(until, _)| *until <= now).cloned()
         {
             self.backing_off.remove(&(until, order.clone()));
-            if let Some(waiting) = self.take_out(&order.uid) {
-                self.insert(Waiting { state: State::Active, ..waiting });
+            if let Some(queued) = self.take(&order.uid) {
+                self.insert(QueuedPodInfo { state: State::Active, ..queued });
             }
         }
-        // Nobody is kept waiting while there is nothing else to do, unless there was an error.
-        let patient = || {
-            let impatient = |uid: &Uid| {
+        // Without active pods, a backoff that is not because of an error ends early.
+        let next_backing_off = || {
+            let is_backing_off = |uid: &Uid| {
                 self.pods.get(uid).is_some_and(|one| matches!(one.state, State::BackingOff(_, false)))
             };
-            self.backing_off.iter().map(|(_, order)| &order.uid).find(|uid| impatient(uid)).cloned()
+            self.backing_off.iter().map(|(_, order)| &order.uid).find(|uid| is_backing_off(uid)).cloned()
         };
-        let uid = self.active.first().map(|order| order.uid.clone()).or_else(patient)?;
-        self.take_out(&uid)
+        let uid = self.active.first().map(|order| order.uid.clone()).or_else(next_backing_off)?;
+        self.take(&uid)
     }
 
-    /// When the next pod is due that backs off now.
+    /// When the next backoff ends.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.backing_off.first().map(|(until, _)| *until)
     }
 
-    /// No node will do for a pod that was popped. If others are to leave a node for it, the next of its class may
-    /// yet find one in the same way.
-    pub(crate) fn park(
+    /// Adds a popped pod for which no node is feasible. If it preempts other pods, the next pod of its class may do the same.
+    pub(crate) fn add_unschedulable(
         &mut self,
-        mut waiting: Waiting,
+        mut queued: QueuedPodInfo,
         why: &Arc<str>,
-        minds_others: bool,
-        others_leave: bool,
+        depends_on_pods: bool,
+        preempts: bool,
         now: Instant,
     ) {
-        let class = waiting.pod.class.id;
-        let line = self.lines.entry(class).or_default();
-        line.settled = (!others_leave).then(|| why.clone());
-        line.settled_at = Some(now);
-        line.minds_others = minds_others;
-        waiting.attempts += 1;
-        waiting.round = line.round;
-        waiting.state = State::Parked;
-        waiting.not_before = now + BACKOFF.after(waiting.attempts);
-        self.insert(waiting);
-        self.settle(class, None, now);
+        let class = queued.pod.class.id;
+        let class_queue = self.classes.entry(class).or_default();
+        class_queue.failure = (!preempts).then(|| why.clone());
+        class_queue.failed_at = Some(now);
+        class_queue.depends_on_pods = depends_on_pods;
+        queued.attempts += 1;
+        queued.round = class_queue.round;
+        queued.state = State::Unschedulable;
+        queued.not_before = now + BACKOFF.after(queued.attempts);
+        self.insert(queued);
+        self.activate_next(class, None, now);
     }
 
-    /// A pod that was popped has found a node; the next of its class may find one too.
-    pub(crate) fn placed(&mut self, waiting: &Waiting, now: Instant) {
-        self.settle(waiting.pod.class.id, None, now);
+    /// A popped pod is assumed on a node; the next of its class is scheduled.
+    pub(crate) fn assumed(&mut self, queued: &QueuedPodInfo, now: Instant) {
+        self.activate_next(queued.pod.class.id, None, now);
     }
 
-    /// Something went wrong with a pod that was popped: it is tried again after a while.
-    pub(crate) fn retry(&mut self, mut waiting: Waiting, now: Instant) {
-        waiting.attempts += 1;
-        waiting.not_before = now + BACKOFF.after(waiting.attempts);
-        waiting.state = State::BackingOff(waiting.not_before, true);
-        self.insert(waiting);
+    /// Adds a popped pod that could not be bound, with a backoff.
+    pub(crate) fn add_failed(&mut self, mut queued: QueuedPodInfo, now: Instant) {
+        queued.attempts += 1;
+        queued.not_before = now + BACKOFF.after(queued.attempts);
+        queued.state = State::BackingOff(queued.not_before, true);
+        self.insert(queued);
     }
 
-    /// Why no node will do for a class, if that is known and nothing has changed since.
-    pub(crate) fn verdict(&self, class: u64) -> Option<(Arc<str>, bool)> {
-        let line = self.lines.get(&class)?;
-        Some((line.settled.clone()?, line.minds_others))
+    /// Why no node is feasible for a class, if it has failed and nothing has changed since.
+    pub(crate) fn known_failure(&self, class: u64) -> Option<(Arc<str>, bool)> {
+        let class_queue = self.classes.get(&class)?;
+        Some((class_queue.failure.clone()?, class_queue.depends_on_pods))
     }
 
-    /// The classes with parked pods that only news can help: the first of its pods, and whether it minds others.
-    pub(crate) fn stuck(&self) -> impl Iterator<Item = (&Waiting, bool)> {
-        let stuck = self.lines.values().filter(|line| line.settled.is_some() || line.awake == 0);
-        stuck.filter_map(|line| Some((self.pods.get(&line.parked.first()?.uid)?, line.minds_others)))
+    /// The classes whose unschedulable pods only a change helps: the first pod of each, and whether a change of other pods may
+    /// help it.
+    pub(crate) fn unschedulable_classes(&self) -> impl Iterator<Item = (&QueuedPodInfo, bool)> {
+        let classes = self
+            .classes
+            .values()
+            .filter(|class_queue| class_queue.failure.is_some() || class_queue.ready == 0);
+        classes.filter_map(|class_queue| {
+            Some((self.pods.get(&class_queue.unschedulable.first()?.uid)?, class_queue.depends_on_pods))
+        })
     }
 
-    /// There are news that may help a class: one of its pods is tried, this one if one is named.
-    pub(crate) fn rouse(&mut self, class: u64, first: Option<&str>, now: Instant) {
-        let Some(line) = self.lines.get_mut(&class) else { return };
-        line.settled = None;
-        line.round += 1;
-        self.settle(class, first, now);
+    /// Begins a round of a class after a change that may help it, with this pod if one is named.
+    pub(crate) fn activate_class(&mut self, class: u64, first: Option<&str>, now: Instant) {
+        let Some(class_queue) = self.classes.get_mut(&class) else { return };
+        class_queue.failure = None;
+        class_queue.round += 1;
+        self.activate_next(class, first, now);
     }
 
-    /// There are news about the node that a parked pod is nominated to: it is tried, whatever is known of its class and
-    /// although others of it are awake, for which the node does not count as free.
-    pub(crate) fn rouse_nominated(&mut self, uid: &str, now: Instant) {
-        let Some(waiting) = self.pods.get(uid).filter(|waiting| waiting.state == State::Parked) else {
+    /// Activates an unschedulable pod after a change of its nominated node, even if its class has failed or has an active pod:
+    /// to other pods the nominated node is not free.
+    pub(crate) fn activate_nominated(&mut self, uid: &str, now: Instant) {
+        let Some(queued) = self.pods.get(uid).filter(|queued| queued.state == State::Unschedulable) else {
             return;
         };
-        let class = waiting.pod.class.id;
-        if let Some(line) = self.lines.get_mut(&class) {
-            line.settled = None;
-            line.round += 1;
+        let class = queued.pod.class.id;
+        if let Some(class_queue) = self.classes.get_mut(&class) {
+            class_queue.failure = None;
+            class_queue.round += 1;
         }
-        self.awaken(uid, now);
+        self.activate(uid, now);
     }
 
-    /// Rouses whoever was parked for too long.
-    pub(crate) fn rouse_old(&mut self, now: Instant) {
-        if self.look_for_old_at.is_some_and(|at| now < at) {
+    /// Activates the classes that have been unschedulable for too long.
+    pub(crate) fn flush_unschedulable(&mut self, now: Instant) {
+        if self.next_flush.is_some_and(|at| now < at) {
             return;
         }
-        self.look_for_old_at = Some(now + LOOK_FOR_OLD);
-        let is_old = |line: &Line| line.settled_at.is_none_or(|at| at + PARKED_AT_MOST <= now);
-        let old = self.lines.iter().filter(|(_, line)| !line.parked.is_empty() && is_old(line));
+        self.next_flush = Some(now + FLUSH_INTERVAL);
+        let is_old = |class_queue: &ClassQueue| {
+            class_queue.failed_at.is_none_or(|at| at + MAX_UNSCHEDULABLE_DURATION <= now)
+        };
+        let old = self
+            .classes
+            .iter()
+            .filter(|(_, class_queue)| !class_queue.unschedulable.is_empty() && is_old(class_queue));
         let old: Vec<u64> = old.map(|(class, _)| *class).collect();
         for class in old {
-            self.rouse(class, None, now);
+            self.activate_class(class, None, now);
         }
     }
 
-    /// How many pods are where.
+    /// The number of pods in each part.
     pub(crate) fn depths(&self) -> Depths {
         let (active, backing_off) = (self.active.len(), self.backing_off.len());
         Depths {
             active,
             backing_off,
             gated: self.gated,
-            parked: self.pods.len() - active - backing_off - self.gated,
+            unschedulable: self.pods.len() - active - backing_off - self.gated,
         }
     }
 
-    /// While a class is not settled, one of its pods that was not tried in this round is awake.
-    fn settle(&mut self, class: u64, first: Option<&str>, now: Instant) {
-        let Some(line) = self.lines.get(&class) else { return };
-        if line.parked.is_empty() {
-            if line.awake == 0 {
-                self.lines.remove(&class);
+    /// Activates the next pod of a class that was not scheduled in this round, unless the class has failed or has an active pod.
+    fn activate_next(&mut self, class: u64, first: Option<&str>, now: Instant) {
+        let Some(class_queue) = self.classes.get(&class) else { return };
+        if class_queue.unschedulable.is_empty() {
+            if class_queue.ready == 0 {
+                self.classes.remove(&class);
             }
             return;
         }
-        if line.settled.is_some() || line.awake > 0 {
+        if class_queue.failure.is_some() || class_queue.ready > 0 {
             return;
         }
-        let untried = |uid: &str| self.pods.get(uid).is_some_and(|one| one.round < line.round);
-        let named = first
-            .filter(|uid| untried(uid) && self.pods.get(*uid).is_some_and(|one| one.state == State::Parked));
+        let untried = |uid: &str| self.pods.get(uid).is_some_and(|one| one.round < class_queue.round);
+        let named = first.filter(|uid| {
+            untried(uid) && self.pods.get(*uid).is_some_and(|one| one.state == State::Unschedulable)
+        });
         let next = named.map(Uid::from);
-        let next =
-            next.or_else(|| line.parked.iter().map(|order| &order.uid).find(|uid| untried(uid)).cloned());
+        let next = next.or_else(|| {
+            class_queue.unschedulable.iter().map(|order| &order.uid).find(|uid| untried(uid)).cloned()
+        });
         if let Some(uid) = next {
-            self.awaken(&uid, now);
+            self.activate(&uid, now);
         }
     }
 
-    /// A parked pod is tried next, or when it has backed off.
-    fn awaken(&mut self, uid: &str, now: Instant) {
-        let Some(mut waiting) = self.take_out(uid) else { return };
-        waiting.state = if waiting.not_before > now {
-            State::BackingOff(waiting.not_before, false)
-        } else {
-            State::Active
-        };
-        self.insert(waiting);
+    /// Activates an unschedulable pod, after its backoff.
+    fn activate(&mut self, uid: &str, now: Instant) {
+        let Some(mut queued) = self.take(uid) else { return };
+        queued.state =
+            if queued.not_before > now { State::BackingOff(queued.not_before, false) } else { State::Active };
+        self.insert(queued);
     }
 
-    fn insert(&mut self, waiting: Waiting) {
-        let order = waiting.order();
-        let line = self.lines.entry(waiting.pod.class.id).or_default();
-        match waiting.state {
+    fn insert(&mut self, queued: QueuedPodInfo) {
+        let order = queued.order();
+        let class_queue = self.classes.entry(queued.pod.class.id).or_default();
+        match queued.state {
             State::Active => {
-                line.awake += 1;
+                class_queue.ready += 1;
                 self.active.insert(order);
             }
             State::BackingOff(until, failed) => {
-                line.awake += usize::from(!failed);
+                class_queue.ready += usize::from(!failed);
                 self.backing_off.insert((until, order));
             }
-            State::Parked => {
-                line.parked.insert(order);
+            State::Unschedulable => {
+                class_queue.unschedulable.insert(order);
             }
             State::Gated => self.gated += 1,
         }
-        self.pods.insert(waiting.pod.uid.clone(), waiting);
+        self.pods.insert(queued.pod.uid.clone(), queued);
     }
 
-    fn take_out(&mut self, uid: &str) -> Option<Waiting> {
-        let waiting = self.pods.remove(uid)?;
-        let order = waiting.order();
-        let line = self.lines.entry(waiting.pod.class.id).or_default();
-        match waiting.state {
+    fn take(&mut self, uid: &str) -> Option<QueuedPodInfo> {
+        let queued = self.pods.remove(uid)?;
+        let order = queued.order();
+        let class_queue = self.classes.entry(queued.pod.class.id).or_default();
+        match queued.state {
             State::Active => {
-                line.awake -= 1;
+                class_queue.ready -= 1;
                 self.active.remove(&order);
             }
             State::BackingOff(until, failed) => {
-                line.awake -= usize::from(!failed);
+                class_queue.ready -= usize::from(!failed);
                 self.backing_off.remove(&(until, order));
             }
-            State::Parked => {
-                line.parked.remove(&order);
+            State::Unschedulable => {
+                class_queue.unschedulable.remove(&order);
             }
             State::Gated => self.gated -= 1,
         }
-        Some(waiting)
+        Some(queued)
     }
 }

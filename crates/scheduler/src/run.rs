@@ -11,45 +11,45 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::events::{Happened, Recorder};
+use crate::events::{PodEvent, Recorder};
 use crate::informers::{CAPACITY, Informers, Subscriptions};
 use crate::metrics::{Attempt, Metrics};
-use crate::perform::{self, Said};
-use crate::planner::{Decision, Eviction, Planner, PodRef, Settings};
+use crate::planner::{Decision, Planner, PodRef, Preemption, Settings};
+use crate::requests::{self, UnschedulableStatus};
 
-/// The user that a scheduler is, whose role upstream defines.
+/// The user of the scheduler, whose role upstream defines.
 pub const USER: &str = "system:kube-scheduler";
-/// How many requests are under way at a time.
-const UNDER_WAY: usize = 128;
-/// How many decisions are made before what happened meanwhile is taken in.
-const AT_A_TIME: usize = 64;
-/// How often it is looked whether a pod waits for too long.
-const LOOK_AROUND: Duration = Duration::from_secs(30);
+/// The largest number of requests in flight.
+const MAX_IN_FLIGHT: usize = 128;
+/// The largest number of decisions between two turns of the loop.
+const MAX_DECISIONS_PER_TURN: usize = 64;
+/// How often the loop runs without an event, so that the queue flushes pods that are unschedulable for too long.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What a scheduler needs.
+/// The configuration of the scheduler.
 #[derive(Clone)]
 pub struct Config {
-    /// How it reaches the cluster.
+    /// The client of the API server.
     pub client: Client,
-    /// How it decides.
+    /// The settings of the planner.
     pub settings: Settings,
-    /// The wall clock, for what objects say. Waits are by a monotonic clock.
+    /// The wall clock, for timestamps of objects. Backoffs use a monotonic clock.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// What it counts.
+    /// Its metrics.
     pub metrics: Arc<Metrics>,
-    /// Restarts what fails, and counts it.
+    /// The supervisor of its tasks.
     pub supervisor: Supervisor,
 }
 
 /// The name of the task, in health checks and metrics.
 const TASK: &str = "scheduler";
 
-/// What came of something that was to be done.
-enum Outcome {
+/// The outcome of a request.
+enum RequestOutcome {
     Bound { waited: Duration, attempts: u32, took: Duration },
-    NotBound(Arc<str>, Duration),
-    NotEvicted(Arc<str>),
-    Said,
+    BindingFailed(Arc<str>, Duration),
+    PreemptionFailed(Arc<str>),
+    Done,
 }
 
 /// Schedules pods until it is dropped.
@@ -74,8 +74,8 @@ pub fn run(config: Config) -> BoxFuture<'static, ()> {
 
 async fn schedule(config: Config, recorder: Recorder, informers: Subscriptions) {
     let Subscriptions { mut nodes, mut pods, mut budgets, mut namespaces } = informers;
-    let mut desk = Desk::new(config, recorder);
-    let mut tick = tokio::time::interval(LOOK_AROUND);
+    let mut scheduler = Scheduler::new(config, recorder);
+    let mut tick = tokio::time::interval(FLUSH_INTERVAL);
     // The planner decides nothing before it has a list of every kind. Nodes come first: pods know only their names.
     let (first_nodes, first_namespaces) = (nodes.recv().await, namespaces.recv().await);
     let (first_budgets, first_pods) = (budgets.recv().await, pods.recv().await);
@@ -83,177 +83,188 @@ async fn schedule(config: Config, recorder: Recorder, informers: Subscriptions) 
     else {
         return;
     };
-    desk.planner.nodes(a);
-    desk.planner.namespaces(b);
-    desk.planner.budgets(c);
-    desk.planner.pods(d, Instant::now());
+    scheduler.planner.handle_nodes(a);
+    scheduler.planner.handle_namespaces(b);
+    scheduler.planner.handle_budgets(c);
+    scheduler.planner.handle_pods(d, Instant::now());
     loop {
-        let busy = desk.decide();
-        let due = desk.wait();
+        let has_more = scheduler.decide();
+        let due = scheduler.until_backoff_ends();
         tokio::select! {
             biased;
-            Some(outcome) = desk.under_way.join_next() => desk.done(outcome),
-            Some(event) = nodes.recv() => desk.planner.nodes(event),
-            Some(event) = namespaces.recv() => desk.planner.namespaces(event),
-            Some(event) = budgets.recv() => desk.planner.budgets(event),
-            Some(event) = pods.recv() => desk.planner.pods(event, Instant::now()),
-            () = tokio::task::yield_now(), if busy => {}
+            Some(outcome) = scheduler.in_flight.join_next() => scheduler.handle_outcome(outcome),
+            Some(event) = nodes.recv() => scheduler.planner.handle_nodes(event),
+            Some(event) = namespaces.recv() => scheduler.planner.handle_namespaces(event),
+            Some(event) = budgets.recv() => scheduler.planner.handle_budgets(event),
+            Some(event) = pods.recv() => scheduler.planner.handle_pods(event, Instant::now()),
+            () = tokio::task::yield_now(), if has_more => {}
             () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
             _ = tick.tick() => {}
         }
-        // What else is there already costs no turn.
+        // Events that have arrived meanwhile are handled in the same turn.
         let now = Instant::now();
-        drain(&mut nodes, |event| desk.planner.nodes(event));
-        drain(&mut budgets, |event| desk.planner.budgets(event));
-        drain(&mut namespaces, |event| desk.planner.namespaces(event));
-        drain(&mut pods, |event| desk.planner.pods(event, now));
-        while let Some(outcome) = desk.under_way.try_join_next() {
-            desk.done(outcome);
+        drain(&mut nodes, |event| scheduler.planner.handle_nodes(event));
+        drain(&mut budgets, |event| scheduler.planner.handle_budgets(event));
+        drain(&mut namespaces, |event| scheduler.planner.handle_namespaces(event));
+        drain(&mut pods, |event| scheduler.planner.handle_pods(event, now));
+        while let Some(outcome) = scheduler.in_flight.try_join_next() {
+            scheduler.handle_outcome(outcome);
         }
-        desk.config.metrics.note(&desk.planner);
+        scheduler.config.metrics.update_gauges(&scheduler.planner);
     }
 }
 
-/// Takes in what is there, but not more than could be there at once.
-fn drain<T>(told: &mut mpsc::Receiver<T>, mut take: impl FnMut(T)) {
+/// Handles the events that have arrived, up to the capacity of the channel.
+fn drain<T>(events: &mut mpsc::Receiver<T>, mut handle: impl FnMut(T)) {
     for _ in 0..CAPACITY {
-        match told.try_recv() {
-            Ok(one) => take(one),
+        match events.try_recv() {
+            Ok(event) => handle(event),
             Err(_) => return,
         }
     }
 }
 
-/// Where decisions are made and handed on.
-struct Desk {
+/// The planner, and the requests that perform its decisions.
+struct Scheduler {
     config: Config,
     planner: Planner,
     recorder: Recorder,
-    under_way: JoinSet<Outcome>,
+    in_flight: JoinSet<RequestOutcome>,
 }
 
-impl Desk {
+impl Scheduler {
     fn new(config: Config, recorder: Recorder) -> Self {
         let planner = Planner::new(config.settings.clone());
-        Self { config, planner, recorder, under_way: JoinSet::new() }
+        Self { config, planner, recorder, in_flight: JoinSet::new() }
     }
 
-    /// Decides for a while. True if there is more to decide.
+    /// Performs some decisions. Whether there may be more.
     fn decide(&mut self) -> bool {
-        for _ in 0..AT_A_TIME {
-            if self.under_way.len() >= UNDER_WAY {
+        for _ in 0..MAX_DECISIONS_PER_TURN {
+            if self.in_flight.len() >= MAX_IN_FLIGHT {
                 return false;
             }
-            let began = Instant::now();
-            let Some(decision) = self.planner.next(began) else { return false };
-            self.perform(decision, began);
+            let started = Instant::now();
+            let Some(decision) = self.planner.next(started) else { return false };
+            self.perform(decision, started);
         }
         true
     }
 
-    /// How long until a pod is due that backs off, if there is one and something can be done for it.
-    fn wait(&self) -> Option<Duration> {
-        let due = self.planner.due().filter(|_| self.under_way.len() < UNDER_WAY)?;
+    /// The time until a backoff ends, if a request may be sent then.
+    fn until_backoff_ends(&self) -> Option<Duration> {
+        let due = self.planner.due().filter(|_| self.in_flight.len() < MAX_IN_FLIGHT)?;
         Some(due.saturating_duration_since(Instant::now()))
     }
 
-    fn perform(&mut self, decision: Decision, began: Instant) {
+    fn perform(&mut self, decision: Decision, started: Instant) {
         let (client, now) = (self.config.client.clone(), (self.config.clock)());
         let metrics = &self.config.metrics;
         match decision {
             Decision::Bind { pod, node, attempts, since } => {
-                metrics.decided(began.elapsed());
+                metrics.observe_algorithm(started.elapsed());
                 let (recorder, clock) = (self.recorder.clone(), self.config.clock.clone());
                 let supervisor = self.config.supervisor.clone();
-                self.under_way.spawn(async move {
-                    match supervisor.guard(TASK, perform::bind(&client, &pod, &node)).await {
+                self.in_flight.spawn(async move {
+                    match supervisor.guard(TASK, requests::bind(&client, &pod, &node)).await {
                         Ok(Ok(())) => {}
                         Ok(Err(error)) => {
-                            tracing::debug!(%error, namespace = pod.namespace, pod = pod.name, node, "not bound");
-                            return Outcome::NotBound(pod.uid, began.elapsed());
+                            tracing::debug!(%error, namespace = pod.namespace, pod = pod.name, node, "cannot bind a pod, will retry");
+                            return RequestOutcome::BindingFailed(pod.uid, started.elapsed());
                         }
-                        // Otherwise it would count as being bound for good.
-                        Err(_) => return Outcome::NotBound(pod.uid, began.elapsed()),
+                        // Otherwise the pod would stay assumed.
+                        Err(_) => return RequestOutcome::BindingFailed(pod.uid, started.elapsed()),
                     }
                     let at = clock();
                     let note = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
-                    recorder.record(happened(pod, "Scheduled", "Binding", note, at));
-                    Outcome::Bound { waited: since.elapsed(), attempts, took: began.elapsed() }
+                    recorder.record(pod_event(pod, "Scheduled", "Binding", note, at));
+                    RequestOutcome::Bound { waited: since.elapsed(), attempts, took: started.elapsed() }
                 });
             }
-            Decision::Refuse { pod, generation, message, is_new, is_first, nominated, evict } => {
-                metrics.decided(began.elapsed());
-                metrics.tried(Attempt::Unschedulable, began.elapsed());
-                metrics.preempted(evict.as_ref().map_or(0, |eviction| eviction.victims.len()));
-                if is_new || nominated.is_some() {
+            Decision::Unschedulable {
+                pod,
+                generation,
+                message,
+                message_changed,
+                is_first_failure,
+                nominated,
+                preemption,
+            } => {
+                metrics.observe_algorithm(started.elapsed());
+                metrics.observe_attempt(Attempt::Unschedulable, started.elapsed());
+                metrics
+                    .observe_preemption(preemption.as_ref().map_or(0, |preemption| preemption.victims.len()));
+                if message_changed || nominated.is_some() {
                     let failed =
-                        happened(pod.clone(), "FailedScheduling", "Scheduling", message.clone(), now);
-                    self.recorder.record(Happened { warning: true, ..failed });
-                    let said = Said { message, generation, is_first, nominated };
-                    self.under_way.spawn(async move {
-                        note(&pod, perform::say(&client, &pod, said, now).await);
-                        Outcome::Said
+                        pod_event(pod.clone(), "FailedScheduling", "Scheduling", message.clone(), now);
+                    self.recorder.record(PodEvent { warning: true, ..failed });
+                    let status = UnschedulableStatus { message, generation, is_first_failure, nominated };
+                    self.in_flight.spawn(async move {
+                        log_failure(&pod, requests::patch_unschedulable(&client, &pod, status, now).await);
+                        RequestOutcome::Done
                     });
                 }
-                if let Some(eviction) = evict {
-                    self.evict(eviction, now);
+                if let Some(preemption) = preemption {
+                    self.preempt(preemption, now);
                 }
             }
-            Decision::Withdraw(pod) => {
-                self.under_way.spawn(async move {
-                    note(&pod, perform::withdraw(&client, &pod).await);
-                    Outcome::Said
+            Decision::ClearNomination(pod) => {
+                self.in_flight.spawn(async move {
+                    log_failure(&pod, requests::clear_nomination(&client, &pod).await);
+                    RequestOutcome::Done
                 });
             }
-            Decision::MakeRoom(eviction) => {
-                metrics.preempted(eviction.victims.len());
-                self.evict(eviction, now);
+            Decision::PreemptForResize(preemption) => {
+                metrics.observe_preemption(preemption.victims.len());
+                self.preempt(preemption, now);
             }
         }
     }
 
-    fn evict(&mut self, eviction: Eviction, now: Timestamp) {
+    fn preempt(&mut self, preemption: Preemption, now: Timestamp) {
         let client = self.config.client.clone();
         let (recorder, scheduler) = (self.recorder.clone(), self.config.settings.name.clone());
         let supervisor = self.config.supervisor.clone();
-        self.under_way.spawn(async move {
-            let Eviction { node, victims, preemptor, .. } = &eviction;
+        self.in_flight.spawn(async move {
+            let Preemption { node, victims, preemptor, .. } = &preemption;
             for victim in victims {
-                let evicting = perform::evict(&client, &scheduler, victim, &eviction, now);
-                let Ok(evicted) = supervisor.guard(TASK, evicting).await else {
-                    return Outcome::NotEvicted(preemptor.uid.clone());
+                let preempting = requests::preempt(&client, &scheduler, victim, &preemption, now);
+                let Ok(preempted) = supervisor.guard(TASK, preempting).await else {
+                    return RequestOutcome::PreemptionFailed(preemptor.uid.clone());
                 };
-                match evicted {
+                match preempted {
                     Ok(()) => {
                         let note = format!("Preempted by pod {} on node {node}", preemptor.uid);
-                        let left = happened(victim.clone(), "Preempted", "Preempting", note, now);
-                        recorder.record(Happened { related: Some(preemptor.clone()), ..left });
+                        let event = pod_event(victim.clone(), "Preempted", "Preempting", note, now);
+                        recorder.record(PodEvent { related: Some(preemptor.clone()), ..event });
                     }
-                    Err(error) if perform::is_gone(&error) => {}
+                    Err(error) if requests::is_deleted(&error) => {}
                     Err(error) => {
-                        tracing::debug!(%error, namespace = victim.namespace, pod = victim.name, "not evicted");
-                        return Outcome::NotEvicted(preemptor.uid.clone());
+                        tracing::debug!(%error, namespace = victim.namespace, pod = victim.name, "cannot preempt a pod, will retry");
+                        return RequestOutcome::PreemptionFailed(preemptor.uid.clone());
                     }
                 }
             }
-            Outcome::Said
+            RequestOutcome::Done
         });
     }
 
-    fn done(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {
+    fn handle_outcome(&mut self, outcome: Result<RequestOutcome, tokio::task::JoinError>) {
         let (metrics, now) = (&self.config.metrics, Instant::now());
         match outcome {
-            Ok(Outcome::Bound { waited, attempts, took }) => {
-                metrics.tried(Attempt::Scheduled, took);
-                metrics.scheduled(attempts, waited);
+            Ok(RequestOutcome::Bound { waited, attempts, took }) => {
+                metrics.observe_attempt(Attempt::Scheduled, took);
+                metrics.observe_scheduled(attempts, waited);
             }
-            Ok(Outcome::NotBound(uid, took)) => {
-                metrics.tried(Attempt::Error, took);
-                self.planner.not_bound(&uid, now);
+            Ok(RequestOutcome::BindingFailed(uid, took)) => {
+                metrics.observe_attempt(Attempt::Error, took);
+                self.planner.binding_failed(&uid, now);
             }
-            Ok(Outcome::NotEvicted(preemptor)) => self.planner.not_evicted(&preemptor, now),
-            Ok(Outcome::Said) => {}
-            // Panics over bindings and evictions are caught in their tasks; what else is said of a pod is said again.
+            Ok(RequestOutcome::PreemptionFailed(preemptor)) => {
+                self.planner.preemption_failed(&preemptor, now);
+            }
+            Ok(RequestOutcome::Done) => {}
+            // The tasks of bindings and preemptions catch their panics; a status is patched again with the next attempt.
             Err(error) => {
                 if let Some(panic) = Panic::of_task(error) {
                     self.config.supervisor.note_panic(TASK, &panic);
@@ -263,21 +274,21 @@ impl Desk {
     }
 }
 
-fn happened(
+fn pod_event(
     pod: PodRef,
     reason: &'static str,
     action: &'static str,
     note: String,
     at: Timestamp,
-) -> Happened {
-    Happened { pod, related: None, warning: false, reason, action, note, at }
+) -> PodEvent {
+    PodEvent { pod, related: None, warning: false, reason, action, note, at }
 }
 
-/// Says that a status could not be written, unless nobody misses it.
-fn note(pod: &PodRef, written: kube::Result<()>) {
-    if let Err(error) = written
-        && !perform::is_gone(&error)
+/// Logs that a status could not be patched, unless the pod is deleted.
+fn log_failure(pod: &PodRef, patched: kube::Result<()>) {
+    if let Err(error) = patched
+        && !requests::is_deleted(&error)
     {
-        tracing::warn!(%error, namespace = pod.namespace, pod = pod.name, "cannot say why a pod has no node");
+        tracing::warn!(%error, namespace = pod.namespace, pod = pod.name, "cannot patch the status of a pending pod");
     }
 }

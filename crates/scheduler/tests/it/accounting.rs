@@ -1,4 +1,4 @@
-//! What a pod counts for on its node while it is resized, as a pod that wants the rest of the node finds out.
+//! What a pod is accounted for while it is resized, observed by a pod that requests the rest of the node.
 
 use k8s_openapi::api::core::v1::Pod;
 use plumb_features::FeatureGates;
@@ -7,9 +7,9 @@ use plumb_resize::rules::{Dialect, Rules};
 use plumb_scheduler::Settings;
 use serde_json::{Value, json};
 
-use super::world::{World, node, pod};
+use super::cluster::{Cluster, node, pod};
 
-/// Where a resize stands, as a status says it in a dialect.
+/// The state of a resize, as a status has it in a dialect.
 fn stands(word: &str, dialect: Dialect) -> Value {
     let condition = match word {
         "InProgress" => json!([{ "type": "PodResizeInProgress", "status": "True" }]),
@@ -24,7 +24,7 @@ fn stands(word: &str, dialect: Dialect) -> Value {
     }
 }
 
-/// A pod on the node `n` with what is desired, allocated and in force of its cpu.
+/// A pod on the node `n` with its desired, allocated and actual cpu.
 fn resizing([desired, allocated, actual]: [i64; 3], status: Value) -> Pod {
     let list = |cpu: i64| json!({ "cpu": format!("{cpu}m"), "memory": "1Mi" });
     let mut status = status;
@@ -42,19 +42,19 @@ fn resizing([desired, allocated, actual]: [i64; 3], status: Value) -> Pod {
     )
 }
 
-/// How much cpu the pod counts for: what is left of 8 cores is found by a pod that wants it.
+/// The cpu that a pod is accounted for: a pod that requests the rest of 8 cores fits.
 fn counted(pod_on_node: &Pod, rules: &Rules) -> i64 {
     let fits = |cpu: i64| {
-        let mut world = World::with(Settings::new(rules.clone()), [node("n", 8, "a")]);
-        world.put(pod_on_node.clone());
-        world.put(pod(
+        let mut cluster = Cluster::with(Settings::new(rules.clone()), [node("n", 8, "a")]);
+        cluster.update(pod_on_node.clone());
+        cluster.update(pod(
             "probe",
             cpu,
             json!({ "spec": { "containers": [{ "name": "c", "resources": {
             "requests": { "cpu": format!("{cpu}m") } } }] } }),
         ));
-        world.settle();
-        world.node_of("probe").is_some()
+        cluster.run_until_idle();
+        cluster.node_of("probe").is_some()
     };
     let (mut most, mut too_much) = (0, 8001);
     while too_much - most > 1 {
@@ -66,7 +66,7 @@ fn counted(pod_on_node: &Pod, rules: &Rules) -> i64 {
 
 #[test]
 fn a_resize_counts_as_its_dialect_says() {
-    // Desired, allocated, in force; where it stands; what counts by KEP-1287 and by Kubernetes 1.36.
+    // Desired, allocated, actual; the state; what counts by KEP-1287 and by Kubernetes 1.36.
     let table: &[([i64; 3], &str, i64, i64)] = &[
         ([1000, 1000, 1000], "", 1000, 1000),
         ([3000, 1000, 1000], "Proposed", 3000, 3000),
@@ -75,7 +75,7 @@ fn a_resize_counts_as_its_dialect_says() {
         ([3000, 3000, 1000], "InProgress", 3000, 3000),
         ([500, 500, 1000], "InProgress", 1000, 1000),
         ([500, 1000, 1000], "Proposed", 1000, 1000),
-        // Asked for again while the last one is carried out: the KEP goes by what is allocated.
+        // Resized again while the last resize is in progress: the KEP counts what is allocated.
         ([4000, 3000, 1000], "InProgress", 3000, 4000),
         ([4000, 2000, 3000], "Infeasible", 3000, 3000),
     ];

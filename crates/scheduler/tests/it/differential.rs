@@ -1,9 +1,8 @@
-//! The same pods for kube-scheduler and for the planner, on the same random clusters, and the same words.
+//! kube-scheduler and the planner schedule the same pods on the same random clusters, and report the same messages.
 //!
-//! Every pod asks for something that nothing can satisfy, in the filter that comes last: company that is nowhere. So
-//! none is bound, each is judged on the same cluster, and the message says of every node which filter it fails first;
-//! a node that only lacks the company is one that would have done. Each pod is asked about for the cluster as a whole
-//! and for each node alone.
+//! Every pod has a required affinity that no pod matches, which the last filter checks. So no pod is bound, each is filtered on
+//! the same cluster, and its message says which filter rejects each node first; a node that only the affinity rejects is
+//! otherwise feasible. Each pod is compared for the cluster as a whole and for each node alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,15 +19,15 @@ use plumb_scheduler::{Decision, Planner, Settings};
 use plumb_testbed::{Cluster, Config, Parts};
 use serde_json::{Value, json};
 
-/// How many clusters are made up, with how many nodes, pods on them, and pods that are asked about.
+/// The number of random clusters, of their nodes, of existing pods, and of pending pods.
 const CLUSTERS: u64 = 4;
 const NODES: u64 = 7;
 const RUNNING: u64 = 24;
 const ASKED: u64 = 40;
-/// How long all answers of a cluster may take.
-const PATIENCE: Duration = Duration::from_mins(3);
+/// The deadline of all messages of a cluster.
+const DEADLINE: Duration = Duration::from_mins(3);
 
-/// A stream of numbers that a seed decides (splitmix64).
+/// Random numbers from a seed (splitmix64).
 struct Dice(u64);
 
 impl Dice {
@@ -145,7 +144,7 @@ fn spread(dice: &mut Dice) -> Value {
     constraint
 }
 
-/// A pod; one that runs asks its neighbours for what does not depend on the order in which they came.
+/// A pod; an existing one has terms that do not depend on the order of creation.
 fn some_pod(dice: &mut Dice, name: &str, node: Option<&str>) -> Value {
     let mut requests = json!({});
     if !dice.one_in(4) {
@@ -196,7 +195,7 @@ fn some_pod(dice: &mut Dice, name: &str, node: Option<&str>) -> Value {
             spec["topologySpreadConstraints"] = json!([spread(dice)]);
         }
         let mut company = vec![json!({
-            "topologyKey": HOST, "labelSelector": { "matchLabels": { "nobody": "has-this" } },
+            "topologyKey": HOST, "labelSelector": { "matchLabels": { "no": "match" } },
         })];
         if dice.one_in(4) {
             company.push(pod_term(dice));
@@ -241,7 +240,7 @@ impl Scheduler {
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
-        // If it is gone already, all the better.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -258,55 +257,55 @@ async fn create_all(client: &Client, pods: &[Value]) {
     created.await.unwrap();
 }
 
-/// What a pod's status says of why it has no node.
-fn said(pod: &Pod) -> Option<String> {
+/// The message of an unschedulable pod.
+fn message_of(pod: &Pod) -> Option<String> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let scheduled = conditions.iter().find(|one| one.type_ == "PodScheduled")?;
     scheduled.message.clone()
 }
 
-/// Waits until every pod that waits was judged.
-async fn judged(client: &Client, count: usize) -> BTreeMap<String, String> {
-    let (tell, mut told) = tokio::sync::mpsc::channel(64);
+/// Waits until every pending pod has a message.
+async fn messages_of(client: &Client, count: usize) -> BTreeMap<String, String> {
+    let (sender, mut events) = tokio::sync::mpsc::channel(64);
     let following =
-        tokio::spawn(Reflector::new(Api::<Pod>::all(client.clone()), WatchConfig::default()).run(tell));
-    let mut said_of = BTreeMap::new();
+        tokio::spawn(Reflector::new(Api::<Pod>::all(client.clone()), WatchConfig::default()).run(sender));
+    let mut messages = BTreeMap::new();
     let waiting = async {
-        while said_of.len() < count {
-            let pods = told.recv().await.unwrap().into_objects();
+        while messages.len() < count {
+            let pods = events.recv().await.unwrap().into_objects();
             for pod in pods.iter().filter(|pod| pod.spec.as_ref().unwrap().node_name.is_none()) {
-                if let Some(message) = said(pod) {
-                    said_of.insert(pod.metadata.name.clone().unwrap(), message);
+                if let Some(message) = message_of(pod) {
+                    messages.insert(pod.metadata.name.clone().unwrap(), message);
                 }
             }
         }
     };
-    let waited = tokio::time::timeout(PATIENCE, waiting).await;
+    let waited = tokio::time::timeout(DEADLINE, waiting).await;
     following.abort();
-    assert!(waited.is_ok(), "only {} of {count} pods were judged", said_of.len());
-    said_of
+    assert!(waited.is_ok(), "only {} of {count} pods have a message", messages.len());
+    messages
 }
 
-/// What the planner says of each pod that waits, of the objects as the API has them.
+/// The messages of the planner for the objects of the API.
 fn planned(nodes: Vec<Node>, namespaces: Vec<Namespace>, pods: &[Pod]) -> BTreeMap<String, String> {
     let now = tokio::time::Instant::now();
     let mut planner = Planner::new(Settings::new(Rules::v1_36()));
-    planner.nodes(WatchEvent::Restarted(nodes));
-    planner.namespaces(WatchEvent::Restarted(namespaces));
-    planner.pods(WatchEvent::Restarted(pods.to_vec()), now);
-    let mut said_of = BTreeMap::new();
+    planner.handle_nodes(WatchEvent::Restarted(nodes));
+    planner.handle_namespaces(WatchEvent::Restarted(namespaces));
+    planner.handle_pods(WatchEvent::Restarted(pods.to_vec()), now);
+    let mut messages = BTreeMap::new();
     while let Some(decision) = planner.next(now) {
         match decision {
-            Decision::Refuse { pod, message, .. } => said_of.insert(pod.name, message),
-            Decision::Bind { pod, node, .. } => said_of.insert(pod.name, format!("bound to {node}")),
+            Decision::Unschedulable { pod, message, .. } => messages.insert(pod.name, message),
+            Decision::Bind { pod, node, .. } => messages.insert(pod.name, format!("bound to {node}")),
             other => panic!("{other:?}"),
         };
     }
-    said_of
+    messages
 }
 
-/// Makes a cluster up, and compares what both say of pods that wait in it. `start` starts kube-scheduler, when all is
-/// there that it is to know.
+/// Creates a random cluster, and compares both messages of its pending pods. `start` starts kube-scheduler once all objects
+/// exist.
 async fn compare(client: &Client, dice: &mut Dice, round: u64, start: impl FnOnce() -> Scheduler) -> usize {
     let names: Vec<String> = (0..NODES).map(|i| format!("n{round}-{i}")).collect();
     let nodes: Api<Node> = Api::all(client.clone());
@@ -315,7 +314,7 @@ async fn compare(client: &Client, dice: &mut Dice, round: u64, start: impl FnOnc
         nodes.create(&PostParams::default(), &node).await.unwrap();
         let status = json!({ "status": node.status });
         nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
-        // Without the taint of a node that has not said yet that it is ready.
+        // Without the taint of a node that is not ready yet.
         let taints = json!({ "spec": { "taints": node.spec.unwrap().taints } });
         nodes.patch(name, &PatchParams::default(), &Patch::Merge(&taints)).await.unwrap();
     }
@@ -341,10 +340,11 @@ async fn compare(client: &Client, dice: &mut Dice, round: u64, start: impl FnOnc
     let pods = pods.list(&ListParams::default()).await.unwrap().items;
     let ours = planned(nodes.items, namespaces.items, &pods);
     let scheduler = start();
-    // A plugin that looks after devices, which we have none of, has a word in every message.
-    let theirs = judged(client, count).await.into_iter();
-    let theirs: BTreeMap<String, String> =
-        theirs.map(|(name, said)| (name, said.replace(" no new claims to deallocate, ", " "))).collect();
+    // The plugin of dynamic resources, which Plumb does not have, adds to every message.
+    let theirs = messages_of(client, count).await.into_iter();
+    let theirs: BTreeMap<String, String> = theirs
+        .map(|(name, message)| (name, message.replace(" no new claims to deallocate, ", " ")))
+        .collect();
     drop(scheduler);
     let mut different = 0;
     for (name, theirs) in &theirs {
@@ -360,11 +360,11 @@ async fn compare(client: &Client, dice: &mut Dice, round: u64, start: impl FnOnc
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
-async fn every_node_is_judged_as_kube_scheduler_judges_it() {
+async fn every_node_is_filtered_as_kube_scheduler_filters_it() {
     let seed = std::env::var("PLUMB_DIFFERENTIAL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut different = 0;
     for round in 0..CLUSTERS {
-        // Each in a cluster of its own, so that nobody is judged twice.
+        // Each in a cluster of its own, so that no pod is scheduled twice.
         let reference = Cluster::start(Config::of(Parts::ApiServer)).await.unwrap();
         let client = reference.client().await.unwrap();
         let other = json!({ "metadata": { "name": "other", "labels": { "team": "x" } } });

@@ -1,4 +1,4 @@
-//! What holds whatever happens, in whatever order.
+//! Properties of the planner under random sequences of changes.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plumb_resize::accounting::{on_node, requested};
@@ -8,9 +8,9 @@ use plumb_scheduler::Decision;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::world::{World, node, pod};
+use super::cluster::{Cluster, node, pod};
 
-/// Something that happens.
+/// A change.
 #[derive(Clone, Debug)]
 enum Op {
     Create {
@@ -18,7 +18,7 @@ enum Op {
         kind: usize,
     },
     Delete(usize),
-    /// Another amount is asked for; it is allocated and in force only later.
+    /// A resize that is allocated and actual only later.
     Resize(usize, i64),
     Actuate(usize),
     AddNode(i64),
@@ -58,7 +58,7 @@ fn wishes(kind: &str) -> Value {
             "labelSelector": { "matchLabels": { "app": "spread" } },
         }] }),
         "near" => json!({ "affinity": { "podAffinity": term(ZONE, "plain") } }),
-        // Nobody plain may come to its node, whoever came first.
+        // No plain pod may share its node, whichever was first.
         "quiet" => json!({ "affinity": { "podAntiAffinity": term(HOST, "plain") } }),
         _ => json!({}),
     };
@@ -73,15 +73,15 @@ fn label<'a>(node: &'a Node, key: &str) -> &'a str {
     &node.metadata.labels.as_ref().unwrap()[key]
 }
 
-/// What is on nodes, counted anew each time.
-struct Oracle<'a>(&'a World);
+/// A model that counts the pods of nodes again each time.
+struct Oracle<'a>(&'a Cluster);
 
 impl Oracle<'_> {
     fn on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Pod> {
         self.0.pods.iter().filter(move |(name, _)| self.0.node_of(name) == Some(node)).map(|(_, pod)| pod)
     }
 
-    fn held(&self, node: &str) -> ResourceList {
+    fn requested(&self, node: &str) -> ResourceList {
         let mut held = ResourceList::default();
         for pod in self.on(node) {
             held.add(&on_node(pod, &Rules::kep()).unwrap());
@@ -89,10 +89,10 @@ impl Oracle<'_> {
         held
     }
 
-    fn has_room(&self, name: &str, node: &Node, more: &ResourceList) -> bool {
+    fn has_free(&self, name: &str, node: &Node, more: &ResourceList) -> bool {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         let allocatable = ResourceList::read(allocatable).unwrap();
-        let mut held = self.held(name);
+        let mut held = self.requested(name);
         held.add(more);
         more.iter().all(|(resource, _)| held.get(resource) <= allocatable.get(resource))
     }
@@ -102,7 +102,7 @@ impl Oracle<'_> {
         nodes.flat_map(|(name, _)| self.on(name)).filter(|pod| app(pod) == kind).count()
     }
 
-    fn neighbours_allow(&self, name: &str, node: &Node, kind: &str) -> bool {
+    fn inter_pod_allows(&self, name: &str, node: &Node, kind: &str) -> bool {
         let here = |kind: &str| self.on(name).any(|pod| app(pod) == kind);
         let zones: std::collections::BTreeSet<&str> =
             self.0.nodes.values().map(|node| label(node, ZONE)).collect();
@@ -119,26 +119,26 @@ impl Oracle<'_> {
         }
     }
 
-    /// Whether a pod that waits could go to a node.
+    /// Whether a pending pod fits a node.
     fn fits(&self, pod: &Pod, name: &str, node: &Node) -> bool {
         let tainted = node.spec.as_ref().is_some_and(|spec| spec.taints.is_some());
         !tainted
-            && self.has_room(name, node, &requested(pod).unwrap())
-            && self.neighbours_allow(name, node, app(pod))
+            && self.has_free(name, node, &requested(pod).unwrap())
+            && self.inter_pod_allows(name, node, app(pod))
     }
 }
 
-/// Decides until there is nothing left to decide, and looks at every step.
-fn settle(world: &mut World) {
+/// Performs decisions until there are no more, and checks the model after each.
+fn run_until_idle(cluster: &mut Cluster) {
     for _ in 0..10_000 {
-        match world.step() {
+        match cluster.step() {
             None => return,
             Some(Decision::Bind { pod, node, .. }) => {
-                let oracle = Oracle(world);
-                let bound = &world.nodes[&node];
+                let oracle = Oracle(cluster);
+                let bound = &cluster.nodes[&node];
                 let allocatable = bound.status.as_ref().and_then(|status| status.allocatable.as_ref());
                 let allocatable = ResourceList::read(allocatable).unwrap();
-                for (resource, held) in oracle.held(&node).iter() {
+                for (resource, held) in oracle.requested(&node).iter() {
                     assert!(Some(held) <= allocatable.get(resource), "{} on {node}", pod.name);
                 }
             }
@@ -180,68 +180,68 @@ fn actuate(pod: &mut Pod) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// No node is ever given more than it has, and no pod waits that fits somewhere.
+    /// No node is over-committed, and no pod that fits a node stays pending.
     #[test]
-    fn no_node_is_over_committed_and_whoever_fits_is_bound(ops in prop::collection::vec(op(), 1..60)) {
+    fn no_node_is_over_committed_and_every_pod_that_fits_is_bound(ops in prop::collection::vec(op(), 1..60)) {
         let zones = ["a", "b", "c"];
         let nodes = (0..3).map(|i| node(&format!("n{i}"), 3, zones[i]));
-        let mut world = World::new(nodes);
+        let mut cluster = Cluster::new(nodes);
         for (i, op) in ops.into_iter().enumerate() {
-            let placed = |world: &World, at: usize| {
-                let names: Vec<&String> = world.pods.keys().filter(|name| world.node_of(name).is_some()).collect();
+            let placed = |cluster: &Cluster, at: usize| {
+                let names: Vec<&String> = cluster.pods.keys().filter(|name| cluster.node_of(name).is_some()).collect();
                 (!names.is_empty()).then(|| names[at % names.len()].clone())
             };
-            let node_name = |world: &World, at: usize| {
-                let names: Vec<&String> = world.nodes.keys().collect();
+            let node_name = |cluster: &Cluster, at: usize| {
+                let names: Vec<&String> = cluster.nodes.keys().collect();
                 (!names.is_empty()).then(|| names[at % names.len()].clone())
             };
             match op {
-                Op::Create { cpu, kind } => world.put(pod(&format!("p{i:03}"), cpu, wishes(KINDS[kind]))),
+                Op::Create { cpu, kind } => cluster.update(pod(&format!("p{i:03}"), cpu, wishes(KINDS[kind]))),
                 Op::Delete(at) => {
-                    let names: Vec<String> = world.pods.keys().cloned().collect();
+                    let names: Vec<String> = cluster.pods.keys().cloned().collect();
                     if !names.is_empty() {
-                        world.delete(&names[at % names.len()]);
+                        cluster.delete(&names[at % names.len()]);
                     }
                 }
                 Op::Resize(at, cpu) => {
-                    if let Some(name) = placed(&world, at) {
-                        world.change(&name, |pod| resize(pod, cpu));
+                    if let Some(name) = placed(&cluster, at) {
+                        cluster.change(&name, |pod| resize(pod, cpu));
                     }
                 }
                 Op::Actuate(at) => {
-                    if let Some(name) = placed(&world, at) {
-                        world.change(&name, actuate);
+                    if let Some(name) = placed(&cluster, at) {
+                        cluster.change(&name, actuate);
                     }
                 }
-                Op::AddNode(cores) => world.put_node(node(&format!("m{i}"), cores, zones[i % 3])),
+                Op::AddNode(cores) => cluster.update_node(node(&format!("m{i}"), cores, zones[i % 3])),
                 Op::DropNode(at) => {
-                    if let Some(name) = node_name(&world, at).filter(|_| world.nodes.len() > 1) {
-                        // Whoever was on it goes with it.
+                    if let Some(name) = node_name(&cluster, at).filter(|_| cluster.nodes.len() > 1) {
+                        // Its pods are deleted with it.
                         let lost: Vec<String> =
-                            world.pods.keys().filter(|pod| world.node_of(pod) == Some(&name)).cloned().collect();
-                        world.drop_node(&name);
+                            cluster.pods.keys().filter(|pod| cluster.node_of(pod) == Some(&name)).cloned().collect();
+                        cluster.delete_node(&name);
                         for pod in &lost {
-                            world.delete(pod);
+                            cluster.delete(pod);
                         }
                     }
                 }
                 Op::Taint(at, on) => {
-                    if let Some(name) = node_name(&world, at) {
-                        let mut node = world.nodes[&name].clone();
+                    if let Some(name) = node_name(&cluster, at) {
+                        let mut node = cluster.nodes[&name].clone();
                         node.spec = on.then(|| serde_json::from_value(
                             json!({ "taints": [{ "key": "k", "effect": "NoSchedule" }] }),
                         ).unwrap());
-                        world.put_node(node);
+                        cluster.update_node(node);
                     }
                 }
             }
-            settle(&mut world);
-            let oracle = Oracle(&world);
-            for (name, pod) in world.pods.iter().filter(|(name, _)| world.node_of(name).is_none()) {
-                for (at, node) in &world.nodes {
+            run_until_idle(&mut cluster);
+            let oracle = Oracle(&cluster);
+            for (name, pod) in cluster.pods.iter().filter(|(name, _)| cluster.node_of(name).is_none()) {
+                for (at, node) in &cluster.nodes {
                     prop_assert!(
                         !oracle.fits(pod, at, node),
-                        "{name} ({}) waits but fits {at} after {i}; said: {:?}", app(pod), world.said.get(name)
+                        "{name} ({}) is pending but fits {at} after {i}; message: {:?}", app(pod), cluster.messages.get(name)
                     );
                 }
             }

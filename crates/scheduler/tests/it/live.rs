@@ -16,7 +16,7 @@ use plumb_supervise::{Exponential, Health, Policy, Supervisor};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::world::{node, pod};
+use super::cluster::{node, pod};
 
 struct Live {
     pods: Api<Pod>,

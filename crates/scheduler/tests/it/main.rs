@@ -1,13 +1,13 @@
-//! The scheduler: its decisions in a world made of values, and itself on a real API server in this process.
+//! The scheduler: the decisions of its planner in a simulated cluster, and its loop on an API server in this process.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod accounting;
+mod cluster;
 mod differential;
+mod inter_pod;
 mod laws;
 mod live;
 mod messages;
-mod neighbours;
 mod preemption;
 mod queue;
-mod world;

@@ -1,20 +1,20 @@
-//! What users read when a pod has no node, in upstream's words.
+//! The messages of unschedulable pods, in upstream's words.
 
 use plumb_resize::rules::Rules;
 use plumb_scheduler::Settings;
 use serde_json::{Value, json};
 
-use super::world::{World, node, node_from, pod};
+use super::cluster::{Cluster, node, node_from, pod};
 
 /// Three nodes of 4 cores: one in zone a, one in zone b with a taint, one in zone b that takes no new pods.
-fn three() -> World {
+fn three() -> Cluster {
     let mut tainted = node("n2", 4, "b");
     tainted.spec =
         serde_json::from_value(json!({ "taints": [{ "key": "k", "value": "v", "effect": "NoSchedule" }] }))
             .unwrap();
     let mut closed = node("n3", 4, "b");
     closed.spec = serde_json::from_value(json!({ "unschedulable": true })).unwrap();
-    World::new([node("n1", 4, "a"), tainted, closed])
+    Cluster::new([node("n1", 4, "a"), tainted, closed])
 }
 
 fn affinity(operator: &str, key: &str, values: &[&str]) -> Value {
@@ -25,7 +25,7 @@ fn affinity(operator: &str, key: &str, values: &[&str]) -> Value {
 
 #[test]
 fn every_reason_is_counted_and_sorted() {
-    let nobody = "preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, \
+    let no_victims = "preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, \
                   2 Preemption is not helpful for scheduling.";
     let useless = "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.";
     let table = [
@@ -57,7 +57,7 @@ fn every_reason_is_counted_and_sorted() {
             useless,
         ),
         (
-            "a device that nobody has",
+            "a device that no node has",
             100,
             json!({ "spec": { "containers": [{ "name": "c", "resources": {
                 "requests": { "cpu": "1", "example.com/gpu": "1" },
@@ -67,7 +67,7 @@ fn every_reason_is_counted_and_sorted() {
             useless,
         ),
         (
-            "a label by which to spread that nobody has",
+            "a topology key that no node has",
             100,
             json!({ "spec": { "topologySpreadConstraints": [{
                 "maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule",
@@ -114,82 +114,86 @@ fn every_reason_is_counted_and_sorted() {
         ),
     ];
     for (name, cpu, more, why, preemption) in table {
-        let mut world = three();
-        world.put(pod("p", cpu, more));
-        world.settle();
-        assert_eq!(world.said.get("p").map(String::as_str), Some(&*format!("{why} {preemption}")), "{name}");
+        let mut cluster = three();
+        cluster.update(pod("p", cpu, more));
+        cluster.run_until_idle();
+        assert_eq!(
+            cluster.messages.get("p").map(String::as_str),
+            Some(&*format!("{why} {preemption}")),
+            "{name}"
+        );
     }
-    let mut world = three();
-    world.put(pod("first", 4000, json!({})));
-    world.put(pod("p", 4000, json!({})));
-    world.settle();
+    let mut cluster = three();
+    cluster.update(pod("first", 4000, json!({})));
+    cluster.update(pod("p", 4000, json!({})));
+    cluster.run_until_idle();
     assert_eq!(
-        world.said["p"],
+        cluster.messages["p"],
         format!(
             "0/3 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, \
-             1 node(s) had untolerated taint(s), 1 node(s) were unschedulable. {nobody}"
+             1 node(s) had untolerated taint(s), 1 node(s) were unschedulable. {no_victims}"
         )
     );
 }
 
 #[test]
-fn a_cluster_without_nodes_says_so() {
-    let mut world = World::new([]);
-    world.put(pod("p", 100, json!({})));
-    world.settle();
-    assert_eq!(world.said["p"], "no nodes available to schedule pods");
-    world.put_node(node("n", 1, "a"));
-    world.settle();
-    assert_eq!(world.node_of("p"), Some("n"));
+fn a_cluster_without_nodes_has_its_own_message() {
+    let mut cluster = Cluster::new([]);
+    cluster.update(pod("p", 100, json!({})));
+    cluster.run_until_idle();
+    assert_eq!(cluster.messages["p"], "no nodes available to schedule pods");
+    cluster.update_node(node("n", 1, "a"));
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("p"), Some("n"));
 }
 
 #[test]
-fn as_many_pods_as_a_node_takes_and_as_many_ports_as_it_has() {
+fn a_node_has_a_largest_number_of_pods_and_each_host_port_once() {
     let small = json!({
         "metadata": { "name": "n" },
         "status": { "allocatable": { "cpu": "4", "memory": "4Gi", "pods": "2" } },
     });
-    let mut world = World::new([node_from(small)]);
+    let mut cluster = Cluster::new([node_from(small)]);
     let port = |ip: &str| {
         json!({ "spec": { "containers": [{ "name": "c", "ports": [
             { "containerPort": 80, "hostPort": 80, "hostIP": ip, "protocol": "TCP" },
         ] }] } })
     };
-    world.put(pod("a", 0, port("127.0.0.1")));
-    world.settle();
-    assert_eq!(world.node_of("a"), Some("n"));
-    world.put(pod("b", 0, port("")));
-    world.settle();
-    assert!(world.said["b"].starts_with(
+    cluster.update(pod("a", 0, port("127.0.0.1")));
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("a"), Some("n"));
+    cluster.update(pod("b", 0, port("")));
+    cluster.run_until_idle();
+    assert!(cluster.messages["b"].starts_with(
         "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
     ));
-    world.put(pod("c", 0, port("127.0.0.2")));
-    world.settle();
-    assert_eq!(world.node_of("c"), Some("n"), "another address is another port");
-    world.delete("a");
-    world.delete("c");
-    world.settle();
-    assert_eq!(world.node_of("b"), Some("n"), "woken by the port that became free");
-    world.put(pod("d", 0, json!({})));
-    world.put(pod("e", 0, json!({})));
-    world.settle();
-    let late = ["d", "e"].into_iter().find(|name| world.node_of(name).is_none()).unwrap();
+    cluster.update(pod("c", 0, port("127.0.0.2")));
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("c"), Some("n"), "another address is another port");
+    cluster.delete("a");
+    cluster.delete("c");
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("b"), Some("n"), "woken by the port that became free");
+    cluster.update(pod("d", 0, json!({})));
+    cluster.update(pod("e", 0, json!({})));
+    cluster.run_until_idle();
+    let late = ["d", "e"].into_iter().find(|name| cluster.node_of(name).is_none()).unwrap();
     assert!(
-        world.said[late].starts_with("0/1 nodes are available: 1 Too many pods."),
+        cluster.messages[late].starts_with("0/1 nodes are available: 1 Too many pods."),
         "{}",
-        world.said[late]
+        cluster.messages[late]
     );
 }
 
 #[test]
-fn pods_of_other_schedulers_and_gated_ones_are_left_alone() {
-    let mut world = World::with(Settings::new(Rules::v1_36()), [node("n", 4, "a")]);
-    world.put(pod("other", 100, json!({ "spec": { "schedulerName": "mine" } })));
-    world.put(pod("gated", 100, json!({ "spec": { "schedulingGates": [{ "name": "wait" }] } })));
-    world.settle();
-    assert_eq!((world.node_of("other"), world.node_of("gated")), (None, None));
-    assert_eq!(world.planner.depths().gated, 1);
-    world.change("gated", |pod| pod.spec.as_mut().unwrap().scheduling_gates = None);
-    world.settle();
-    assert_eq!(world.node_of("gated"), Some("n"));
+fn pods_of_other_schedulers_and_gated_pods_are_not_scheduled() {
+    let mut cluster = Cluster::with(Settings::new(Rules::v1_36()), [node("n", 4, "a")]);
+    cluster.update(pod("other", 100, json!({ "spec": { "schedulerName": "mine" } })));
+    cluster.update(pod("gated", 100, json!({ "spec": { "schedulingGates": [{ "name": "wait" }] } })));
+    cluster.run_until_idle();
+    assert_eq!((cluster.node_of("other"), cluster.node_of("gated")), (None, None));
+    assert_eq!(cluster.planner.depths().gated, 1);
+    cluster.change("gated", |pod| pod.spec.as_mut().unwrap().scheduling_gates = None);
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("gated"), Some("n"));
 }

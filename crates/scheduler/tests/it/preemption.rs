@@ -1,4 +1,4 @@
-//! Who has to leave for whom.
+//! Preemption: victims, nominations, disruption budgets, resizes.
 
 use plumb_features::FeatureGates;
 use plumb_resize::rules::Rules;
@@ -6,13 +6,13 @@ use plumb_scheduler::Settings;
 use plumb_scheduler::features::RESIZE_PREEMPTION;
 use serde_json::{Value, json};
 
-use super::world::{World, node, pod};
+use super::cluster::{Cluster, node, pod};
 
 fn priority(priority: i32) -> Value {
     json!({ "spec": { "priority": priority } })
 }
 
-/// A pod on a node, with a priority and a start.
+/// A pod on a node, with a priority and a start time.
 fn running(
     name: &str,
     cpu: i64,
@@ -34,29 +34,29 @@ fn running(
 const EARLY: &str = "2026-01-01T00:00:00Z";
 const LATE: &str = "2026-01-02T00:00:00Z";
 
-fn victims(world: &World) -> Vec<(String, Vec<String>)> {
-    let of = |eviction: &plumb_scheduler::Eviction| {
-        (eviction.node.clone(), eviction.victims.iter().map(|pod| pod.name.clone()).collect())
+fn victims(cluster: &Cluster) -> Vec<(String, Vec<String>)> {
+    let of = |preemption: &plumb_scheduler::Preemption| {
+        (preemption.node.clone(), preemption.victims.iter().map(|pod| pod.name.clone()).collect())
     };
-    world.evictions.iter().map(of).collect()
+    cluster.preemptions.iter().map(of).collect()
 }
 
 #[test]
-fn as_few_leave_as_possible_and_the_least_important_ones() {
-    let mut world = World::new([node("n", 4, "a")]);
-    world.put(running("old", 1000, "n", 1, EARLY));
-    world.put(running("new", 1000, "n", 1, LATE));
-    world.put(running("mid", 1000, "n", 5, LATE));
-    world.put(running("peer", 1000, "n", 10, EARLY));
-    world.put(pod("p", 1000, priority(10)));
-    world.settle();
-    assert_eq!(victims(&world), [("n".to_owned(), vec!["new".to_owned()])]);
-    assert_eq!(world.node_of("p"), Some("n"));
+fn victims_are_as_few_as_possible_and_the_least_important_ones() {
+    let mut cluster = Cluster::new([node("n", 4, "a")]);
+    cluster.update(running("old", 1000, "n", 1, EARLY));
+    cluster.update(running("new", 1000, "n", 1, LATE));
+    cluster.update(running("mid", 1000, "n", 5, LATE));
+    cluster.update(running("peer", 1000, "n", 10, EARLY));
+    cluster.update(pod("p", 1000, priority(10)));
+    cluster.run_until_idle();
+    assert_eq!(victims(&cluster), [("n".to_owned(), vec!["new".to_owned()])]);
+    assert_eq!(cluster.node_of("p"), Some("n"));
 }
 
 #[test]
-fn the_node_is_taken_whose_loss_is_smallest() {
-    // Each differs from the last in what decides before it.
+fn the_candidate_with_the_smallest_cost_is_selected() {
+    // Each candidate differs from the one before in the next criterion.
     type Running = (&'static str, i64, &'static str, i32, &'static str);
     let table: &[(&str, &[Running], &str)] = &[
         ("the lower highest priority", &[("a", 4000, "n1", 5, EARLY), ("b", 4000, "n2", 4, EARLY)], "n2"),
@@ -78,18 +78,18 @@ fn the_node_is_taken_whose_loss_is_smallest() {
         ("the later start", &[("a", 4000, "n1", 5, EARLY), ("b", 4000, "n2", 5, LATE)], "n2"),
     ];
     for (name, pods, expected) in table {
-        let mut world = World::new([node("n1", 4, "a"), node("n2", 4, "a")]);
+        let mut cluster = Cluster::new([node("n1", 4, "a"), node("n2", 4, "a")]);
         for (name, cpu, node, priority, started) in *pods {
-            world.put(running(name, *cpu, node, *priority, started));
+            cluster.update(running(name, *cpu, node, *priority, started));
         }
-        world.put(pod("p", 4000, priority(10)));
-        world.settle();
-        assert_eq!(world.node_of("p"), Some(*expected), "{name}");
+        cluster.update(pod("p", 4000, priority(10)));
+        cluster.run_until_idle();
+        assert_eq!(cluster.node_of("p"), Some(*expected), "{name}");
     }
 }
 
 #[test]
-fn a_disruption_budget_is_broken_only_where_nothing_else_helps() {
+fn a_disruption_budget_is_violated_only_if_there_is_no_other_candidate() {
     let budget = |allowed: i32| {
         json!({
             "metadata": { "name": "b", "namespace": "default" },
@@ -97,132 +97,142 @@ fn a_disruption_budget_is_broken_only_where_nothing_else_helps() {
             "status": { "disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1 },
         })
     };
-    let world = |allowed: i32, with_other: bool| {
-        let mut world = World::new([node("n1", 4, "a"), node("n2", 4, "a")]);
-        world.put_budget(budget(allowed));
-        world.put(running("kept", 4000, "n1", 0, LATE));
+    let cluster = |allowed: i32, with_other: bool| {
+        let mut cluster = Cluster::new([node("n1", 4, "a"), node("n2", 4, "a")]);
+        cluster.update_budget(budget(allowed));
+        cluster.update(running("kept", 4000, "n1", 0, LATE));
         if with_other {
-            world.put(running("other", 4000, "n2", 5, EARLY));
+            cluster.update(running("other", 4000, "n2", 5, EARLY));
         } else {
-            world.put(running("other", 4000, "n2", 10, EARLY));
+            cluster.update(running("other", 4000, "n2", 10, EARLY));
         }
-        world.put(pod("p", 4000, priority(10)));
-        world.settle();
-        victims(&world)
+        cluster.update(pod("p", 4000, priority(10)));
+        cluster.run_until_idle();
+        victims(&cluster)
     };
     assert_eq!(
-        world(0, true),
+        cluster(0, true),
         [("n2".to_owned(), vec!["other".to_owned()])],
         "although it is more important"
     );
-    assert_eq!(world(1, true), [("n1".to_owned(), vec!["kept".to_owned()])]);
-    assert_eq!(world(0, false), [("n1".to_owned(), vec!["kept".to_owned()])], "there is nobody else");
-    // On one node the unprotected one goes.
-    let mut one = World::new([node("n1", 4, "a")]);
-    one.put_budget(budget(0));
-    one.put(running("kept", 2000, "n1", 0, LATE));
-    one.put(running("other", 2000, "n1", 5, EARLY));
-    one.put(pod("p", 2000, priority(10)));
-    one.settle();
+    assert_eq!(cluster(1, true), [("n1".to_owned(), vec!["kept".to_owned()])]);
+    assert_eq!(
+        cluster(0, false),
+        [("n1".to_owned(), vec!["kept".to_owned()])],
+        "there is no other candidate"
+    );
+    // On one node the unprotected pod is the victim.
+    let mut one = Cluster::new([node("n1", 4, "a")]);
+    one.update_budget(budget(0));
+    one.update(running("kept", 2000, "n1", 0, LATE));
+    one.update(running("other", 2000, "n1", 5, EARLY));
+    one.update(pod("p", 2000, priority(10)));
+    one.run_until_idle();
     assert_eq!(victims(&one), [("n1".to_owned(), vec!["other".to_owned()])]);
 }
 
 #[test]
-fn who_waits_for_others_to_leave_keeps_the_node_until_they_have() {
-    let mut world = World::new([node("n", 4, "a")]);
-    world.graceful = true;
-    world.put(running("low", 4000, "n", 0, EARLY));
-    world.put(pod("p", 4000, priority(10)));
-    world.settle();
-    assert_eq!(victims(&world).len(), 1);
-    let nominated = |world: &World| world.pods["p"].status.as_ref().unwrap().nominated_node_name.clone();
-    assert_eq!(nominated(&world).as_deref(), Some("n"));
-    // Nobody else is asked to leave, whatever happens, and nobody of lower or equal priority takes the room.
-    world.put(pod("thief", 1000, priority(5)));
-    world.put(pod("peer", 1000, priority(10)));
-    world.pass(400);
-    world.settle();
-    assert_eq!(victims(&world).len(), 1);
+fn a_nominated_pod_keeps_its_node_while_the_victims_terminate() {
+    let mut cluster = Cluster::new([node("n", 4, "a")]);
+    cluster.graceful = true;
+    cluster.update(running("low", 4000, "n", 0, EARLY));
+    cluster.update(pod("p", 4000, priority(10)));
+    cluster.run_until_idle();
+    assert_eq!(victims(&cluster).len(), 1);
+    let nominated =
+        |cluster: &Cluster| cluster.pods["p"].status.as_ref().unwrap().nominated_node_name.clone();
+    assert_eq!(nominated(&cluster).as_deref(), Some("n"));
+    // No more pods are preempted, and no pod of lower or equal priority gets the node.
+    cluster.update(pod("thief", 1000, priority(5)));
+    cluster.update(pod("peer", 1000, priority(10)));
+    cluster.pass(400);
+    cluster.run_until_idle();
+    assert_eq!(victims(&cluster).len(), 1);
     assert!(
-        world.said["p"].ends_with("preemption: not eligible due to a terminating pod on the nominated node."),
+        cluster.messages["p"]
+            .ends_with("preemption: not eligible due to a terminating pod on the nominated node."),
         "{}",
-        world.said["p"]
+        cluster.messages["p"]
     );
-    world.delete("low");
-    world.settle();
-    assert_eq!(world.node_of("p"), Some("n"));
-    assert_eq!((world.node_of("thief"), world.node_of("peer")), (None, None));
+    cluster.delete("low");
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("p"), Some("n"));
+    assert_eq!((cluster.node_of("thief"), cluster.node_of("peer")), (None, None));
 }
 
 #[test]
-fn a_preemptor_gets_its_node_although_a_pod_like_it_comes_before_the_victim_is_gone() {
-    let mut world = World::new([node("n", 4, "a")]);
-    world.graceful = true;
-    world.put(running("low", 4000, "n", 0, EARLY));
-    world.put(pod("p", 4000, priority(10)));
-    world.settle();
-    assert_eq!(victims(&world).len(), 1);
+fn a_preemptor_gets_its_node_although_a_pod_of_its_class_arrives_before_the_victim_is_deleted() {
+    let mut cluster = Cluster::new([node("n", 4, "a")]);
+    cluster.graceful = true;
+    cluster.update(running("low", 4000, "n", 0, EARLY));
+    cluster.update(pod("p", 4000, priority(10)));
+    cluster.run_until_idle();
+    assert_eq!(victims(&cluster).len(), 1);
     // Both are observed before anything is decided.
-    world.put(pod("q", 4000, priority(10)));
-    world.delete("low");
-    world.settle();
-    assert_eq!((world.node_of("p"), world.node_of("q")), (Some("n"), None));
+    cluster.update(pod("q", 4000, priority(10)));
+    cluster.delete("low");
+    cluster.run_until_idle();
+    assert_eq!((cluster.node_of("p"), cluster.node_of("q")), (Some("n"), None));
 }
 
 #[test]
-fn several_of_one_kind_each_find_their_own_victims() {
-    let mut world = World::new([node("n1", 2, "a"), node("n2", 2, "a"), node("n3", 2, "a")]);
+fn several_pods_of_one_class_each_preempt_their_own_victims() {
+    let mut cluster = Cluster::new([node("n1", 2, "a"), node("n2", 2, "a"), node("n3", 2, "a")]);
     for i in 1..=3 {
-        world.put(running(&format!("low{i}"), 2000, &format!("n{i}"), 0, EARLY));
+        cluster.update(running(&format!("low{i}"), 2000, &format!("n{i}"), 0, EARLY));
     }
-    world.graceful = true;
+    cluster.graceful = true;
     for name in ["a", "b", "c"] {
-        world.put(pod(name, 2000, priority(10)));
+        cluster.update(pod(name, 2000, priority(10)));
     }
-    world.settle();
-    assert_eq!(victims(&world).len(), 3);
+    cluster.run_until_idle();
+    assert_eq!(victims(&cluster).len(), 3);
     for i in 1..=3 {
-        world.delete(&format!("low{i}"));
+        cluster.delete(&format!("low{i}"));
     }
-    world.settle();
+    cluster.run_until_idle();
     for name in ["a", "b", "c"] {
-        assert!(world.node_of(name).is_some(), "{name}");
+        assert!(cluster.node_of(name).is_some(), "{name}");
     }
 }
 
 #[test]
-fn nobody_leaves_for_who_must_not_ask_or_would_gain_nothing() {
-    let mut world = World::new([node("n", 4, "a")]);
-    world.put(running("low", 3000, "n", 0, EARLY));
-    world.put(pod("polite", 3000, json!({ "spec": { "priority": 10, "preemptionPolicy": "Never" } })));
-    world.put(pod("huge", 5000, priority(10)));
-    world.put(pod("picky", 1000, json!({ "spec": { "priority": 10, "nodeSelector": { "no": "where" } } })));
-    world.settle();
-    assert!(world.evictions.is_empty());
-    assert!(world.said["polite"].ends_with("preemption: not eligible due to preemptionPolicy=Never."));
+fn no_pod_is_preempted_if_the_policy_is_never_or_preemption_does_not_help() {
+    let mut cluster = Cluster::new([node("n", 4, "a")]);
+    cluster.update(running("low", 3000, "n", 0, EARLY));
+    cluster.update(pod("polite", 3000, json!({ "spec": { "priority": 10, "preemptionPolicy": "Never" } })));
+    cluster.update(pod("huge", 5000, priority(10)));
+    cluster.update(pod(
+        "picky",
+        1000,
+        json!({ "spec": { "priority": 10, "nodeSelector": { "no": "where" } } }),
+    ));
+    cluster.run_until_idle();
+    assert!(cluster.preemptions.is_empty());
+    assert!(cluster.messages["polite"].ends_with("preemption: not eligible due to preemptionPolicy=Never."));
     for name in ["huge", "picky"] {
         let end = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
-        assert!(world.said[name].ends_with(end), "{}", world.said[name]);
+        assert!(cluster.messages[name].ends_with(end), "{}", cluster.messages[name]);
     }
 }
 
 #[test]
-fn those_leave_whose_presence_is_in_the_way() {
+fn pods_that_anti_affinity_or_ports_conflict_with_are_preempted() {
     let apart = json!({ "spec": { "priority": 10, "affinity": { "podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
             { "topologyKey": "kubernetes.io/hostname", "labelSelector": { "matchLabels": { "app": "loud" } } },
         ],
     } } } });
-    let mut world = World::new([node("n", 4, "a")]);
-    world.put(running("loud", 100, "n", 0, EARLY));
-    world.put(running("still", 100, "n", 0, LATE));
-    world.put(pod("p", 1000, apart));
-    world.settle();
-    assert_eq!(victims(&world), [("n".to_owned(), vec!["loud".to_owned()])]);
-    assert_eq!(world.node_of("p"), Some("n"));
+    let mut cluster = Cluster::new([node("n", 4, "a")]);
+    cluster.update(running("loud", 100, "n", 0, EARLY));
+    cluster.update(running("still", 100, "n", 0, LATE));
+    cluster.update(pod("p", 1000, apart));
+    cluster.run_until_idle();
+    assert_eq!(victims(&cluster), [("n".to_owned(), vec!["loud".to_owned()])]);
+    assert_eq!(cluster.node_of("p"), Some("n"));
 }
 
-/// A pod on the node that waits for room to grow.
+/// A pod whose resize is deferred.
 fn deferred(name: &str, allocated: i64, desired: i64, priority: i32) -> k8s_openapi::api::core::v1::Pod {
     let list = |cpu: i64| json!({ "cpu": format!("{cpu}m"), "memory": "1Mi" });
     pod(
@@ -243,39 +253,39 @@ fn deferred(name: &str, allocated: i64, desired: i64, priority: i32) -> k8s_open
 }
 
 #[test]
-fn for_a_deferred_resize_others_leave_if_the_gate_says_so() {
-    let world = |preempt_for_resizes: bool, priority: i32, desired: i64| {
+fn pods_are_preempted_for_a_deferred_resize_if_the_gate_is_on() {
+    let cluster = |preempt_for_resizes: bool, priority: i32, desired: i64| {
         let gates = FeatureGates::default().with(&RESIZE_PREEMPTION, preempt_for_resizes);
         let settings = Settings::new(Rules::kep()).with_features(&gates);
-        let mut world = World::with(settings, [node("n", 4, "a")]);
-        world.put(running("low", 1000, "n", 0, EARLY));
-        world.put(running("mid", 1000, "n", 5, EARLY));
-        world.put(deferred("grows", 2000, desired, priority));
-        world.settle();
-        victims(&world)
+        let mut cluster = Cluster::with(settings, [node("n", 4, "a")]);
+        cluster.update(running("low", 1000, "n", 0, EARLY));
+        cluster.update(running("mid", 1000, "n", 5, EARLY));
+        cluster.update(deferred("grows", 2000, desired, priority));
+        cluster.run_until_idle();
+        victims(&cluster)
     };
-    assert_eq!(world(false, 10, 3000), []);
-    assert_eq!(world(true, 10, 3000), [("n".to_owned(), vec!["low".to_owned()])]);
+    assert_eq!(cluster(false, 10, 3000), []);
+    assert_eq!(cluster(true, 10, 3000), [("n".to_owned(), vec!["low".to_owned()])]);
     let both = vec!["mid".to_owned(), "low".to_owned()];
-    assert_eq!(world(true, 10, 4000), [("n".to_owned(), both)]);
-    assert_eq!(world(true, 10, 5000), [], "it would not fit even then");
-    assert_eq!(world(true, 0, 3000), [], "nobody is less important");
+    assert_eq!(cluster(true, 10, 4000), [("n".to_owned(), both)]);
+    assert_eq!(cluster(true, 10, 5000), [], "it would not fit even then");
+    assert_eq!(cluster(true, 0, 3000), [], "no pod has a lower priority");
 }
 
 #[test]
-fn a_deferred_resize_does_not_ask_twice() {
+fn a_deferred_resize_does_not_preempt_twice() {
     let settings = Settings { preempt_for_resizes: true, ..Settings::new(Rules::kep()) };
-    let mut world = World::with(settings, [node("n", 4, "a")]);
-    world.graceful = true;
-    world.put(running("low", 1000, "n", 0, EARLY));
-    world.put(running("mid", 1000, "n", 5, EARLY));
-    world.put(deferred("grows", 2000, 3000, 10));
-    world.settle();
-    world.put(deferred("grows", 2000, 3000, 10));
-    world.pass(10);
-    world.settle();
-    assert_eq!(victims(&world).len(), 1);
-    world.delete("low");
-    world.settle();
-    assert_eq!(victims(&world).len(), 1);
+    let mut cluster = Cluster::with(settings, [node("n", 4, "a")]);
+    cluster.graceful = true;
+    cluster.update(running("low", 1000, "n", 0, EARLY));
+    cluster.update(running("mid", 1000, "n", 5, EARLY));
+    cluster.update(deferred("grows", 2000, 3000, 10));
+    cluster.run_until_idle();
+    cluster.update(deferred("grows", 2000, 3000, 10));
+    cluster.pass(10);
+    cluster.run_until_idle();
+    assert_eq!(victims(&cluster).len(), 1);
+    cluster.delete("low");
+    cluster.run_until_idle();
+    assert_eq!(victims(&cluster).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Which pods a pod wants near, wants far, and wants spread.
+//! Terms of pod affinity and anti-affinity, and topology spread constraints.
 
 use std::collections::BTreeSet;
 
@@ -6,19 +6,19 @@ use k8s_openapi::api::core::v1::{PodAffinityTerm, TopologySpreadConstraint};
 
 use plumb_placement::{Labels, Requirement, Selector};
 
-/// Pods in some namespaces, and what counts as near them.
+/// A term of pod affinity or anti-affinity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PodTerm {
     pub(crate) namespaces: BTreeSet<String>,
-    /// Further namespaces, by their labels.
+    /// More namespaces, by their labels.
     pub(crate) namespace_selector: Selector,
     pub(crate) selector: Selector,
-    /// The label of nodes that are near if they have the same value of it.
+    /// The node label whose values are the topology domains.
     pub(crate) topology_key: String,
 }
 
 impl PodTerm {
-    /// Reads a term of a pod in a namespace, which is meant if none is said.
+    /// Reads a term of a pod in a namespace, which is the default of the term.
     pub(crate) fn read(term: &PodAffinityTerm, namespace: &str) -> Self {
         let mut namespaces: BTreeSet<String> = term.namespaces.iter().flatten().cloned().collect();
         if namespaces.is_empty() && term.namespace_selector.is_none() {
@@ -32,30 +32,31 @@ impl PodTerm {
         }
     }
 
-    /// Whether a pod is meant, given the labels of its namespace.
-    pub(crate) fn matches(&self, namespace: &str, of_namespace: &Labels, labels: &Labels) -> bool {
-        let there = self.namespaces.contains(namespace) || self.namespace_selector.matches(of_namespace);
-        there && self.selector.matches(labels)
+    /// Whether the term matches a pod, given the labels of its namespace.
+    pub(crate) fn matches(&self, namespace: &str, namespace_labels: &Labels, labels: &Labels) -> bool {
+        let in_namespace =
+            self.namespaces.contains(namespace) || self.namespace_selector.matches(namespace_labels);
+        in_namespace && self.selector.matches(labels)
     }
 }
 
-/// How evenly pods are to be spread.
+/// A topology spread constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Spread {
+pub(crate) struct SpreadConstraint {
     pub(crate) max_skew: i64,
     pub(crate) topology_key: String,
     pub(crate) selector: Selector,
     pub(crate) min_domains: usize,
-    /// Only nodes count that the pod may have.
-    pub(crate) honours_affinity: bool,
-    /// Only nodes count whose taints the pod bears.
-    pub(crate) honours_taints: bool,
+    /// Only nodes that match the pod's node affinity count (`nodeAffinityPolicy`).
+    pub(crate) honors_affinity: bool,
+    /// Only nodes whose taints the pod tolerates count (`nodeTaintsPolicy`).
+    pub(crate) honors_taints: bool,
 }
 
-impl Spread {
-    /// Which pods are counted. A selector that asks for nothing counts nobody, as upstream has it, though it selects
-    /// the pod itself.
-    pub(crate) fn counted(&self) -> Selector {
+impl SpreadConstraint {
+    /// The selector of the pods that are counted. As in upstream, an empty selector matches the pod itself and counts no
+    /// pods.
+    pub(crate) fn counting_selector(&self) -> Selector {
         if self.selector.is_empty() { Selector::Nothing } else { self.selector.clone() }
     }
 
@@ -71,9 +72,9 @@ impl Spread {
             max_skew: i64::from(constraint.max_skew),
             topology_key: constraint.topology_key.clone(),
             selector,
-            min_domains: constraint.min_domains.and_then(|least| usize::try_from(least).ok()).unwrap_or(1),
-            honours_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
-            honours_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
+            min_domains: constraint.min_domains.and_then(|min| usize::try_from(min).ok()).unwrap_or(1),
+            honors_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
+            honors_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A cluster made of values: whatever the planner decides is done at once, as the API would do it.
+//! A simulated cluster: the decisions of the planner take effect at once, as the API server and the nodes would have it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use plumb_controller::{ObjectRef, WatchEvent};
 use plumb_resize::rules::Rules;
-use plumb_scheduler::{Decision, Eviction, Planner, Settings};
+use plumb_scheduler::{Decision, Planner, Preemption, Settings};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ pub(crate) fn node_from(node: Value) -> Node {
     serde_json::from_value(node).unwrap()
 }
 
-/// A pod that asks for so many millicores and as many mebibytes, with more said in its spec.
+/// A pod that requests so many millicores and as many mebibytes, with more fields.
 pub(crate) fn pod(name: &str, cpu: i64, more: Value) -> Pod {
     let mut pod = json!({
         "metadata": { "name": name, "namespace": "default", "uid": format!("uid-{name}"), "labels": { "app": "web" } },
@@ -54,121 +54,121 @@ fn merge(into: &mut Value, from: Value) {
 }
 
 /// The cluster.
-pub(crate) struct World {
+pub(crate) struct Cluster {
     pub(crate) planner: Planner,
     pub(crate) now: Instant,
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) pods: BTreeMap<String, Pod>,
-    /// What was last said of a pod that has no node.
-    pub(crate) said: BTreeMap<String, String>,
-    pub(crate) evictions: Vec<Eviction>,
-    /// Evicted pods go only when told.
+    /// The last message of each unschedulable pod.
+    pub(crate) messages: BTreeMap<String, String>,
+    pub(crate) preemptions: Vec<Preemption>,
+    /// Whether preempted pods terminate until a test deletes them.
     pub(crate) graceful: bool,
 }
 
-impl World {
+impl Cluster {
     pub(crate) fn new(nodes: impl IntoIterator<Item = Node>) -> Self {
         Self::with(Settings::new(Rules::kep()), nodes)
     }
 
     pub(crate) fn with(settings: Settings, nodes: impl IntoIterator<Item = Node>) -> Self {
-        let mut world = Self {
+        let mut cluster = Self {
             planner: Planner::new(settings),
             now: Instant::now(),
             nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
-            said: BTreeMap::new(),
-            evictions: Vec::new(),
+            messages: BTreeMap::new(),
+            preemptions: Vec::new(),
             graceful: false,
         };
         for node in nodes {
-            world.put_node(node);
+            cluster.update_node(node);
         }
-        world
+        cluster
     }
 
-    pub(crate) fn put_node(&mut self, node: Node) {
-        self.planner.nodes(WatchEvent::Applied(Box::new(node.clone())));
+    pub(crate) fn update_node(&mut self, node: Node) {
+        self.planner.handle_nodes(WatchEvent::Applied(Box::new(node.clone())));
         self.nodes.insert(node.metadata.name.clone().unwrap(), node);
     }
 
-    pub(crate) fn drop_node(&mut self, name: &str) {
+    pub(crate) fn delete_node(&mut self, name: &str) {
         self.nodes.remove(name);
-        self.planner.nodes(WatchEvent::Deleted(ObjectRef::cluster(name)));
+        self.planner.handle_nodes(WatchEvent::Deleted(ObjectRef::cluster(name)));
     }
 
-    pub(crate) fn put_budget(&mut self, budget: Value) {
+    pub(crate) fn update_budget(&mut self, budget: Value) {
         let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
-        self.planner.budgets(WatchEvent::Applied(Box::new(budget)));
+        self.planner.handle_budgets(WatchEvent::Applied(Box::new(budget)));
     }
 
-    /// A pod is there, or has changed.
-    pub(crate) fn put(&mut self, pod: Pod) {
-        self.planner.pods(WatchEvent::Applied(Box::new(pod.clone())), self.now);
+    /// Creates a pod, or updates it.
+    pub(crate) fn update(&mut self, pod: Pod) {
+        self.planner.handle_pods(WatchEvent::Applied(Box::new(pod.clone())), self.now);
         self.pods.insert(pod.metadata.name.clone().unwrap(), pod);
     }
 
-    /// A pod is gone.
+    /// Deletes a pod.
     pub(crate) fn delete(&mut self, name: &str) {
         if let Some(pod) = self.pods.remove(name) {
-            self.said.remove(name);
+            self.messages.remove(name);
             let namespace = pod.metadata.namespace.unwrap();
-            self.planner.pods(WatchEvent::Deleted(ObjectRef::namespaced(namespace, name)), self.now);
+            self.planner.handle_pods(WatchEvent::Deleted(ObjectRef::namespaced(namespace, name)), self.now);
         }
     }
 
-    /// Changes a pod as somebody else would.
+    /// Changes a pod as another client would.
     pub(crate) fn change(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
         let mut pod = self.pods[name].clone();
         change(&mut pod);
-        self.put(pod);
+        self.update(pod);
     }
 
     pub(crate) fn pass(&mut self, seconds: u64) {
         self.now += Duration::from_secs(seconds);
     }
 
-    /// Where a pod is.
+    /// The node of a pod.
     pub(crate) fn node_of(&self, name: &str) -> Option<&str> {
         self.pods.get(name)?.spec.as_ref()?.node_name.as_deref()
     }
 
-    /// Asks for one decision and does it. None if there was nothing to decide.
+    /// Performs one decision, if there is one.
     pub(crate) fn step(&mut self) -> Option<Decision> {
         let decision = self.planner.next(self.now)?;
         match &decision {
             Decision::Bind { pod, node, .. } => {
-                self.said.remove(&pod.name);
+                self.messages.remove(&pod.name);
                 self.change(&pod.name, |pod| {
                     pod.spec.as_mut().unwrap().node_name = Some(node.clone());
                     let status = pod.status.get_or_insert_default();
                     status.nominated_node_name = None;
                 });
             }
-            Decision::Refuse { pod, message, nominated, evict, .. } => {
-                self.said.insert(pod.name.clone(), message.clone());
+            Decision::Unschedulable { pod, message, nominated, preemption, .. } => {
+                self.messages.insert(pod.name.clone(), message.clone());
                 if let Some(node) = nominated.clone() {
                     self.change(&pod.name, |pod| {
                         let status = pod.status.get_or_insert_default();
                         status.nominated_node_name = Some(node).filter(|node| !node.is_empty());
                     });
                 }
-                if let Some(eviction) = evict {
-                    self.evict(eviction);
+                if let Some(preemption) = preemption {
+                    self.preempt(preemption);
                 }
             }
-            Decision::Withdraw(pod) => {
+            Decision::ClearNomination(pod) => {
                 self.change(&pod.name, |pod| {
                     pod.status.get_or_insert_default().nominated_node_name = None;
                 });
             }
-            Decision::MakeRoom(eviction) => self.evict(eviction),
+            Decision::PreemptForResize(preemption) => self.preempt(preemption),
         }
         Some(decision)
     }
 
-    fn evict(&mut self, eviction: &Eviction) {
-        for victim in &eviction.victims {
+    fn preempt(&mut self, preemption: &Preemption) {
+        for victim in &preemption.victims {
             if self.graceful {
                 self.change(&victim.name, |pod| {
                     pod.metadata.deletion_timestamp = Some(
@@ -184,16 +184,16 @@ impl World {
                 self.delete(&victim.name);
             }
         }
-        self.evictions.push(eviction.clone());
+        self.preemptions.push(preemption.clone());
     }
 
-    /// Decides until there is nothing left to decide; as much as any test needs.
-    pub(crate) fn settle(&mut self) {
+    /// Performs decisions until there are no more; as many as any test needs.
+    pub(crate) fn run_until_idle(&mut self) {
         for _ in 0..100_000 {
             if self.step().is_none() {
                 return;
             }
         }
-        panic!("it never ends");
+        panic!("the planner decides without end");
     }
 }

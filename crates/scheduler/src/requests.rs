@@ -1,4 +1,4 @@
-//! Doing what was decided.
+//! The requests that perform decisions.
 
 use http::Request;
 use jiff::Timestamp;
@@ -8,8 +8,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use plumb_client::Api;
 use serde_json::{Value, json};
 
-use crate::facts::{BY_SCHEDULER, DISRUPTION_TARGET, SCHEDULED};
-use crate::planner::{Eviction, PodRef};
+use crate::planner::{PodRef, Preemption};
+use crate::pod_state::{BY_SCHEDULER, DISRUPTION_TARGET, SCHEDULED};
 
 /// Binds a pod to a node.
 pub(crate) async fn bind(client: &Client, pod: &PodRef, node: &str) -> kube::Result<()> {
@@ -27,51 +27,56 @@ pub(crate) async fn bind(client: &Client, pod: &PodRef, node: &str) -> kube::Res
     client.request_text(request).await.map(drop)
 }
 
-/// What a pod's status is to say of why it has no node.
+/// The status of an unschedulable pod.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct UnschedulableStatus {
     pub(crate) message: String,
     pub(crate) generation: Option<i64>,
-    /// The status says nothing yet of having no node.
-    pub(crate) is_first: bool,
-    /// The node that is promised; an empty name takes the promise back.
+    /// The pod has no `PodScheduled` condition yet.
+    pub(crate) is_first_failure: bool,
+    /// The nominated node; an empty name clears the nomination.
     pub(crate) nominated: Option<String>,
 }
 
-/// Says in a pod's status why it has no node.
-pub(crate) async fn say(client: &Client, pod: &PodRef, said: Said, now: Timestamp) -> kube::Result<()> {
+/// Patches the status of an unschedulable pod.
+pub(crate) async fn patch_unschedulable(
+    client: &Client,
+    pod: &PodRef,
+    unschedulable: UnschedulableStatus,
+    now: Timestamp,
+) -> kube::Result<()> {
     let mut condition = json!({
         "type": SCHEDULED,
         "status": "False",
         "reason": "Unschedulable",
-        "message": said.message,
-        "observedGeneration": said.generation,
+        "message": unschedulable.message,
+        "observedGeneration": unschedulable.generation,
     });
-    if said.is_first {
+    if unschedulable.is_first_failure {
         condition["lastTransitionTime"] = json!(seconds(now));
     }
     let mut status = json!({ "conditions": [condition] });
-    if let Some(node) = said.nominated {
+    if let Some(node) = unschedulable.nominated {
         status["nominatedNodeName"] = if node.is_empty() { Value::Null } else { json!(node) };
     }
     patch(client, pod, status).await
 }
 
-/// Takes the promise of a node back.
-pub(crate) async fn withdraw(client: &Client, pod: &PodRef) -> kube::Result<()> {
+/// Clears the nominated node of a pod.
+pub(crate) async fn clear_nomination(client: &Client, pod: &PodRef) -> kube::Result<()> {
     patch(client, pod, json!({ "nominatedNodeName": null })).await
 }
 
-/// Has a pod leave its node.
-pub(crate) async fn evict(
+/// Deletes a victim, after a condition that says why.
+pub(crate) async fn preempt(
     client: &Client,
     scheduler: &str,
     victim: &PodRef,
-    eviction: &Eviction,
+    preemption: &Preemption,
     now: Timestamp,
 ) -> kube::Result<()> {
     let what =
-        if eviction.for_resize { "the resize of a higher priority pod" } else { "a higher priority pod" };
+        if preemption.for_resize { "the resize of a higher priority pod" } else { "a higher priority pod" };
     let condition = json!({
         "type": DISRUPTION_TARGET,
         "status": "True",
@@ -90,18 +95,18 @@ fn pods(client: &Client, pod: &PodRef) -> Api<Pod> {
 }
 
 async fn patch(client: &Client, pod: &PodRef, status: Value) -> kube::Result<()> {
-    // The uid, so that another pod of the same name is left alone.
+    // With the uid, so that another pod of the same name is not patched.
     let patch = json!({ "metadata": { "uid": &*pod.uid }, "status": status });
     let (pods, params) = (pods(client, pod), PatchParams::default());
     pods.patch_status(&pod.name, &params, &Patch::Strategic(&patch)).await.map(drop)
 }
 
-/// A moment in whole seconds, as conditions have it.
+/// A timestamp in whole seconds, as conditions have it.
 fn seconds(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Whether a failure means that the pod is gone, or another one has its name.
-pub(crate) fn is_gone(error: &kube::Error) -> bool {
+/// Whether a request failed because the pod is deleted, or another one has its name.
+pub(crate) fn is_deleted(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_not_found() || status.code == 409)
 }
