@@ -32,20 +32,20 @@ pub fn restore(reader: impl Read, directory: impl AsRef<Path>) -> Result<Revisio
     if !is_empty {
         return Err(OpenError::NotEmpty(path.to_path_buf()));
     }
-    let known = read(reader)?;
-    let revision = known.revision();
-    log::create(&Directory::lock(path)?, known)?;
+    let recovery = read(reader)?;
+    let revision = recovery.revision();
+    log::create(&Directory::lock(path)?, recovery)?;
     Ok(revision)
 }
 
 /// Checks a backup from start to end; returns its revision.
 pub fn verify(reader: impl Read) -> Result<Revision, OpenError> {
-    read(reader).map(|known| known.revision())
+    read(reader).map(|recovery| recovery.revision())
 }
 
 fn read(reader: impl Read) -> Result<Recovery, OpenError> {
     match archive::read(&mut BufReader::with_capacity(256 << 10, reader), "the backup", 0) {
-        Ok(known) => Ok(known),
+        Ok(recovery) => Ok(recovery),
         Err(ArchiveError::Damaged(damage)) => Err(damage.into()),
         Err(ArchiveError::Io(source)) => {
             Err(OpenError::Io { action: "read", file: "the backup".into(), source })

@@ -13,8 +13,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{
     Event, Journal, JournalError, Snapshot, WriteError,
+    dispatcher::Dispatcher,
     head::{Batch, Head},
-    hub::Hub,
     snapshot::Objects,
 };
 
@@ -26,8 +26,8 @@ pub(crate) struct Shared {
     /// Notified when the batch is not empty or the store closes.
     pub(crate) work_pending: Condvar,
     /// The durable state, which readers see.
-    pub(crate) present: ArcSwap<Snapshot>,
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) current: ArcSwap<Snapshot>,
+    pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) batches: AtomicU64,
     pub(crate) journal_bytes: AtomicU64,
 }
@@ -37,8 +37,8 @@ impl Shared {
         Self {
             head: Mutex::new(Head::new(&durable, pending)),
             work_pending: Condvar::new(),
-            hub: Arc::new(Hub::new(durable.revision)),
-            present: ArcSwap::from_pointee(durable),
+            dispatcher: Arc::new(Dispatcher::new(durable.revision)),
+            current: ArcSwap::from_pointee(durable),
             batches: AtomicU64::new(0),
             journal_bytes: AtomicU64::new(0),
         }
@@ -58,18 +58,18 @@ impl Shared {
         self.fail(WriteError::Closed, true);
         // Before watchers learn that the store is closed: they may reopen it.
         drop(journal);
-        self.hub.close();
+        self.dispatcher.close();
     }
 
     /// Commits all pending batches on the caller's thread.
-    pub(crate) fn commit_waiting(&self, journal: &mut dyn Journal) {
+    pub(crate) fn commit_pending(&self, journal: &mut dyn Journal) {
         loop {
             let (batch, objects) = {
                 let mut head = self.head.lock();
                 if head.batch().is_empty() {
                     return;
                 }
-                head.seal()
+                head.take_batch()
             };
             self.commit(journal, batch, objects);
         }
@@ -83,7 +83,7 @@ impl Shared {
             }
             self.work_pending.wait(&mut head);
         }
-        Some(head.seal())
+        Some(head.take_batch())
     }
 
     fn commit(&self, journal: &mut dyn Journal, batch: Batch, objects: Objects) {
@@ -91,21 +91,21 @@ impl Shared {
             && let Err(error) = journal.append(&batch.events)
         {
             let text = describe(&error).into();
-            let (verdict, last) = match error {
+            let (reason, is_final) = match error {
                 JournalError::Full { .. } => (WriteError::Full(text), false),
                 JournalError::Failed { .. } => (WriteError::ReadOnly(text), true),
             };
-            tracing::error!(error = %verdict, writes = batch.events.len(), "a batch of writes failed");
-            self.fail(verdict.clone(), last);
-            batch.answer(&Err(verdict));
+            tracing::error!(error = %reason, writes = batch.events.len(), "a batch of writes failed");
+            self.fail(reason.clone(), is_final);
+            batch.resolve(&Err(reason));
             return;
         }
-        let present = self.publish(&batch.events, objects);
-        let events = batch.answer(&Ok(()));
-        self.hub.dispatch(&events);
+        let current = self.publish(&batch.events, objects);
+        let events = batch.resolve(&Ok(()));
+        self.dispatcher.dispatch(&events);
         if !events.is_empty() {
             self.batches.fetch_add(1, Ordering::Relaxed);
-            if let Err(error) = journal.maintain(&present) {
+            if let Err(error) = journal.maintain(&current) {
                 let reason = WriteError::ReadOnly(describe(&error).into());
                 tracing::error!(error = %reason, "the journal failed");
                 self.fail(reason, true);
@@ -115,24 +115,24 @@ impl Shared {
     }
 
     fn publish(&self, events: &[Arc<Event>], objects: Objects) -> Arc<Snapshot> {
-        let before = self.present.load_full();
+        let before = self.current.load_full();
         let Some(last) = events.last() else { return before };
         let mut history = before.history.clone();
         events.iter().cloned().for_each(|event| history.push(event));
-        let present = Arc::new(Snapshot { revision: last.revision, objects, history });
-        self.hub.with_index(|_| self.present.store(present.clone()));
-        present
+        let current = Arc::new(Snapshot { revision: last.revision, objects, history });
+        self.dispatcher.with_index(|_| self.current.store(current.clone()));
+        current
     }
 
     /// Resets the head to the durable state and fails the pending tickets.
-    fn fail(&self, reason: WriteError, last: bool) {
+    fn fail(&self, reason: WriteError, is_final: bool) {
         let mut head = self.head.lock();
-        if last {
-            head.shut(reason.clone());
+        if is_final {
+            head.reject_writes(reason.clone());
         }
-        let undone = head.roll_back(&self.present.load());
+        let undone = head.reset(&self.current.load());
         drop(head);
-        undone.answer(&Err(reason));
+        undone.resolve(&Err(reason));
     }
 }
 

@@ -1,4 +1,4 @@
-//! The writers' state: all accepted writes, durable or not, and the batch that waits for the disk.
+//! The head: the state with all accepted writes, durable or not, and the batch that is written to the log next.
 //!
 //! Writes are checked against this state, so that many writers of one key share one batch. It is not observable before
 //! it is durable: every ticket, conflicts too, resolves after the batch that its answer was derived from.
@@ -12,29 +12,29 @@ use crate::{
     Attributes, Change, Conflict, Edit, Event, Key, MAX_TRANSACTION, MAX_VALUE, Object, Revision, Write,
     WriteError,
     snapshot::{Objects, Snapshot},
-    ticket::Verdict,
+    ticket::CommitResult,
 };
 
 /// The fixed cost of a write, for the bound on pending bytes.
 const WRITE_COST: usize = 128;
 
-/// Accepted writes and the tickets that wait for them.
+/// Accepted writes, and the tickets that resolve when they are durable.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) events: Vec<Arc<Event>>,
-    pub(crate) waiting: Vec<oneshot::Sender<Verdict>>,
+    pub(crate) tickets: Vec<oneshot::Sender<CommitResult>>,
 }
 
 impl Batch {
     pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.waiting.is_empty()
+        self.events.is_empty() && self.tickets.is_empty()
     }
 
     /// Resolves the tickets, and returns the events.
-    pub(crate) fn answer(self, verdict: &Verdict) -> Vec<Arc<Event>> {
-        for waiter in self.waiting {
+    pub(crate) fn resolve(self, result: &CommitResult) -> Vec<Arc<Event>> {
+        for ticket in self.tickets {
             // The ticket may have been dropped.
-            let _ = waiter.send(verdict.clone());
+            let _ = ticket.send(result.clone());
         }
         self.events
     }
@@ -49,8 +49,8 @@ pub(crate) struct Head {
     bytes: usize,
     limit: usize,
     /// Why the store accepts no more writes.
-    shut: Option<WriteError>,
-    /// The committer is to finish.
+    rejection: Option<WriteError>,
+    /// The store is closing: the committer ends after the last batch.
     closing: bool,
     epoch: Epoch,
 }
@@ -68,7 +68,7 @@ impl Head {
             batch: Batch::default(),
             bytes: 0,
             limit,
-            shut: None,
+            rejection: None,
             closing: false,
             epoch: Epoch::default(),
         }
@@ -97,12 +97,12 @@ impl Head {
     /// Rejects further writes; the accepted ones still become durable.
     pub(crate) fn close(&mut self) {
         self.closing = true;
-        self.shut(WriteError::Closed);
+        self.reject_writes(WriteError::Closed);
     }
 
     /// Accepts one write, or returns why not.
     pub(crate) fn write(&mut self, write: Write) -> Result<Arc<Event>, WriteError> {
-        self.admit()?;
+        self.check_accepts()?;
         let event = decide(&self.objects, self.revision + 1, write)?;
         apply(&mut self.objects, &event);
         self.push(event.clone());
@@ -111,7 +111,7 @@ impl Head {
 
     /// Accepts all writes, or none.
     pub(crate) fn transact(&mut self, writes: Vec<Write>) -> Result<Vec<Arc<Event>>, WriteError> {
-        self.admit()?;
+        self.check_accepts()?;
         let mut objects = self.objects.clone();
         let mut events = Vec::with_capacity(writes.len());
         for (revision, write) in (self.revision + 1..).zip(writes) {
@@ -129,20 +129,20 @@ impl Head {
     }
 
     /// Adds a ticket to the batch.
-    pub(crate) fn join(&mut self) -> oneshot::Receiver<Verdict> {
-        let (answer, gate) = oneshot::channel();
-        self.batch.waiting.push(answer);
-        gate
+    pub(crate) fn add_ticket(&mut self) -> oneshot::Receiver<CommitResult> {
+        let (ticket, committed) = oneshot::channel();
+        self.batch.tickets.push(ticket);
+        committed
     }
 
-    /// Takes the batch, with the state after it.
-    pub(crate) fn seal(&mut self) -> (Batch, Objects) {
+    /// Takes the pending batch, with the state after it.
+    pub(crate) fn take_batch(&mut self) -> (Batch, Objects) {
         self.bytes = 0;
         (std::mem::take(&mut self.batch), self.objects.clone())
     }
 
     /// Resets to the durable state, because a batch failed and all later ones depend on it.
-    pub(crate) fn roll_back(&mut self, durable: &Snapshot) -> Batch {
+    pub(crate) fn reset(&mut self, durable: &Snapshot) -> Batch {
         self.objects = durable.objects.clone();
         self.revision = durable.revision;
         self.epoch.0 += 1;
@@ -150,17 +150,17 @@ impl Head {
         std::mem::take(&mut self.batch)
     }
 
-    /// Rejects further writes; the first reason is retained.
-    pub(crate) fn shut(&mut self, reason: WriteError) {
-        self.shut.get_or_insert(reason);
+    /// Rejects all further writes; the first reason is retained.
+    pub(crate) fn reject_writes(&mut self, reason: WriteError) {
+        self.rejection.get_or_insert(reason);
     }
 
     /// Whether writes are accepted at all, however many are pending.
     pub(crate) fn writable(&self) -> Result<(), WriteError> {
-        self.shut.clone().map_or(Ok(()), Err)
+        self.rejection.clone().map_or(Ok(()), Err)
     }
 
-    fn admit(&self) -> Result<(), WriteError> {
+    fn check_accepts(&self) -> Result<(), WriteError> {
         self.writable()?;
         if self.bytes > self.limit { Err(WriteError::Busy) } else { Ok(()) }
     }
@@ -207,7 +207,7 @@ fn version(
         return Err(WriteError::Attributes(key));
     }
     Ok(Arc::new(Object {
-        // The same text is kept once for all versions.
+        // All versions share the text of the key.
         key: previous.map_or(key, |object| object.key.clone()),
         value,
         attributes,

@@ -1,4 +1,4 @@
-//! Recent events, bounded in bytes.
+//! Recent events, bounded in bytes. Dropping the oldest ones is compaction.
 
 use std::{
     fmt,
@@ -13,34 +13,34 @@ use imbl::{OrdMap, Vector};
 
 use crate::{Attributes, Event, EventFilter, Prefix, Revision, key::COLLECTION_SEGMENTS};
 
-/// The most collections that have a history of their own although no events of them are left.
-const MOST_COLLECTIONS: usize = 1024;
+/// The number of collections above which one without events is dropped.
+const MAX_COLLECTIONS: usize = 1024;
 
 /// The cost of one event beside the version that it retains: the event, its entry and the object's header.
 const EVENT_COST: usize = 256;
 
-/// An event with what is needed to skip it without dereferencing it.
+/// An event with a Bloom filter that lets a search skip it without dereferencing it.
 #[derive(Debug, Clone)]
 struct Entry {
     revision: Revision,
     /// When it was added.
     at: Duration,
-    marks: Marks,
+    bloom: BloomFilter,
     event: Arc<Event>,
 }
 
-/// A Bloom filter with a few bits for each subtree and attribute of an event. A watch that resumes examines only the
-/// events that have all the bits of its filter: all that match, and few others.
+/// A Bloom filter with two bits for each subtree and attribute of an event. A watch that resumes examines only the events that
+/// have all the bits of its filter: all that match, and few others.
 #[derive(Debug, Clone, Copy)]
-struct Marks(u64);
+struct BloomFilter(u64);
 
-impl Marks {
+impl BloomFilter {
     fn of_event(event: &Event) -> Self {
         let subtrees = event.key().ancestors().map(Self::of_subtree);
         let objects = [event.current(), event.previous()].into_iter().flatten();
         let attributes = objects.flat_map(|object| Attributes::iter(&object.attributes));
         let attributes = attributes.map(|(name, value)| Self::of_attribute(name, value));
-        Self(subtrees.chain(attributes).fold(0, |all, marks| all | marks.0))
+        Self(subtrees.chain(attributes).fold(0, |all, bloom| all | bloom.0))
     }
 
     fn of_filter(filter: &EventFilter) -> Self {
@@ -50,14 +50,14 @@ impl Marks {
     }
 
     fn of_subtree(path: &str) -> Self {
-        Self::pick(path)
+        Self::bits_of(path)
     }
 
     fn of_attribute(name: &str, value: &str) -> Self {
-        Self::pick((name, value))
+        Self::bits_of((name, value))
     }
 
-    fn pick(what: impl Hash) -> Self {
+    fn bits_of(what: impl Hash) -> Self {
         let mut hasher = DefaultHasher::new();
         what.hash(&mut hasher);
         let hash = hasher.finish();
@@ -92,7 +92,7 @@ impl fmt::Debug for Recent {
 struct Collection {
     events: Vector<Entry>,
     bytes: usize,
-    /// Its events at or before this revision are dropped.
+    /// Its events up to this revision are dropped.
     compacted: Revision,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct History {
     len: usize,
     limit: usize,
     recent: Option<Recent>,
-    /// What of a collection without events is dropped.
+    /// The revision up to which collections without an entry are compacted.
     base: Revision,
 }
 
@@ -135,8 +135,8 @@ impl History {
         collection.bytes += size;
         self.bytes += size;
         self.len += 1;
-        let marks = Marks::of_event(&event);
-        collection.events.push_back(Entry { revision: event.revision, at: now, marks, event });
+        let bloom = BloomFilter::of_event(&event);
+        collection.events.push_back(Entry { revision: event.revision, at: now, bloom, event });
         while self.bytes > self.limit && self.drop_oldest(now) {}
     }
 
@@ -158,63 +158,64 @@ impl History {
         collection.bytes -= size;
         self.bytes -= size;
         self.len -= 1;
-        self.forget_empty();
+        self.drop_empty_collection();
         true
     }
 
-    /// Bounds the number of collections that have no events left, but are there to say what was dropped of them.
-    fn forget_empty(&mut self) {
-        if self.collections.len() <= MOST_COLLECTIONS {
+    /// Drops a collection without events, if there are too many. It only had the revision up to which it is compacted.
+    fn drop_empty_collection(&mut self) {
+        if self.collections.len() <= MAX_COLLECTIONS {
             return;
         }
         let empty = self.collections.iter().find(|(_, collection)| collection.events.is_empty());
         let Some(name) = empty.map(|(name, _)| name.clone()) else { return };
-        if let Some(forgotten) = self.collections.remove(&name) {
-            self.base = self.base.max(forgotten.compacted);
+        if let Some(dropped) = self.collections.remove(&name) {
+            self.base = self.base.max(dropped.compacted);
         }
     }
 
     /// The matching events after a revision, oldest first. The caller has checked that it is not compacted.
-    pub(crate) fn of<'a, 'i>(
+    pub(crate) fn events<'a, 'i>(
         &'a self,
         filter: &'i EventFilter,
         after: Revision,
     ) -> impl Iterator<Item = &'a Arc<Event>> + use<'a, 'i> {
-        let marks = Marks::of_filter(filter);
-        let mut heads = Vec::new();
-        for (_, collection) in self.under(&filter.prefix) {
+        let bloom = BloomFilter::of_filter(filter);
+        let mut iterators = Vec::new();
+        for (_, collection) in self.collections_of(&filter.prefix) {
             let first = match collection.events.binary_search_by(|entry| entry.revision.cmp(&after)) {
                 Ok(found) => found + 1,
                 Err(place) => place,
             };
             if first < collection.events.len() {
-                heads.push(collection.events.focus().narrow(first..).into_iter().peekable());
+                iterators.push(collection.events.focus().narrow(first..).into_iter().peekable());
             }
         }
         let next = move || {
             // Most prefixes are of one collection.
-            if let [only] = heads.as_mut_slice() {
+            if let [only] = iterators.as_mut_slice() {
                 return only.next();
             }
-            let revision = |head: &mut Peekable<_>| head.peek().map(|entry: &&Entry| entry.revision);
-            let firsts = heads.iter_mut().enumerate().filter_map(|(at, head)| Some((revision(head)?, at)));
+            let revision = |iterator: &mut Peekable<_>| iterator.peek().map(|entry: &&Entry| entry.revision);
+            let firsts =
+                iterators.iter_mut().enumerate().filter_map(|(at, iterator)| Some((revision(iterator)?, at)));
             let (_, at) = firsts.min()?;
-            heads[at].next()
+            iterators[at].next()
         };
         std::iter::from_fn(next)
-            .filter(move |entry| entry.marks.has(marks))
+            .filter(move |entry| entry.bloom.has(bloom))
             .map(|entry| &entry.event)
             .filter(|event| filter.matches(event))
     }
 
-    /// Up to which revision events of a subtree are dropped.
+    /// The revision up to which a subtree is compacted.
     pub(crate) fn compacted(&self, prefix: &Prefix) -> Revision {
-        // The collections without events are older than any other.
-        self.under(prefix).map(|(_, collection)| collection.compacted).fold(self.base, Revision::max)
+        // Collections without an entry are compacted up to the base.
+        self.collections_of(prefix).map(|(_, collection)| collection.compacted).fold(self.base, Revision::max)
     }
 
     /// The collections that have keys of a subtree: those in it, and those that it is in.
-    fn under(&self, prefix: &Prefix) -> impl Iterator<Item = (&Arc<str>, &Collection)> {
+    fn collections_of(&self, prefix: &Prefix) -> impl Iterator<Item = (&Arc<str>, &Collection)> {
         let path = prefix.as_str();
         let start = (Bound::Included(path), Bound::Unbounded);
         let inside = self.collections.range::<_, str>(start);

@@ -1,4 +1,4 @@
-//! Versioned objects in memory in front of a durable log.
+//! Versioned objects in memory in front of a write-ahead log.
 //!
 //! An object is a value (encoded bytes, stored unchanged) at a [`Key`] (a path such as `pods/default/web-0`). Every
 //! write gets the next [`Revision`]. Callers read and list objects at the current and at recent revisions, write them
@@ -38,9 +38,24 @@
 //! ```
 //!
 //! Three structures hold the same objects, and share all but what changed between them (persistent maps): the *head*,
-//! which is ahead of the disk and visible to writers only; the *present*, a [`Snapshot`] behind one atomic pointer;
-//! and the older snapshots that readers still hold. Each snapshot has its recent history as lists of events, one for each
-//! collection of keys, bounded in bytes: an older state is the present with later events undone.
+//! which is ahead of the disk and visible to writers only; the *current snapshot*, a [`Snapshot`] behind one atomic
+//! pointer; and the older snapshots that readers still hold. Each snapshot has its recent history as lists of events, one for
+//! each collection of keys, bounded in bytes: an older state is the current one with later events undone. Dropping old events
+//! is compaction: a read or a watch at an older revision fails with [`RevisionError::Compacted`].
+//!
+//! # For readers who know etcd
+//!
+//! | etcd | here |
+//! |---|---|
+//! | revision, `create_revision`, `mod_revision`, version | the same: [`Revision`], [`Object`] |
+//! | transaction with compares | [`Store::transact`] with [`Precondition`]s |
+//! | range at a revision, paging | [`List`], [`Page`] |
+//! | watch from a revision, `ErrCompacted` | [`Store::watch`], [`RevisionError::Compacted`] |
+//! | WAL and snapshot files | the log and its checkpoint (`log.rs`), behind the trait [`Journal`] |
+//! | compaction, which an operator or the API server requests | automatic, by bytes and age: [`Options::history`], [`Recent`] |
+//! | MVCC tree (treeIndex, bbolt) | persistent maps of the live objects ([`Snapshot`]), and events for the recent past |
+//! | `snapshot save`, `snapshot restore` | [`Store::backup`], [`restore`] |
+//! | raft, leases | none: one process, and Kubernetes leases are objects |
 //!
 //! # Invariants
 //!
@@ -69,11 +84,11 @@ mod backup;
 mod codec;
 mod committer;
 mod disk;
+mod dispatcher;
 mod error;
 mod event;
 mod head;
 mod history;
-mod hub;
 mod journal;
 mod key;
 mod log;

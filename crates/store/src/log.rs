@@ -1,4 +1,4 @@
-//! The journal: a checksummed log behind a checkpoint, in one directory.
+//! The write-ahead log: a journal of checksummed batches after a checkpoint, in one directory.
 //!
 //! ```text
 //! FORMAT                    the format; written last when a store is created
@@ -44,7 +44,7 @@ fn checkpoint_name(revision: Revision) -> String {
     format!("checkpoint-{revision:020}")
 }
 
-/// The log that is written to.
+/// The newest log file, which batches are appended to.
 struct Tail {
     /// The revision after which it starts.
     base: Revision,
@@ -52,7 +52,7 @@ struct Tail {
     file: Box<dyn DiskFile>,
     /// The number that its frames carry.
     id: u32,
-    /// Where the next frame goes.
+    /// The offset of the next frame.
     offset: u64,
     /// The end of the preallocated bytes.
     filled: u64,
@@ -101,16 +101,16 @@ impl From<CreateError> for io::Error {
     }
 }
 
-/// The checksummed log.
+/// The write-ahead log.
 pub(crate) struct Log {
     disk: Arc<dyn Disk>,
     tail: Tail,
-    /// Logs before the tail that a start would have to replay, in bytes.
+    /// The bytes of the log files before the tail, which a start would have to replay.
     older: u64,
     frame: Vec<u8>,
     /// The minimum log in bytes between two checkpoints.
-    least: u64,
-    /// The size of the last checkpoint: the log may grow as long, so that most of what is written is log.
+    min_bytes: u64,
+    /// The size of the last checkpoint. The log may grow to it before the next one, which bounds the write amplification.
     checkpoint: u64,
     running: Option<Checkpoint>,
 }
@@ -151,10 +151,10 @@ impl Journal for Log {
 
     fn maintain(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
         if let Some(running) = self.running.take_if(|running| running.thread.is_finished()) {
-            self.finish(running);
+            self.finish_checkpoint(running);
         }
-        if self.running.is_none() && self.tail.offset >= self.least.max(self.checkpoint) {
-            self.begin(durable)?;
+        if self.running.is_none() && self.tail.offset >= self.min_bytes.max(self.checkpoint) {
+            self.start_checkpoint(durable)?;
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Journal for Log {
 
 impl Log {
     /// Starts a new log, and writes a checkpoint of the state before it in the background.
-    fn begin(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
+    fn start_checkpoint(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
         let tail = match Tail::create(self.disk.as_ref(), durable.revision) {
             Ok(tail) => tail,
             Err(CreateError::Before(error)) => {
@@ -194,7 +194,7 @@ impl Log {
         Ok(())
     }
 
-    fn finish(&mut self, checkpoint: Checkpoint) {
+    fn finish_checkpoint(&mut self, checkpoint: Checkpoint) {
         match checkpoint.thread.join() {
             Ok(Ok(size)) => {
                 self.checkpoint = size;

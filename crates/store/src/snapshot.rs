@@ -125,7 +125,7 @@ impl Snapshot {
         // The first change after the revision has the version before it.
         let below = EventFilter::prefix(key.into());
         self.check(&below.prefix, revision)?;
-        let change = self.history.of(&below, revision).find(|event| event.key() == key);
+        let change = self.history.events(&below, revision).find(|event| event.key() == key);
         Ok(change.map_or_else(|| self.get(key), |event| event.previous()))
     }
 
@@ -147,7 +147,7 @@ impl Snapshot {
         after: Revision,
     ) -> Result<impl Iterator<Item = &'a Arc<Event>> + use<'a, 'i>, RevisionError> {
         self.check(&filter.prefix, after)?;
-        Ok(self.history.of(filter, after))
+        Ok(self.history.events(filter, after))
     }
 
     /// A page of objects.
@@ -164,19 +164,19 @@ impl Snapshot {
     ) -> Result<Page, RevisionError> {
         let revision = list.at.unwrap_or(self.revision);
         self.check(&list.prefix, revision)?;
-        let present = self.iter_after(&list.prefix, list.after.as_ref());
+        let current = self.iter_after(&list.prefix, list.after.as_ref());
         if revision == self.revision {
-            return Ok(page(revision, list.limit, present, wanted));
+            return Ok(page(revision, list.limit, current, wanted));
         }
         let mut undo: BTreeMap<&Key, Option<&Arc<Object>>> = BTreeMap::new();
         let filter = EventFilter::prefix(list.prefix.clone());
-        for event in self.history.of(&filter, revision) {
+        for event in self.history.events(&filter, revision) {
             let key = event.key();
             if list.after.as_ref().is_none_or(|after| key > after) {
                 undo.entry(key).or_insert_with(|| event.previous());
             }
         }
-        let past = Past { present: present.peekable(), undo: undo.into_iter().peekable() };
+        let past = Past { current: current.peekable(), undo: undo.into_iter().peekable() };
         Ok(page(revision, list.limit, past, wanted))
     }
 
@@ -234,7 +234,7 @@ fn page<'a>(
 
 /// The current objects with the changes since a revision undone; both sides sorted by key.
 struct Past<'a, P: Iterator<Item = &'a Arc<Object>>, U: Iterator<Item = (&'a Key, Option<&'a Arc<Object>>)>> {
-    present: Peekable<P>,
+    current: Peekable<P>,
     undo: Peekable<U>,
 }
 
@@ -247,12 +247,12 @@ where
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let Some((changed, _)) = self.undo.peek() else { return self.present.next() };
+            let Some((changed, _)) = self.undo.peek() else { return self.current.next() };
             let changed = *changed;
-            if let Some(object) = self.present.next_if(|object| object.key < *changed) {
+            if let Some(object) = self.current.next_if(|object| object.key < *changed) {
                 return Some(object);
             }
-            self.present.next_if(|object| object.key == *changed);
+            self.current.next_if(|object| object.key == *changed);
             if let Some((_, Some(before))) = self.undo.next() {
                 return Some(before);
             }

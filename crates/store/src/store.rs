@@ -113,10 +113,10 @@ impl Store {
     }
 
     /// Starts a store on any [`Journal`], from the state that was recovered from it.
-    pub fn start(journal: Box<dyn Journal>, known: Recovery, options: Options) -> Result<Self, OpenError> {
-        let mut known = known.finish();
-        known.history.retain(options.recent);
-        let shared = Arc::new(Shared::new(known, options.pending));
+    pub fn start(journal: Box<dyn Journal>, recovery: Recovery, options: Options) -> Result<Self, OpenError> {
+        let mut durable = recovery.finish();
+        durable.history.retain(options.recent);
+        let shared = Arc::new(Shared::new(durable, options.pending));
         shared.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
         let committer = thread::Builder::new()
             .name("store-commit".into())
@@ -142,22 +142,22 @@ impl Store {
 
     /// The current snapshot. All reads of one snapshot agree with each other.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.shared().present.load_full()
+        self.shared().current.load_full()
     }
 
     /// The revision of the last write.
     pub fn revision(&self) -> Revision {
-        self.shared().present.load().revision
+        self.shared().current.load().revision
     }
 
     /// The object at a key.
     pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
-        self.shared().present.load().get(key).cloned()
+        self.shared().current.load().get(key).cloned()
     }
 
     /// The object at a key as it was at a revision.
     pub fn get_at(&self, key: &Key, revision: Revision) -> Result<Option<Arc<Object>>, RevisionError> {
-        self.shared().present.load().get_at(key, revision).map(Option::<&_>::cloned)
+        self.shared().current.load().get_at(key, revision).map(Option::<&_>::cloned)
     }
 
     /// A page of objects.
@@ -286,18 +286,18 @@ impl Store {
         let shared = self.shared();
         let mut ready = VecDeque::new();
         // Most of history is read without the lock ...
-        let near = shared.present.load_full();
-        near.check(&filter.prefix, from)?;
-        ready.extend(near.history.of(&filter, from).cloned());
+        let recent = shared.current.load_full();
+        recent.check(&filter.prefix, from)?;
+        ready.extend(recent.history.events(&filter, from).cloned());
         // ... and only the events since then under it, while no snapshot can be published.
-        let (id, queue) = shared.hub.with_index(|index| {
-            let now = shared.present.load_full();
-            now.check(&filter.prefix, near.revision)?;
-            ready.extend(now.history.of(&filter, near.revision).cloned());
+        let (id, queue) = shared.dispatcher.with_index(|index| {
+            let now = shared.current.load_full();
+            now.check(&filter.prefix, recent.revision)?;
+            ready.extend(now.history.events(&filter, recent.revision).cloned());
             let queue = Arc::new(Queue::new(now.revision, self.running.watch_buffer));
             Ok((index.insert(&filter, queue.clone()), queue))
         })?;
-        Ok(Watch::new(shared.hub.clone(), id, filter, queue, from, ready))
+        Ok(Watch::new(shared.dispatcher.clone(), id, filter, queue, from, ready))
     }
 
     /// Writes a consistent copy of the current state, to be read by [`crate::restore`], while the store stays in use.
@@ -315,14 +315,14 @@ impl Store {
     /// Current figures.
     pub fn stats(&self) -> Stats {
         let shared = self.shared();
-        let now = shared.present.load_full();
+        let now = shared.current.load_full();
         Stats {
             revision: now.revision,
             oldest: now.oldest(&Prefix::everything()),
             objects: now.len(),
             history_events: now.history.len(),
             history_bytes: now.history.bytes(),
-            watches: shared.hub.len(),
+            watches: shared.dispatcher.len(),
             batches: shared.batches.load(Ordering::Relaxed),
             journal_bytes: shared.journal_bytes.load(Ordering::Relaxed),
         }
@@ -357,15 +357,15 @@ impl Store {
 
     fn ticket<T, E>(&self, mut head: MutexGuard<'_, Head>, outcome: Result<T, E>) -> Ticket<T, E> {
         // What is durable already resolves at once.
-        let gate = (head.revision() > self.revision()).then(|| head.join());
+        let committed = (head.revision() > self.revision()).then(|| head.add_ticket());
         drop(head);
-        if gate.is_some() {
+        if committed.is_some() {
             match &self.running.committer {
                 Committer::Thread(_) => _ = self.shared().work_pending.notify_one(),
-                Committer::Writers(memory) => self.shared().commit_waiting(&mut *memory.lock()),
+                Committer::Writers(memory) => self.shared().commit_pending(&mut *memory.lock()),
             }
         }
-        Ticket::new(outcome, gate)
+        Ticket::new(outcome, committed)
     }
 }
 
@@ -382,8 +382,8 @@ impl Running {
         let thread = match &self.committer {
             Committer::Thread(thread) => thread.lock().take(),
             Committer::Writers(memory) => {
-                self.shared.commit_waiting(&mut *memory.lock());
-                self.shared.hub.close();
+                self.shared.commit_pending(&mut *memory.lock());
+                self.shared.dispatcher.close();
                 None
             }
         };

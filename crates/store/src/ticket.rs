@@ -13,7 +13,7 @@ use tokio::task::coop::unconstrained;
 
 use crate::WriteError;
 
-pub(crate) type Verdict = Result<(), WriteError>;
+pub(crate) type CommitResult = Result<(), WriteError>;
 
 /// An accepted write. Await it, or block with [`Ticket::wait`]: it resolves once the write is durable.
 ///
@@ -24,12 +24,12 @@ pub struct Ticket<T, E = WriteError> {
     /// None once it was returned.
     outcome: Option<Result<T, E>>,
     /// None if it is durable already.
-    gate: Option<oneshot::Receiver<Verdict>>,
+    committed: Option<oneshot::Receiver<CommitResult>>,
 }
 
 impl<T, E> Ticket<T, E> {
-    pub(crate) fn new(outcome: Result<T, E>, gate: Option<oneshot::Receiver<Verdict>>) -> Self {
-        Self { outcome: Some(outcome), gate }
+    pub(crate) fn new(outcome: Result<T, E>, committed: Option<oneshot::Receiver<CommitResult>>) -> Self {
+        Self { outcome: Some(outcome), committed }
     }
 }
 
@@ -44,14 +44,14 @@ impl<T: Unpin, E: From<WriteError> + Unpin> Future for Ticket<T, E> {
     type Output = Result<T, E>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(gate) = &mut self.gate {
-            let verdict = match Pin::new(gate).poll(context) {
+        if let Some(committed) = &mut self.committed {
+            let result = match Pin::new(committed).poll(context) {
                 Poll::Pending => return Poll::Pending,
                 // The committer drops senders only when the store is closed.
-                Poll::Ready(verdict) => verdict.unwrap_or(Err(WriteError::Closed)),
+                Poll::Ready(result) => result.unwrap_or(Err(WriteError::Closed)),
             };
-            self.gate = None;
-            if let Err(error) = verdict {
+            self.committed = None;
+            if let Err(error) = result {
                 self.outcome = None;
                 return Poll::Ready(Err(error.into()));
             }

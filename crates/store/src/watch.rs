@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Event, Object, Prefix, Revision, hub::Hub, ticket::block_on};
+use crate::{Event, Object, Prefix, Revision, dispatcher::Dispatcher, ticket::block_on};
 
 /// Which events a watch receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,26 +65,26 @@ pub struct WatchBuffer {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueueState {
     events: VecDeque<Arc<Event>>,
     bytes: usize,
-    cut: bool,
+    lagged: bool,
     closed: bool,
     waker: Option<Waker>,
 }
 
-/// Between the hub, which never waits, and one watcher.
+/// The queue between the dispatcher, which never waits, and one watcher.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// The hub sends events after this revision only; earlier ones were read from history.
+    /// The dispatcher sends events after this revision only; earlier ones were read from history.
     after: Revision,
     watch_buffer: WatchBuffer,
-    waiting: Mutex<Waiting>,
+    state: Mutex<QueueState>,
 }
 
 impl Queue {
     pub(crate) fn new(after: Revision, watch_buffer: WatchBuffer) -> Self {
-        Self { after, watch_buffer, waiting: Mutex::default() }
+        Self { after, watch_buffer, state: Mutex::default() }
     }
 
     /// Adds an event; false if the buffer is full and the watch ends.
@@ -92,27 +92,27 @@ impl Queue {
         if event.revision <= self.after {
             return true;
         }
-        let mut waiting = self.waiting.lock();
+        let mut state = self.state.lock();
         let size = event.current().map_or(0, |object| object.size());
-        let full = waiting.events.len() >= self.watch_buffer.events
-            || (!waiting.events.is_empty() && waiting.bytes + size > self.watch_buffer.bytes);
+        let full = state.events.len() >= self.watch_buffer.events
+            || (!state.events.is_empty() && state.bytes + size > self.watch_buffer.bytes);
         if full {
             // A watcher that does not read now may never read: drop its events.
-            waiting.events = VecDeque::new();
-            waiting.cut = true;
+            state.events = VecDeque::new();
+            state.lagged = true;
         } else {
-            waiting.bytes += size;
-            waiting.events.push_back(event.clone());
+            state.bytes += size;
+            state.events.push_back(event.clone());
         }
-        wakers.extend(waiting.waker.take());
+        wakers.extend(state.waker.take());
         !full
     }
 
     /// Ends the watch after its queued events; returns the waker to wake.
     pub(crate) fn close(&self) -> Option<Waker> {
-        let mut waiting = self.waiting.lock();
-        waiting.closed = true;
-        waiting.waker.take()
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.waker.take()
     }
 }
 
@@ -121,26 +121,26 @@ impl Queue {
 /// Dropping it ends it.
 #[derive(Debug)]
 pub struct Watch {
-    hub: Arc<Hub>,
+    dispatcher: Arc<Dispatcher>,
     id: u64,
     filter: EventFilter,
     queue: Arc<Queue>,
     /// Taken from history or from the queue, not yet returned.
     ready: VecDeque<Arc<Event>>,
     /// All matching events up to this revision were returned.
-    seen: Revision,
+    returned: Revision,
 }
 
 impl Watch {
     pub(crate) fn new(
-        hub: Arc<Hub>,
+        dispatcher: Arc<Dispatcher>,
         id: u64,
         filter: EventFilter,
         queue: Arc<Queue>,
         from: Revision,
         ready: VecDeque<Arc<Event>>,
     ) -> Self {
-        Self { hub, id, filter, queue, ready, seen: from }
+        Self { dispatcher, id, filter, queue, ready, returned: from }
     }
 
     /// The next event, when there is one.
@@ -164,26 +164,26 @@ impl Watch {
     /// The next event, for hand-written futures. The latest context is the one that is woken.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Arc<Event>, WatchEnd>> {
         if self.ready.is_empty() {
-            let mut waiting = self.queue.waiting.lock();
-            if waiting.cut {
-                return Poll::Ready(Err(WatchEnd::Lagged(self.seen)));
+            let mut state = self.queue.state.lock();
+            if state.lagged {
+                return Poll::Ready(Err(WatchEnd::Lagged(self.returned)));
             }
-            if waiting.events.is_empty() {
-                if waiting.closed {
+            if state.events.is_empty() {
+                if state.closed {
                     return Poll::Ready(Err(WatchEnd::Closed));
                 }
-                if !waiting.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-                    waiting.waker = Some(context.waker().clone());
+                if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                    state.waker = Some(context.waker().clone());
                 }
                 return Poll::Pending;
             }
-            // All at once, so that the hub contends for the lock once per burst and not once per event.
-            std::mem::swap(&mut self.ready, &mut waiting.events);
-            waiting.bytes = 0;
+            // All at once, so that the dispatcher contends for the lock once per burst and not once per event.
+            std::mem::swap(&mut self.ready, &mut state.events);
+            state.bytes = 0;
         }
         match self.ready.pop_front() {
             Some(event) => {
-                self.seen = event.revision;
+                self.returned = event.revision;
                 Poll::Ready(Ok(event))
             }
             None => Poll::Pending,
@@ -196,17 +196,17 @@ impl Watch {
     /// lets an idle client resume after history has dropped its last event.
     pub fn progress(&self) -> Revision {
         if !self.ready.is_empty() {
-            return self.seen;
+            return self.returned;
         }
         // Read first: every matching event up to this revision is in the queue.
-        let dispatched = self.hub.dispatched.load(Ordering::Acquire);
-        let waiting = self.queue.waiting.lock();
-        if waiting.cut || !waiting.events.is_empty() { self.seen } else { self.seen.max(dispatched) }
+        let dispatched = self.dispatcher.dispatched.load(Ordering::Acquire);
+        let state = self.queue.state.lock();
+        if state.lagged || !state.events.is_empty() { self.returned } else { self.returned.max(dispatched) }
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.hub.leave(self.id, &self.filter);
+        self.dispatcher.remove(self.id, &self.filter);
     }
 }

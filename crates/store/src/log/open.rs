@@ -104,7 +104,7 @@ impl Log {
             tail,
             older,
             frame: Vec::new(),
-            least: options.checkpoint,
+            min_bytes: options.checkpoint,
             checkpoint,
             running: None,
         };

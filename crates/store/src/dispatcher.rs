@@ -45,20 +45,20 @@ pub(crate) struct Index {
     closed: bool,
 }
 
-/// The index of watchers and the last dispatched revision.
+/// Dispatches events to watchers.
 #[derive(Debug, Default)]
-pub(crate) struct Hub {
+pub(crate) struct Dispatcher {
     index: Mutex<Index>,
     /// Every watcher's queue has received all its matching events up to this revision.
     pub(crate) dispatched: AtomicU64,
 }
 
-impl Hub {
+impl Dispatcher {
     pub(crate) fn new(revision: Revision) -> Self {
         Self { index: Mutex::default(), dispatched: AtomicU64::new(revision) }
     }
 
-    /// Blocks new watchers while a snapshot is published, so that each reads the change from history or receives it.
+    /// Locks the index. While a snapshot is published no watch can start, so that each reads an event from history or receives it.
     pub(crate) fn with_index<T>(&self, body: impl FnOnce(&mut Index) -> T) -> T {
         body(&mut self.index.lock())
     }
@@ -79,7 +79,7 @@ impl Hub {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    pub(crate) fn leave(&self, id: u64, filter: &EventFilter) {
+    pub(crate) fn remove(&self, id: u64, filter: &EventFilter) {
         self.index.lock().remove(id, filter);
     }
 
