@@ -199,3 +199,21 @@ fn upstreams_conformance_tests_are_counted_as_they_are_listed() {
         assert_eq!((all, own), (own + missing + outside, of(group).len()), "{group}");
     }
 }
+
+/// The table of `CONTRIBUTING.md` that says where to open the code: each row names files or folders, and all of them exist.
+#[test]
+fn the_map_of_changes_names_files_that_exist() {
+    let text = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let (_, map) = text.split_once("| I want to | open | test it with |\n|---|---|---|\n").unwrap();
+    let rows: Vec<&str> = map.lines().take_while(|line| line.starts_with("| ")).collect();
+    assert!(rows.len() >= 20, "{} rows", rows.len());
+    let is_path = |code: &&str| code.contains('/') && !code.contains(char::is_whitespace);
+    for row in rows {
+        let open = row.split(" | ").nth(1).unwrap();
+        let paths: Vec<&str> = open.split('`').skip(1).step_by(2).filter(is_path).collect();
+        assert!(!paths.is_empty(), "no path to open: {row}");
+        for path in paths {
+            assert!(root().join(path).exists(), "{path} does not exist: {row}");
+        }
+    }
+}
