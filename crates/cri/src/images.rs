@@ -26,7 +26,10 @@ impl State {
         let about = About { doing: "listing images", what: "image", id: "" };
         let response: api::ListImagesResponse =
             self.call_images("/runtime.v1.ImageService/ListImages", api::Empty {}, about).await?;
-        let sandbox = self.sandbox_image().await?;
+        let sandbox = self.sandbox_image().await.unwrap_or_else(|error| {
+            tracing::debug!(%error, "the container runtime does not say which image sandboxes have");
+            None
+        });
         Ok(response.images.into_iter().map(|image| to_image(image, sandbox.as_deref())).collect())
     }
 
@@ -41,8 +44,14 @@ impl State {
         let uses =
             |container: &api::Container| container.image_ref == found.id || container.image_id == found.id;
         let used = all.containers.iter().any(uses);
-        if used || found.pinned {
-            let why = if used { "is used by containers" } else { "is part of plumb" };
+        let sandbox = self.sandbox_image().await?;
+        let is_sandbox = sandbox.is_some_and(|sandbox| found.tags.contains(&sandbox));
+        if used || is_sandbox || found.pinned {
+            let why = match () {
+                () if used => "is used by containers",
+                () if is_sandbox => "is that of sandboxes",
+                () => "is part of plumb",
+            };
             return Err(Error::FailedPrecondition(format!("image {name} {why}")));
         }
         let request = api::ImageRequest { image: Some(name.into()) };
