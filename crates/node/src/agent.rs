@@ -369,6 +369,7 @@ impl Agent {
                 ContainerChange::Created | ContainerChange::Started | ContainerChange::Deleted => return,
             },
             Event::LimitRestored { sandbox, .. } => (sandbox, Message::LimitRestored),
+            Event::UpdateFinished { sandbox, .. } => (sandbox, Message::UpdateFinished),
             Event::Missed(_) => {
                 self.sandboxes.clear();
                 self.node.workers.send_all(|| Message::RuntimeEvent);

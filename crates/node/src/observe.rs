@@ -41,11 +41,28 @@ pub(crate) struct Observation {
     pub(crate) cpus: Vec<Option<String>>,
     /// Sandboxes before the newest, which can be removed.
     pub(crate) old_sandboxes: Vec<SandboxId>,
-    /// Nothing has happened since that could have changed the state.
-    pub(crate) is_current: bool,
+    /// What may have changed since.
+    pub(crate) outdated: Outdated,
+}
+
+/// How much of an observation may be outdated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Outdated {
+    /// Nothing.
+    Nothing,
+    /// The actual resources: this process has changed them. Containers that start or exit cause events of their own.
+    Resources,
+    /// All of it.
+    #[default]
+    All,
 }
 
 impl Observation {
+    /// Notes that this much may be outdated.
+    pub(crate) fn mark(&mut self, outdated: Outdated) {
+        self.outdated = self.outdated.max(outdated);
+    }
+
     /// The state of its cgroups; `pod` stands for the pod's own cgroup if it has none.
     pub(crate) fn cgroups(&self, pod: PodCgroup) -> CgroupState {
         let containers = self.observed.containers.iter();
@@ -145,8 +162,44 @@ pub(crate) async fn observe(
         });
     }
     observation.old_sandboxes = sandboxes.into_iter().map(|sandbox| sandbox.id).collect();
-    observation.is_current = true;
+    observation.outdated = Outdated::Nothing;
     Ok(observation)
+}
+
+/// Reads the resources back that this process has changed, and leaves the rest of an observation as it is. Returns false if
+/// the pod has to be observed anew, because one of the containers does not run any more.
+///
+/// A resize changes resources alone, and the calls of [`observe`] are slow during one: containerd 1.6 lists no containers
+/// while it updates any of them.
+pub(crate) async fn read_back(
+    runtime: &dyn Runtime,
+    observation: &mut Observation,
+    actuated: &ActuatedResources,
+    pod: PodCgroup,
+) -> Result<bool, Error> {
+    let Observation { observed, cpus, .. } = observation;
+    for (position, slot) in observed.containers.iter_mut().enumerate() {
+        let Some(container) = slot else { continue };
+        let Some(written) = actuated.containers.get(&container.id) else { continue };
+        let read = match runtime.container_resources(&container.id).await {
+            Ok(Some(Resources::Linux(read))) if container.runs() => read,
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => return Ok(false),
+        };
+        container.actual = Some(actual_container(&read, written));
+        if let Some(cpus) = cpus.get_mut(position) {
+            *cpus = read.cpuset_cpus;
+        }
+    }
+    if let Some(sandbox) = &observed.sandbox {
+        let read = match runtime.sandbox_resources(&sandbox.id).await {
+            Err(error) if error.is_not_found() => return Ok(false),
+            read => read?,
+        };
+        observation.pod = read.map(|read| actual_pod(&read, &actuated.pod.unwrap_or(pod)));
+    }
+    observation.outdated = Outdated::Nothing;
+    Ok(true)
 }
 
 /// A container whose exit was observed before.

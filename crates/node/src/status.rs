@@ -40,6 +40,8 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) allocation: &'a Allocation,
     /// The actual resources.
     pub(crate) actual: &'a PodResources,
+    /// Whether the runtime has yet to confirm them.
+    pub(crate) unconfirmed: bool,
     pub(crate) rules: &'a Rules,
     pub(crate) host: &'a [IpAddr],
     /// The runtime's name, the prefix of container ids.
@@ -91,7 +93,11 @@ pub(crate) fn compose(input: StatusInput<'_>) -> PodStatus {
         status.ephemeral_container_statuses = None;
     }
     let spec = input.pod.spec.as_ref();
-    let projection = project(input.allocation, input.desired, input.generation(), input.actual, input.rules);
+    let mut projection =
+        project(input.allocation, input.desired, input.generation(), input.actual, input.rules);
+    if input.unconfirmed {
+        projection.keep_in_progress(input.allocation, input.rules);
+    }
     if let Some(spec) = spec {
         projection.publish(spec, &mut status, &now);
     }

@@ -36,6 +36,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use plumb_resize::plan::{CgroupState, Step, inherited, plan, start_waits};
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{PerResource, Requirements};
+use plumb_runtime::Confirmation;
 use plumb_runtime::types::ContainerId;
 use plumb_supervise::Exponential;
 use tokio::sync::mpsc;
@@ -45,7 +46,7 @@ use crate::allocator::{AllocationResult, PodInfo};
 use crate::journal::Entry;
 use crate::lifecycle::{Decision, Health, ObservedContainer, Phase, State, View, containers, decide, phase};
 use crate::node::Node;
-use crate::observe::{self, ActuatedResources, Observation, observe};
+use crate::observe::{self, ActuatedResources, Observation, Outdated, observe, read_back};
 use crate::probe::Report;
 use crate::shutdown::{self, Termination};
 use crate::status::StatusInput;
@@ -86,6 +87,8 @@ pub(crate) enum Message {
     OutOfMemory(ContainerId),
     /// The runtime restored a lowered limit.
     LimitRestored,
+    /// The runtime has responded to an update of a container's resources that was applied before.
+    UpdateFinished,
     /// A deferred resize has a new result.
     Allocation(Box<AllocationResult>, Trigger),
     /// The allocation manager could not decide on a resize: the worker requests it again.
@@ -112,6 +115,8 @@ impl From<Report> for Message {
 enum Requeue {
     /// At once.
     Now,
+    /// At once, after the resources of running containers were changed and nothing else.
+    ReadBack,
     /// After the next message, or after this long.
     After(Option<Duration>),
     /// Never: the pod is removed from the node and from the API.
@@ -225,7 +230,7 @@ impl Worker {
             match requeue {
                 Requeue::Never => break,
                 // Let other workers run.
-                Requeue::Now => tokio::task::yield_now().await,
+                Requeue::Now | Requeue::ReadBack => tokio::task::yield_now().await,
                 Requeue::After(wait) => {
                     let timer = async {
                         match wait {
@@ -239,7 +244,7 @@ impl Worker {
                             None => break,
                         },
                         outcome = self.status_manager.outcome() => self.handle_status_patched(outcome),
-                        () = timer => self.observation.is_current = false,
+                        () = timer => self.observation.mark(Outdated::All),
                     }
                 }
             }
@@ -261,19 +266,20 @@ impl Worker {
             Message::Listed(pod) => self.handle_listed(pod),
             Message::Restored(pod) => self.handle_restored(*pod),
             Message::Deleted => self.handle_deleted(),
-            Message::RuntimeEvent => self.observation.is_current = false,
+            Message::RuntimeEvent => self.observation.mark(Outdated::All),
             Message::OutOfMemory(id) => {
-                self.observation.is_current = false;
+                self.observation.mark(Outdated::All);
                 self.emit_oom(&id);
             }
             Message::LimitRestored => {
-                self.observation.is_current = false;
+                self.observation.mark(Outdated::All);
                 self.handle_restored_limit();
             }
+            Message::UpdateFinished => self.observation.mark(Outdated::Resources),
             Message::Allocation(result, trigger) => self.handle_allocation(*result, Some(trigger)),
             Message::Retry => self.request.reopen(),
             Message::Stopped(id) => {
-                self.observation.is_current = false;
+                self.observation.mark(Outdated::All);
                 self.stopping.remove(&id);
             }
             Message::Pulled(pulled) => self.handle_pulled(*pulled),
@@ -361,13 +367,14 @@ impl Worker {
     async fn sync_until_idle(&mut self) -> Requeue {
         for _ in 0..MAX_SYNCS {
             match self.sync().await {
-                Ok(Requeue::Now) => self.observation.is_current = false,
+                Ok(Requeue::Now) => self.observation.mark(Outdated::All),
+                Ok(Requeue::ReadBack) => self.observation.mark(Outdated::Resources),
                 Ok(requeue) => {
                     self.failures = 0;
                     return requeue;
                 }
                 Err(error) => {
-                    self.observation.is_current = false;
+                    self.observation.mark(Outdated::All);
                     self.failures = self.failures.saturating_add(1);
                     let wait = DELAYS.after(self.failures);
                     let error = error_chain(&error);
@@ -404,7 +411,7 @@ impl Worker {
         }
         self.report_shutdown();
         if !decision.actions.is_empty() {
-            self.observation.is_current = false;
+            self.observation.mark(Outdated::All);
             if self.act(&decision, cgroups.clone()).await? {
                 return Ok(Requeue::Now);
             }
@@ -442,12 +449,21 @@ impl Worker {
 
     /// Observes the pod in the runtime, if the last observation may be outdated.
     async fn observe(&mut self) -> Result<(), SyncError> {
-        if self.observation.is_current {
+        let allocated = &self.entry.allocation.allocated;
+        let pod = self.info.shape.cgroup(allocated);
+        let is_current = match self.observation.outdated {
+            Outdated::Nothing => true,
+            Outdated::Resources => {
+                let read = read_back(&*self.node.runtime, &mut self.observation, &self.actuated, pod).await;
+                read.map_err(SyncError::runtime("reading the resources back"))?
+            }
+            Outdated::All => false,
+        };
+        if is_current {
+            self.note_actual();
             return Ok(());
         }
-        let allocated = &self.entry.allocation.allocated;
         let effective: Vec<Requirements> = inherited(allocated).collect();
-        let pod = self.info.shape.cgroup(allocated);
         let Self { node, uid, info, observation, actuated, .. } = self;
         let ephemeral = self.pod.spec.iter().flat_map(|spec| spec.ephemeral_containers.iter().flatten());
         let ephemeral: Vec<&str> = ephemeral.map(|container| container.name.as_str()).collect();
@@ -459,14 +475,20 @@ impl Worker {
         self.actuated
             .containers
             .retain(|id, _| observed.containers.iter().flatten().any(|observed| observed.id == *id));
-        for (last_actual, observed) in self.last_actual.iter_mut().zip(&observed.containers) {
-            *last_actual = observed.as_ref().and_then(|observed| observed.actual).or(*last_actual);
-        }
         for (next, observed) in self.next_attempts.iter_mut().zip(&observed.containers) {
             let ran = observed.as_ref().filter(|observed| !matches!(observed.state, State::Created));
             *next = ran.map_or(*next, |observed| observed.attempt.saturating_add(1));
         }
+        self.note_actual();
         Ok(())
+    }
+
+    /// Notes the actual resources of the containers that run.
+    fn note_actual(&mut self) {
+        for (last_actual, observed) in self.last_actual.iter_mut().zip(&self.observation.observed.containers)
+        {
+            *last_actual = observed.as_ref().and_then(|observed| observed.actual).or(*last_actual);
+        }
     }
 
     /// The state of the pod's cgroups.
@@ -574,6 +596,7 @@ impl Worker {
             desired: &self.info.desired,
             allocation: &self.entry.allocation,
             actual: parts.actual,
+            unconfirmed: self.confirmation() != Confirmation::Confirmed,
             rules: &self.node.rules,
             host: &self.node.facts.host_ips,
             runtime: &self.node.runtime_name,

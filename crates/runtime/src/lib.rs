@@ -37,5 +37,5 @@ pub use execution::{
 pub use hosts::hosts_file;
 pub use log_rotation::move_aside;
 pub use mountinfo::mounts_below;
-pub use runtime::{Events, Runtime};
+pub use runtime::{Confirmation, Events, Runtime};
 pub use r#virtual::{MODEL, Virtual, VirtualConfig};

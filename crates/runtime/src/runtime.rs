@@ -17,6 +17,18 @@ use crate::types::{
 /// A stream of container events. It ends when the runtime does.
 pub type Events = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
+/// Whether an update of a container's resources is final.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Confirmation {
+    /// It is.
+    #[default]
+    Confirmed,
+    /// The cgroup has the resources; the runtime that owns the container has yet to respond.
+    Awaited,
+    /// The same, and the last attempt to reach that runtime failed; it is retried.
+    Failing(Error),
+}
+
 /// Runs pods and containers. The calls are those of the CRI: a sandbox is what a pod's containers share; containers
 /// are created, then started, then stopped, then removed.
 ///
@@ -79,6 +91,24 @@ pub trait Runtime: Send + Sync + 'static {
     /// [`container_status`](Self::container_status) returns the actual values. A container that has exited is
     /// [`Error::FailedPrecondition`].
     async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<()>;
+
+    /// The actual resources of a container, as its status has them. A runtime whose status takes longer than reading the
+    /// cgroup reads only the cgroup.
+    async fn container_resources(&self, id: &ContainerId) -> Result<Option<Resources>> {
+        Ok(self.container_status(id).await?.resources)
+    }
+
+    /// The actual resources of a pod, as the status of its sandbox has them; the same applies as for a container.
+    async fn sandbox_resources(&self, id: &SandboxId) -> Result<Option<LinuxResources>> {
+        Ok(self.sandbox_status(id).await?.resources)
+    }
+
+    /// Whether the last update of a container is final. One that is not was applied to the cgroup already, and an
+    /// [`Event::UpdateFinished`](crate::types::Event::UpdateFinished) follows.
+    fn confirmation(&self, id: &ContainerId) -> Confirmation {
+        let _ = id;
+        Confirmation::Confirmed
+    }
 
     /// Reopens a container's log by its name, after a log rotation.
     async fn reopen_container_log(&self, id: &ContainerId) -> Result<()>;

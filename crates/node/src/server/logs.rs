@@ -82,7 +82,9 @@ impl Life {
                         return;
                     }
                 }
-                Some(Event::Container { .. } | Event::LimitRestored { .. }) => {}
+                Some(
+                    Event::Container { .. } | Event::LimitRestored { .. } | Event::UpdateFinished { .. },
+                ) => {}
                 // Some were missed: it may be among them.
                 Some(Event::Missed(_)) => match self.runtime.container_status(&self.id).await {
                     Ok(status) if status.container.state == ContainerState::Running => {}

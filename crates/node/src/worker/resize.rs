@@ -11,9 +11,9 @@ use plumb_resize::memory::{Lowering, Next};
 use plumb_resize::plan::{CgroupState, Step, plan};
 use plumb_resize::pod::{PodCgroup, PodResources};
 use plumb_resize::resource::{Requirements, Resource};
-use plumb_runtime::Error;
 use plumb_runtime::cgroup::page_size;
 use plumb_runtime::types::{ContainerId, LinuxResources, Resources};
+use plumb_runtime::{Confirmation, Error};
 use tokio::time::Instant;
 
 use super::actuation::ResizeError;
@@ -21,6 +21,7 @@ use super::error::SyncError;
 use super::{Requeue, Worker, error_chain};
 use crate::journal::JournalError;
 use crate::lifecycle::StopReason;
+use crate::observe::Outdated;
 use crate::{readback, resized};
 
 /// How long to wait for memory of a whole pod, which cannot be reclaimed directly.
@@ -57,6 +58,16 @@ impl Worker {
             if let Some(wait) = self.actuation.restored_limits.until_stable() {
                 return Ok(Requeue::After(Some(wake.map_or(wait, |wake| wake.min(wait)))));
             }
+            match self.confirmation() {
+                Confirmation::Confirmed => {}
+                Confirmation::Awaited => return Ok(Requeue::After(wake)),
+                Confirmation::Failing(error) => {
+                    let before = self.entry.allocation.error.clone();
+                    self.failed(self.runtime_error(error)).await?;
+                    let is_new = self.entry.allocation.error != before;
+                    return Ok(if is_new { Requeue::ReadBack } else { Requeue::After(wake) });
+                }
+            }
             self.completed().await?;
             return Ok(Requeue::After(wake));
         }
@@ -71,7 +82,9 @@ impl Worker {
             return Err(SyncError::Resize(why));
         }
         let allocated = self.entry.allocation.allocated.clone();
-        self.observation.is_current = false;
+        let restarts = |step: &Step| matches!(step, Step::Stop { .. } | Step::Start { .. });
+        let restarts = steps.iter().any(restarts);
+        self.observation.mark(if restarts { Outdated::All } else { Outdated::Resources });
         self.actuation.generation.get_or_insert(self.entry.allocation.generation);
         let mut then = now;
         let begun = Instant::now();
@@ -79,8 +92,7 @@ impl Worker {
         self.node.metrics.actuated(actuated.is_ok(), begun.elapsed());
         let wait = match actuated {
             Ok(Progress::AsFarAsPossible) => {
-                let restarts = |step: &Step| matches!(step, Step::Stop { .. } | Step::Start { .. });
-                self.actuation.steps = if steps.iter().any(restarts) { Vec::new() } else { steps };
+                self.actuation.steps = if restarts { Vec::new() } else { steps };
                 None
             }
             Ok(Progress::WaitsForMemory { after, why }) => {
@@ -109,8 +121,21 @@ impl Worker {
         Ok(match wait {
             _ if !self.stopping.is_empty() => Requeue::After(wait.into_iter().chain(wake).min()),
             Some(wait) => Requeue::After(Some(wake.map_or(wait, |wake| wake.min(wait)))),
-            None => Requeue::Now,
+            None => Requeue::ReadBack,
         })
+    }
+
+    /// Whether the runtime has confirmed what the cgroups of the containers have.
+    pub(super) fn confirmation(&self) -> Confirmation {
+        let mut confirmation = Confirmation::Confirmed;
+        for observed in self.observation.observed.containers.iter().flatten() {
+            match self.node.runtime.confirmation(&observed.id) {
+                Confirmation::Confirmed => {}
+                Confirmation::Awaited => confirmation = Confirmation::Awaited,
+                failing @ Confirmation::Failing(_) => return failing,
+            }
+        }
+        confirmation
     }
 
     fn runtime_error(&self, error: Error) -> Arc<ResizeError> {

@@ -11,6 +11,7 @@ use plumb_controller::{Backoff, compact};
 
 use super::{Message, Worker, is_newer};
 use crate::cri_config::identity;
+use crate::observe::Outdated;
 
 impl Worker {
     /// Handles the pod in a list of all pods. If it is older than the known one, it is read again.
@@ -46,7 +47,7 @@ impl Worker {
     pub(super) fn handle_restored(&mut self, pod: Pod) {
         tracing::info!(uid = self.uid, pod = self.info.name, "the pod was restored to an earlier state");
         self.request.reopen();
-        self.observation.is_current = false;
+        self.observation.mark(Outdated::All);
         self.update_pod(pod.into());
     }
 }

@@ -31,6 +31,20 @@ pub struct InProgress {
     pub error: Option<String>,
 }
 
+impl Projection {
+    /// The runtime has yet to confirm the actual resources: the resize is in progress even if they are the allocated ones.
+    pub fn keep_in_progress(&mut self, allocation: &Allocation, rules: &Rules) {
+        if self.in_progress.is_some() || !rules.resize {
+            return;
+        }
+        self.in_progress =
+            Some(InProgress { generation: allocation.generation, error: allocation.error.clone() });
+        if rules.publish_resize_status {
+            self.resize_status.get_or_insert(PodResizeStatus::InProgress);
+        }
+    }
+}
+
 /// Computes what is published.
 ///
 /// `desired` is the spec at `generation`, which the node has observed; `actual` is what the runtime reports.

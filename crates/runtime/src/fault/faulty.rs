@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::{Call, FaultKind, Faults};
 use crate::error::Result;
 use crate::execution::{AttachRequest, Connection, ExecRequest, Execution, Streaming};
-use crate::runtime::{Events, Runtime};
+use crate::runtime::{Confirmation, Events, Runtime};
 use crate::types::{
     Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus, Credentials,
     ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources, RuntimeStatus, Sandbox,
@@ -165,6 +165,10 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
             other @ Resources::Windows(_) => other.clone(),
         };
         self.apply(fault, id.as_str(), self.inner.update_container_resources(id, &resources)).await
+    }
+
+    fn confirmation(&self, id: &ContainerId) -> Confirmation {
+        self.inner.confirmation(id)
     }
 
     async fn reopen_container_log(&self, id: &ContainerId) -> Result<()> {

@@ -27,6 +27,14 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// The update of a container's resources, which were applied already, is final, was refused and taken back, or is
+    /// retried: [`Runtime::confirmation`](crate::Runtime::confirmation) says which.
+    UpdateFinished {
+        /// The pod.
+        sandbox: SandboxId,
+        /// The container.
+        container: ContainerId,
+    },
     /// The reader was too slow and lost this many events: it must list again.
     Missed(u64),
 }

@@ -39,6 +39,13 @@ fn the_word_speaks_of_the_latest_desired_state() {
         let shipped = project(&allocation, desired, 3, actual, &Rules::v1_36());
         assert_eq!(shipped.resize_status, None, "{name}: conditions only");
         assert_eq!((shipped.pending, shipped.in_progress), (kep.pending, kep.in_progress), "{name}");
+
+        // While the runtime has yet to confirm the actual resources, an allocated resize is in progress.
+        let mut unconfirmed = project(&allocation, desired, 3, actual, &Rules::kep());
+        unconfirmed.keep_in_progress(&allocation, &Rules::kep());
+        assert_eq!(unconfirmed.resize_status, expected.or(Some(InProgress)), "{name}");
+        let progress = unconfirmed.in_progress.map(|progress| (progress.generation, progress.error));
+        assert_eq!(progress, Some((2, error.map(ToOwned::to_owned))), "{name}");
     }
 }
 
