@@ -50,13 +50,17 @@ impl Cgroups {
 /// The actual resources of a container: those of its cgroup where it has one, else those that its runtime reports, which
 /// are what it was last asked for.
 pub(crate) fn actual(reported: Option<LinuxResources>, group: Option<&Group>) -> Option<LinuxResources> {
-    let Some(mut read) = group.and_then(|group| group.read().ok()) else { return reported };
-    let v2 = group.is_some_and(|group| group.version() == Version::V2);
-    if let (true, Some(shares), Some(reported)) =
-        (v2, read.cpu_shares, reported.as_ref().and_then(|reported| reported.cpu_shares))
-        && is_weight_of(shares, reported)
+    group.and_then(|group| read(group, reported.as_ref())).or(reported)
+}
+
+/// What a cgroup has, if it exists. Shares are those that were asked for last, if the weight is theirs.
+pub(crate) fn read(group: &Group, asked: Option<&LinuxResources>) -> Option<LinuxResources> {
+    let mut read = group.read().ok()?;
+    if let (Version::V2, Some(shares), Some(asked)) =
+        (group.version(), read.cpu_shares, asked.and_then(|asked| asked.cpu_shares))
+        && is_weight_of(shares, asked)
     {
-        read.cpu_shares = Some(reported);
+        read.cpu_shares = Some(asked);
     }
     Some(read)
 }

@@ -138,19 +138,20 @@ impl Cri {
         let state = Arc::new(State {
             runtime,
             images,
+            updates: Updates::new(&config.folder),
             cluster: config.cluster,
             folder: config.folder,
             cgroups: Cgroups::new(tree),
             sandboxes: Sandboxes::default(),
-            updates: Updates::default(),
             events: broadcast::Sender::new(EVENTS),
             without_sandbox_update: AtomicBool::new(false),
             has_events: AtomicBool::new(false),
         });
         let mut tasks = JoinSet::new();
-        let (following, logs) = (state.clone(), state.clone());
+        let (following, logs, updated) = (state.clone(), state.clone(), state.clone());
         tasks.spawn(supervisor.keep("cri-events", move || events::follow(following.clone())));
         tasks.spawn(supervisor.keep("cri-log-rotation", move || logs::rotate(logs.clone())));
+        tasks.spawn(supervisor.keep("cri-updates", move || updates::confirm(updated.clone())));
         Ok(Self { state, _tasks: Arc::new(tasks) })
     }
 

@@ -13,7 +13,8 @@ use plumb_runtime::types::{
     SandboxStatus, StatsFilter, Version,
 };
 use plumb_runtime::{
-    AttachRequest, Connection, Error, Events, ExecRequest, Execution, Result, Runtime, Streaming,
+    AttachRequest, Confirmation, Connection, Error, Events, ExecRequest, Execution, Result, Runtime,
+    Streaming,
 };
 use prost::Message;
 use tokio::sync::broadcast::error::RecvError;
@@ -301,6 +302,7 @@ impl Runtime for Cri {
             state.clear_pod(&config).await?;
         }
         state.sandboxes.remove(id);
+        state.updates.remove_sandbox(id);
         Ok(())
     }
 
@@ -401,7 +403,7 @@ impl Runtime for Cri {
         let status = self.state.status_of(id).await?;
         let reported = status.resources.as_ref().and_then(|resources| resources.linux.as_ref());
         let reported = reported.map(convert::read_resources);
-        let group = self.state.cgroups.container(id.as_str(), &status.annotations);
+        let group = self.state.remember(id, &status);
         let resources = actual(reported, group.as_ref()).map(Resources::Linux);
         Ok(convert::container_status(status, resources))
     }
@@ -412,6 +414,23 @@ impl Runtime for Cri {
 
     async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<()> {
         self.state.update_container(id, resources).await
+    }
+
+    async fn container_resources(&self, id: &ContainerId) -> Result<Option<Resources>> {
+        match self.state.resources_of(id) {
+            Some(resources) => Ok(Some(Resources::Linux(resources))),
+            None => Ok(self.container_status(id).await?.resources),
+        }
+    }
+
+    async fn sandbox_resources(&self, id: &SandboxId) -> Result<Option<LinuxResources>> {
+        let config = self.state.config_of(id).await?;
+        let group = self.state.cgroups.pod(config.class, &config.meta.uid);
+        if group.exists() { Ok(Some(group.read()?)) } else { Ok(None) }
+    }
+
+    fn confirmation(&self, id: &ContainerId) -> Confirmation {
+        self.state.updates.confirmation(id)
     }
 
     async fn reopen_container_log(&self, id: &ContainerId) -> Result<()> {

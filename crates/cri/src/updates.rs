@@ -1,118 +1,197 @@
-//! Changes of containers' resources: written to the cgroup of a container, where it is found, and then sent to the runtime.
+//! Updates of containers' resources: written to the cgroup of a container, and then sent to the runtime.
 //!
 //! A runtime starts a program that writes a few files (`runc update`), which takes several times as long as all the rest of
-//! a resize. The files are known, so they are written first, and the runtime writes the same values a moment later.
+//! a resize, and containerd 1.6 responds to no call about a container meanwhile. The files are known, so they are written
+//! first, and the runtime writes the same values a moment later.
 //!
 //! ```text
-//!   update ─▶ the container's turn ─▶ write its cgroup ─▶ return
-//!                                            └┄┄▶ UpdateContainerResources ─▶ the turn is over
-//!                                                   ├─ refused: restore the cgroup, have workers look at it again
-//!                                                   └─ no response: the cgroup has it
+//!   update ─▶ lock the container ─▶ write its cgroup ─▶ unlock, return: Unconfirmed
+//!                                                            ┆
+//!   queue ─▶ a permit ─▶ lock the container ─▶ UpdateContainerResources ─▶ unlock
+//!                                                ├─ done: Confirmed
+//!                                                ├─ refused: restore the cgroup; the next update asks the runtime first
+//!                                                └─ no response: Failing, retried with backoff
 //! ```
 //!
-//! After either failure the runtime is asked before the next change of that container is written, so that the caller gets
-//! its error.
+//! A journal has what is unconfirmed, so that an agent that is killed in between sends it when it starts again.
+//!
+//! A runtime that refuses has its way: the caller sees in the cgroup that its update was taken back, repeats it, and gets the
+//! runtime's error. Updates that wait in the queue are merged, so that the runtime gets the latest values only.
 
-use std::collections::HashMap;
+mod journal;
+mod queue;
+mod record;
+
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use plumb_runtime::cgroup::Group;
 use plumb_runtime::types::{ContainerId, Event, LinuxResources, Resources};
 use plumb_runtime::{Error, Result};
-use tokio::sync::OwnedMutexGuard;
+use plumb_supervise::Exponential;
 
+use crate::cgroups::read;
+use crate::names::SANDBOX;
 use crate::runtime::{blocking, container};
 use crate::{State, api, convert};
+use journal::Entry;
+pub(crate) use queue::Updates;
+use record::{Record, Unconfirmed};
 
-/// The turns of containers.
-#[derive(Debug, Default)]
-pub(crate) struct Updates {
-    turns: Mutex<HashMap<ContainerId, Arc<tokio::sync::Mutex<Turn>>>>,
-}
+/// The backoff after a runtime did not respond.
+const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(10));
 
-/// A container's turn: one change at a time, until the runtime has responded.
-#[derive(Debug, Default)]
-struct Turn {
-    /// Its cgroup, once it was found.
-    group: Option<Group>,
-    /// The runtime did not take the last change.
-    asks_first: bool,
-}
-
-impl Updates {
-    fn turn(&self, id: &ContainerId) -> Arc<tokio::sync::Mutex<Turn>> {
-        self.turns.lock().entry(id.clone()).or_default().clone()
-    }
-
-    /// Forgets a container that was removed.
-    pub(crate) fn remove(&self, id: &ContainerId) {
-        self.turns.lock().remove(id);
+/// Sends the runtime what is in cgroups already, until the task is aborted.
+pub(crate) async fn confirm(state: Arc<State>) {
+    let mut confirming = FuturesUnordered::new();
+    state.updates.queue_unconfirmed();
+    loop {
+        tokio::select! {
+            id = state.updates.next() => confirming.push(state.confirm(id)),
+            Some(()) = confirming.next(), if !confirming.is_empty() => {}
+        }
     }
 }
 
 impl State {
-    /// Changes resources of a container.
-    pub(crate) async fn update_container(
-        self: &Arc<Self>,
-        id: &ContainerId,
-        resources: &Resources,
-    ) -> Result<()> {
-        let mut turn = self.updates.turn(id).lock_owned().await;
-        let request = request(id, resources);
-        let group = match resources {
-            Resources::Linux(_) if !turn.asks_first => self.group_of(&mut turn, id).await,
-            _ => None,
+    /// Updates the resources of a container.
+    pub(crate) async fn update_container(&self, id: &ContainerId, resources: &Resources) -> Result<()> {
+        let record = self.updates.record(id);
+        let mut turn = record.turn.lock().await;
+        let linux = match resources {
+            Resources::Linux(linux) => linux,
+            Resources::Windows(_) => return self.send_update(id, request(id, resources)).await,
         };
-        let (Some(group), Some(to)) = (group, resources.linux().cloned()) else {
-            let updated = self.send_update(id, request).await;
+        let group = if turn.asks_first { None } else { self.group_of(id, &record).await };
+        let before = match group {
+            Some(group) => self.write(id, &record, group, linux.clone()).await?,
+            None => None,
+        };
+        let Some(before) = before else {
+            // With what the runtime does not know yet: this is the only call about it.
+            let all = record.merged_with_unconfirmed(linux).into();
+            let updated = self.send_update(id, request(id, &all)).await;
             turn.asks_first = updated.is_err();
+            if updated.is_ok() {
+                self.updates.confirm(id, &record);
+            }
             return updated;
         };
-        let written = group.clone();
-        let before = blocking(move || {
-            let before = written.read()?;
-            written.set(&to)?;
-            Ok(before)
-        })
-        .await?;
-        // In a task of its own: it goes on when the caller has what it wanted.
-        tokio::spawn(self.clone().inform(turn, id.clone(), request, (group, before)));
+        if record.apply(linux, before) {
+            self.updates.queue(id.clone());
+        }
         Ok(())
     }
 
-    /// The cgroup of a container that exists.
-    async fn group_of(&self, turn: &mut Turn, id: &ContainerId) -> Option<Group> {
-        if turn.group.is_none() {
-            let status = self.status_of(id).await.ok()?;
-            turn.group = self.cgroups.container(id.as_str(), &status.annotations);
-        }
-        turn.group.clone().filter(Group::exists)
+    /// Writes an update to the journal and to the cgroup of a container, and returns what the cgroup had before; `None` if
+    /// it does not exist any more, because the container exits: the runtime knows.
+    async fn write(
+        &self,
+        id: &ContainerId,
+        record: &Record,
+        group: Group,
+        to: LinuxResources,
+    ) -> Result<Option<LinuxResources>> {
+        let (id, journal, sandbox) = (id.clone(), self.updates.journal().clone(), record.sandbox());
+        let (earlier, resources) = (record.unconfirmed(), record.merged_with_unconfirmed(&to));
+        blocking(move || {
+            let before = match group.read() {
+                Err(error) if error.is_missing() => return Ok(None),
+                before => before?,
+            };
+            let first = earlier.as_ref().map_or(&before, |earlier| &earlier.before).clone();
+            journal.write(&id, &Entry { sandbox: sandbox.clone(), resources, before: first })?;
+            let Err(error) = group.set(&to) else { return Ok(Some(before)) };
+            // Some of it may have been written.
+            if let Err(error) = group.set(&before)
+                && !error.is_missing()
+            {
+                tracing::warn!(container = %id, %error, "a part of new resources stays");
+            }
+            match earlier {
+                Some(Unconfirmed { resources, before, .. }) => {
+                    journal.write(&id, &Entry { sandbox, resources, before })?;
+                }
+                None => journal.remove(&id),
+            }
+            if error.is_missing() { Ok(None) } else { Err(error.into()) }
+        })
+        .await
     }
 
-    /// Sends the runtime a change that is in the cgroup already.
-    async fn inform(
-        self: Arc<Self>,
-        mut turn: OwnedMutexGuard<Turn>,
-        id: ContainerId,
-        request: api::UpdateContainerResourcesRequest,
-        (group, before): (Group, LinuxResources),
-    ) {
-        let error = match self.send_update(&id, request).await {
-            Ok(()) => return,
-            Err(error) if error.is_not_found() => return,
-            Err(error) => error,
+    /// The actual resources of a container whose cgroup is known, without a call.
+    pub(crate) fn resources_of(&self, id: &ContainerId) -> Option<LinuxResources> {
+        let (group, written) = self.updates.get(id)?.applied()?;
+        read(&group, written.as_ref())
+    }
+
+    /// Remembers the cgroup of a container from its status.
+    pub(crate) fn remember(&self, id: &ContainerId, status: &api::ContainerStatus) -> Option<Group> {
+        let group = self.cgroups.container(id.as_str(), &status.annotations)?;
+        let sandbox = status.annotations.get(SANDBOX).map(String::as_str).unwrap_or_default();
+        self.updates.record(id).place(sandbox.into(), group.clone());
+        Some(group)
+    }
+
+    /// The cgroup of a container, if it exists.
+    async fn group_of(&self, id: &ContainerId, record: &Record) -> Option<Group> {
+        let known = record.applied().map(|(group, _)| group);
+        let group = match known {
+            Some(group) => group,
+            None => self.remember(id, &self.status_of(id).await.ok()?)?,
         };
-        turn.asks_first = true;
-        if error.outcome_unknown() {
-            tracing::warn!(container = %id, %error, "the container runtime may not know of new resources");
-            return;
+        Some(group).filter(Group::exists)
+    }
+
+    /// Sends the runtime an update that is in the cgroup already, until it responds.
+    async fn confirm(&self, id: ContainerId) {
+        let mut failures = 0_u32;
+        while let Some(record) = self.updates.get(&id) {
+            let permit = self.updates.permit().await;
+            let mut turn = record.turn.lock().await;
+            let Some(Unconfirmed { resources, before, .. }) = record.unconfirmed() else { return };
+            let updated = self.send_update(&id, request(&id, &resources.into())).await;
+            match updated {
+                Err(error) if error.outcome_unknown() => {
+                    tracing::warn!(container = %id, %error, "the container runtime may not know of new resources");
+                    record.fail(error);
+                    failures = failures.saturating_add(1);
+                }
+                Err(error) if !error.is_not_found() => {
+                    tracing::warn!(container = %id, %error, "the container runtime refuses new resources");
+                    turn.asks_first = true;
+                    self.restore(&id, &record, before).await;
+                    self.updates.confirm(&id, &record);
+                    failures = 0;
+                }
+                // There is nothing to confirm of a container that was removed.
+                Ok(()) | Err(_) => {
+                    self.updates.confirm(&id, &record);
+                    failures = 0;
+                }
+            }
+            drop((turn, permit));
+            let (sandbox, container) = (record.sandbox(), id.clone());
+            self.send(Event::UpdateFinished { sandbox, container });
+            if failures == 0 {
+                return;
+            }
+            tokio::time::sleep(DELAYS.after(failures)).await;
         }
-        tracing::warn!(container = %id, %error, "the container runtime refuses new resources");
-        if let Err(error) = blocking(move || Ok(group.set(&before)?)).await {
-            tracing::warn!(container = %id, %error, "resources that the container runtime refused stay");
+    }
+
+    /// Restores the cgroup of a container to what it was before an update.
+    async fn restore(&self, id: &ContainerId, record: &Record, before: LinuxResources) {
+        let Some(group) = self.group_of(id, record).await else { return };
+        let to = before.clone();
+        match blocking(move || Ok(group.set(&to)?)).await {
+            Ok(()) => record.restored(before),
+            Err(error) => {
+                tracing::warn!(container = %id, %error, "resources that the container runtime refused stay");
+            }
         }
-        self.send(Event::Missed(1));
     }
 
     async fn send_update(

@@ -83,49 +83,6 @@ async fn a_runtime_without_sandbox_updates_is_asked_once_and_the_cgroup_is_writt
 }
 
 #[tokio::test]
-async fn resources_that_the_runtime_refuses_do_not_stay_in_the_cgroup_and_the_next_change_is_refused() {
-    let fake = Fake::start();
-    let runtime = fake.client().await.unwrap();
-    let group = fake.cgroups().join("cpu/plumb-fake/burstable/podu/c");
-    std::fs::create_dir_all(&group).unwrap();
-    std::fs::create_dir_all(fake.cgroups().join("memory/plumb-fake/burstable/podu/c")).unwrap();
-    for (file, text) in [
-        ("cpu.shares", "102"),
-        ("cpu.cfs_quota_us", "-1"),
-        ("cpu.cfs_period_us", "100000"),
-        ("../../../../../memory/plumb-fake/burstable/podu/c/memory.limit_in_bytes", "9223372036854771712"),
-    ] {
-        std::fs::write(group.join(file), text).unwrap();
-    }
-    let status = api::ContainerStatus {
-        id: "c".into(),
-        annotations: [("plumb.dev/cgroup".to_owned(), "Burstable/u".to_owned())].into(),
-        ..Default::default()
-    };
-    fake.answer("ContainerStatus", &api::ContainerStatusResponse { status: Some(status) });
-    let shares = || std::fs::read_to_string(group.join("cpu.shares")).unwrap();
-    let to = |shares| LinuxResources { cpu_shares: Some(shares), ..LinuxResources::default() }.into();
-
-    fake.answer("UpdateContainerResources", &api::Empty {});
-    runtime.update_container_resources(&"c".into(), &to(512)).await.unwrap();
-    assert_eq!(shares(), "512");
-
-    // The turn of a change comes when the runtime has responded to the one before, and what has no cgroup waits for it.
-    let windows = Resources::Windows(WindowsResources::default());
-    runtime.update_container_resources(&"c".into(), &windows).await.unwrap();
-    fake.refuse("UpdateContainerResources");
-    let mut events = runtime.events();
-    runtime.update_container_resources(&"c".into(), &to(768)).await.unwrap();
-    assert!(matches!(events.next().await, Some(Event::Missed(_))));
-    assert_eq!(shares(), "512");
-    let refused = runtime.update_container_resources(&"c".into(), &to(768)).await;
-    assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
-    let asked = fake.asked::<api::UpdateContainerResourcesRequest>("UpdateContainerResources");
-    let sent: Vec<i64> = asked.into_iter().map(|asked| asked.linux.unwrap().cpu_shares).collect();
-    assert_eq!(sent, [512, 0, 768, 768]);
-}
-
-#[tokio::test]
 async fn a_container_has_the_image_of_its_spec_however_the_runtime_resolved_it() {
     let fake = Fake::start();
     fake.answer("RunPodSandbox", &api::RunPodSandboxResponse { pod_sandbox_id: "s".into() });

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use nix::sys::signal::Signal;
 use plumb_cri::{CgroupDriver, Config, Cri};
 use plumb_runtime::cgroup::Layout;
 use plumb_runtime::types::{ContainerState, Resources};
-use plumb_runtime::{Error, Runtime as _};
+use plumb_runtime::{Confirmation, Error, Runtime as _};
 
 use crate::node::{Node, back, figures, resources};
 
@@ -40,6 +41,29 @@ async fn no_container_is_lost_when_containerd_is_killed_under_a_resize() {
     assert_eq!(after.started_at, before.started_at, "it was not restarted");
     let linux = after.resources.as_ref().and_then(Resources::linux).unwrap();
     assert_eq!(figures(linux), figures(&resources(300, 128)));
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn a_resize_is_applied_while_containerd_hangs_and_confirmed_when_it_is_back() {
+    let node = Node::start().await;
+    let sandbox = node.sandbox("hung-resize").await;
+    let id = node.run(&sandbox, "c", "sleep infinity").await;
+    node.runtime.container_status(&id).await.unwrap();
+    let mut events = node.runtime.events();
+    node.signal(Signal::SIGSTOP);
+    node.runtime.update_container_resources(&id, &resources(300, 128).into()).await.unwrap();
+    let read = node.runtime.container_resources(&id).await.unwrap();
+    assert_eq!(figures(read.as_ref().and_then(Resources::linux).unwrap()), figures(&resources(300, 128)));
+    assert_eq!(node.runtime.confirmation(&id), Confirmation::Awaited);
+    node.signal(Signal::SIGCONT);
+    while node.runtime.confirmation(&id) != Confirmation::Confirmed {
+        events.next().await.unwrap();
+    }
+    let status = node.runtime.container_status(&id).await.unwrap();
+    let actual = status.resources.as_ref().and_then(Resources::linux).unwrap();
+    assert_eq!(figures(actual), figures(&resources(300, 128)));
     node.stop().await;
 }
 

@@ -24,6 +24,7 @@ use tokio::net::UnixListener;
 
 const INVALID_ARGUMENT: &str = "3";
 const UNIMPLEMENTED: &str = "12";
+const UNAVAILABLE: &str = "14";
 
 /// The response to a call: messages and a status, and whether the stream ends then.
 #[derive(Clone)]
@@ -74,6 +75,12 @@ impl Fake {
     /// Refuses a call, as invalid.
     pub(crate) fn refuse(&self, call: &str) {
         let answer = Answer { messages: Vec::new(), status: INVALID_ARGUMENT, ends: true };
+        self.answers.lock().unwrap().insert(call.to_owned(), answer);
+    }
+
+    /// Fails a call in a way that leaves open whether it took effect.
+    pub(crate) fn lose(&self, call: &str) {
+        let answer = Answer { messages: Vec::new(), status: UNAVAILABLE, ends: true };
         self.answers.lock().unwrap().insert(call.to_owned(), answer);
     }
 

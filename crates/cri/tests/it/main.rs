@@ -8,3 +8,4 @@ mod containerd;
 mod failures;
 mod fake;
 mod node;
+mod updates;

@@ -1,0 +1,179 @@
+//! What is known of the updates of one container.
+
+use parking_lot::Mutex;
+use plumb_runtime::cgroup::Group;
+use plumb_runtime::types::{LinuxResources, SandboxId};
+use plumb_runtime::{Confirmation, Error};
+
+use super::journal::Entry;
+
+/// The record of a container.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    /// Held by the one that changes the cgroup: an update, or the runtime while it carries one out.
+    pub(super) turn: tokio::sync::Mutex<Turn>,
+    state: Mutex<RecordState>,
+}
+
+/// What the one that changes the cgroup needs to know.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// The runtime refused the last update.
+    pub(super) asks_first: bool,
+}
+
+#[derive(Debug, Default)]
+struct RecordState {
+    /// Its sandbox and its cgroup, once they are known.
+    sandbox: Option<SandboxId>,
+    group: Option<Group>,
+    /// What this process has written to it.
+    written: Option<LinuxResources>,
+    unconfirmed: Option<Unconfirmed>,
+}
+
+/// An update that the runtime has yet to confirm.
+#[derive(Clone, Debug)]
+pub(super) struct Unconfirmed {
+    pub(super) resources: LinuxResources,
+    /// The cgroup before it.
+    pub(super) before: LinuxResources,
+    /// Why the last attempt failed.
+    error: Option<Error>,
+}
+
+impl Record {
+    /// Notes where the container is.
+    pub(super) fn place(&self, sandbox: SandboxId, group: Group) {
+        let mut state = self.state.lock();
+        state.sandbox = Some(sandbox);
+        state.group = Some(group);
+    }
+
+    /// Its sandbox; an empty id if that is not known.
+    pub(super) fn sandbox(&self) -> SandboxId {
+        self.state.lock().sandbox.clone().unwrap_or_else(|| "".into())
+    }
+
+    /// Its cgroup, if that is known, and what this process has written to it.
+    pub(super) fn applied(&self) -> Option<(Group, Option<LinuxResources>)> {
+        let state = self.state.lock();
+        Some((state.group.clone()?, state.written.clone()))
+    }
+
+    pub(super) fn unconfirmed(&self) -> Option<Unconfirmed> {
+        self.state.lock().unconfirmed.clone()
+    }
+
+    pub(super) fn confirmation(&self) -> Confirmation {
+        match &self.state.lock().unconfirmed {
+            None => Confirmation::Confirmed,
+            Some(Unconfirmed { error: None, .. }) => Confirmation::Awaited,
+            Some(Unconfirmed { error: Some(error), .. }) => Confirmation::Failing(error.clone()),
+        }
+    }
+
+    /// An update, with what the runtime does not know yet.
+    pub(super) fn merged_with_unconfirmed(&self, update: &LinuxResources) -> LinuxResources {
+        let unconfirmed = self.unconfirmed().map(|unconfirmed| unconfirmed.resources);
+        merged(unconfirmed.as_ref(), update)
+    }
+
+    /// Notes an update that was written. Returns whether it is the first one that the runtime has to confirm.
+    pub(super) fn apply(&self, update: &LinuxResources, before: LinuxResources) -> bool {
+        let mut state = self.state.lock();
+        state.written = Some(merged(state.written.as_ref(), update));
+        if let Some(unconfirmed) = &mut state.unconfirmed {
+            unconfirmed.resources = merged(Some(&unconfirmed.resources), update);
+            return false;
+        }
+        state.unconfirmed = Some(Unconfirmed { resources: update.clone(), before, error: None });
+        true
+    }
+
+    /// Notes an update of the process before this one.
+    pub(super) fn resume(&self, entry: Entry) {
+        let Entry { sandbox, resources, before } = entry;
+        let mut state = self.state.lock();
+        state.sandbox = Some(sandbox);
+        state.written = Some(resources.clone());
+        state.unconfirmed = Some(Unconfirmed { resources, before, error: None });
+    }
+
+    /// Notes that the attempt to confirm the update failed.
+    pub(super) fn fail(&self, error: Error) {
+        if let Some(unconfirmed) = &mut self.state.lock().unconfirmed {
+            unconfirmed.error = Some(error);
+        }
+    }
+
+    /// There is nothing left to confirm.
+    pub(super) fn confirm(&self) {
+        self.state.lock().unconfirmed = None;
+    }
+
+    /// Notes that the cgroup was restored.
+    pub(super) fn restored(&self, to: LinuxResources) {
+        self.state.lock().written = Some(to);
+    }
+}
+
+/// Two updates as one: what the later one leaves as it is comes from the earlier one.
+fn merged(earlier: Option<&LinuxResources>, later: &LinuxResources) -> LinuxResources {
+    let Some(earlier) = earlier.cloned() else { return later.clone() };
+    let later = later.clone();
+    let mut unified = earlier.unified;
+    unified.extend(later.unified);
+    LinuxResources {
+        cpu_period: later.cpu_period.or(earlier.cpu_period),
+        cpu_quota: later.cpu_quota.or(earlier.cpu_quota),
+        cpu_shares: later.cpu_shares.or(earlier.cpu_shares),
+        memory_limit: later.memory_limit.or(earlier.memory_limit),
+        memory_swap_limit: later.memory_swap_limit.or(earlier.memory_swap_limit),
+        memory_high: later.memory_high.or(earlier.memory_high),
+        oom_score_adj: later.oom_score_adj.or(earlier.oom_score_adj),
+        cpuset_cpus: later.cpuset_cpus.or(earlier.cpuset_cpus),
+        cpuset_mems: later.cpuset_mems.or(earlier.cpuset_mems),
+        pids_limit: later.pids_limit.or(earlier.pids_limit),
+        hugepage_limits: if later.hugepage_limits.is_empty() {
+            earlier.hugepage_limits
+        } else {
+            later.hugepage_limits
+        },
+        unified,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(shares: u64) -> LinuxResources {
+        LinuxResources { cpu_shares: Some(shares), ..LinuxResources::default() }
+    }
+
+    #[test]
+    fn updates_that_wait_are_one_and_the_first_cgroup_is_what_a_refusal_restores() {
+        let record = Record::default();
+        assert_eq!(record.confirmation(), Confirmation::Confirmed);
+        assert!(record.apply(&shares(512), shares(2)));
+        let memory = LinuxResources { memory_limit: Some(64), ..LinuxResources::default() };
+        assert!(!record.apply(&memory, shares(512)));
+        assert!(!record.apply(&shares(768), shares(512)));
+        let unconfirmed = record.unconfirmed().unwrap();
+        let all = LinuxResources { memory_limit: Some(64), ..shares(768) };
+        assert_eq!((unconfirmed.resources, unconfirmed.before), (all, shares(2)));
+        assert_eq!(record.confirmation(), Confirmation::Awaited);
+    }
+
+    #[test]
+    fn an_update_without_a_response_fails_until_it_is_confirmed() {
+        let record = Record::default();
+        record.apply(&shares(512), shares(2));
+        let error = Error::Unavailable("gone".into());
+        record.fail(error.clone());
+        assert_eq!(record.confirmation(), Confirmation::Failing(error));
+        record.confirm();
+        assert_eq!(record.confirmation(), Confirmation::Confirmed);
+    }
+}
