@@ -39,11 +39,12 @@ pub(crate) mod rest;
 mod scheduling;
 mod storage;
 mod strategy;
-pub(crate) mod validate;
+pub mod validate;
 
 pub(crate) use apps::TEMPLATE_GENERATION;
+pub(crate) use certificates::validate_approval;
 pub(crate) use core::pod;
-pub(crate) use strategy::{Context, Strategy};
+pub(crate) use strategy::{Context, MetadataChecks, StatusMetadataChecks, Strategy};
 
 /// The strategies of the built-in kinds.
 const STRATEGIES: &[(&str, &str, &dyn Strategy)] = &[

@@ -3,9 +3,11 @@
 mod mutating_admission_policy;
 mod mutating_admission_policy_binding;
 mod mutating_webhook_configuration;
+mod policy;
 mod validating_admission_policy;
 mod validating_admission_policy_binding;
 mod validating_webhook_configuration;
+mod webhook;
 
 pub(super) use mutating_admission_policy::MutatingAdmissionPolicyStrategy;
 pub(super) use mutating_admission_policy_binding::MutatingAdmissionPolicyBindingStrategy;

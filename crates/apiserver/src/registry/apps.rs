@@ -5,6 +5,7 @@ mod daemon_set;
 mod deployment;
 mod replica_set;
 mod stateful_set;
+mod validation;
 
 pub(super) use controller_revision::ControllerRevisionStrategy;
 pub(super) use daemon_set::DaemonSetStrategy;

@@ -3,3 +3,4 @@
 mod certificate_signing_request;
 
 pub(super) use certificate_signing_request::CertificateSigningRequestStrategy;
+pub(crate) use certificate_signing_request::validate_approval;

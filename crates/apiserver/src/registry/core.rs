@@ -2,13 +2,14 @@
 
 mod component_status;
 mod config_map;
+mod data;
 mod endpoints;
 mod event;
 mod limit_range;
 mod namespace;
 mod node;
 mod persistent_volume;
-mod persistent_volume_claim;
+pub(in crate::registry) mod persistent_volume_claim;
 pub(crate) mod pod;
 mod pod_template;
 mod replication_controller;

@@ -3,7 +3,7 @@
 use plumb_validation::field::FieldError;
 use serde_json::Value;
 
-use super::validate::invalid;
+use super::validate::{Validation, invalid};
 use super::{Context, Strategy, generation, reset};
 use crate::admission::Warnings;
 use crate::custom::Custom;
@@ -11,7 +11,7 @@ use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::meta;
-use crate::validation;
+use crate::validation::{NameFormat, metadata};
 
 impl Strategy for Custom {
     fn counts_generation(&self) -> bool {
@@ -50,7 +50,8 @@ impl Strategy for Custom {
 
     fn validate_object(&self, cx: Context<'_>, new: &Value) -> Result<(), ApiError> {
         check_kind(cx.row, self, None, new)?;
-        let errors = validation::create_custom((&cx.row.resource).into(), new);
+        let mut errors = Vec::new();
+        metadata::check(cx.row.is_namespaced(), NameFormat::DnsSubdomain, new, &mut errors);
         invalid(cx.row, new, &self.version.create(new, errors))
     }
 
@@ -62,7 +63,7 @@ impl Strategy for Custom {
         warnings: &Warnings,
     ) -> Result<(), ApiError> {
         check_kind(cx.row, self, Some(old), new)?;
-        let errors = validation::update_custom((&cx.row.resource).into(), old, new);
+        let errors = metadata_errors(cx.row, old, new);
         let (errors, ratcheted) = self.version.update(old, new, errors);
         for warning in ratcheted {
             warnings.add(warning);
@@ -77,13 +78,20 @@ impl Strategy for Custom {
         new: &Value,
         warnings: &Warnings,
     ) -> Result<(), ApiError> {
-        let errors = validation::update_custom((&cx.row.resource).into(), old, new);
+        let errors = metadata_errors(cx.row, old, new);
         let (errors, ratcheted) = self.version.update_status(old, new, errors);
         for warning in ratcheted {
             warnings.add(warning);
         }
         invalid(cx.row, new, &errors)
     }
+}
+
+/// The errors of the metadata of an updated object; the definition has the rules of the rest.
+fn metadata_errors(row: &Row, old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut errors = Validation::of(row).common_update(old, new);
+    metadata::check_update(old, new, &mut errors);
+    errors
 }
 
 /// Checks that an object names the kind that the URL names.

@@ -1,5 +1,6 @@
 //! The kinds of `events.k8s.io`.
 
 mod event;
+pub(super) mod validation;
 
 pub(super) use event::EventStrategy;

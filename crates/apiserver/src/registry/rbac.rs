@@ -4,6 +4,7 @@ mod cluster_role;
 mod cluster_role_binding;
 mod role;
 mod role_binding;
+mod validation;
 
 pub(super) use cluster_role::ClusterRoleStrategy;
 pub(super) use cluster_role_binding::ClusterRoleBindingStrategy;

@@ -16,7 +16,7 @@ use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::server::{ApiServer, Call};
-use crate::validation::Errors;
+use crate::validation::{Errors, NameFormat};
 
 /// What a strategy can use beside the objects: the kind as it is served, the server, and who sent the request.
 #[derive(Clone, Copy)]
@@ -56,6 +56,31 @@ impl<'a> Context<'a> {
     }
 }
 
+/// Which checks of the metadata a kind repeats in an update. Upstream's kinds differ in this, and each check lists its
+/// errors again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetadataChecks {
+    /// None. In a create, the metadata is checked last, and only if the object has no other errors.
+    None,
+    /// Those of an update.
+    Update,
+    /// Those of an update, then those of a create.
+    UpdateAndCreate,
+    /// Those of a create.
+    Create,
+}
+
+/// When a kind checks the metadata in an update of the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatusMetadataChecks {
+    /// Never.
+    None,
+    /// Before the status.
+    BeforeStatus,
+    /// After the status.
+    AfterStatus,
+}
+
 /// What is special about a kind.
 ///
 /// ```text
@@ -66,6 +91,26 @@ impl<'a> Context<'a> {
 ///   status:  the same as an update, with prepare_for_status_update and validate_status_update
 /// ```
 pub(crate) trait Strategy: fmt::Debug + Send + Sync {
+    /// The format of the names of objects.
+    fn name_format(&self) -> NameFormat {
+        NameFormat::DnsSubdomain
+    }
+
+    /// Which checks of the metadata the kind repeats in an update, after those of every update.
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Update
+    }
+
+    /// When the kind checks the metadata in an update of the status.
+    fn status_metadata_checks(&self) -> StatusMetadataChecks {
+        StatusMetadataChecks::BeforeStatus
+    }
+
+    /// Whether finalizers need neither be qualified nor be one of the API's own.
+    fn allows_any_finalizer(&self) -> bool {
+        false
+    }
+
     /// Whether `metadata.generation` counts the changes of what is desired.
     fn counts_generation(&self) -> bool {
         false

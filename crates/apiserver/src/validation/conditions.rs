@@ -11,7 +11,7 @@ const LONGEST_REASON: usize = 1024;
 const LONGEST_MESSAGE: usize = 32 * 1024;
 
 /// The conditions of a status: each once, and each with a reason and a time.
-pub(super) fn check(status: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn check(status: &Value, path: &Path<'_>, errors: &mut Errors) {
     let conditions = list(status, "conditions");
     for (i, condition) in conditions.iter().enumerate() {
         let path = path.index(i);

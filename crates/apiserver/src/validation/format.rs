@@ -5,16 +5,16 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use plumb_validation::names::too_long;
-pub(super) use plumb_validation::names::{
+pub(crate) use plumb_validation::names::{
     dns_label, dns_subdomain, dns_subdomain_prefix, dns_subdomain_with_underscores, label_value,
     qualified_name, regex_error,
 };
 
 /// What is wrong with a value, sentence by sentence.
-pub(super) type Complaints = Vec<String>;
+pub(crate) type Complaints = Vec<String>;
 
 /// What can stand between two slashes of a URL: the names of roles, and of kinds with no rule of their own.
-pub(super) fn path_segment(value: &str) -> Complaints {
+pub(crate) fn path_segment(value: &str) -> Complaints {
     if matches!(value, "." | "..") {
         return vec![format!("may not be '{value}'")];
     }
@@ -22,7 +22,7 @@ pub(super) fn path_segment(value: &str) -> Complaints {
 }
 
 /// The beginning of a path segment.
-pub(super) fn path_segment_prefix(value: &str) -> Complaints {
+pub(crate) fn path_segment_prefix(value: &str) -> Complaints {
     ["/", "%"]
         .iter()
         .filter(|bad| value.contains(**bad))
@@ -31,7 +31,7 @@ pub(super) fn path_segment_prefix(value: &str) -> Complaints {
 }
 
 /// The reason of a condition.
-pub(super) fn condition_reason(value: &str) -> Complaints {
+pub(crate) fn condition_reason(value: &str) -> Complaints {
     let inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b',' | b':');
     let bytes = value.as_bytes();
     let is_reason = bytes.first().is_some_and(u8::is_ascii_alphabetic)
@@ -47,7 +47,7 @@ pub(super) fn condition_reason(value: &str) -> Complaints {
 }
 
 /// The key of an entry in a `ConfigMap` or Secret.
-pub(super) fn config_key(value: &str) -> Complaints {
+pub(crate) fn config_key(value: &str) -> Complaints {
     let mut complaints = too_long(value, 253, "characters");
     if value.is_empty()
         || !value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
@@ -65,7 +65,7 @@ pub(super) fn config_key(value: &str) -> Complaints {
 }
 
 /// The name of an environment variable.
-pub(super) fn environment_name(value: &str) -> Complaints {
+pub(crate) fn environment_name(value: &str) -> Complaints {
     let mut complaints = Complaints::new();
     if value.is_empty() {
         complaints.push("environment variable name must be non-empty".to_owned());
@@ -78,7 +78,7 @@ pub(super) fn environment_name(value: &str) -> Complaints {
 }
 
 /// The name of a port of a container.
-pub(super) fn port_name(value: &str) -> Complaints {
+pub(crate) fn port_name(value: &str) -> Complaints {
     let mut complaints = too_long(value, 15, "characters");
     if value.is_empty() || !value.bytes().all(|b| is_lower(b) || b == b'-') {
         complaints.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
@@ -96,27 +96,27 @@ pub(super) fn port_name(value: &str) -> Complaints {
 }
 
 /// The number of a port.
-pub(super) fn port_number(value: i64) -> Complaints {
+pub(crate) fn port_number(value: i64) -> Complaints {
     in_range(value, 1, 65535)
 }
 
 /// The number of a user or group.
-pub(super) fn user_or_group(value: i64) -> Complaints {
+pub(crate) fn user_or_group(value: i64) -> Complaints {
     in_range(value, 0, i64::from(i32::MAX))
 }
 
 /// A number between two others.
-pub(super) fn in_range(value: i64, low: i64, high: i64) -> Complaints {
+pub(crate) fn in_range(value: i64, low: i64, high: i64) -> Complaints {
     if (low..=high).contains(&value) { Vec::new() } else { vec![range(low, high)] }
 }
 
 /// How a range is put into words.
-pub(super) fn range(low: i64, high: i64) -> String {
+pub(crate) fn range(low: i64, high: i64) -> String {
     format!("must be between {low} and {high}, inclusive")
 }
 
 /// The name of an HTTP header.
-pub(super) fn header_name(value: &str) -> Complaints {
+pub(crate) fn header_name(value: &str) -> Complaints {
     if !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Vec::new();
     }
@@ -125,7 +125,7 @@ pub(super) fn header_name(value: &str) -> Complaints {
 }
 
 /// A number of per cent.
-pub(super) fn percent(value: &str) -> Complaints {
+pub(crate) fn percent(value: &str) -> Complaints {
     let number = value.strip_suffix('%').unwrap_or_default();
     if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) {
         return Vec::new();
@@ -135,7 +135,7 @@ pub(super) fn percent(value: &str) -> Complaints {
 }
 
 /// An address of the internet, of either family.
-pub(super) fn address(value: &str) -> Complaints {
+pub(crate) fn address(value: &str) -> Complaints {
     match value.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
             vec!["must not be an IPv4-mapped IPv6 address".to_owned()]
@@ -149,7 +149,7 @@ pub(super) fn address(value: &str) -> Complaints {
 }
 
 /// A range of addresses.
-pub(super) fn address_range(value: &str) -> Complaints {
+pub(crate) fn address_range(value: &str) -> Complaints {
     let invalid = || vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()];
     let Some((address, length)) = value.split_once('/') else { return invalid() };
     let strict = address.parse::<IpAddr>();

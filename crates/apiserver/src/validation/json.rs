@@ -4,47 +4,47 @@ use plumb_validation::field::BadValue;
 use serde_json::{Map, Value};
 
 /// The text of a field; empty if there is none.
-pub(super) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The number of a field, if there is one.
-pub(super) fn int(object: &Value, field: &str) -> Option<i64> {
+pub(crate) fn int(object: &Value, field: &str) -> Option<i64> {
     object.get(field).and_then(Value::as_i64)
 }
 
 /// The truth of a field; false if there is none.
-pub(super) fn truth(object: &Value, field: &str) -> bool {
+pub(crate) fn truth(object: &Value, field: &str) -> bool {
     object.get(field).and_then(Value::as_bool).unwrap_or(false)
 }
 
 /// The elements of a list; none if there is no list.
-pub(super) fn list<'a>(object: &'a Value, field: &str) -> &'a [Value] {
+pub(crate) fn list<'a>(object: &'a Value, field: &str) -> &'a [Value] {
     object.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// The texts in a list.
-pub(super) fn texts<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn texts<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     list(object, field).iter().filter_map(Value::as_str)
 }
 
 /// A map, if there is one.
-pub(super) fn map<'a>(object: &'a Value, field: &str) -> Option<&'a Map<String, Value>> {
+pub(crate) fn map<'a>(object: &'a Value, field: &str) -> Option<&'a Map<String, Value>> {
     object.get(field).and_then(Value::as_object)
 }
 
 /// The entries of a map; none if there is no map.
-pub(super) fn entries<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+pub(crate) fn entries<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
     map(object, field).into_iter().flatten()
 }
 
 /// The entries of a map from text to text.
-pub(super) fn pairs<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+pub(crate) fn pairs<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
     entries(object, field).map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
 }
 
 /// Whether a list or map has nothing in it, or is not there.
-pub(super) fn is_empty(object: &Value, field: &str) -> bool {
+pub(crate) fn is_empty(object: &Value, field: &str) -> bool {
     match object.get(field) {
         None | Some(Value::Null) => true,
         Some(Value::Array(list)) => list.is_empty(),
@@ -54,7 +54,7 @@ pub(super) fn is_empty(object: &Value, field: &str) -> bool {
 }
 
 /// A value as messages show it.
-pub(super) fn shown(value: Option<&Value>) -> BadValue {
+pub(crate) fn shown(value: Option<&Value>) -> BadValue {
     match value {
         None => BadValue::Bare("null".to_owned()),
         Some(Value::String(text)) => BadValue::from(text),
@@ -64,22 +64,22 @@ pub(super) fn shown(value: Option<&Value>) -> BadValue {
 
 /// A value of one of the API server's own types, as messages show it: with the names and in the order of the
 /// fields in Go, absent ones included. The fields come as JSON.
-pub(super) fn internal(fields: &[(&str, String)]) -> String {
+pub(crate) fn internal(fields: &[(&str, String)]) -> String {
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     format!("{{{}}}", fields.join(","))
 }
 
 /// The JSON of a value; `null` for what has none.
-pub(super) fn raw(value: &impl serde::Serialize) -> String {
+pub(crate) fn raw(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }
 
 /// The JSON of a list whose elements come as JSON; an absent one is `null`.
-pub(super) fn raw_list(elements: Option<Vec<String>>) -> String {
+pub(crate) fn raw_list(elements: Option<Vec<String>>) -> String {
     elements.map_or_else(|| "null".to_owned(), |elements| format!("[{}]", elements.join(",")))
 }
 
 /// Anything that has a JSON form, as messages show it.
-pub(super) fn shown_as_json(value: &impl serde::Serialize) -> BadValue {
+pub(crate) fn shown_as_json(value: &impl serde::Serialize) -> BadValue {
     serde_json::to_value(value).map_or(BadValue::Omitted, |value| shown(Some(&value)))
 }

@@ -12,7 +12,7 @@ use super::{format, json};
 const ANNOTATIONS: usize = 256 << 10;
 
 /// Labels, and maps that select by them.
-pub(super) fn labels<'a>(
+pub(crate) fn labels<'a>(
     labels: impl Iterator<Item = (&'a str, &'a str)>,
     path: &Path<'_>,
     errors: &mut Errors,
@@ -24,7 +24,7 @@ pub(super) fn labels<'a>(
 }
 
 /// Annotations: their keys, and their weight.
-pub(super) fn annotations<'a>(
+pub(crate) fn annotations<'a>(
     all: impl Iterator<Item = (&'a str, &'a str)>,
     path: &Path<'_>,
     errors: &mut Errors,
@@ -40,7 +40,7 @@ pub(super) fn annotations<'a>(
 }
 
 /// A selector of objects by their labels.
-pub(super) fn selector(selector: &LabelSelector, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn selector(selector: &LabelSelector, path: &Path<'_>, errors: &mut Errors) {
     labels(pairs(selector.match_labels.as_ref()), &path.child("matchLabels"), errors);
     for (i, requirement) in selector.match_expressions.iter().flatten().enumerate() {
         let list = path.child("matchExpressions");
@@ -69,7 +69,7 @@ pub(super) fn selector(selector: &LabelSelector, path: &Path<'_>, errors: &mut E
 }
 
 /// A selector as messages show it: its fields in the order of the API's type, without those that are empty.
-pub(super) fn shown(selector: &LabelSelector) -> BadValue {
+pub(crate) fn shown(selector: &LabelSelector) -> BadValue {
     let mut fields = Vec::new();
     if let Some(labels) = selector.match_labels.as_ref().filter(|labels| !labels.is_empty()) {
         fields.push(("matchLabels", json::raw(labels)));
@@ -90,20 +90,20 @@ pub(super) fn shown(selector: &LabelSelector) -> BadValue {
 }
 
 /// Whether a selector can be made sense of at all.
-pub(super) fn is_sound(selector: &LabelSelector) -> bool {
+pub(crate) fn is_sound(selector: &LabelSelector) -> bool {
     let mut errors = Errors::new();
     self::selector(selector, &Path::root(""), &mut errors);
     errors.is_empty()
 }
 
 /// Whether a selector chooses nothing in particular.
-pub(super) fn is_empty(selector: &LabelSelector) -> bool {
+pub(crate) fn is_empty(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
 /// Whether labels are chosen by a selector.
-pub(super) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
+pub(crate) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
     let label = |key: &str| labels.and_then(|labels| labels.get(key));
     let holds = |requirement: &LabelSelectorRequirement| {
         let value = label(&requirement.key);
@@ -122,6 +122,6 @@ pub(super) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String,
 }
 
 /// The entries of a map that may not be there.
-pub(super) fn pairs(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&str, &str)> {
+pub(crate) fn pairs(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&str, &str)> {
     map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()))
 }

@@ -5,30 +5,27 @@ use serde_json::Value;
 
 use super::format::{self, Complaints};
 use super::json::{int, internal, list, pairs, raw, raw_list, shown, text, texts};
-use super::{Errors, Kind, complain, immutable, labels, nonnegative};
+use super::{Errors, complain, immutable, labels, nonnegative};
 
 const METADATA: Path<'_> = Path::root("metadata");
 
 /// The form that the names of a kind have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
-    /// A name of the DNS.
-    Subdomain,
-    /// One label of such a name.
-    Label,
-    /// Anything that fits into a URL.
-    Segment,
-    /// A key of a `ConfigMap`.
-    Key,
+pub(crate) enum NameFormat {
+    /// A DNS subdomain.
+    DnsSubdomain,
+    /// A DNS label.
+    DnsLabel,
+    /// A segment of the path of a URL.
+    PathSegment,
 }
 
-impl Name {
+impl NameFormat {
     fn complaints(self, name: &str) -> Complaints {
         match self {
-            Self::Subdomain => format::dns_subdomain(name),
-            Self::Label => format::dns_label(name),
-            Self::Segment => format::path_segment(name),
-            Self::Key => format::config_key(name),
+            Self::DnsSubdomain => format::dns_subdomain(name),
+            Self::DnsLabel => format::dns_label(name),
+            Self::PathSegment => format::path_segment(name),
         }
     }
 
@@ -36,7 +33,7 @@ impl Name {
     fn complaints_of_prefix(self, prefix: &str) -> Complaints {
         match self {
             // SPEC: kube-apiserver masks two characters where one would do; only lengths can tell.
-            Self::Subdomain | Self::Label if prefix.len() > 1 && prefix.ends_with('-') => {
+            Self::DnsSubdomain | Self::DnsLabel if prefix.len() > 1 && prefix.ends_with('-') => {
                 let kept = prefix.get(..prefix.len() - 2).unwrap_or_default();
                 self.complaints(&format!("{kept}a"))
             }
@@ -45,14 +42,8 @@ impl Name {
     }
 }
 
-/// Checks the metadata of a new object, or of one as it is after a change.
-pub(super) fn check(kind: &Kind<'_>, name: Name, object: &Value, errors: &mut Errors) {
-    check_common(kind, name, object, errors);
-    standard_finalizers(kind, &object["metadata"], errors);
-}
-
-/// The same without what only the API's own kinds are asked.
-pub(super) fn check_common(kind: &Kind<'_>, name: Name, object: &Value, errors: &mut Errors) {
+/// Checks the metadata of a new object, or of an updated one without the stored one.
+pub(crate) fn check(namespaced: bool, name: NameFormat, object: &Value, errors: &mut Errors) {
     let metadata = &object["metadata"];
     let prefix = text(metadata, "generateName");
     if !prefix.is_empty() {
@@ -62,7 +53,7 @@ pub(super) fn check_common(kind: &Kind<'_>, name: Name, object: &Value, errors: 
         "" => errors.push(FieldError::required(METADATA.child("name"), "name or generateName is required")),
         own => complain(errors, &METADATA.child("name"), own, name.complaints(own)),
     }
-    match (kind.namespaced, text(metadata, "namespace")) {
+    match (namespaced, text(metadata, "namespace")) {
         (true, "") => errors.push(FieldError::required(METADATA.child("namespace"), "")),
         (true, namespace) => {
             complain(errors, &METADATA.child("namespace"), namespace, format::dns_label(namespace));
@@ -79,13 +70,7 @@ pub(super) fn check_common(kind: &Kind<'_>, name: Name, object: &Value, errors: 
 }
 
 /// Checks how the metadata of an object changes.
-pub(super) fn check_update(kind: &Kind<'_>, old: &Value, new: &Value, errors: &mut Errors) {
-    check_update_common(old, new, errors);
-    standard_finalizers(kind, &new["metadata"], errors);
-}
-
-/// The same without what only the API's own kinds are asked.
-pub(super) fn check_update_common(old: &Value, new: &Value, errors: &mut Errors) {
+pub(crate) fn check_update(old: &Value, new: &Value, errors: &mut Errors) {
     let (before, after) = (&old["metadata"], &new["metadata"]);
     if !before["deletionTimestamp"].is_null() {
         no_new_finalizers(before, after, errors);
@@ -171,10 +156,8 @@ fn finalizers(metadata: &Value, errors: &mut Errors) {
 }
 
 /// Finalizers without a prefix are the API's own, of which there are three.
-fn standard_finalizers(kind: &Kind<'_>, metadata: &Value, errors: &mut Errors) {
-    if kind.group == "coordination.k8s.io" {
-        return;
-    }
+pub(crate) fn check_finalizers(object: &Value, errors: &mut Errors) {
+    let metadata = &object["metadata"];
     for (i, finalizer) in texts(metadata, "finalizers").enumerate() {
         if !finalizer.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer) {
             let rule = "name is neither a standard finalizer name nor is it fully qualified";

@@ -7,7 +7,7 @@ use super::json::shown;
 use super::{Errors, format, nonnegative};
 
 /// A number, or a share.
-pub(super) fn number_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn number_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     match value {
         Value::String(text) => {
             for complaint in format::percent(text) {
@@ -19,14 +19,14 @@ pub(super) fn number_or_percent(value: &Value, path: &Path<'_>, errors: &mut Err
 }
 
 /// A share that is no more than the whole.
-pub(super) fn at_most_all(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn at_most_all(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     if share(value).is_some_and(|percent| percent > 100) {
         errors.push(FieldError::invalid(path, shown(Some(value)), "must not be greater than 100%"));
     }
 }
 
 /// The number, of whatever it is one.
-pub(super) fn amount(value: &Value) -> i64 {
+pub(crate) fn amount(value: &Value) -> i64 {
     share(value).or_else(|| value.as_i64()).or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
 }
 

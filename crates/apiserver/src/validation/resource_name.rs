@@ -31,17 +31,17 @@ const OF_QUOTAS: [&str; 19] = [
 ];
 
 /// Any resource.
-pub(super) fn any(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn any(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.extend(resource_names::resource(name, &path.to_string()));
 }
 
 /// A resource of a container.
-pub(super) fn of_container(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn of_container(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.extend(resource_names::container_resource(name, &path.to_string()));
 }
 
 /// A resource of a quota.
-pub(super) fn of_quota(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn of_quota(name: &str, path: &Path<'_>, errors: &mut Errors) {
     any(name, path, errors);
     if !name.contains('/') && !is_standard_quota(name) {
         errors.push(FieldError::invalid(path, name, "must be a standard resource for quota"));
@@ -49,7 +49,7 @@ pub(super) fn of_quota(name: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// The amount of a resource: not negative, and whole where it is counted.
-pub(super) fn amount(name: &str, amount: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn amount(name: &str, amount: &str, path: &Path<'_>, errors: &mut Errors) {
     let Ok(quantity) = amount.parse::<Quantity>() else { return };
     if quantity.is_negative() {
         errors.push(FieldError::invalid(path, amount, "must be greater than or equal to 0"));
@@ -61,6 +61,6 @@ pub(super) fn amount(name: &str, amount: &str, path: &Path<'_>, errors: &mut Err
 }
 
 /// Whether a quota knows a resource by this name.
-pub(super) fn is_standard_quota(name: &str) -> bool {
+pub(crate) fn is_standard_quota(name: &str) -> bool {
     OF_QUOTAS.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-")
 }

@@ -5,7 +5,7 @@ use plumb_validation::field::{FieldError, Path};
 use super::{Errors, complain, format};
 
 /// The name of a storage driver: of the DNS, but upper case passes.
-pub(super) fn driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(FieldError::required(path, ""));
         return;

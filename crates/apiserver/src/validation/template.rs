@@ -1,57 +1,18 @@
-//! Templates of pods, and the selectors that find their pods again.
+//! Pod templates of workloads, and the selectors that select their pods.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_resize::rules::Rules;
 use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
-use super::json::{int, is_empty, map, shown_as_json};
-use super::{Errors, labels, nonnegative, pod, typed};
+use super::json::shown_as_json;
+use super::{Errors, labels, typed};
 
 const SPEC: Path<'_> = Path::root("spec");
 
-/// A template as an object of its own.
-pub(super) fn create(object: &Value, _rules: &Rules, errors: &mut Errors) {
-    if let Some(template) = typed::<PodTemplateSpec>(&object["template"], errors) {
-        pod::template(&template, &Path::root("template"), errors);
-    }
-}
-
-pub(super) fn update(_old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
-    create(new, rules, errors);
-}
-
-/// A controller of the first generation, whose selector is a plain map.
-pub(super) fn controller(object: &Value, _rules: &Rules, errors: &mut Errors) {
-    let spec = &object["spec"];
-    nonnegative(int(spec, "minReadySeconds").unwrap_or(0), &SPEC.child("minReadySeconds"), errors);
-    if is_empty(spec, "selector") {
-        errors.push(FieldError::required(SPEC.child("selector"), ""));
-    }
-    match int(spec, "replicas") {
-        None => errors.push(FieldError::required(SPEC.child("replicas"), "")),
-        Some(replicas) => nonnegative(replicas, &SPEC.child("replicas"), errors),
-    }
-    if map(spec, "template").is_none() {
-        errors.push(FieldError::required(SPEC.child("template"), ""));
-        return;
-    }
-    let selector = serde_json::json!({"matchLabels": spec["selector"]});
-    let selector = typed::<LabelSelector>(&selector, errors).unwrap_or_default();
-    if let Some(template) = selected(spec, &Selection::Sound(selector), errors) {
-        pod::template(&template, &SPEC.child("template"), errors);
-        always_restarts(&template, "ReplicationController", errors);
-    }
-}
-
-pub(super) fn controller_update(_old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
-    controller(new, rules, errors);
-}
-
 /// What is known of a workload's selector.
 #[derive(Debug)]
-pub(super) enum Selection {
+pub(crate) enum Selection {
     /// There is none: it chooses no pod.
     Absent,
     /// It cannot be understood, so nothing can be said of what it chooses.
@@ -62,7 +23,7 @@ pub(super) enum Selection {
 
 /// Reads and checks the selector of a workload. `empty` is said of one that chooses nothing in particular,
 /// `unsound` of one that cannot be understood.
-pub(super) fn selector(
+pub(crate) fn selector(
     spec: &Value,
     required: bool,
     empty: Option<&str>,
@@ -91,7 +52,7 @@ pub(super) fn selector(
 }
 
 /// The selector of a workload that exists does not change.
-pub(super) fn same_selector(old: &Value, new: &Value, errors: &mut Errors) {
+pub(crate) fn same_selector(old: &Value, new: &Value, errors: &mut Errors) {
     let (old, new) = (&old["spec"]["selector"], &new["spec"]["selector"]);
     if old != new {
         let shown = if new.is_null() {
@@ -104,7 +65,7 @@ pub(super) fn same_selector(old: &Value, new: &Value, errors: &mut Errors) {
 }
 
 /// The template of a workload, whose labels its selector has to choose.
-pub(super) fn selected(spec: &Value, selection: &Selection, errors: &mut Errors) -> Option<PodTemplateSpec> {
+pub(crate) fn selected(spec: &Value, selection: &Selection, errors: &mut Errors) -> Option<PodTemplateSpec> {
     let template: PodTemplateSpec = typed(&spec["template"], errors)?;
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     let chosen = match selection {
@@ -120,7 +81,7 @@ pub(super) fn selected(spec: &Value, selection: &Selection, errors: &mut Errors)
 }
 
 /// The pods of most workloads always restart, and have no deadline.
-pub(super) fn always_restarts(template: &PodTemplateSpec, kind: &str, errors: &mut Errors) {
+pub(crate) fn always_restarts(template: &PodTemplateSpec, kind: &str, errors: &mut Errors) {
     let spec = template.spec.as_ref();
     let policy = spec.and_then(|spec| spec.restart_policy.as_deref()).unwrap_or_default();
     if policy != "Always" {

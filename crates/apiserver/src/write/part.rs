@@ -5,9 +5,8 @@ use serde_json::Value;
 use crate::certificates;
 use crate::error::ApiError;
 use crate::registry::validate::invalid;
-use crate::registry::{Context, pod, reset, rest};
+use crate::registry::{Context, pod, reset, rest, validate_approval};
 use crate::server::Call;
-use crate::validation;
 use crate::warnings;
 
 /// What a write is about.
@@ -113,7 +112,7 @@ impl Part {
             }
             Self::Resize => pod::validate_resize(call, old, new),
             Self::EphemeralContainers => {
-                let errors = validation::ephemeral_containers(old, new);
+                let errors = pod::validation::ephemeral_containers(old, new);
                 invalid(&call.row, new, &errors)
             }
             Self::Status => {
@@ -122,7 +121,7 @@ impl Part {
                 strategy.authorize_status_update(cx, old, new)
             }
             Self::Approval => {
-                let errors = validation::approval(old, new, call.server.rules());
+                let errors = validate_approval(old, new);
                 invalid(&call.row, new, &errors)
             }
             Self::Finalize => Ok(()),

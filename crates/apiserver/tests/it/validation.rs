@@ -2,7 +2,7 @@
 
 use plumb_apischema::{Schema, json};
 use plumb_apiserver::defaults;
-use plumb_apiserver::validation::{self, Kind};
+use plumb_apiserver::registry::validate::{self as validation, Kind};
 use plumb_resize::rules::Rules;
 use plumb_validation::field::FieldError;
 use serde_json::{Value, json};

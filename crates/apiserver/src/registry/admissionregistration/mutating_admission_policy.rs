@@ -1,6 +1,11 @@
 //! `MutatingAdmissionPolicies`.
 
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::policy;
 use crate::registry::Strategy;
+use crate::validation::Errors;
 
 /// The strategy of `MutatingAdmissionPolicies`.
 #[derive(Debug)]
@@ -13,5 +18,13 @@ impl Strategy for MutatingAdmissionPolicyStrategy {
 
     fn allow_unconditional_update(&self) -> bool {
         false
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        policy::mutating(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        policy::mutating_update(old, new, errors);
     }
 }

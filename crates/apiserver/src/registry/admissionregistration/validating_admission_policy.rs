@@ -1,6 +1,11 @@
 //! `ValidatingAdmissionPolicies`.
 
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::policy;
 use crate::registry::Strategy;
+use crate::validation::Errors;
 
 /// The strategy of `ValidatingAdmissionPolicies`.
 #[derive(Debug)]
@@ -17,5 +22,17 @@ impl Strategy for ValidatingAdmissionPolicyStrategy {
 
     fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {
         &["labels", "annotations", "finalizers", "ownerReferences", "managedFields"]
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        policy::validating(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        policy::validating_update(old, new, errors);
+    }
+
+    fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        policy::validating_status(new, errors);
     }
 }

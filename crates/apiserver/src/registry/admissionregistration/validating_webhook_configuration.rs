@@ -1,6 +1,11 @@
 //! `ValidatingWebhookConfigurations`.
 
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::webhook;
 use crate::registry::Strategy;
+use crate::validation::Errors;
 
 /// The strategy of `ValidatingWebhookConfigurations`.
 #[derive(Debug)]
@@ -13,5 +18,13 @@ impl Strategy for ValidatingWebhookConfigurationStrategy {
 
     fn allow_unconditional_update(&self) -> bool {
         false
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        webhook::check_configuration(new, errors);
+    }
+
+    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        webhook::check_configuration(new, errors);
     }
 }

@@ -1,11 +1,19 @@
 //! `DaemonSets`.
 
+use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
 
+use super::validation;
 use crate::defaults;
 use crate::error::ApiError;
 use crate::object::metadata;
+use crate::registry::core::pod::validation as pod;
 use crate::registry::{Context, Strategy, pod_template};
+use crate::validation::json::{shown, text};
+use crate::validation::{Errors, all_nonnegative, percent, template};
+
+const SPEC: Path<'_> = Path::root("spec");
 
 /// The annotation in which a `DaemonSet` counts its templates. Upstream has a field for it in its internal type.
 pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -53,6 +61,19 @@ impl Strategy for DaemonSetStrategy {
         count_template(Some(old), new);
         Ok(())
     }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        template::same_selector(old, new, errors);
+        check(new, errors);
+    }
+
+    fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check_status(old, new, errors);
+    }
 }
 
 /// Counts the templates of a `DaemonSet` in its annotation.
@@ -69,4 +90,68 @@ fn count_template(old: Option<&Value>, new: &mut Value) {
     };
     let annotations = metadata(new).entry("annotations").or_insert_with(|| json!({}));
     annotations[TEMPLATE_GENERATION] = json!(count.to_string());
+}
+
+fn check(object: &Value, errors: &mut Errors) {
+    let spec = &object["spec"];
+    let empty = "empty selector is invalid for daemonset";
+    let selection = template::selector(spec, false, Some(empty), None, errors);
+    if let Some(template) = template::selected(spec, &selection, errors) {
+        pod::template(&template, &SPEC.child("template"), errors);
+        template::always_restarts(&template, "DaemonSet", errors);
+    }
+    all_nonnegative(spec, &["minReadySeconds"], &SPEC, errors);
+    check_strategy(&spec["updateStrategy"], &SPEC.child("updateStrategy"), errors);
+    all_nonnegative(spec, &["revisionHistoryLimit"], &SPEC, errors);
+}
+
+fn check_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let rolling_path = path.child("rollingUpdate");
+    match (text(strategy, "type"), strategy.get("rollingUpdate")) {
+        ("OnDelete", _) => {}
+        ("RollingUpdate", None) => errors.push(FieldError::required(rolling_path, "")),
+        ("RollingUpdate", Some(rolling)) => {
+            let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
+            let (unavailable_path, surge_path) =
+                (rolling_path.child("maxUnavailable"), rolling_path.child("maxSurge"));
+            percent::number_or_percent(unavailable, &unavailable_path, errors);
+            percent::number_or_percent(surge, &surge_path, errors);
+            percent::at_most_all(unavailable, &unavailable_path, errors);
+            percent::at_most_all(surge, &surge_path, errors);
+            match (percent::amount(unavailable) != 0, percent::amount(surge) != 0) {
+                (true, true) => {
+                    let rule = "may not be set when maxUnavailable is non-zero";
+                    errors.push(FieldError::invalid(surge_path, shown(Some(surge)), rule));
+                }
+                (false, false) => {
+                    errors.push(FieldError::required(unavailable_path, "cannot be 0 when maxSurge is 0"));
+                }
+                _ => {}
+            }
+        }
+        _ => {
+            let known = ["RollingUpdate", "OnDelete"];
+            errors.push(FieldError::not_supported(
+                path,
+                validation::shown_strategy(strategy, &["MaxUnavailable", "MaxSurge"]),
+                &known,
+            ));
+        }
+    }
+}
+
+fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
+    let fields = [
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "observedGeneration",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+        "collisionCount",
+    ];
+    all_nonnegative(&new["status"], &fields, &validation::STATUS, errors);
+    validation::check_collision_count(old, new, errors);
 }

@@ -1,9 +1,16 @@
 //! Deployments.
 
+use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
+use super::validation;
 use crate::kinds::Row;
 use crate::registry::{Strategy, generation};
+use crate::validation::json::{int, shown, text};
+use crate::validation::{Errors, all_nonnegative, percent, template};
+
+const SPEC: Path<'_> = Path::root("spec");
 
 /// The strategy of Deployments.
 #[derive(Debug)]
@@ -27,4 +34,92 @@ impl Strategy for DeploymentStrategy {
     fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {
         &["labels", "managedFields"]
     }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+        template::same_selector(old, new, errors);
+    }
+
+    fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check_status(old, new, errors);
+    }
+}
+
+fn check(object: &Value, errors: &mut Errors) {
+    let spec = &object["spec"];
+    all_nonnegative(spec, &["replicas"], &SPEC, errors);
+    validation::check_replicated(spec, errors);
+    check_strategy(&spec["strategy"], &SPEC.child("strategy"), errors);
+    all_nonnegative(
+        spec,
+        &["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"],
+        &SPEC,
+        errors,
+    );
+    if let Some(deadline) = int(spec, "progressDeadlineSeconds")
+        && deadline <= int(spec, "minReadySeconds").unwrap_or(0)
+    {
+        let rule = "must be greater than minReadySeconds";
+        errors.push(FieldError::invalid(SPEC.child("progressDeadlineSeconds"), deadline, rule));
+    }
+}
+
+fn check_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let rolling = strategy.get("rollingUpdate");
+    let rolling_path = path.child("rollingUpdate");
+    match (text(strategy, "type"), rolling) {
+        ("Recreate", Some(_)) => {
+            let rule = "may not be specified when strategy `type` is 'Recreate'";
+            errors.push(FieldError::forbidden(rolling_path, rule));
+        }
+        ("Recreate", None) => {}
+        ("RollingUpdate", None) => {
+            errors.push(FieldError::required(rolling_path, "this should be defaulted and never be nil"));
+        }
+        ("RollingUpdate", Some(rolling)) => {
+            let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
+            let unavailable_path = rolling_path.child("maxUnavailable");
+            percent::number_or_percent(unavailable, &unavailable_path, errors);
+            percent::number_or_percent(surge, &rolling_path.child("maxSurge"), errors);
+            if percent::amount(unavailable) == 0 && percent::amount(surge) == 0 {
+                let rule = "may not be 0 when `maxSurge` is 0";
+                errors.push(FieldError::invalid(unavailable_path, shown(Some(unavailable)), rule));
+            }
+            percent::at_most_all(unavailable, &unavailable_path, errors);
+        }
+        _ => {
+            let known = ["Recreate", "RollingUpdate"];
+            errors.push(FieldError::not_supported(
+                path,
+                validation::shown_strategy(strategy, &["MaxUnavailable", "MaxSurge"]),
+                &known,
+            ));
+        }
+    }
+}
+
+fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
+    let fields = [
+        "observedGeneration",
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "terminatingReplicas",
+        "collisionCount",
+    ];
+    let parts = ["updatedReplicas", "readyReplicas", "availableReplicas"];
+    validation::check_replicas(
+        &new["status"],
+        &fields,
+        &parts,
+        "cannot be greater than readyReplicas",
+        errors,
+    );
+    validation::check_collision_count(old, new, errors);
 }

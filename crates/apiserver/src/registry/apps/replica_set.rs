@@ -1,6 +1,14 @@
 //! `ReplicaSets`.
 
+use plumb_resize::rules::Rules;
+use plumb_validation::field::Path;
+use serde_json::Value;
+
+use super::validation;
 use crate::registry::Strategy;
+use crate::validation::{Errors, all_nonnegative, template};
+
+const SPEC: Path<'_> = Path::root("spec");
 
 /// The strategy of `ReplicaSets`.
 #[derive(Debug)]
@@ -14,4 +22,42 @@ impl Strategy for ReplicaSetStrategy {
     fn pod_template(&self) -> Option<&'static str> {
         Some("/spec/template")
     }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+        template::same_selector(old, new, errors);
+    }
+
+    fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check_status(new, errors);
+    }
+}
+
+fn check(object: &Value, errors: &mut Errors) {
+    let spec = &object["spec"];
+    all_nonnegative(spec, &["replicas", "minReadySeconds"], &SPEC, errors);
+    validation::check_replicated(spec, errors);
+}
+
+fn check_status(new: &Value, errors: &mut Errors) {
+    let fields = [
+        "replicas",
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "terminatingReplicas",
+    ];
+    let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+    validation::check_replicas(
+        &new["status"],
+        &fields,
+        &parts,
+        "cannot be greater than readyReplicas",
+        errors,
+    );
 }

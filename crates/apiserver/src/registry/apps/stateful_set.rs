@@ -1,8 +1,19 @@
 //! `StatefulSets`.
 
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
+use plumb_resize::rules::Rules;
+use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
-use crate::registry::{Strategy, disabled_fields, pod_template};
+use super::validation::{self, STATEFUL};
+use crate::registry::core::persistent_volume_claim::validation as claim;
+use crate::registry::core::pod::validation as pod;
+use crate::registry::{StatusMetadataChecks, Strategy, disabled_fields, pod_template};
+use crate::validation::json::{int, list, map, shown, text};
+use crate::validation::template::{self, Selection};
+use crate::validation::{Errors, NameFormat, all_nonnegative, complain, format, nonnegative, percent, typed};
+
+const SPEC: Path<'_> = Path::root("spec");
 
 const TEMPLATE: &str = "/spec/template";
 
@@ -27,4 +38,184 @@ impl Strategy for StatefulSetStrategy {
         }
         pod_template::drop_disabled_fields(TEMPLATE, old, new);
     }
+
+    fn name_format(&self) -> NameFormat {
+        NameFormat::DnsLabel
+    }
+
+    fn status_metadata_checks(&self) -> StatusMetadataChecks {
+        StatusMetadataChecks::AfterStatus
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(&new["spec"], true, true, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check_update(old, new, errors);
+    }
+
+    fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check_status(old, new, errors);
+    }
+}
+
+fn check_update(old: &Value, new: &Value, errors: &mut Errors) {
+    const MUTABLE: [&str; 7] = [
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ];
+    // A set that was stored broken can still be scaled and deleted: its template is not looked at again.
+    let mut before = Errors::new();
+    check(&old["spec"], false, true, &mut before);
+    check(&new["spec"], false, before.is_empty(), errors);
+    let fixed = |object: &Value| {
+        let mut spec = map(object, "spec").cloned().unwrap_or_default();
+        spec.retain(|field, value| !MUTABLE.contains(&field.as_str()) && !value.is_null());
+        spec
+    };
+    if fixed(old) != fixed(new) {
+        let rule = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
+                    'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
+                    'minReadySeconds' are forbidden";
+        errors.push(FieldError::forbidden(SPEC, rule));
+    }
+}
+
+fn check(spec: &Value, new: bool, with_template: bool, errors: &mut Errors) {
+    match text(spec, "podManagementPolicy") {
+        "" => errors.push(FieldError::required(SPEC.child("podManagementPolicy"), "")),
+        "OrderedReady" | "Parallel" => {}
+        other => {
+            let rule = "must be 'OrderedReady' or 'Parallel'";
+            errors.push(FieldError::invalid(SPEC.child("podManagementPolicy"), other, rule));
+        }
+    }
+    check_strategy(&spec["updateStrategy"], &SPEC.child("updateStrategy"), errors);
+    if let Some(policy) = spec.get("persistentVolumeClaimRetentionPolicy") {
+        for field in ["whenDeleted", "whenScaled"] {
+            let word = text(policy, field);
+            if !["Retain", "Delete"].contains(&word) {
+                let path = SPEC.child("persistentVolumeClaimRetentionPolicy");
+                errors.push(FieldError::not_supported(path.child(field), word, &["Retain", "Delete"]));
+            }
+        }
+    }
+    if new {
+        for (i, claim) in list(spec, "volumeClaimTemplates").iter().enumerate() {
+            if let Some(claim) = typed(&claim["spec"], errors) {
+                let list = SPEC.child("volumeClaimTemplates");
+                claim::spec(&claim, &list.index(i).child("spec"), errors);
+            }
+        }
+    }
+    all_nonnegative(spec, &["replicas", "minReadySeconds"], &SPEC, errors);
+    if let Some(start) = int(&spec["ordinals"], "start") {
+        nonnegative(start, &SPEC.child("ordinals.start"), errors);
+    }
+    let service = text(spec, "serviceName");
+    if new && !service.is_empty() {
+        complain(errors, &SPEC.child("serviceName"), service, format::dns_label(service));
+    }
+    let empty = "empty selector is invalid for statefulset";
+    let selection = template::selector(spec, true, Some(empty), Some(""), errors);
+    if matches!(selection, Selection::Unsound) {
+        if let Some(template) = typed(&spec["template"], errors) {
+            template::always_restarts(&template, "StatefulSet", errors);
+        }
+    } else if let Some(mut template) = template::selected(spec, &selection, errors) {
+        add_claimed_volumes(spec, &mut template);
+        if with_template {
+            pod::template(&template, &SPEC.child("template"), errors);
+        }
+        let meta = template.metadata.clone().unwrap_or_default();
+        let pod_spec = template.spec.clone().unwrap_or_default();
+        pod::template_metadata(&meta, &pod_spec, &SPEC.child("template"), errors);
+        template::always_restarts(&template, "StatefulSet", errors);
+    }
+}
+
+/// The claims of a set become volumes of its pods, and containers may mount them.
+fn add_claimed_volumes(spec: &Value, template: &mut PodTemplateSpec) {
+    let claims =
+        list(spec, "volumeClaimTemplates").iter().map(|claim| text(&claim["metadata"], "name").to_owned());
+    let mut claims: Vec<String> = claims.collect();
+    // The last of a name is the one that counts.
+    let mut seen = std::collections::BTreeSet::new();
+    claims.retain(|claim| seen.insert(claim.clone()));
+    let Some(pod) = &mut template.spec else { return };
+    // The set gives its pods names of their own.
+    pod.subdomain = None;
+    pod.hostname = None;
+    if claims.is_empty() {
+        return;
+    }
+    let others = pod.volumes.take().unwrap_or_default();
+    let others = others.into_iter().filter(|volume| !claims.contains(&volume.name));
+    let claimed = claims.iter().map(|name| Volume {
+        name: name.clone(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: name.clone(),
+            ..PersistentVolumeClaimVolumeSource::default()
+        }),
+        ..Volume::default()
+    });
+    pod.volumes = Some(claimed.chain(others).collect());
+}
+
+fn check_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let rolling_path = path.child("rollingUpdate");
+    match (text(strategy, "type"), strategy.get("rollingUpdate")) {
+        ("", _) => errors.push(FieldError::required(path, "")),
+        ("OnDelete", Some(rolling)) => {
+            let rule = "only allowed for updateStrategy 'RollingUpdate'";
+            errors.push(FieldError::invalid(
+                rolling_path,
+                BadValue::Bare(validation::shown_rolling(rolling, &STATEFUL)),
+                rule,
+            ));
+        }
+        ("RollingUpdate", Some(rolling)) => {
+            all_nonnegative(rolling, &["partition"], &rolling_path, errors);
+            if let Some(unavailable) = rolling.get("maxUnavailable") {
+                let path = rolling_path.child("maxUnavailable");
+                percent::number_or_percent(unavailable, &path, errors);
+                if percent::amount(unavailable) == 0 {
+                    errors.push(FieldError::invalid(path, shown(Some(unavailable)), "cannot be 0"));
+                }
+                percent::at_most_all(unavailable, &path, errors);
+            }
+        }
+        ("OnDelete" | "RollingUpdate", None) => {}
+        _ => {
+            let rule = "must be 'RollingUpdate' or 'OnDelete'";
+            errors.push(FieldError::invalid(path, validation::shown_strategy(strategy, &STATEFUL), rule));
+        }
+    }
+}
+
+fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
+    let fields = [
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "collisionCount",
+    ];
+    let parts = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
+    validation::check_replicas(
+        &new["status"],
+        &fields,
+        &parts,
+        "cannot be greater than status.readyReplicas",
+        errors,
+    );
+    validation::check_collision_count(old, new, errors);
 }

@@ -1,6 +1,17 @@
 //! `CronJobs`.
 
-use crate::registry::Strategy;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_cron::Schedule;
+use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
+use serde_json::Value;
+
+use super::job::validation::job_spec;
+use crate::registry::{StatusMetadataChecks, Strategy};
+use crate::validation::json::{text, truth};
+use crate::validation::{Errors, all_nonnegative, labels, one_of, typed};
+
+const SPEC: Path<'_> = Path::root("spec");
 
 /// The strategy of `CronJobs`.
 #[derive(Debug)]
@@ -13,5 +24,85 @@ impl Strategy for CronJobStrategy {
 
     fn pod_template(&self) -> Option<&'static str> {
         Some("/spec/jobTemplate/spec/template")
+    }
+
+    fn status_metadata_checks(&self) -> StatusMetadataChecks {
+        StatusMetadataChecks::None
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check_spec(Some(&old["spec"]), &new["spec"], errors);
+    }
+}
+
+fn check(object: &Value, errors: &mut Errors) {
+    check_spec(None, &object["spec"], errors);
+    let name = text(&object["metadata"], "name");
+    if name.len() > 52 {
+        errors.push(FieldError::invalid("metadata.name", name, "must be no more than 52 characters"));
+    }
+}
+
+fn check_spec(old: Option<&Value>, spec: &Value, errors: &mut Errors) {
+    let path = SPEC.child("schedule");
+    let schedule = text(spec, "schedule");
+    if schedule.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    } else {
+        let refusal = Schedule::parse(schedule).err();
+        errors.extend(refusal.map(|error| FieldError::invalid(path, schedule, error.to_string())));
+        let had_zone = old.is_some_and(|old| text(old, "schedule").contains("TZ"));
+        let names_zone = schedule.contains("TZ");
+        let rule = match (had_zone, spec.get("timeZone").is_some()) {
+            (true, true) => Some("cannot use both timeZone field and TZ or CRON_TZ in schedule"),
+            (true, false) => None,
+            (false, _) => Some("cannot use TZ or CRON_TZ in schedule, use timeZone field instead"),
+        };
+        errors.extend(rule.filter(|_| names_zone).map(|rule| FieldError::invalid(path, schedule, rule)));
+    }
+    all_nonnegative(spec, &["startingDeadlineSeconds"], &SPEC, errors);
+    if old.is_none_or(|old| old.get("timeZone") != spec.get("timeZone")) {
+        time_zone(spec, errors);
+    }
+    let policies = ["Allow", "Forbid", "Replace"];
+    one_of(Some(text(spec, "concurrencyPolicy")), &policies, &SPEC.child("concurrencyPolicy"), errors);
+    let template = SPEC.child("jobTemplate");
+    let path = template.child("spec");
+    let inner = &spec["jobTemplate"]["spec"];
+    job_spec(inner, &path, errors);
+    if let Some(selector) = inner.get("selector").filter(|selector| !selector.is_null())
+        && let Some(selector) = typed::<LabelSelector>(selector, errors)
+    {
+        let rule = "`selector` will be auto-generated";
+        errors.push(FieldError::invalid(path.child("selector"), labels::shown(&selector), rule));
+    }
+    if truth(inner, "manualSelector") {
+        errors.push(FieldError::not_supported(path.child("manualSelector"), true, &["nil", "false"]));
+    }
+    all_nonnegative(spec, &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"], &SPEC, errors);
+}
+
+/// The name of a time zone, as far as its form goes: which zones exist is known to who runs the job.
+fn time_zone(spec: &Value, errors: &mut Errors) {
+    let Some(zone) = spec.get("timeZone").and_then(Value::as_str) else { return };
+    let path = SPEC.child("timeZone");
+    let is_part = |part: &str| {
+        let inside = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+');
+        (1..=14).contains(&part.len())
+            && part.bytes().all(inside)
+            && !matches!(part, "." | "..")
+            && !part.starts_with('-')
+    };
+    if zone.is_empty() {
+        errors.push(FieldError::invalid(path, zone, "timeZone must be nil or non-empty string"));
+    } else if !zone.split('/').all(is_part) {
+        errors.push(FieldError::invalid(path, zone, format!("unknown time zone {zone}")));
+    } else if zone.eq_ignore_ascii_case("local") {
+        let rule = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        errors.push(FieldError::invalid(path, zone, rule));
     }
 }

@@ -1,10 +1,14 @@
 //! Jobs.
 
+pub(super) mod validation;
+
+use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::object::{meta, metadata};
-use crate::registry::{Context, Strategy};
+use crate::registry::{Context, MetadataChecks, Strategy};
+use crate::validation::Errors;
 
 /// The strategy of Jobs.
 #[derive(Debug)]
@@ -41,6 +45,22 @@ impl Strategy for JobStrategy {
     /// Upstream's defaults copy the labels when the stored Job is decoded.
     fn canonicalize_new(&self, new: &mut Value) {
         copy_labels_of_template(new);
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::create(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+        validation::update(old, new, rules, errors);
+    }
+
+    fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::status::check(old, new, errors);
     }
 }
 

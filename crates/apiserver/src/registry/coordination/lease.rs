@@ -1,8 +1,14 @@
 //! Leases.
 
+use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use crate::registry::{Strategy, disabled_fields};
+use crate::validation::json::{int, text};
+use crate::validation::{Errors, all_nonnegative, complain, format};
+
+const SPEC: Path<'_> = Path::root("spec");
 
 /// The strategy of Leases.
 #[derive(Debug)]
@@ -16,5 +22,41 @@ impl Strategy for LeaseStrategy {
     fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
         let fields = ["strategy", "preferredHolder"];
         disabled_fields::drop_unless_used(old.map(|old| &old["spec"]), &mut new["spec"], &fields);
+    }
+
+    /// SPEC: of a Lease upstream accepts finalizers that are neither qualified nor its own.
+    fn allows_any_finalizer(&self) -> bool {
+        true
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+
+    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+}
+
+fn check(lease: &Value, errors: &mut Errors) {
+    let spec = &lease["spec"];
+    if let Some(seconds) = int(spec, "leaseDurationSeconds").filter(|seconds| *seconds <= 0) {
+        let path = SPEC.child("leaseDurationSeconds");
+        errors.push(FieldError::invalid(path, seconds, "must be greater than 0"));
+    }
+    all_nonnegative(spec, &["leaseTransitions"], &SPEC, errors);
+    let strategy = spec.get("strategy").and_then(Value::as_str);
+    if let Some(strategy) = strategy {
+        let outer = SPEC.child("strategy");
+        let path = outer.child("strategy");
+        if strategy.contains('/') {
+            complain(errors, &path, strategy, format::qualified_name(strategy));
+        } else if strategy != "OldestEmulationVersion" {
+            errors.push(FieldError::not_supported(path, strategy, &["OldestEmulationVersion"]));
+        }
+    }
+    if !text(spec, "preferredHolder").is_empty() && strategy.unwrap_or_default().is_empty() {
+        let rule = "may only be specified if `strategy` is defined";
+        errors.push(FieldError::forbidden(SPEC.child("preferredHolder"), rule));
     }
 }

@@ -1,9 +1,49 @@
 //! `ConfigMaps`.
 
-use crate::registry::Strategy;
+use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
+use serde_json::Value;
+
+use super::data::{MAX_SIZE, check_immutable, decoded_length};
+use crate::registry::{MetadataChecks, Strategy};
+use crate::validation::json::{entries, map as object};
+use crate::validation::{Errors, complain, format};
+
+const DATA: Path<'_> = Path::root("data");
 
 /// The strategy of `ConfigMaps`.
 #[derive(Debug)]
 pub(in crate::registry) struct ConfigMapStrategy;
 
-impl Strategy for ConfigMapStrategy {}
+impl Strategy for ConfigMapStrategy {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check_immutable(old, new, &["data", "binaryData"], errors);
+        check(new, errors);
+    }
+}
+
+fn check(map: &Value, errors: &mut Errors) {
+    let mut size = 0;
+    for (key, value) in entries(map, "data") {
+        complain(errors, &DATA.key(key), key, format::config_key(key));
+        if object(map, "binaryData").is_some_and(|binary| binary.contains_key(key)) {
+            errors.push(FieldError::invalid(DATA.key(key), key, "duplicate of key present in binaryData"));
+        }
+        size += value.as_str().map_or(0, str::len);
+    }
+    for (key, value) in entries(map, "binaryData") {
+        complain(errors, &Path::root("binaryData").key(key), key, format::config_key(key));
+        size += decoded_length(value);
+    }
+    if size > MAX_SIZE {
+        errors.push(FieldError::too_long("", MAX_SIZE));
+    }
+}

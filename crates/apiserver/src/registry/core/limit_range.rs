@@ -1,10 +1,14 @@
 //! `LimitRanges`.
 
+mod validation;
+
+use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::object::{meta, metadata};
-use crate::registry::{Context, Strategy};
+use crate::registry::{Context, MetadataChecks, Strategy};
+use crate::validation::Errors;
 
 /// The strategy of `LimitRanges`.
 #[derive(Debug)]
@@ -17,5 +21,17 @@ impl Strategy for LimitRangeStrategy {
             metadata(new).insert("name".into(), json!(uuid::Uuid::new_v4().to_string()));
         }
         Ok(Vec::new())
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Create
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::check(new, errors);
+    }
+
+    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::check(new, errors);
     }
 }

@@ -1,11 +1,17 @@
 //! Namespaces.
 
+use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
 
 use crate::defaults;
 use crate::error::ApiError;
 use crate::object::{meta, metadata};
-use crate::registry::{Context, Strategy};
+use crate::registry::{Context, MetadataChecks, Strategy};
+use crate::validation::json::{text, texts};
+use crate::validation::{Errors, NameFormat, complain, format};
+
+const SPEC: Path<'_> = Path::root("spec");
 
 /// The strategy of Namespaces.
 #[derive(Debug)]
@@ -30,6 +36,39 @@ impl Strategy for NamespaceStrategy {
     fn prepare_for_update(&self, _cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         new["spec"] = old["spec"].clone();
         Ok(())
+    }
+
+    fn name_format(&self) -> NameFormat {
+        NameFormat::DnsLabel
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        let path = SPEC.child("finalizers");
+        for finalizer in texts(&new["spec"], "finalizers") {
+            complain(errors, &path, finalizer, format::qualified_name(finalizer));
+            if !finalizer.contains('/')
+                && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer)
+            {
+                let rule = "name is neither a standard finalizer name nor is it fully qualified";
+                errors.push(FieldError::invalid(path, finalizer, rule));
+            }
+        }
+    }
+
+    fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        let phase = text(&new["status"], "phase");
+        let (allowed, rule) = if new["metadata"]["deletionTimestamp"].is_null() {
+            ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
+        } else {
+            ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
+        };
+        if phase != allowed {
+            errors.push(FieldError::invalid("status.Phase", phase, rule));
+        }
     }
 }
 

@@ -1,9 +1,13 @@
 //! Nodes.
 
+mod validation;
+
+use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::registry::{Context, Strategy, disabled_fields};
+use crate::registry::{Context, MetadataChecks, Strategy, disabled_fields};
+use crate::validation::Errors;
 
 /// The strategy of Nodes.
 #[derive(Debug)]
@@ -30,5 +34,21 @@ impl Strategy for NodeStrategy {
     ) -> Result<(), ApiError> {
         disabled_fields::drop_unless_used(Some(&old["status"]), &mut new["status"], &["config"]);
         Ok(())
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::create(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::update(old, new, errors);
+    }
+
+    fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::update_status(old, new, errors);
     }
 }

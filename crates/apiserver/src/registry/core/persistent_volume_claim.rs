@@ -1,11 +1,14 @@
 //! `PersistentVolumeClaims`.
 
 mod data_source;
+pub(in crate::registry) mod validation;
 
+use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::registry::{Context, Strategy};
+use crate::registry::{Context, MetadataChecks, Strategy};
+use crate::validation::Errors;
 
 /// The strategy of `PersistentVolumeClaims`.
 #[derive(Debug)]
@@ -21,5 +24,21 @@ impl Strategy for PersistentVolumeClaimStrategy {
     fn prepare_for_update(&self, _cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         data_source::prepare(Some(&old["spec"]), &mut new["spec"]);
         Ok(())
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::create(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::update(old, new, errors);
+    }
+
+    fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::update_status(new, errors);
     }
 }

@@ -4,13 +4,16 @@ mod binding;
 mod create;
 mod resources;
 mod status;
+pub(crate) mod validation;
 
+use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use crate::authz::node_of;
 use crate::defaults;
 use crate::error::ApiError;
-use crate::registry::{Context, Strategy, disabled_fields};
+use crate::registry::{Context, MetadataChecks, Strategy, disabled_fields};
+use crate::validation::Errors;
 
 pub(crate) use binding::bind;
 pub(crate) use create::apparmor_profile;
@@ -75,5 +78,21 @@ impl Strategy for PodStrategy {
             return Err(ApiError::forbidden("", "pods", cx.name_in_url(), why));
         }
         Ok(())
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::create(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+        validation::update(old, new, rules, errors);
+    }
+
+    fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::update_status(old, new, errors);
     }
 }

@@ -1,6 +1,13 @@
 //! `PodTemplates`.
 
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use plumb_resize::rules::Rules;
+use plumb_validation::field::Path;
+use serde_json::Value;
+
+use super::pod::validation as pod;
 use crate::registry::Strategy;
+use crate::validation::{Errors, typed};
 
 /// The strategy of `PodTemplates`.
 #[derive(Debug)]
@@ -13,5 +20,19 @@ impl Strategy for PodTemplateStrategy {
 
     fn pod_template(&self) -> Option<&'static str> {
         Some("/template")
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+
+    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+}
+
+pub(crate) fn check(object: &Value, errors: &mut Errors) {
+    if let Some(template) = typed::<PodTemplateSpec>(&object["template"], errors) {
+        pod::template(&template, &Path::root("template"), errors);
     }
 }

@@ -1,6 +1,17 @@
 //! `ReplicationControllers`.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
+use serde_json::Value;
+
+use super::pod::validation as pod;
 use crate::registry::Strategy;
+use crate::validation::json::{int, is_empty, map};
+use crate::validation::template::{self, Selection};
+use crate::validation::{Errors, nonnegative, typed};
+
+const SPEC: Path<'_> = Path::root("spec");
 
 /// The strategy of `ReplicationControllers`.
 #[derive(Debug)]
@@ -13,5 +24,36 @@ impl Strategy for ReplicationControllerStrategy {
 
     fn pod_template(&self) -> Option<&'static str> {
         Some("/spec/template")
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+
+    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+}
+
+/// Its selector is a plain map.
+pub(crate) fn check(object: &Value, errors: &mut Errors) {
+    let spec = &object["spec"];
+    nonnegative(int(spec, "minReadySeconds").unwrap_or(0), &SPEC.child("minReadySeconds"), errors);
+    if is_empty(spec, "selector") {
+        errors.push(FieldError::required(SPEC.child("selector"), ""));
+    }
+    match int(spec, "replicas") {
+        None => errors.push(FieldError::required(SPEC.child("replicas"), "")),
+        Some(replicas) => nonnegative(replicas, &SPEC.child("replicas"), errors),
+    }
+    if map(spec, "template").is_none() {
+        errors.push(FieldError::required(SPEC.child("template"), ""));
+        return;
+    }
+    let selector = serde_json::json!({"matchLabels": spec["selector"]});
+    let selector = typed::<LabelSelector>(&selector, errors).unwrap_or_default();
+    if let Some(template) = template::selected(spec, &Selection::Sound(selector), errors) {
+        pod::template(&template, &SPEC.child("template"), errors);
+        template::always_restarts(&template, "ReplicationController", errors);
     }
 }

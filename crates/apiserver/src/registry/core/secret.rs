@@ -1,9 +1,88 @@
 //! Secrets.
 
-use crate::registry::Strategy;
+use base64::Engine as _;
+use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
+use serde_json::{Map, Value};
+
+use super::data::{MAX_SIZE, check_immutable, decoded_length};
+use crate::registry::{MetadataChecks, Strategy};
+use crate::validation::json::{entries, map as object, text};
+use crate::validation::{Errors, complain, format, immutable};
+
+const DATA: Path<'_> = Path::root("data");
 
 /// The strategy of Secrets.
 #[derive(Debug)]
 pub(in crate::registry) struct SecretStrategy;
 
-impl Strategy for SecretStrategy {}
+impl Strategy for SecretStrategy {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        immutable(old.get("type"), new.get("type"), &Path::root("type"), errors);
+        check_immutable(old, new, &["data"], errors);
+        check(new, errors);
+    }
+}
+
+fn check(secret: &Value, errors: &mut Errors) {
+    let mut size = 0;
+    for (key, value) in entries(secret, "data") {
+        complain(errors, &DATA.key(key), key, format::config_key(key));
+        size += decoded_length(value);
+    }
+    if size > MAX_SIZE {
+        errors.push(FieldError::too_long(DATA, MAX_SIZE));
+    }
+    by_type(secret, errors);
+}
+
+/// What a Secret of a known type has in it.
+fn by_type(secret: &Value, errors: &mut Errors) {
+    let data = object(secret, "data");
+    let has = |key: &str| data.is_some_and(|data| data.contains_key(key));
+    let needed: &[&str] = match text(secret, "type") {
+        "kubernetes.io/service-account-token" => {
+            let account = "kubernetes.io/service-account.name";
+            if text(&secret["metadata"]["annotations"], account).is_empty() {
+                errors.push(FieldError::required(format!("metadata.annotations[{account}]"), ""));
+            }
+            return;
+        }
+        "kubernetes.io/dockercfg" => return docker(data, ".dockercfg", errors),
+        "kubernetes.io/dockerconfigjson" => return docker(data, ".dockerconfigjson", errors),
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => &["username", "password"],
+        "kubernetes.io/ssh-auth" => {
+            let key = data.and_then(|data| data.get("ssh-privatekey"));
+            if key.is_none_or(|key| decoded_length(key) == 0) {
+                errors.push(FieldError::required(DATA.key("ssh-privatekey"), ""));
+            }
+            return;
+        }
+        "kubernetes.io/tls" => &["tls.crt", "tls.key"],
+        _ => return,
+    };
+    for key in needed.iter().filter(|key| !has(key)) {
+        errors.push(FieldError::required(DATA.key(key), ""));
+    }
+}
+
+fn docker(data: Option<&Map<String, Value>>, key: &str, errors: &mut Errors) {
+    let Some(value) = data.and_then(|data| data.get(key)) else {
+        errors.push(FieldError::required(DATA.key(key), ""));
+        return;
+    };
+    let bytes = base64::engine::general_purpose::STANDARD.decode(value.as_str().unwrap_or_default());
+    // SPEC: kube-apiserver says what Go's decoder says; ours has words of its own.
+    if let Err(error) = serde_json::from_slice::<Map<String, Value>>(&bytes.unwrap_or_default()) {
+        let redacted = "<secret contents redacted>";
+        errors.push(FieldError::invalid(DATA.key(key), redacted, error.to_string()));
+    }
+}

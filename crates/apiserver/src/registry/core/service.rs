@@ -1,12 +1,15 @@
 //! Services.
 
 mod allocation;
+mod validation;
 
+use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use crate::allocation::Reservation;
 use crate::error::ApiError;
 use crate::registry::{Context, Strategy};
+use crate::validation::{Errors, NameFormat};
 
 /// The strategy of Services.
 #[derive(Debug)]
@@ -24,5 +27,21 @@ impl Strategy for ServiceStrategy {
 
     fn canonicalize(&self, new: &mut Value) {
         allocation::drop_unused(new);
+    }
+
+    fn name_format(&self) -> NameFormat {
+        NameFormat::DnsLabel
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::create(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::update(old, new, errors);
+    }
+
+    fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::update_status(new, errors);
     }
 }

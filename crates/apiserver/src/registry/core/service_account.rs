@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::registry::{Context, Strategy};
+use crate::registry::{Context, MetadataChecks, Strategy};
 
 /// The strategy of `ServiceAccounts`.
 #[derive(Debug)]
@@ -18,6 +18,10 @@ impl Strategy for ServiceAccountStrategy {
     fn prepare_for_update(&self, _cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
         drop_all_but_names(new);
         Ok(())
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
     }
 }
 

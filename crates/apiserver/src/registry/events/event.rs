@@ -1,9 +1,22 @@
 //! Events.
 
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::validation;
 use crate::registry::Strategy;
+use crate::validation::Errors;
 
 /// The strategy of Events.
 #[derive(Debug)]
 pub(in crate::registry) struct EventStrategy;
 
-impl Strategy for EventStrategy {}
+impl Strategy for EventStrategy {
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::create(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::update(old, new, errors);
+    }
+}

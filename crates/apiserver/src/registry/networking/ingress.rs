@@ -1,6 +1,6 @@
 //! Ingresses.
 
-use crate::registry::Strategy;
+use crate::registry::{MetadataChecks, Strategy};
 
 /// The strategy of Ingresses.
 #[derive(Debug)]
@@ -9,5 +9,9 @@ pub(in crate::registry) struct IngressStrategy;
 impl Strategy for IngressStrategy {
     fn counts_generation(&self) -> bool {
         true
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
     }
 }

@@ -1,6 +1,15 @@
 //! `PodDisruptionBudgets`.
 
-use crate::registry::Strategy;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_resize::rules::Rules;
+use plumb_validation::field::{BadValue, FieldError, Path};
+use serde_json::Value;
+
+use crate::registry::{MetadataChecks, StatusMetadataChecks, Strategy};
+use crate::validation::json::{internal, raw};
+use crate::validation::{Errors, all_nonnegative, conditions, labels, percent, typed};
+
+const SPEC: Path<'_> = Path::root("spec");
 
 /// The strategy of `PodDisruptionBudgets`.
 #[derive(Debug)]
@@ -14,4 +23,69 @@ impl Strategy for PodDisruptionBudgetStrategy {
     fn allow_unconditional_update(&self) -> bool {
         false
     }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::None
+    }
+
+    fn status_metadata_checks(&self) -> StatusMetadataChecks {
+        StatusMetadataChecks::None
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+
+    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+
+    fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check_status(&new["status"], errors);
+    }
+}
+
+fn check(budget: &Value, errors: &mut Errors) {
+    let spec = &budget["spec"];
+    if spec.get("minAvailable").is_some() && spec.get("maxUnavailable").is_some() {
+        let rule = "minAvailable and maxUnavailable cannot be both set";
+        let shown = internal(&[
+            ("MinAvailable", raw(&spec.get("minAvailable"))),
+            ("Selector", shown_selector(spec, errors)),
+            ("MaxUnavailable", raw(&spec.get("maxUnavailable"))),
+            ("UnhealthyPodEvictionPolicy", raw(&spec.get("unhealthyPodEvictionPolicy"))),
+        ]);
+        errors.push(FieldError::invalid(SPEC, BadValue::Bare(shown), rule));
+    }
+    for field in ["minAvailable", "maxUnavailable"] {
+        if let Some(number) = spec.get(field) {
+            percent::number_or_percent(number, &SPEC.child(field), errors);
+            percent::at_most_all(number, &SPEC.child(field), errors);
+        }
+    }
+    if let Some(selector) = spec.get("selector")
+        && let Some(selector) = typed::<LabelSelector>(selector, errors)
+    {
+        labels::selector(&selector, &SPEC.child("selector"), errors);
+    }
+    if let Some(policy) = spec.get("unhealthyPodEvictionPolicy").and_then(Value::as_str) {
+        let known = ["AlwaysAllow", "IfHealthyBudget"];
+        if !known.contains(&policy) {
+            errors.push(FieldError::not_supported(SPEC.child("unhealthyPodEvictionPolicy"), policy, &known));
+        }
+    }
+}
+
+/// A selector as upstream shows it within its own types.
+fn shown_selector(spec: &Value, errors: &mut Errors) -> String {
+    let selector = spec.get("selector").filter(|selector| !selector.is_null());
+    let selector = selector.and_then(|selector| typed::<LabelSelector>(selector, errors));
+    selector.map_or_else(|| "null".to_owned(), |selector| labels::shown(&selector).to_string())
+}
+
+fn check_status(status: &Value, errors: &mut Errors) {
+    let path = Path::root("status");
+    conditions::check(status, &path.child("conditions"), errors);
+    let numbers = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
+    all_nonnegative(status, &numbers, &path, errors);
 }

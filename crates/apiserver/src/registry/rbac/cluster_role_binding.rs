@@ -1,9 +1,31 @@
 //! `ClusterRoleBindings`.
 
-use crate::registry::Strategy;
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::validation;
+use crate::registry::{MetadataChecks, Strategy};
+use crate::validation::{Errors, NameFormat};
 
 /// The strategy of `ClusterRoleBindings`.
 #[derive(Debug)]
 pub(in crate::registry) struct ClusterRoleBindingStrategy;
 
-impl Strategy for ClusterRoleBindingStrategy {}
+impl Strategy for ClusterRoleBindingStrategy {
+    fn name_format(&self) -> NameFormat {
+        NameFormat::PathSegment
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::cluster_binding(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::cluster_binding(new, errors);
+        validation::same_role(old, new, errors);
+    }
+}

@@ -1,9 +1,30 @@
 //! Roles.
 
-use crate::registry::Strategy;
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::validation;
+use crate::registry::{MetadataChecks, Strategy};
+use crate::validation::{Errors, NameFormat};
 
 /// The strategy of Roles.
 #[derive(Debug)]
 pub(in crate::registry) struct RoleStrategy;
 
-impl Strategy for RoleStrategy {}
+impl Strategy for RoleStrategy {
+    fn name_format(&self) -> NameFormat {
+        NameFormat::PathSegment
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::role(new, errors);
+    }
+
+    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::role(new, errors);
+    }
+}

@@ -1,9 +1,31 @@
 //! `RoleBindings`.
 
-use crate::registry::Strategy;
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::validation;
+use crate::registry::{MetadataChecks, Strategy};
+use crate::validation::{Errors, NameFormat};
 
 /// The strategy of `RoleBindings`.
 #[derive(Debug)]
 pub(in crate::registry) struct RoleBindingStrategy;
 
-impl Strategy for RoleBindingStrategy {}
+impl Strategy for RoleBindingStrategy {
+    fn name_format(&self) -> NameFormat {
+        NameFormat::PathSegment
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::binding(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::binding(new, errors);
+        validation::same_role(old, new, errors);
+    }
+}

@@ -1,6 +1,15 @@
 //! `PriorityClasses`.
 
+use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
+use serde_json::Value;
+
 use crate::registry::Strategy;
+use crate::validation::json::{int, text, truth};
+use crate::validation::{Errors, immutable, one_of};
+
+/// The highest priority that is not the system's own.
+const HIGHEST: i64 = 1_000_000_000;
 
 /// The strategy of `PriorityClasses`.
 #[derive(Debug)]
@@ -10,4 +19,62 @@ impl Strategy for PriorityClassStrategy {
     fn counts_generation(&self) -> bool {
         true
     }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        check(new, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        if int(old, "value").unwrap_or(0) != int(new, "value").unwrap_or(0) {
+            errors.push(FieldError::forbidden("value", "may not be changed in an update."));
+        }
+        let path = Path::root("preemptionPolicy");
+        immutable(old.get("preemptionPolicy"), new.get("preemptionPolicy"), &path, errors);
+    }
+}
+
+fn check(class: &Value, errors: &mut Errors) {
+    let name = text(&class["metadata"], "name");
+    let value = int(class, "value").unwrap_or(0);
+    if name.starts_with("system-") {
+        if let Err(error) = system_class(name, value, truth(class, "globalDefault")) {
+            let rule = format!(
+                "priority class names with 'system-' prefix are reserved for system use only. error: {error}"
+            );
+            errors.push(FieldError::forbidden("metadata.name", rule));
+        }
+    } else if value > HIGHEST {
+        let rule = format!("maximum allowed value of a user defined priority is {HIGHEST}");
+        errors.push(FieldError::forbidden("value", rule));
+    }
+    if let Some(policy) = class.get("preemptionPolicy").and_then(Value::as_str) {
+        let policies = ["PreemptLowerPriority", "Never"];
+        one_of(Some(policy), &policies, &Path::root("preemptionPolicy"), errors);
+    }
+}
+
+/// Why a `PriorityClass` may not have a name that is reserved for the system.
+#[derive(Debug, thiserror::Error)]
+enum SystemClassError<'a> {
+    #[error("{0} is not a known system priority class")]
+    Unknown(&'a str),
+    #[error("value of {name} PriorityClass must be {expected}")]
+    Value { name: &'a str, expected: i64 },
+    #[error("globalDefault of {0} PriorityClass must be false")]
+    GlobalDefault(&'a str),
+}
+
+fn system_class(name: &str, value: i64, default: bool) -> Result<(), SystemClassError<'_>> {
+    let expected = match name {
+        "system-node-critical" => 2 * HIGHEST + 1000,
+        "system-cluster-critical" => 2 * HIGHEST,
+        _ => return Err(SystemClassError::Unknown(name)),
+    };
+    if value != expected {
+        return Err(SystemClassError::Value { name, expected });
+    }
+    if default {
+        return Err(SystemClassError::GlobalDefault(name));
+    }
+    Ok(())
 }

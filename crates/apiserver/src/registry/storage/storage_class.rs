@@ -1,9 +1,13 @@
 //! `StorageClasses`.
 
-use crate::registry::Strategy;
+use crate::registry::{MetadataChecks, Strategy};
 
 /// The strategy of `StorageClasses`.
 #[derive(Debug)]
 pub(in crate::registry) struct StorageClassStrategy;
 
-impl Strategy for StorageClassStrategy {}
+impl Strategy for StorageClassStrategy {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+}

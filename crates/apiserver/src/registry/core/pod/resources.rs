@@ -13,12 +13,12 @@ use plumb_resize::validate;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::validation;
 use crate::defaults;
 use crate::error::ApiError;
 use crate::object::metadata;
 use crate::registry::validate::invalid;
 use crate::server::{ApiServer, Call};
-use crate::validation;
 
 /// A pod in the API's types.
 pub(crate) fn typed(object: &Value) -> Result<Pod, ApiError> {

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Value, json};
 
+use super::validation;
 use crate::allocation::{Reservation, refuse};
 use crate::error::ApiError;
 use crate::server::ApiServer;
-use crate::validation;
 
 /// Completes a service, and reserves the addresses and ports that it needs.
 pub(super) fn allocate(
@@ -154,7 +154,7 @@ fn families(old: Option<&Value>, new: &mut Value) -> Result<(), ApiError> {
         };
         new["spec"]["ipFamilyPolicy"] = policy;
     }
-    let errors = validation::service_addresses(old, new);
+    let errors = validation::cluster_ip_errors(old, new);
     if !errors.is_empty() {
         return Err(refuse(new, &errors));
     }

@@ -1,0 +1,224 @@
+//! Configurations of webhooks.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_cel::Env;
+use plumb_validation::field::{BadValue, FieldError, Path};
+use plumb_validation::webhook as client;
+use serde_json::Value;
+
+use crate::admission::condition;
+use crate::validation::json::{int, list, text, texts};
+use crate::validation::{Errors, complain, format, labels, typed};
+
+/// The most conditions that a webhook has.
+const MOST_CONDITIONS: usize = 64;
+/// The one version of a review that is sent. Kubernetes knows an older one too.
+const REVIEW: &str = "v1";
+
+/// A new configuration, of either kind.
+pub(super) fn check_configuration(configuration: &Value, errors: &mut Errors) {
+    let mut names = BTreeSet::new();
+    let root = Path::root("webhooks");
+    for (index, webhook) in list(configuration, "webhooks").iter().enumerate() {
+        let path = root.index(index);
+        check(webhook, &path, errors);
+        review_versions(webhook, &path.child("admissionReviewVersions"), errors);
+        let name = text(webhook, "name");
+        if !name.is_empty() && !names.insert(name) {
+            errors.push(FieldError::duplicate(path.child("name"), name));
+        }
+    }
+}
+
+fn shown(list: &[&str]) -> BadValue {
+    BadValue::Bare(serde_json::json!(list).to_string())
+}
+
+fn check(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
+    qualified(text(webhook, "name"), &path.child("name"), errors);
+    let rules = path.child("rules");
+    for (index, one) in list(webhook, "rules").iter().enumerate() {
+        rule(one, &rules.index(index), errors);
+    }
+    for (field, words) in [
+        ("failurePolicy", ["Fail", "Ignore"]),
+        ("matchPolicy", ["Equivalent", "Exact"]),
+        ("reinvocationPolicy", ["IfNeeded", "Never"]),
+    ] {
+        if let Some(word) = webhook[field].as_str().filter(|word| !words.contains(word)) {
+            errors.push(FieldError::not_supported(path.child(field), word, &words));
+        }
+    }
+    let harmless = ["None", "NoneOnDryRun"];
+    match webhook["sideEffects"].as_str() {
+        None => {
+            let rule = format!("must specify one of {}", harmless.join(", "));
+            errors.push(FieldError::required(path.child("sideEffects"), rule));
+        }
+        Some(word) if harmless.contains(&word) => {}
+        Some(word) => errors.push(FieldError::not_supported(path.child("sideEffects"), word, &harmless)),
+    }
+    if let Some(seconds) = int(webhook, "timeoutSeconds").filter(|seconds| !(1..=30).contains(seconds)) {
+        let rule = "the timeout value must be between 1 and 30 seconds";
+        errors.push(FieldError::invalid(path.child("timeoutSeconds"), seconds, rule));
+    }
+    for field in ["namespaceSelector", "objectSelector"] {
+        if let Some(selector) = webhook.get(field).filter(|selector| selector.is_object())
+            && let Some(selector) = typed::<LabelSelector>(selector, errors)
+        {
+            labels::selector(&selector, &path.child(field), errors);
+        }
+    }
+    client_config(&webhook["clientConfig"], &path.child("clientConfig"), errors);
+    conditions(webhook, &condition::webhook_environment(), &path.child("matchConditions"), errors);
+}
+
+fn qualified(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    let complaints = format::dns_subdomain(name);
+    if !complaints.is_empty() {
+        complain(errors, path, name, complaints);
+    } else if name.split('.').count() < 3 {
+        let rule = "should be a domain with at least three segments separated by dots";
+        errors.push(FieldError::invalid(path, name, rule));
+    }
+}
+
+pub(super) fn rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let alone = |list: &[&str], field: &str, what: &str, errors: &mut Errors| {
+        if list.is_empty() {
+            errors.push(FieldError::required(path.child(field), ""));
+        }
+        if list.len() > 1 && list.contains(&"*") {
+            let rule = format!("if '*' is present, must not specify other {what}");
+            errors.push(FieldError::invalid(path.child(field), shown(list), rule));
+        }
+    };
+    let operations: Vec<&str> = texts(rule, "operations").collect();
+    alone(&operations, "operations", "operations", errors);
+    let known = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+    for (index, operation) in
+        operations.iter().enumerate().filter(|(_, operation)| !known.contains(operation))
+    {
+        errors.push(FieldError::not_supported(path.child("operations").index(index), *operation, &known));
+    }
+    alone(&texts(rule, "apiGroups").collect::<Vec<_>>(), "apiGroups", "API groups", errors);
+    let versions: Vec<&str> = texts(rule, "apiVersions").collect();
+    alone(&versions, "apiVersions", "API versions", errors);
+    for (index, _) in versions.iter().enumerate().filter(|(_, version)| version.is_empty()) {
+        errors.push(FieldError::required(path.child("apiVersions").index(index), ""));
+    }
+    resources(&texts(rule, "resources").collect::<Vec<_>>(), &path.child("resources"), errors);
+    let scopes = ["*", "Cluster", "Namespaced"];
+    if let Some(scope) = rule["scope"].as_str().filter(|scope| !scopes.contains(scope)) {
+        errors.push(FieldError::not_supported(path.child("scope"), scope, &scopes));
+    }
+}
+
+fn resources(resources: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    if resources.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    }
+    let (mut whole, mut anywhere) = (BTreeSet::new(), BTreeSet::new());
+    let mut plain = false;
+    for (index, given) in resources.iter().enumerate() {
+        if given.is_empty() {
+            errors.push(FieldError::required(path.index(index), ""));
+            continue;
+        }
+        let Some((resource, sub)) = given.split_once('/') else {
+            plain = *given != "*";
+            continue;
+        };
+        let mut clash = |other: String| {
+            let rule = format!("if '{other}' is present, must not specify {given}");
+            errors.push(FieldError::invalid(path.index(index), *given, rule));
+        };
+        if whole.contains(resource) {
+            clash(format!("{resource}/*"));
+        }
+        if anywhere.contains(sub) {
+            clash(format!("*/{sub}"));
+        }
+        if sub == "*" {
+            whole.insert(resource);
+        }
+        if resource == "*" {
+            anywhere.insert(sub);
+        }
+    }
+    if resources.len() > 1 && resources.contains(&"*/*") {
+        let rule = "if '*/*' is present, must not specify other resources";
+        errors.push(FieldError::invalid(path, shown(resources), rule));
+    }
+    if resources.contains(&"*") && plain {
+        let rule = "if '*' is present, must not specify other resources without subresources";
+        errors.push(FieldError::invalid(path, shown(resources), rule));
+    }
+}
+
+fn client_config(config: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (url, service) =
+        (config["url"].as_str(), config.get("service").filter(|service| service.is_object()));
+    match (url, service) {
+        (Some(url), None) => errors.extend(client::url(url, &path.child("url"))),
+        (None, Some(service)) => {
+            let service = client::Service {
+                name: text(service, "name"),
+                namespace: text(service, "namespace"),
+                path: text(service, "path"),
+                port: int(service, "port").unwrap_or(443),
+            };
+            errors.extend(service.errors(&path.child("service")));
+        }
+        _ => errors.push(FieldError::required(path, "exactly one of url or service is required")),
+    }
+}
+
+/// Match conditions, which can read what the environment declares.
+pub(super) fn conditions(webhook: &Value, env: &Env, path: &Path<'_>, errors: &mut Errors) {
+    let count = list(webhook, "matchConditions").len();
+    if count > MOST_CONDITIONS {
+        errors.push(FieldError::too_many(path, count, MOST_CONDITIONS));
+    }
+    let mut names = BTreeSet::new();
+    for (index, one) in list(webhook, "matchConditions").iter().enumerate() {
+        let (path, name, expression) = (path.index(index), text(one, "name"), text(one, "expression").trim());
+        if expression.is_empty() {
+            errors.push(FieldError::required(path.child("expression"), ""));
+        } else if let Some(mistake) = condition::compile(expression, env).mistake() {
+            errors.push(mistake.error(path.child("expression"), expression));
+        }
+        if name.is_empty() {
+            errors.push(FieldError::required(path.child("name"), ""));
+        } else {
+            complain(errors, &path.child("name"), name, format::qualified_name(name));
+            if !names.insert(name) {
+                errors.push(FieldError::duplicate(path.child("name"), name));
+            }
+        }
+    }
+}
+
+fn review_versions(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let versions: Vec<&str> = texts(webhook, "admissionReviewVersions").collect();
+    if versions.is_empty() {
+        errors.push(FieldError::required(path, format!("must specify one of {REVIEW}")));
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for (index, version) in versions.iter().enumerate() {
+        if !seen.insert(version) {
+            errors.push(FieldError::invalid(path.index(index), *version, "duplicate version"));
+        }
+    }
+    if !versions.contains(&REVIEW) {
+        let rule = format!("must include at least one of {REVIEW}");
+        errors.push(FieldError::invalid(path, shown(&versions), rule));
+    }
+}

@@ -1,0 +1,78 @@
+//! Checks that workloads have in common.
+
+use plumb_validation::field::{BadValue, FieldError, Path};
+use serde_json::Value;
+
+use crate::registry::core::pod::validation as pod;
+use crate::validation::json::{int, internal, raw, text};
+use crate::validation::template::{self, Selection};
+use crate::validation::{Errors, all_nonnegative};
+
+const SPEC: Path<'_> = Path::root("spec");
+pub(super) const STATUS: Path<'_> = Path::root("status");
+/// The fields of a rolling update of a `StatefulSet`.
+pub(super) const STATEFUL: [&str; 2] = ["Partition", "MaxUnavailable"];
+const OVER_REPLICAS: &str = "cannot be greater than status.replicas";
+
+/// The selector and the template of a Deployment or `ReplicaSet`.
+pub(super) fn check_replicated(spec: &Value, errors: &mut Errors) {
+    let empty = "empty selector is invalid for deployment";
+    let selection = template::selector(spec, true, Some(empty), Some("invalid label selector"), errors);
+    if matches!(selection, Selection::Unsound) {
+        return;
+    }
+    if let Some(template) = template::selected(spec, &selection, errors) {
+        pod::template(&template, &SPEC.child("template"), errors);
+        template::always_restarts(&template, "ReplicaSet", errors);
+    }
+}
+
+/// A strategy as messages show it.
+pub(super) fn shown_strategy(strategy: &Value, fields: &[&str]) -> BadValue {
+    let rolling = strategy.get("rollingUpdate");
+    let rolling = rolling.map_or_else(|| "null".to_owned(), |rolling| shown_rolling(rolling, fields));
+    BadValue::Bare(internal(&[("Type", raw(&text(strategy, "type"))), ("RollingUpdate", rolling)]))
+}
+
+/// A rolling update as messages show it.
+pub(super) fn shown_rolling(rolling: &Value, fields: &[&str]) -> String {
+    let value = |field: &str| match rolling.get(field[..1].to_lowercase() + &field[1..]) {
+        Some(value) => value.to_string(),
+        // In Go, only what is optional can be absent.
+        None if field == "MaxUnavailable" && fields == STATEFUL => "null".to_owned(),
+        None => "0".to_owned(),
+    };
+    internal(&fields.iter().map(|field| (*field, value(field))).collect::<Vec<_>>())
+}
+
+/// Numbers of replicas: none negative, the parts no larger than the whole, no more available than ready.
+pub(super) fn check_replicas(
+    status: &Value,
+    fields: &[&str],
+    parts: &[&str],
+    over_ready: &str,
+    errors: &mut Errors,
+) {
+    all_nonnegative(status, fields, &STATUS, errors);
+    let number = |field: &str| int(status, field).unwrap_or(0);
+    for part in parts {
+        if number(part) > number("replicas") {
+            errors.push(FieldError::invalid(STATUS.child(part), number(part), OVER_REPLICAS));
+        }
+    }
+    let available = number("availableReplicas");
+    if available > number("readyReplicas") {
+        errors.push(FieldError::invalid(STATUS.child("availableReplicas"), available, over_ready));
+    }
+}
+
+/// The count of hash collisions never decreases.
+pub(super) fn check_collision_count(old: &Value, new: &Value, errors: &mut Errors) {
+    let count = |object: &Value| int(&object["status"], "collisionCount");
+    if let Some(before) = count(old)
+        && count(new).is_none_or(|after| after < before)
+    {
+        let path = STATUS.child("collisionCount");
+        errors.push(FieldError::invalid(path, count(new).unwrap_or(0), "cannot be decremented"));
+    }
+}

@@ -1,0 +1,151 @@
+//! Horizontal pod autoscalers.
+
+mod metrics;
+
+use plumb_resize::Quantity;
+use plumb_validation::field::{FieldError, Path};
+use serde_json::Value;
+
+use crate::validation::json::{int, list, text};
+use crate::validation::{Errors, all_nonnegative, complain, format};
+
+const SPEC: Path<'_> = Path::root("spec");
+/// A new autoscaler.
+pub(super) fn create(autoscaler: &Value, errors: &mut Errors) {
+    check(autoscaler, &Value::Null, errors);
+}
+
+/// A changed one, whose target need not be better than it was.
+pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
+    check(new, &old["spec"], errors);
+}
+
+fn check(autoscaler: &Value, old: &Value, errors: &mut Errors) {
+    let spec = &autoscaler["spec"];
+    let (min, max) = (int(spec, "minReplicas"), int(spec, "maxReplicas").unwrap_or(0));
+    let least = i64::from(int(old, "minReplicas") != Some(0));
+    if let Some(min) = min.filter(|min| *min < least) {
+        let rule = format!("must be greater than or equal to {least}");
+        errors.push(FieldError::invalid(SPEC.child("minReplicas"), min, rule));
+    }
+    if max == 0 {
+        errors.push(FieldError::required(SPEC.child("maxReplicas"), "must be set and greater than 0"));
+    } else if max < 0 {
+        let rule = "must be greater than or equal to 1";
+        errors.push(FieldError::invalid(SPEC.child("maxReplicas"), max, rule));
+    }
+    if min.is_some_and(|min| max < min) {
+        let rule = "must be greater than or equal to `minReplicas`";
+        errors.push(FieldError::invalid(SPEC.child("maxReplicas"), max, rule));
+    }
+    let (target, was) = (&spec["scaleTargetRef"], &old["scaleTargetRef"]);
+    let same = |field: &str| !was.is_null() && text(was, field) == text(target, field);
+    let version = if same("apiVersion") && same("kind") {
+        Version::Any
+    } else if text(target, "kind") == "ReplicationController" {
+        // Of the core group, only controllers of the first generation can be scaled.
+        Version::Sound
+    } else {
+        Version::WithGroup
+    };
+    reference(target, version, &SPEC.child("scaleTargetRef"), errors);
+    metrics::check(spec, old, &SPEC.child("metrics"), errors);
+    for direction in ["scaleUp", "scaleDown"] {
+        if let Some(rules) = spec.get("behavior").and_then(|behavior| behavior.get(direction)) {
+            let behavior = SPEC.child("behavior");
+            scaling_rules(rules, &behavior.child(direction), errors);
+        }
+    }
+}
+
+pub(super) fn update_status(new: &Value, errors: &mut Errors) {
+    let fields = ["currentReplicas", "desiredReplicas"];
+    all_nonnegative(&new["status"], &fields, &Path::root("status"), errors);
+}
+
+/// What is asked of the version of what an autoscaler refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    /// Nothing.
+    Any,
+    /// That it can be read.
+    Sound,
+    /// That it names a group, too.
+    WithGroup,
+}
+
+fn reference(object: &Value, version: Version, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["kind", "name"] {
+        let word = text(object, field);
+        if word.is_empty() {
+            errors.push(FieldError::required(path.child(field), ""));
+        } else {
+            complain(errors, &path.child(field), word, format::path_segment(word));
+        }
+    }
+    let given = text(object, "apiVersion");
+    if let Some(why) = wrong_version(given, version) {
+        errors.push(FieldError::invalid(path.child("apiVersion"), given, why));
+    }
+}
+
+fn wrong_version(given: &str, asked: Version) -> Option<String> {
+    // A slash alone is no version either.
+    let parts = if given == "/" { 0 } else { given.split('/').count() };
+    match (asked, parts) {
+        (Version::Any, _) => None,
+        (_, 3..) => Some(format!("unexpected GroupVersion string: {given}")),
+        (Version::WithGroup, 0 | 1) => Some("apiVersion must specify API group".to_owned()),
+        (Version::WithGroup, _) if given.starts_with('/') => {
+            Some("apiVersion must specify API group".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn scaling_rules(rules: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let window = path.child("stabilizationWindowSeconds");
+    match int(rules, "stabilizationWindowSeconds") {
+        Some(seconds) if seconds < 0 => {
+            errors.push(FieldError::invalid(window, seconds, "must be greater than or equal to zero"));
+        }
+        Some(seconds) if seconds > 3600 => {
+            errors.push(FieldError::invalid(window, seconds, "must be less than or equal to 3600"));
+        }
+        _ => {}
+    }
+    if let Some(policy) = rules.get("selectPolicy").and_then(Value::as_str) {
+        let known = ["Disabled", "Max", "Min"];
+        if !known.contains(&policy) {
+            errors.push(FieldError::not_supported(path.child("selectPolicy"), policy, &known));
+        }
+    }
+    let all = path.child("policies");
+    let policies = list(rules, "policies");
+    if policies.is_empty() {
+        errors.push(FieldError::required(all, "must specify at least one Policy"));
+    }
+    for (i, policy) in policies.iter().enumerate() {
+        let path = all.index(i);
+        let kind = text(policy, "type");
+        if !["Percent", "Pods"].contains(&kind) {
+            errors.push(FieldError::not_supported(path.child("type"), kind, &["Percent", "Pods"]));
+        }
+        for field in ["value", "periodSeconds"] {
+            let number = int(policy, field).unwrap_or(0);
+            if number <= 0 {
+                errors.push(FieldError::invalid(path.child(field), number, "must be greater than zero"));
+            }
+            if field == "periodSeconds" && number > 1800 {
+                let rule = "must be less than or equal to 1800";
+                errors.push(FieldError::invalid(path.child(field), number, rule));
+            }
+        }
+    }
+    if let Some(tolerance) = rules.get("tolerance").and_then(Value::as_str)
+        && tolerance.parse::<Quantity>().is_ok_and(Quantity::is_negative)
+    {
+        let rule = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(path.child("tolerance"), tolerance, rule));
+    }
+}

@@ -1,0 +1,152 @@
+//! What an autoscaler goes by.
+
+use plumb_resize::Quantity;
+use plumb_validation::field::{FieldError, Path};
+use serde_json::Value;
+
+use super::{Version, reference, wrong_version};
+use crate::validation::json::{int, list, text};
+use crate::validation::{Errors, complain, format, resource_name};
+
+/// The sources of metrics, in the order in which they are looked at: the type, and the field.
+const SOURCES: [(&str, &str); 5] = [
+    ("Object", "object"),
+    ("External", "external"),
+    ("Pods", "pods"),
+    ("Resource", "resource"),
+    ("ContainerResource", "containerResource"),
+];
+
+/// Checks the metrics of an autoscaler.
+pub(super) fn check(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let described = |metric: &Value| text(&metric["object"]["describedObject"], "apiVersion").to_owned();
+    let unsound = |metric: &Value| {
+        text(metric, "type") == "Object" && wrong_version(&described(metric), Version::Sound).is_some()
+    };
+    let version = if list(old, "metrics").iter().any(unsound) { Version::Any } else { Version::Sound };
+    let metrics = list(spec, "metrics");
+    for (i, metric) in metrics.iter().enumerate() {
+        source(metric, version, &path.index(i), errors);
+    }
+    let outside = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
+    if int(spec, "minReplicas") == Some(0) && !metrics.iter().any(outside) {
+        let rule = "must specify at least one Object or External metric to support scaling to zero replicas";
+        errors.push(FieldError::forbidden(path, rule));
+    }
+}
+
+/// A metric names one source, the one that its type says.
+fn source(metric: &Value, version: Version, path: &Path<'_>, errors: &mut Errors) {
+    let kind = text(metric, "type");
+    if kind.is_empty() {
+        errors.push(FieldError::required(path.child("type"), "must specify a metric source type"));
+    }
+    let mut known = SOURCES.map(|(name, _)| name);
+    known.sort_unstable();
+    let own = SOURCES.iter().find(|(name, _)| *name == kind);
+    if own.is_none() {
+        errors.push(FieldError::not_supported(path.child("type"), kind, &known));
+    }
+    let is_set = |field: &str| metric.get(field).is_some_and(|source| !source.is_null());
+    let present: Vec<&str> = SOURCES.iter().map(|(_, field)| *field).filter(|field| is_set(field)).collect();
+    // Only the first is looked at.
+    if let Some(field) = present.first() {
+        fields(field, &metric[*field], version, &path.child(field), errors);
+    }
+    match own {
+        Some((_, own)) if !is_set(own) => {
+            let rule = "must populate information for the given metric source";
+            errors.push(FieldError::required(path.child(own), rule));
+        }
+        Some(_) => {}
+        // SPEC: kube-apiserver says so twice.
+        None => errors.push(FieldError::not_supported(path.child("type"), kind, &known)),
+    }
+    if present.len() == 1 {
+        return;
+    }
+    for other in present.into_iter().filter(|field| own.is_none_or(|(_, own)| own != field)) {
+        let rule = "must populate the given metric source only";
+        errors.push(FieldError::forbidden(path.child(other), rule));
+    }
+}
+
+fn fields(field: &str, source: &Value, version: Version, path: &Path<'_>, errors: &mut Errors) {
+    if field == "object" {
+        reference(&source["describedObject"], version, &path.child("describedObject"), errors);
+    }
+    if matches!(field, "object" | "external" | "pods") {
+        let path = path.child("metric");
+        match text(&source["metric"], "name") {
+            "" => errors.push(FieldError::required(path.child("name"), "must specify a metric name")),
+            name => complain(errors, &path.child("name"), name, format::path_segment(name)),
+        }
+    } else {
+        match text(source, "name") {
+            "" => errors.push(FieldError::required(path.child("name"), "must specify a resource name")),
+            name if field == "containerResource" => {
+                resource_name::of_container(name, &path.child("name"), errors);
+            }
+            _ => {}
+        }
+    }
+    if field == "containerResource" {
+        match text(source, "container") {
+            "" => errors.push(FieldError::required(path.child("container"), "must specify a container")),
+            name => complain(errors, &path.child("container"), name, format::dns_label(name)),
+        }
+    }
+    target(field, &source["target"], &path.child("target"), errors);
+}
+
+/// The amount that is aimed at, in the form that the source can be measured in.
+fn target(field: &str, target: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let kind = text(target, "type");
+    if kind.is_empty() {
+        errors.push(FieldError::required(path.child("type"), "must specify a metric target type"));
+    }
+    if !["Utilization", "Value", "AverageValue"].contains(&kind) {
+        let rule = "must be either Utilization, Value, or AverageValue";
+        errors.push(FieldError::invalid(path.child("type"), kind, rule));
+    }
+    let amount = |field: &str| target.get(field).and_then(Value::as_str);
+    for field in ["value", "averageValue"] {
+        let positive = |amount: &&str| !amount.parse::<Quantity>().is_ok_and(|amount| !amount.is_positive());
+        if let Some(amount) = amount(field).filter(|amount| !positive(amount)) {
+            errors.push(FieldError::invalid(path.child(field), amount, "must be positive"));
+        }
+    }
+    let utilization = int(target, "averageUtilization");
+    if let Some(share) = utilization.filter(|share| *share < 1) {
+        errors.push(FieldError::invalid(path.child("averageUtilization"), share, "must be greater than 0"));
+    }
+    let (value, average) = (amount("value").is_some(), amount("averageValue").is_some());
+    let lacks = match field {
+        "object" if !value && !average => {
+            Some(("averageValue", "must set either a target value or averageValue"))
+        }
+        "external" if !value && !average => {
+            Some(("averageValue", "must set either a target value for metric or a per-pod target"))
+        }
+        "pods" if !average => Some(("averageValue", "must specify a positive target averageValue")),
+        "resource" | "containerResource" if utilization.is_none() && !average => {
+            Some(("averageUtilization", "must set either a target raw value or a target utilization"))
+        }
+        _ => None,
+    };
+    if let Some((field, rule)) = lacks {
+        errors.push(FieldError::required(path.child(field), rule));
+    }
+    let both = match field {
+        "external" if value && average => {
+            Some(("value", "may not set both a target value for metric and a per-pod target"))
+        }
+        "resource" | "containerResource" if utilization.is_some() && average => {
+            Some(("averageValue", "may not set both a target raw value and a target utilization"))
+        }
+        _ => None,
+    };
+    if let Some((field, rule)) = both {
+        errors.push(FieldError::forbidden(path.child(field), rule));
+    }
+}

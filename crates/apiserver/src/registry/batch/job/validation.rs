@@ -1,0 +1,249 @@
+//! Checks of Jobs.
+
+mod change;
+mod indexes;
+mod policy;
+pub(super) mod status;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
+use serde_json::Value;
+
+use crate::registry::core::pod::validation as pod;
+use crate::validation::json::{int, shown, text, truth};
+use crate::validation::template::Selection;
+use crate::validation::{Errors, all_nonnegative, complain, format, immutable, labels, template, typed};
+
+const SPEC: Path<'_> = Path::root("spec");
+
+/// The labels by which a Job finds its pods.
+const LABELS: [&str; 4] =
+    ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
+
+/// A new Job, with the selector that its strategy gave it.
+pub(super) fn create(object: &Value, errors: &mut Errors) {
+    whole_job(object, true, errors);
+}
+
+/// A Job; `prefixed` says whether its pods carry the labels with a prefix, which those of old ones did not.
+fn whole_job(object: &Value, prefixed: bool, errors: &mut Errors) {
+    let spec = &object["spec"];
+    generated_selector(object, prefixed, errors);
+    job_spec(spec, &SPEC, errors);
+    selection(spec, errors);
+    let name = text(&object["metadata"], "name");
+    if let Some(completions) = int(spec, "completions").filter(|n| *n > 0 && is_indexed(spec)) {
+        let host = format!("{name}-{}", completions - 1);
+        if !format::dns_label(&host).is_empty() {
+            let rule = format!("will not able to create pod with invalid DNS label: {host}");
+            errors.push(FieldError::invalid("metadata.name", name, rule));
+        }
+    }
+}
+
+/// The selector of a Job is made from its identity, unless it says that it brings its own.
+fn generated_selector(object: &Value, prefixed: bool, errors: &mut Errors) {
+    let (metadata, spec) = (&object["metadata"], &object["spec"]);
+    if truth(spec, "manualSelector") || spec.get("selector").is_none_or(Value::is_null) {
+        return;
+    }
+    let (uid, name) = (text(metadata, "uid"), text(metadata, "name"));
+    if uid.is_empty() {
+        errors.push(FieldError::required("metadata.uid", ""));
+    }
+    let labels = spec.pointer("/template/metadata/labels");
+    let mut expected = BTreeMap::new();
+    for label in LABELS.into_iter().filter(|label| prefixed || !label.contains('/')) {
+        let value = if label.ends_with("uid") { uid } else { name };
+        expected.insert(label.to_owned(), value.to_owned());
+        let path = format!("spec.template.metadata.labels[{label}]");
+        let rule = format!("must be '{value}'");
+        match labels.and_then(|labels| labels.get(label)) {
+            None => errors.push(FieldError::required(path, rule)),
+            Some(found) if found != value => errors.push(FieldError::invalid(path, shown(labels), rule)),
+            Some(_) => {}
+        }
+    }
+    let nothing = serde_json::json!({});
+    let selector = spec.get("selector").filter(|selector| !selector.is_null()).unwrap_or(&nothing);
+    let Some(selector) = typed::<LabelSelector>(selector, errors) else { return };
+    if labels::is_sound(&selector) && !labels::matches(&selector, Some(&expected)) {
+        let rule = "`selector` not auto-generated";
+        errors.push(FieldError::invalid(SPEC.child("selector"), labels::shown(&selector), rule));
+    }
+}
+
+pub(super) fn update(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+    let labels = &old["spec"]["template"]["metadata"]["labels"];
+    let prefixed =
+        LABELS.iter().filter(|label| label.contains('/')).all(|label| labels.get(*label).is_some());
+    whole_job(new, prefixed, errors);
+    let (before, after) = (&old["spec"], &new["spec"]);
+    job_spec(after, &SPEC, errors);
+    selection(after, errors);
+    completions(before, after, errors);
+    template::same_selector(old, new, errors);
+    change::template(old, new, rules, errors);
+    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
+    {
+        immutable(before.get(field), after.get(field), &SPEC.child(field), errors);
+    }
+}
+
+fn is_indexed(spec: &Value) -> bool {
+    text(spec, "completionMode") == "Indexed"
+}
+
+fn selection(spec: &Value, errors: &mut Errors) {
+    let selection = template::selector(spec, true, None, None, errors);
+    if !matches!(selection, Selection::Unsound) {
+        template::selected(spec, &selection, errors);
+    }
+}
+
+pub(in crate::registry::batch) fn job_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let numbers = [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ];
+    all_nonnegative(spec, &numbers, path, errors);
+    let has = |field: &str| int(spec, field).is_some();
+    if has("maxFailedIndexes") && !has("backoffLimitPerIndex") {
+        let rule = "when maxFailedIndexes is specified";
+        errors.push(FieldError::required(path.child("backoffLimitPerIndex"), rule));
+    }
+    managed_by(spec, &path.child("managedBy"), errors);
+    if let Some(mode) = spec.get("completionMode").and_then(Value::as_str)
+        && !["NonIndexed", "Indexed"].contains(&mode)
+    {
+        errors.push(FieldError::not_supported(
+            path.child("completionMode"),
+            mode,
+            &["NonIndexed", "Indexed"],
+        ));
+    }
+    if is_indexed(spec) {
+        indexed(spec, path, errors);
+    } else if matches!(text(spec, "completionMode"), "" | "NonIndexed") {
+        for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+            if let Some(number) = int(spec, field) {
+                errors.push(FieldError::invalid(
+                    path.child(field),
+                    number,
+                    "requires indexed completion mode",
+                ));
+            }
+        }
+    }
+    let template: Option<PodTemplateSpec> = typed(&spec["template"], errors);
+    if spec.get("podFailurePolicy").is_some() {
+        policy::failure(spec, template.as_ref(), &path.child("podFailurePolicy"), errors);
+    }
+    if let Some(policy) = spec.get("successPolicy") {
+        policy::success(spec, policy, &path.child("successPolicy"), errors);
+    }
+    policy::replacement(spec, &path.child("podReplacementPolicy"), errors);
+    if let Some(template) = template {
+        let path = path.child("template");
+        pod::template(&template, &path, errors);
+        restarts(spec, &template, &path, errors);
+    }
+}
+
+fn indexed(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    const MOST: i64 = 100_000;
+    const MANY: i64 = 10_000;
+    let number = |field: &str| int(spec, field);
+    if number("completions").is_none() {
+        errors.push(FieldError::required(path.child("completions"), "when completion mode is Indexed"));
+    }
+    let parallel = path.child("parallelism");
+    let failed = path.child("maxFailedIndexes");
+    if let Some(n) = number("parallelism").filter(|n| *n > MOST) {
+        let rule = format!("must be less than or equal to {MOST} when completion mode is Indexed");
+        errors.push(FieldError::invalid(parallel, n, rule));
+    }
+    if let (Some(completions), Some(n)) = (number("completions"), number("maxFailedIndexes"))
+        && n > completions
+    {
+        errors.push(FieldError::invalid(failed, n, "must be less than or equal to completions"));
+    }
+    if let Some(n) = number("maxFailedIndexes").filter(|n| *n > MOST) {
+        errors.push(FieldError::invalid(failed, n, format!("must be less than or equal to {MOST}")));
+    }
+    if number("completions").is_some_and(|n| n > MOST) && number("backoffLimitPerIndex").is_some() {
+        let above = format!("when completions are above {MOST} and used with backoff limit per index");
+        if number("maxFailedIndexes").is_none() {
+            let rule = format!("must be specified when completions is above {MOST}");
+            errors.push(FieldError::required(failed, rule));
+        }
+        for (path, n) in [(parallel, number("parallelism")), (failed, number("maxFailedIndexes"))] {
+            if let Some(n) = n.filter(|n| *n > MANY) {
+                let rule = format!("must be less than or equal to {MANY} {above}");
+                errors.push(FieldError::invalid(path, n, rule));
+            }
+        }
+    }
+}
+
+fn managed_by(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let Some(manager) = spec.get("managedBy").and_then(Value::as_str) else { return };
+    match manager.split_once('/') {
+        _ if manager.is_empty() => errors.push(FieldError::required(path, "")),
+        Some((host, name)) if !host.is_empty() && !name.is_empty() => {
+            complain(errors, path, host, format::dns_subdomain(host));
+            let inside = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
+            if !name.bytes().all(inside) {
+                let rule = format::regex_error("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[]);
+                errors.push(FieldError::invalid(path, name, rule));
+            }
+        }
+        _ => {
+            let rule = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+            errors.push(FieldError::invalid(path, manager, rule));
+        }
+    }
+    if manager.len() > 63 {
+        errors.push(FieldError::too_long(path, 63));
+    }
+}
+
+/// The pods of a Job end, so they do not always restart.
+fn restarts(spec: &Value, template: &PodTemplateSpec, path: &Path<'_>, errors: &mut Errors) {
+    let pod = path.child("spec");
+    let path = pod.child("restartPolicy");
+    let policy = template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or_default();
+    match policy {
+        "" | "Always" => {
+            errors.push(FieldError::required(path, r#"valid values: "OnFailure", "Never""#));
+        }
+        "OnFailure" if spec.get("podFailurePolicy").is_some() => {
+            let rule = "only \"Never\" is supported when podFailurePolicy is specified";
+            errors.push(FieldError::invalid(path, policy, rule));
+        }
+        "Never" | "OnFailure" => {}
+        other => errors.push(FieldError::not_supported(path, other, &["OnFailure", "Never"])),
+    }
+}
+
+fn completions(before: &Value, after: &Value, errors: &mut Errors) {
+    let path = SPEC.child("completions");
+    if !is_indexed(after) {
+        immutable(before.get("completions"), after.get("completions"), &path, errors);
+        return;
+    }
+    let Some(completions) = int(after, "completions") else { return };
+    if int(before, "completions") != Some(completions) && int(after, "parallelism") != Some(completions) {
+        let rule = "can only be modified in tandem with spec.parallelism";
+        errors.push(FieldError::invalid(path, completions, rule));
+    }
+}

@@ -1,0 +1,175 @@
+//! Requests for certificates.
+
+use plumb_validation::field::{FieldError, Path};
+use serde_json::Value;
+
+use crate::certificates::{DECISIONS, conditions, read};
+use crate::validation::json::{int, list, text, texts};
+use crate::validation::{Errors, complain, format, one_of};
+
+const SPEC: Path<'_> = Path::root("spec");
+const CONDITIONS: &str = "status.conditions";
+/// The shortest life of a certificate, in seconds.
+const SHORTEST: i64 = 600;
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+/// A new request.
+pub(super) fn create(request: &Value, errors: &mut Errors) {
+    let spec = &request["spec"];
+    if let Err(why) = read(request) {
+        errors.push(FieldError::invalid(SPEC.child("request"), text(spec, "request"), why.to_string()));
+    }
+    usages(spec, errors);
+    signer(text(spec, "signerName"), errors);
+    if let Some(seconds) = int(spec, "expirationSeconds").filter(|seconds| *seconds < SHORTEST) {
+        let rule = "may not specify a duration less than 600 seconds (10 minutes)";
+        errors.push(FieldError::invalid(SPEC.child("expirationSeconds"), seconds, rule));
+    }
+    check_conditions(request, errors);
+}
+
+fn usages(spec: &Value, errors: &mut Errors) {
+    let path = SPEC.child("usages");
+    if list(spec, "usages").is_empty() {
+        errors.push(FieldError::required(path, ""));
+    }
+    for (index, usage) in texts(spec, "usages").enumerate() {
+        if !USAGES.contains(&usage) {
+            errors.push(FieldError::not_supported(path.index(index), usage, &USAGES));
+        }
+    }
+    for (index, usage) in texts(spec, "usages").enumerate() {
+        if texts(spec, "usages").take(index).any(|earlier| earlier == usage) {
+            errors.push(FieldError::duplicate(path.index(index), usage));
+        }
+    }
+}
+
+fn signer(name: &str, errors: &mut Errors) {
+    let path = SPEC.child("signerName");
+    if name == "kubernetes.io/legacy-unknown" {
+        let rule = "the legacy signerName is not allowed via this API version";
+        errors.push(FieldError::invalid(path, name, rule));
+        return;
+    }
+    if name.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    let Some((domain, rest)) = name.split_once('/').filter(|(_, rest)| !rest.contains('/')) else {
+        let rule = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        errors.push(FieldError::invalid(path, name, rule));
+        return;
+    };
+    for segment in [domain, rest] {
+        complain(errors, &path, segment, format::dns_subdomain(segment));
+    }
+}
+
+fn check_conditions(request: &Value, errors: &mut Errors) {
+    let path = Path::root(CONDITIONS);
+    let all = conditions(request);
+    for (index, condition) in all.iter().enumerate() {
+        let (at, kind) = (path.index(index), text(condition, "type"));
+        if kind.is_empty() {
+            errors.push(FieldError::required(at.child("type"), ""));
+        }
+        let words: &[&str] = if matches!(kind, "Approved" | "Denied" | "Failed") {
+            &["True"]
+        } else {
+            &["False", "True", "Unknown"]
+        };
+        one_of(condition["status"].as_str(), words, &at.child("status"), errors);
+        let earlier = &all[..index];
+        let other = DECISIONS.into_iter().find(|other| *other != kind && DECISIONS.contains(&kind));
+        if other.is_some_and(|other| earlier.iter().any(|condition| condition["type"] == other)) {
+            let rule = "Approved and Denied conditions are mutually exclusive";
+            errors.push(FieldError::invalid(path, kind, rule));
+        }
+        if earlier.iter().any(|condition| text(condition, "type") == kind) {
+            errors.push(FieldError::duplicate(at.child("type"), kind));
+        }
+    }
+}
+
+/// Who writes: what each may change differs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    Anybody,
+    Approver,
+    Signer,
+}
+
+/// A changed request; what it asks for has been put back.
+pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
+    change(old, new, Writer::Anybody, errors);
+}
+
+/// What a signer says.
+pub(super) fn update_status(old: &Value, new: &Value, errors: &mut Errors) {
+    change(old, new, Writer::Signer, errors);
+}
+
+/// What an approver says.
+pub(super) fn approval(old: &Value, new: &Value, errors: &mut Errors) {
+    change(old, new, Writer::Approver, errors);
+}
+
+fn change(old: &Value, new: &Value, writer: Writer, errors: &mut Errors) {
+    create(new, errors);
+    let of_type = |object: &Value, kind: &str| -> Vec<Value> {
+        conditions(object).iter().filter(|condition| condition["type"] == kind).cloned().collect()
+    };
+    for kind in ["Approved", "Denied", "Failed"] {
+        if of_type(new, kind).len() < of_type(old, kind).len() {
+            let rule = format!("updates may not remove a condition of type {kind:?}");
+            errors.push(FieldError::forbidden(CONDITIONS, rule));
+        }
+    }
+    if writer != Writer::Approver {
+        for kind in DECISIONS {
+            let (before, after) = (of_type(old, kind), of_type(new, kind));
+            if after.len() > before.len() {
+                let rule = format!("updates may not add a condition of type {kind:?}");
+                errors.push(FieldError::forbidden(CONDITIONS, rule));
+            } else if after.len() == before.len() && after != before {
+                let rule = format!("updates may not modify a condition of type {kind:?}");
+                errors.push(FieldError::forbidden(CONDITIONS, rule));
+            }
+        }
+    }
+    let certificate = |object: &Value| text(&object["status"], "certificate").to_owned();
+    let (before, after) = (certificate(old), certificate(new));
+    if before != after {
+        let rule = match writer {
+            Writer::Signer if before.is_empty() => return,
+            Writer::Signer => "updates may not modify existing certificate content",
+            _ => "updates may not set certificate content",
+        };
+        errors.push(FieldError::forbidden("status.certificate", rule));
+    }
+}

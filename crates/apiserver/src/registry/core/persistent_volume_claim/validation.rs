@@ -1,0 +1,287 @@
+//! Claims of storage.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
+use plumb_apischema::{Schema, semantic};
+use plumb_resize::Quantity;
+use plumb_validation::field::{BadValue, FieldError, Path};
+use serde_json::{Map, Value};
+
+use crate::validation::json::{entries, is_empty, map, text};
+use crate::validation::{Errors, complain, format, immutable, labels, typed};
+
+const SPEC: Path<'_> = Path::root("spec");
+const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// A new claim.
+pub(super) fn create(object: &Value, errors: &mut Errors) {
+    if let Some(claim) = typed(&object["spec"], errors) {
+        spec(&claim, &SPEC, errors);
+    }
+}
+
+/// A changed claim: what was asked for stays, but a bound one may grow.
+pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
+    if let (Some(before), Some(after)) = (typed(&old["spec"], errors), typed(&new["spec"], errors)) {
+        checked(&after, Tolerated::by(&before), &SPEC, errors);
+    }
+    let [before, mut after] = [old, new].map(|claim| map(claim, "spec").cloned().unwrap_or_default());
+    may_change(old, new, &before, &mut after, errors);
+    if !means_the_same(&before, &after) {
+        let changed = changes(&before, &after);
+        let rule = format!(
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{changed}"
+        );
+        errors.push(FieldError::forbidden(SPEC, rule));
+    }
+    let size = |claim: &Value, pointer: &str| {
+        let size = claim.pointer(pointer).and_then(Value::as_str);
+        size.and_then(|text| text.parse::<Quantity>().ok()).unwrap_or(Quantity::ZERO)
+    };
+    let storage = "/spec/resources/requests/storage";
+    let asked = size(new, storage);
+    if asked < size(old, storage) && asked <= size(old, "/status/capacity/storage") {
+        let rule = "field can not be less than status.capacity";
+        errors.push(FieldError::forbidden("spec.resources.requests.storage", rule));
+    }
+    let path = Path::root("volumeMode");
+    immutable(old["spec"].get("volumeMode"), new["spec"].get("volumeMode"), &path, errors);
+    attributes_class(old, new, errors);
+}
+
+/// Puts back to what it was whatever of a claim may change.
+fn may_change(
+    old: &Value,
+    new: &Value,
+    before: &Map<String, Value>,
+    after: &mut Map<String, Value>,
+    errors: &mut Errors,
+) {
+    let mut take = |field: &str, from: Option<&Value>| match from {
+        Some(value) => drop(after.insert(field.to_owned(), value.clone())),
+        None => drop(after.remove(field)),
+    };
+    if text(&old["spec"], "volumeName").is_empty() {
+        take("volumeName", before.get("volumeName"));
+    }
+    // A class can be given to a claim that had none, or had it in an annotation.
+    let annotated =
+        |claim: &Value| Some(claim["metadata"]["annotations"].get(CLASS_ANNOTATION)?.as_str()?.to_owned());
+    let (annotation, annotation_now) = (annotated(old), annotated(new));
+    let class = new["spec"].get("storageClassName").and_then(Value::as_str);
+    let had_none = before.get("storageClassName").is_none_or(Value::is_null);
+    let fits = class.is_some() && annotation.as_deref().is_none_or(|annotation| class == Some(annotation));
+    let moved = had_none && annotation.is_some() && fits;
+    if !(moved && annotation_now.as_ref().is_none_or(|now| annotation.as_ref() == Some(now))) {
+        let (was, is) = (annotation.unwrap_or_default(), annotation_now.unwrap_or_default());
+        if was != is {
+            let path = format!("metadata.annotations.{CLASS_ANNOTATION}");
+            errors.push(FieldError::invalid(path, is, "field is immutable"));
+        }
+    }
+    if had_none && fits {
+        take("storageClassName", None);
+    }
+    if text(&new["status"], "phase") != "Bound" {
+        return;
+    }
+    take("volumeAttributesClassName", before.get("volumeAttributesClassName"));
+    if let Some(requests) = after.get_mut("resources").and_then(|resources| resources.get_mut("requests"))
+        && requests.is_object()
+    {
+        let storage = before.get("resources").and_then(|resources| resources["requests"].get("storage"));
+        requests["storage"] = storage.cloned().unwrap_or_else(|| "0".into());
+    }
+}
+
+fn means_the_same(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
+    let schema = Schema::builtin();
+    let claim = schema.kind("", "v1", "PersistentVolumeClaim");
+    let spec = claim.and_then(|kind| schema.struct_behind(schema[kind.body].field("spec")?.ty));
+    spec.map_or(one == other, |spec| {
+        semantic::equal_structs(schema, spec, &Value::Object(one.clone()), &Value::Object(other.clone()))
+    })
+}
+
+/// A class of attributes that is in force is not taken away.
+fn attributes_class(old: &Value, new: &Value, errors: &mut Errors) {
+    let class = |claim: &Value| {
+        claim["spec"].get("volumeAttributesClassName").and_then(Value::as_str).map(str::to_owned)
+    };
+    let in_force =
+        old["status"].get("currentVolumeAttributesClassName").is_some_and(|class| !class.is_null());
+    if !in_force || class(old) == class(new) {
+        return;
+    }
+    let to = match class(new).as_deref() {
+        None => "nil",
+        Some("") => "empty string",
+        Some(_) => return,
+    };
+    let rule = format!("update to {to} is forbidden when status.currentVolumeAttributesClassName is not nil");
+    errors.push(FieldError::forbidden("spec.volumeAttributesClassName", rule));
+}
+
+/// What a provisioner reports of a claim.
+pub(super) fn update_status(new: &Value, errors: &mut Errors) {
+    const RESIZES: [&str; 5] = [
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
+    if is_empty(&new["spec"], "accessModes") {
+        errors.push(FieldError::required("Spec.accessModes", ""));
+    }
+    let (root, status) = (Path::root("status"), &new["status"]);
+    for (name, amount) in entries(status, "capacity") {
+        amount_is_sound(amount, &root.child("capacity").key(name), errors);
+    }
+    let path = root.child("allocatedResourceStatuses");
+    for (name, resize) in entries(status, "allocatedResourceStatuses") {
+        resource_key(name, &path, errors);
+        if !resize.as_str().is_some_and(|resize| RESIZES.contains(&resize)) {
+            errors.push(FieldError::not_supported(path, name, &RESIZES));
+        }
+    }
+    let path = root.child("allocatedResources");
+    for (name, amount) in entries(status, "allocatedResources") {
+        if resource_key(name, &path, errors) {
+            amount_is_sound(amount, &path.key(name), errors);
+        }
+    }
+}
+
+fn amount_is_sound(amount: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let quantity = amount.as_str().and_then(|text| text.parse::<Quantity>().ok());
+    if let Some(units) = quantity.map(Quantity::saturating_units).filter(|units| *units < 0) {
+        errors.push(FieldError::invalid(path, units, "must be a valid resource quantity"));
+    }
+}
+
+/// Whether a claim can be about a resource of this name: of Kubernetes' own, only about storage.
+fn resource_key(name: &str, path: &Path<'_>, errors: &mut Errors) -> bool {
+    let before = errors.len();
+    complain(errors, path, name, format::qualified_name(name));
+    let native = !name.contains('/') || name.contains("kubernetes.io/");
+    if errors.len() == before && native && name != "storage" {
+        errors.push(FieldError::not_supported(path, name, &["storage"]));
+    }
+    errors.len() == before
+}
+
+/// What a claim asks for, wherever it stands.
+pub(in crate::registry) fn spec(spec: &PersistentVolumeClaimSpec, path: &Path<'_>, errors: &mut Errors) {
+    checked(spec, Tolerated::default(), path, errors);
+}
+
+/// What a claim got away with before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tolerated {
+    /// Groups of its sources that are no names of the DNS.
+    groups: bool,
+    /// Values in its selector that no label has.
+    selectors: bool,
+}
+
+impl Tolerated {
+    fn by(old: &PersistentVolumeClaimSpec) -> Self {
+        let source = old.data_source.as_ref().and_then(|source| source.api_group.as_ref());
+        let reference = old.data_source_ref.as_ref().and_then(|source| source.api_group.as_ref());
+        Self {
+            // SPEC: kube-apiserver asks whether there is a group, not whether it is a bad one.
+            groups: source.or(reference).is_some(),
+            selectors: old.selector.as_ref().is_some_and(|selector| !labels::is_sound(selector)),
+        }
+    }
+}
+
+fn checked(spec: &PersistentVolumeClaimSpec, tolerated: Tolerated, path: &Path<'_>, errors: &mut Errors) {
+    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    let modes = spec.access_modes.as_deref().unwrap_or_default();
+    let modes_path = path.child("accessModes");
+    if modes.is_empty() {
+        errors.push(FieldError::required(modes_path, "at least 1 access mode is required"));
+    }
+    if let Some(selector) = spec.selector.as_ref().filter(|_| !tolerated.selectors) {
+        labels::selector(selector, &path.child("selector"), errors);
+    }
+    for mode in modes.iter().filter(|mode| !MODES.contains(&mode.as_str())) {
+        errors.push(FieldError::not_supported(modes_path, mode, &MODES));
+    }
+    let alone = |mode: &String| mode == "ReadWriteOncePod";
+    if modes.iter().any(alone) && modes.iter().any(|mode| !alone(mode) && MODES.contains(&mode.as_str())) {
+        let rule = "may not use ReadWriteOncePod with other access modes";
+        errors.push(FieldError::forbidden(modes_path, rule));
+    }
+    let resources = path.child("resources");
+    let storage_path = resources.key("storage");
+    let storage = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()?.get("storage"));
+    match storage {
+        None => errors.push(FieldError::required(storage_path, "")),
+        Some(amount) => {
+            if amount.0.parse::<Quantity>().is_ok_and(|quantity| !quantity.is_positive()) {
+                errors.push(FieldError::invalid(storage_path, &amount.0, "must be greater than zero"));
+            }
+        }
+    }
+    class_name(spec.storage_class_name.as_deref(), &path.child("storageClassName"), errors);
+    if let Some(mode) = spec.volume_mode.as_deref().filter(|mode| !["Block", "Filesystem"].contains(mode)) {
+        errors.push(FieldError::not_supported(path.child("volumeMode"), mode, &["Block", "Filesystem"]));
+    }
+    sources(spec, tolerated, path, errors);
+    let attributes = spec.volume_attributes_class_name.as_deref();
+    class_name(attributes, &path.child("volumeAttributesClassName"), errors);
+}
+
+fn class_name(class: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(class) = class.filter(|class| !class.is_empty()) {
+        complain(errors, path, class, format::dns_subdomain(class));
+    }
+}
+
+fn sources(spec: &PersistentVolumeClaimSpec, tolerated: Tolerated, path: &Path<'_>, errors: &mut Errors) {
+    let source = spec.data_source.as_ref().map(|s| ("dataSource", &s.name, &s.kind, &s.api_group));
+    let reference = spec.data_source_ref.as_ref().map(|s| ("dataSourceRef", &s.name, &s.kind, &s.api_group));
+    for (field, name, kind, group) in [source, reference].into_iter().flatten() {
+        let path = path.child(field);
+        if name.is_empty() {
+            errors.push(FieldError::required(path.child("name"), ""));
+        }
+        if kind.is_empty() {
+            errors.push(FieldError::required(path.child("kind"), ""));
+        }
+        let group = group.as_deref().unwrap_or_default();
+        if group.is_empty() && kind != "PersistentVolumeClaim" {
+            let rule = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+            errors.push(FieldError::invalid(path, kind, rule));
+        }
+        if !group.is_empty() && !tolerated.groups {
+            complain(errors, &path.child("apiGroup"), group, format::dns_subdomain(group));
+        }
+    }
+    let elsewhere = spec.data_source_ref.as_ref().and_then(|source| source.namespace.as_deref());
+    if let Some(namespace) = elsewhere.filter(|namespace| !namespace.is_empty()) {
+        let path = path.child("dataSourceRef");
+        complain(errors, &path.child("namespace"), namespace, format::dns_label(namespace));
+    }
+    let (Some(source), Some(reference)) = (source, reference) else { return };
+    // SPEC: kube-apiserver shows the path where the value should be, and has nothing to show of it.
+    let nothing = BadValue::Bare("{}".to_owned());
+    if elsewhere.is_some_and(|namespace| !namespace.is_empty()) {
+        let rule = "may not be specified when dataSourceRef.namespace is specified";
+        errors.push(FieldError::invalid(path, nothing, rule));
+    } else if (source.1, source.2, source.3) != (reference.1, reference.2, reference.3) {
+        errors.push(FieldError::invalid(path, nothing, "must match dataSourceRef"));
+    }
+}
+
+/// Which fields differ, one a line.
+fn changes(before: &Map<String, Value>, after: &Map<String, Value>) -> String {
+    let mut fields: Vec<&String> = before.keys().chain(after.keys()).collect();
+    fields.sort_unstable();
+    fields.dedup();
+    let changed = fields.into_iter().filter(|field| before.get(*field) != after.get(*field));
+    let changed: Vec<String> = changed.map(|field| format!("  spec.{field}\n")).collect();
+    changed.concat()
+}

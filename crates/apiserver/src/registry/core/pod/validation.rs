@@ -1,0 +1,200 @@
+//! Pods: new ones, changed ones, resized ones, and what nodes report of them.
+
+mod annotations;
+mod container;
+mod debugging;
+mod environment;
+mod files;
+mod mounts;
+mod network;
+pub(in crate::registry) mod ports;
+mod probe;
+mod projected;
+mod remote;
+mod resources;
+pub(in crate::registry) mod scheduling;
+mod security;
+mod spec;
+mod status;
+mod system;
+mod update;
+mod volume;
+mod windows;
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plumb_resize::rules::Rules;
+use plumb_resize::validate;
+use plumb_validation::field::{FieldError, Path};
+use serde_json::Value;
+
+use super::PodStrategy;
+use crate::registry::validate::Validation;
+use crate::validation::{Errors, labels, typed};
+
+const SPEC: Path<'_> = Path::root("spec");
+/// The checks of the metadata of a pod.
+const POD: Validation<'_> = Validation::new(&PodStrategy, true);
+
+/// What a spec is the spec of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scope<'a> {
+    /// The metadata of the pod; that of a template does not count.
+    meta: Option<&'a ObjectMeta>,
+    /// Whether it is a pod, and not a template.
+    is_pod: bool,
+    /// The spec as it was. What it already got away with is tolerated.
+    old: Option<&'a PodSpec>,
+}
+
+impl Scope<'_> {
+    /// Whether tokens may lie at paths that new pods cannot use.
+    fn tolerates_token_paths(&self) -> bool {
+        let volumes = self.old.and_then(|old| old.volumes.as_ref()).into_iter().flatten();
+        let sources = volumes.filter_map(|v| v.projected.as_ref()?.sources.as_ref()).flatten();
+        sources.filter_map(|source| source.service_account_token.as_ref()).any(|token| {
+            let mut errors = Errors::new();
+            files::projected(&token.path, &SPEC, &mut errors);
+            !errors.is_empty()
+        })
+    }
+
+    /// Whether the selectors of topology constraints may be such as new pods cannot have.
+    fn tolerates_spread_selectors(&self) -> bool {
+        let constraints =
+            self.old.and_then(|old| old.topology_spread_constraints.as_ref()).into_iter().flatten();
+        let mut selectors = constraints.filter_map(|constraint| constraint.label_selector.as_ref());
+        selectors.any(|selector| !labels::is_sound(selector))
+    }
+
+    /// Whether sysctls may reach namespaces of the host.
+    fn tolerates_sysctls(&self) -> bool {
+        let Some(old) = self.old else { return false };
+        let sysctls = old.security_context.iter().filter_map(|context| context.sysctls.as_ref()).flatten();
+        sysctls.into_iter().any(|sysctl| security::reaches_host(old, sysctl).is_some())
+    }
+}
+
+/// Checks an update through `/resize`, with the metadata, after
+/// [`prepare_resize`](plumb_resize::validate::prepare_resize).
+pub fn resize(old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
+    let mut errors = POD.common_update(old, new);
+    // Of a pod that can never be resized, this is the only one of the errors below.
+    let mut own = Errors::new();
+    POD.metadata_update(old, new, &mut own);
+    POD.metadata(new, &mut own);
+    check_resize(old, new, rules, &mut own);
+    errors.extend(own);
+    errors
+}
+
+/// Checks an update of a pod's ephemeral containers, with the metadata. All other fields are the stored ones.
+pub(crate) fn ephemeral_containers(old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut errors = POD.common_update(old, new);
+    POD.metadata_update(old, new, &mut errors);
+    POD.metadata(new, &mut errors);
+    check_ephemeral_containers(old, new, &mut errors);
+    errors
+}
+
+/// A new pod. Its metadata has been checked.
+pub(super) fn create(object: &Value, errors: &mut Errors) {
+    let Some(pod) = typed::<Pod>(object, errors) else { return };
+    whole(&pod, None, errors);
+    let Some(spec) = &pod.spec else { return };
+    if spec.ephemeral_containers.as_ref().is_some_and(|list| !list.is_empty()) {
+        errors.push(FieldError::forbidden("spec.ephemeralContainers", "cannot be set on create"));
+    }
+    let is_bound = spec.node_name.as_ref().is_some_and(|name| !name.is_empty());
+    if is_bound && spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
+        let rule = "cannot be set until all schedulingGates have been cleared";
+        errors.push(FieldError::forbidden("spec.nodeName", rule));
+    }
+    annotations::agree_with_fields(&pod.metadata, spec, &SPEC, errors);
+}
+
+/// A pod update.
+pub(super) fn update(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+    let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
+    whole(&new, Some(&old), errors);
+    annotations::check_update(&old, &new, errors);
+    update::check(&old, &new, rules, errors);
+}
+
+/// A pod changed through `/resize`.
+fn check_resize(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+    let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
+    whole(&new, Some(&old), errors);
+    let refusals = validate::resize(&old, &new, rules);
+    // Of a pod that can never be resized this is the only error.
+    if refusals.len() == 1
+        && refusals[0].path == "[]"
+        && refusals[0].detail.ends_with("pods cannot be resized")
+    {
+        *errors = refusals;
+        return;
+    }
+    add_new(refusals, errors);
+}
+
+/// A pod that gets ephemeral containers.
+fn check_ephemeral_containers(old: &Value, new: &Value, errors: &mut Errors) {
+    let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
+    whole(&new, Some(&old), errors);
+    annotations::check_update(&old, &new, errors);
+    debugging::check(&old, &new, errors);
+}
+
+/// What a node or controller reports of a pod.
+pub(super) fn update_status(old: &Value, new: &Value, errors: &mut Errors) {
+    let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
+    annotations::check_update(&old, &new, errors);
+    status::check(&old, &new, errors);
+}
+
+/// What is asked of a pod on every change.
+fn whole(pod: &Pod, old: Option<&Pod>, errors: &mut Errors) {
+    let nothing = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&nothing);
+    let tolerated = old.is_some_and(|old| annotations::bad_deletion_cost(&old.metadata));
+    annotations::check(&pod.metadata, spec, tolerated, &Path::root("metadata").child("annotations"), errors);
+    let scope = Scope { meta: Some(&pod.metadata), is_pod: true, old: old.and_then(|old| old.spec.as_ref()) };
+    spec::check(spec, &scope, &SPEC, errors);
+    spec::only_for_pods(spec, &SPEC, errors);
+}
+
+/// A template of pods, wherever it stands.
+pub(in crate::registry) fn template(template: &PodTemplateSpec, path: &Path<'_>, errors: &mut Errors) {
+    let (meta, spec) = (ObjectMeta::default(), PodSpec::default());
+    let meta = template.metadata.as_ref().unwrap_or(&meta);
+    let spec = template.spec.as_ref().unwrap_or(&spec);
+    template_metadata(meta, spec, path, errors);
+    let spec_path = path.child("spec");
+    spec::check(spec, &Scope::default(), &spec_path, errors);
+    annotations::agree_with_fields(meta, spec, &spec_path, errors);
+    if spec.ephemeral_containers.as_ref().is_some_and(|list| !list.is_empty()) {
+        let rule = "ephemeral containers not allowed in pod template";
+        errors.push(FieldError::forbidden(spec_path.child("ephemeralContainers"), rule));
+    }
+}
+
+/// The labels and annotations that pods of a template will have.
+pub(in crate::registry) fn template_metadata(
+    meta: &ObjectMeta,
+    spec: &PodSpec,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    labels::labels(labels::pairs(meta.labels.as_ref()), &path.child("labels"), errors);
+    labels::annotations(labels::pairs(meta.annotations.as_ref()), &path.child("annotations"), errors);
+    annotations::check(meta, spec, false, &path.child("annotations"), errors);
+}
+
+/// Adds errors that are not there yet: more than one check may find the same.
+fn add_new(more: Vec<FieldError>, errors: &mut Errors) {
+    for error in more {
+        if !errors.contains(&error) {
+            errors.push(error);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Containers of every sort.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, PodSpec};
+use plumb_resize::validate::SpecRules;
+use plumb_validation::field::{FieldError, Path};
+use serde::Deserialize;
+
+use super::{environment, mounts, ports, probe, security};
+use crate::validation::format;
+use crate::validation::{Errors, complain, one_of};
+
+/// The volumes of a pod that are sound, by name.
+pub(super) type Volumes<'a> = BTreeMap<&'a str, VolumeKind>;
+
+/// What matters of a volume to the containers that use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VolumeKind {
+    /// It comes from a claim, and so may be a block device.
+    Claimed,
+    /// It is anything else.
+    Other,
+}
+
+/// What is around a container, as far as its rules depend on it.
+pub(super) struct Around<'a> {
+    /// The spec that it is in.
+    pub(super) spec: &'a PodSpec,
+    /// The volumes that it may mount.
+    pub(super) volumes: &'a Volumes<'a>,
+    /// The rules for what it asks for.
+    pub(super) resources: &'a SpecRules<'a>,
+}
+
+const ONLY_SIDECARS: &str = "may not be set for init containers without restartPolicy=Always";
+
+/// The containers that run while the pod does.
+pub(super) fn main(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let spec = around.spec;
+    if spec.containers.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    let mut names = BTreeSet::new();
+    for (i, container) in spec.containers.iter().enumerate() {
+        let path = path.index(i);
+        common(around, container, &path, errors);
+        if !names.insert(container.name.as_str()) {
+            errors.push(FieldError::duplicate(path.child("name"), &container.name));
+        }
+        probe::handlers(spec, container, &path, errors);
+        restart_policy(container, &path, errors);
+    }
+    ports::unique_on_the_host(&spec.containers, path, errors);
+}
+
+/// The containers that run before them, and the sidecars among these.
+pub(super) fn init(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let spec = around.spec;
+    let mut names: BTreeSet<&str> = spec.containers.iter().map(|container| container.name.as_str()).collect();
+    for (i, container) in spec.init_containers.iter().flatten().enumerate() {
+        let own = path.index(i);
+        common(around, container, &own, errors);
+        match container.restart_policy {
+            None if has_rules(container) => errors.push(rules_need_a_policy(&own)),
+            None => {}
+            Some(_) => restart_policy(container, &own, errors),
+        }
+        if names.contains(container.name.as_str()) {
+            errors.push(FieldError::duplicate(own.child("name"), &container.name));
+        } else if !container.name.is_empty() {
+            names.insert(&container.name);
+        }
+        // SPEC: kube-apiserver compares each init container with itself only, and calls it number 0.
+        ports::unique_on_the_host(std::slice::from_ref(container), path, errors);
+        if container.restart_policy.as_deref() == Some("Always") {
+            probe::handlers(spec, container, &own, errors);
+        } else {
+            for (field, is_set) in [
+                ("lifecycle", container.lifecycle.is_some()),
+                ("livenessProbe", container.liveness_probe.is_some()),
+                ("readinessProbe", container.readiness_probe.is_some()),
+                ("startupProbe", container.startup_probe.is_some()),
+            ] {
+                if is_set {
+                    errors.push(FieldError::forbidden(own.child(field), ONLY_SIDECARS));
+                }
+            }
+        }
+        around.resources.init_container(container, &own.to_string(), errors);
+    }
+}
+
+/// The containers that somebody added to look at a running pod.
+pub(super) fn ephemeral(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let spec = around.spec;
+    let others = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let mut names: BTreeSet<&str> = others().map(|container| container.name.as_str()).collect();
+    for (i, ephemeral) in spec.ephemeral_containers.iter().flatten().enumerate() {
+        let path = path.index(i);
+        let container = as_container(ephemeral);
+        if let Some(container) = &container {
+            common(around, container, &path, errors);
+            trimmed_image(container, &path, errors);
+        }
+        if !names.insert(&ephemeral.name) {
+            errors.push(FieldError::duplicate(path.child("name"), &ephemeral.name));
+        }
+        let target = ephemeral.target_container_name.as_deref().unwrap_or_default();
+        if !target.is_empty() && !others().any(|container| container.name == target) {
+            errors.push(FieldError::not_found(path.child("targetContainerName"), target));
+        }
+        if let Some(container) = &container {
+            never_for_ephemeral(container, &path, errors);
+        }
+    }
+}
+
+/// Every container of a spec with its path, init containers first, as far as they are of the common sort.
+pub(super) fn each(spec: &PodSpec, path: &Path<'_>, mut visit: impl FnMut(&Container, &Path<'_>)) {
+    for (i, container) in spec.init_containers.iter().flatten().enumerate() {
+        visit(container, &path.child("initContainers").index(i));
+    }
+    for (i, container) in spec.containers.iter().enumerate() {
+        visit(container, &path.child("containers").index(i));
+    }
+    for (i, ephemeral) in spec.ephemeral_containers.iter().flatten().enumerate() {
+        if let Some(container) = as_container(ephemeral) {
+            visit(&container, &path.child("ephemeralContainers").index(i));
+        }
+    }
+}
+
+/// An image's name has no blanks around it. Only pods are held to this: templates never were.
+pub(super) fn trimmed_image(container: &Container, path: &Path<'_>, errors: &mut Errors) {
+    let image = container.image.as_deref().unwrap_or_default();
+    if image.trim() != image {
+        let rule = "must not have leading or trailing whitespace";
+        errors.push(FieldError::invalid(path.child("image"), image, rule));
+    }
+}
+
+/// What is asked of every container.
+fn common(around: &Around<'_>, container: &Container, path: &Path<'_>, errors: &mut Errors) {
+    if container.name.is_empty() {
+        errors.push(FieldError::required(path.child("name"), ""));
+    } else {
+        complain(errors, &path.child("name"), &container.name, format::dns_label(&container.name));
+    }
+    if container.image.as_deref().unwrap_or_default().is_empty() {
+        errors.push(FieldError::required(path.child("image"), ""));
+    }
+    one_of(
+        container.termination_message_policy.as_deref(),
+        &["File", "FallbackToLogsOnError"],
+        &path.child("terminationMessagePolicy"),
+        errors,
+    );
+    ports::check(container.ports.as_deref().unwrap_or_default(), &path.child("ports"), errors);
+    environment::variables(container, path, errors);
+    environment::sources(container, path, errors);
+    mounts::mounts(container, around.volumes, &path.child("volumeMounts"), errors);
+    mounts::devices(container, around.volumes, &path.child("volumeDevices"), errors);
+    pull_policy(container.image_pull_policy.as_deref(), &path.child("imagePullPolicy"), errors);
+    let (resources, policies) = (container.resources.as_ref(), container.resize_policy.as_deref());
+    around.resources.container(resources, policies, &path.to_string(), errors);
+    security::of_container(around.spec, container, &path.child("securityContext"), errors);
+}
+
+/// When an image is pulled.
+pub(super) fn pull_policy(policy: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
+    one_of(policy, &["Always", "IfNotPresent", "Never"], path, errors);
+}
+
+fn restart_policy(container: &Container, path: &Path<'_>, errors: &mut Errors) {
+    let rules: &[ContainerRestartRule] = container.restart_policy_rules.as_deref().unwrap_or_default();
+    match container.restart_policy.as_deref() {
+        None if rules.is_empty() => return,
+        None => errors.push(rules_need_a_policy(path)),
+        Some("Always" | "Never" | "OnFailure") => {}
+        Some(policy) => {
+            let supported = ["Always", "Never", "OnFailure"];
+            errors.push(FieldError::not_supported(path.child("restartPolicy"), policy, &supported));
+        }
+    }
+    let list = path.child("restartPolicyRules");
+    if rules.len() > 20 {
+        errors.push(FieldError::too_many(list, rules.len(), 20));
+    }
+    for (i, rule) in rules.iter().enumerate() {
+        let path = list.index(i);
+        let actions = ["Restart", "RestartAllContainers"];
+        if !actions.contains(&rule.action.as_str()) {
+            errors.push(FieldError::not_supported(path.child("action"), &rule.action, &actions));
+        }
+        let codes_path = path.child("exitCodes");
+        let Some(codes) = &rule.exit_codes else {
+            errors.push(FieldError::required(codes_path, "must be specified"));
+            continue;
+        };
+        if !["In", "NotIn"].contains(&codes.operator.as_str()) {
+            let supported = ["In", "NotIn"];
+            errors.push(FieldError::not_supported(codes_path.child("operator"), &codes.operator, &supported));
+        }
+        let values = codes.values.as_ref().map_or(0, Vec::len);
+        if values > 255 {
+            errors.push(FieldError::too_many(codes_path.child("values"), values, 255));
+        }
+    }
+}
+
+fn has_rules(container: &Container) -> bool {
+    container.restart_policy_rules.as_ref().is_some_and(|rules| !rules.is_empty())
+}
+
+fn rules_need_a_policy(path: &Path<'_>) -> FieldError {
+    let rule = "must specify restartPolicy when restart rules are used";
+    FieldError::required(path.child("restartPolicy"), rule)
+}
+
+fn never_for_ephemeral(container: &Container, path: &Path<'_>, errors: &mut Errors) {
+    let rule = "cannot be set for an Ephemeral Container";
+    let resources = container.resources.as_ref();
+    for (field, is_set) in [
+        ("ports", container.ports.is_some()),
+        (
+            "resources",
+            resources.is_some_and(|r| r.limits.is_some() || r.requests.is_some() || r.claims.is_some()),
+        ),
+        ("resizePolicy", container.resize_policy.is_some()),
+        ("restartPolicy", container.restart_policy.is_some()),
+        ("restartPolicyRules", container.restart_policy_rules.is_some()),
+        ("livenessProbe", container.liveness_probe.is_some()),
+        ("readinessProbe", container.readiness_probe.is_some()),
+        ("startupProbe", container.startup_probe.is_some()),
+        ("lifecycle", container.lifecycle.is_some()),
+    ] {
+        if is_set {
+            errors.push(FieldError::forbidden(path.child(field), rule));
+        }
+    }
+    for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        let list = path.child("volumeMounts");
+        let path = list.index(i);
+        for (field, value) in [("subPath", &mount.sub_path), ("subPathExpr", &mount.sub_path_expr)] {
+            if value.as_ref().is_some_and(|value| !value.is_empty()) {
+                errors.push(FieldError::forbidden(path.child(field), rule));
+            }
+        }
+    }
+}
+
+/// An ephemeral container without what makes it one. The two types share their fields but no trait.
+fn as_container(ephemeral: &EphemeralContainer) -> Option<Container> {
+    Container::deserialize(&serde_json::to_value(ephemeral).ok()?).ok()
+}

@@ -1,0 +1,57 @@
+//! Ephemeral containers: they come to a running pod, and nothing else about it changes.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{EphemeralContainer, Pod};
+use plumb_validation::field::FieldError;
+use serde_json::{Map, Value};
+
+use super::SPEC;
+use crate::validation::Errors;
+
+/// The mark of a pod that a node runs from a file of its own.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Checks what a change of a pod's ephemeral containers changes. The new pod has been checked for itself.
+pub(super) fn check(old: &Pod, new: &Pod, errors: &mut Errors) {
+    if old.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR)) {
+        *errors = vec![FieldError::forbidden("[]", "static pods do not support ephemeral containers")];
+        return;
+    }
+    let path = SPEC.child("ephemeralContainers");
+    // A patch does not keep the order, so each is looked for by name.
+    for before in of(old) {
+        let name = &before.name;
+        match of(new).iter().rfind(|after| after.name == *name) {
+            None => {
+                let rule = format!("existing ephemeral containers {name:?} may not be removed\n");
+                errors.push(FieldError::forbidden(path, rule));
+            }
+            Some(after) if after != before => {
+                let rule = format!(
+                    "existing ephemeral containers {name:?} may not be changed\n{}",
+                    difference(before, after)
+                );
+                errors.push(FieldError::forbidden(path, rule));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn of(pod: &Pod) -> &[EphemeralContainer] {
+    pod.spec.as_ref().and_then(|spec| spec.ephemeral_containers.as_deref()).unwrap_or_default()
+}
+
+/// Which fields of a container changed.
+fn difference(before: &EphemeralContainer, after: &EphemeralContainer) -> String {
+    let fields = |container: &EphemeralContainer| match serde_json::to_value(container) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    let (before, after) = (fields(before), fields(after));
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let changed: Vec<&str> =
+        names.into_iter().filter(|name| before.get(*name) != after.get(*name)).map(String::as_str).collect();
+    format!("changed:\n  {}\n", changed.join("\n  "))
+}

@@ -1,0 +1,263 @@
+//! Environment variables, and the fields they may come from.
+
+use k8s_openapi::api::core::v1::{
+    Container, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector, PodSpec, ResourceFieldSelector,
+};
+use plumb_resize::Quantity;
+use plumb_validation::field::{FieldError, Path};
+
+use super::{container, files};
+use crate::validation::format;
+use crate::validation::{Errors, complain};
+
+/// The fields of a pod that a variable can be set from.
+const VARIABLE_FIELDS: [&str; 9] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+/// Those that a file can be made from.
+pub(super) const FILE_FIELDS: [&str; 5] =
+    ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
+/// Those that there are.
+const FIELDS: [&str; 14] = [
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.serviceAccountName",
+    "spec.schedulerName",
+    "status.phase",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+const RESOURCES: [&str; 6] = [
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+const SIZES: &str = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei";
+
+/// The variables of a container.
+pub(super) fn variables(container: &Container, path: &Path<'_>, errors: &mut Errors) {
+    for (i, variable) in container.env.iter().flatten().enumerate() {
+        let list = path.child("env");
+        let path = list.index(i);
+        if variable.name.is_empty() {
+            errors.push(FieldError::required(path.child("name"), ""));
+        } else {
+            complain(errors, &path.child("name"), &variable.name, format::environment_name(&variable.name));
+        }
+        if let Some(source) = &variable.value_from {
+            value_from(variable, source, &path.child("valueFrom"), errors);
+        }
+    }
+}
+
+/// The `ConfigMap`s and Secrets that a container takes all its variables from.
+pub(super) fn sources(container: &Container, path: &Path<'_>, errors: &mut Errors) {
+    let list = path.child("envFrom");
+    for (i, source) in container.env_from.iter().flatten().enumerate() {
+        let path = list.index(i);
+        if let Some(prefix) = source.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
+            complain(errors, &path.child("prefix"), prefix, format::environment_name(prefix));
+        }
+        let map = source.config_map_ref.as_ref().map(|map| ("configMapRef", map.name.as_str()));
+        let secret = source.secret_ref.as_ref().map(|secret| ("secretRef", secret.name.as_str()));
+        for (field, name) in [map, secret].into_iter().flatten() {
+            let path = path.child(field);
+            if name.is_empty() {
+                errors.push(FieldError::required(path.child("name"), ""));
+            } else {
+                // SPEC: taken for the beginning of a name, it may end in a dash.
+                complain(errors, &path.child("name"), name, format::dns_subdomain_prefix(name));
+            }
+        }
+        match (map, secret) {
+            (None, None) => {
+                let rule = "must specify one of: `configMapRef` or `secretRef`";
+                errors.push(FieldError::invalid(list, "", rule));
+            }
+            (Some(_), Some(_)) => {
+                let rule = "may not have more than one field specified at a time";
+                errors.push(FieldError::invalid(list, "", rule));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Files with variables in them lie in empty directories of the same pod.
+pub(super) fn file_volumes(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
+    container::each(spec, path, |container, path| {
+        for (i, variable) in container.env.iter().flatten().enumerate() {
+            let Some(file) = variable.value_from.as_ref().and_then(|source| source.file_key_ref.as_ref())
+            else {
+                continue;
+            };
+            let volume = spec.volumes.iter().flatten().find(|volume| volume.name == file.volume_name);
+            let path = format!("{}.valueFrom.fileKeyRef.volumeName", path.child("env").index(i));
+            match volume {
+                None => errors.push(FieldError::not_found(path, &file.volume_name)),
+                Some(volume) if volume.empty_dir.is_none() => {
+                    let rule = "referenced volume must be of type emptyDir";
+                    errors.push(FieldError::invalid(path, &file.volume_name, rule));
+                }
+                Some(_) => {}
+            }
+        }
+    });
+}
+
+fn value_from(variable: &EnvVar, source: &EnvVarSource, path: &Path<'_>, errors: &mut Errors) {
+    let mut sources = 0;
+    if let Some(field) = &source.field_ref {
+        sources += 1;
+        object_field(field, &VARIABLE_FIELDS, &path.child("fieldRef"), errors);
+    }
+    if let Some(resource) = &source.resource_field_ref {
+        sources += 1;
+        resource_field(resource, false, &path.child("resourceFieldRef"), errors);
+    }
+    let map = source.config_map_key_ref.as_ref().map(|s| ("configMapKeyRef", &s.name, &s.key));
+    let secret = source.secret_key_ref.as_ref().map(|s| ("secretKeyRef", &s.name, &s.key));
+    for (field, name, key) in [map, secret].into_iter().flatten() {
+        sources += 1;
+        let path = path.child(field);
+        complain(errors, &path.child("name"), name, format::dns_subdomain(name));
+        if key.is_empty() {
+            errors.push(FieldError::required(path.child("key"), ""));
+        } else {
+            complain(errors, &path.child("key"), key, format::config_key(key));
+        }
+    }
+    if let Some(file) = &source.file_key_ref {
+        sources += 1;
+        file_key(file, &path.child("fileKeyRef"), errors);
+    }
+    let rule = match sources {
+        0 => {
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        }
+        _ if variable.value.as_ref().is_some_and(|value| !value.is_empty()) => {
+            "may not be specified when `value` is not empty"
+        }
+        1 => return,
+        _ => "may not have more than one field specified at a time",
+    };
+    errors.push(FieldError::invalid(path, "", rule));
+}
+
+fn file_key(file: &FileKeySelector, path: &Path<'_>, errors: &mut Errors) {
+    if file.key.is_empty() {
+        errors.push(FieldError::required(path.child("key"), ""));
+    } else {
+        complain(errors, &path.child("key"), &file.key, format::environment_name(&file.key));
+    }
+    if file.volume_name.is_empty() {
+        errors.push(FieldError::required(path.child("volumeName"), ""));
+    } else {
+        complain(errors, &path.child("volumeName"), &file.volume_name, format::dns_label(&file.volume_name));
+    }
+    if file.path.is_empty() {
+        errors.push(FieldError::required(path.child("path"), ""));
+    } else {
+        files::no_backsteps(&file.path, &path.child("path"), errors);
+    }
+}
+
+/// A field of the pod itself.
+pub(super) fn object_field(
+    field: &ObjectFieldSelector,
+    supported: &[&str],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let version = field.api_version.as_deref().unwrap_or_default();
+    if version.is_empty() {
+        errors.push(FieldError::required(path.child("apiVersion"), ""));
+        return;
+    }
+    if field.field_path.is_empty() {
+        errors.push(FieldError::required(path.child("fieldPath"), ""));
+        return;
+    }
+    let whole = field.field_path.as_str();
+    let subscripted =
+        whole.strip_suffix("']").and_then(|s| s.split_once("['")).filter(|(name, _)| !name.is_empty());
+    let problem = match subscripted {
+        _ if version != "v1" => Some(format!("unsupported pod version: {version}")),
+        Some(("metadata.annotations" | "metadata.labels", _)) => None,
+        Some(_) => Some(format!("field label does not support subscript: {whole}")),
+        None if FIELDS.contains(&whole) || whole == "spec.host" => None,
+        None => Some(format!("field label not supported: {whole}")),
+    };
+    if let Some(problem) = problem {
+        let rule = format!("error converting fieldPath: {problem}");
+        errors.push(FieldError::invalid(path.child("fieldPath"), whole, rule));
+        return;
+    }
+    match subscripted {
+        Some(("metadata.annotations", key)) => {
+            let key = key.to_lowercase();
+            complain(errors, path, &key, format::qualified_name(&key));
+        }
+        Some((_, key)) => complain(errors, path, key, format::qualified_name(key)),
+        None => {
+            let name = if whole == "spec.host" { "spec.nodeName" } else { whole };
+            if !supported.contains(&name) {
+                errors.push(FieldError::not_supported(path.child("fieldPath"), name, supported));
+            }
+        }
+    }
+}
+
+/// A resource of a container.
+pub(super) fn resource_field(
+    field: &ResourceFieldSelector,
+    in_volume: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let resource = field.resource.as_str();
+    let is_huge = resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
+    if in_volume && field.container_name.as_deref().unwrap_or_default().is_empty() {
+        errors.push(FieldError::required(path.child("containerName"), ""));
+    } else if resource.is_empty() {
+        errors.push(FieldError::required(path.child("resource"), ""));
+    } else if !RESOURCES.contains(&resource) && !is_huge {
+        errors.push(FieldError::not_supported(path.child("resource"), resource, &RESOURCES));
+    }
+    let Some(Ok(divisor)) = field.divisor.as_ref().map(|divisor| divisor.0.parse::<Quantity>()) else {
+        return;
+    };
+    if divisor.is_zero() {
+        return;
+    }
+    let text = field.divisor.as_ref().map(|divisor| divisor.0.trim()).unwrap_or_default();
+    let (allowed, name) = match resource {
+        "limits.cpu" | "requests.cpu" if ["1m", "1"].contains(&text) => return,
+        "limits.cpu" | "requests.cpu" => ("1m and 1", "cpu"),
+        _ if SIZES.split(", ").any(|size| size == text) => return,
+        "limits.memory" | "requests.memory" => (SIZES, "memory"),
+        "limits.ephemeral-storage" | "requests.ephemeral-storage" => (SIZES, "local ephemeral storage"),
+        _ if is_huge => (SIZES, "hugepages"),
+        _ => return,
+    };
+    let rule = format!("only divisor's values {allowed} are supported with the {name} resource");
+    errors.push(FieldError::invalid(path.child("divisor"), resource, rule));
+}

@@ -1,0 +1,49 @@
+//! Paths of files, as far as a pod may name them.
+
+use k8s_openapi::api::core::v1::KeyToPath;
+use plumb_validation::field::{FieldError, Path};
+
+use crate::validation::Errors;
+
+/// The mode of a file: nine bits.
+pub(super) fn mode(mode: Option<i32>, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
+        let rule = "must be a number between 0 and 0777 (octal), both inclusive";
+        errors.push(FieldError::invalid(path, mode, rule));
+    }
+}
+
+/// A key that becomes a file.
+pub(super) fn key_to_path(item: &KeyToPath, path: &Path<'_>, errors: &mut Errors) {
+    if item.key.is_empty() {
+        errors.push(FieldError::required(path.child("key"), ""));
+    }
+    if item.path.is_empty() {
+        errors.push(FieldError::required(path.child("path"), ""));
+    }
+    projected(&item.path, &path.child("path"), errors);
+    mode(item.mode, &path.child("mode"), errors);
+}
+
+/// A path that does not climb.
+pub(super) fn no_backsteps(file: &str, path: &Path<'_>, errors: &mut Errors) {
+    if file.split('/').any(|part| part == "..") {
+        errors.push(FieldError::invalid(path, file, "must not contain '..'"));
+    }
+}
+
+/// A path below a directory of the pod's.
+pub(super) fn descending(file: &str, path: &Path<'_>, errors: &mut Errors) {
+    if file.starts_with('/') {
+        errors.push(FieldError::invalid(path, file, "must be a relative path"));
+    }
+    no_backsteps(file, path, errors);
+}
+
+/// A path below a directory that is swapped as a whole, whose own names begin with dots.
+pub(super) fn projected(file: &str, path: &Path<'_>, errors: &mut Errors) {
+    descending(file, path, errors);
+    if file.starts_with("..") && !file.starts_with("../") {
+        errors.push(FieldError::invalid(path, file, "must not start with '..'"));
+    }
+}

@@ -1,0 +1,82 @@
+//! Ports.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use plumb_validation::field::{FieldError, Path};
+
+use crate::validation::format;
+use crate::validation::{Errors, complain, one_of};
+
+/// The ports of one container.
+pub(super) fn check(ports: &[ContainerPort], path: &Path<'_>, errors: &mut Errors) {
+    let mut names = BTreeSet::new();
+    for (i, port) in ports.iter().enumerate() {
+        let path = path.index(i);
+        if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
+            let complaints = format::port_name(name);
+            if complaints.is_empty() && !names.insert(name) {
+                errors.push(FieldError::duplicate(path.child("name"), name));
+            }
+            complain(errors, &path.child("name"), name, complaints);
+        }
+        if port.container_port == 0 {
+            errors.push(FieldError::required(path.child("containerPort"), ""));
+        } else {
+            number(port.container_port, &path.child("containerPort"), errors);
+        }
+        if let Some(host) = port.host_port.filter(|host| *host != 0) {
+            number(host, &path.child("hostPort"), errors);
+        }
+        let protocols = ["SCTP", "TCP", "UDP"];
+        one_of(port.protocol.as_deref(), &protocols, &path.child("protocol"), errors);
+    }
+}
+
+/// A port by its number or by its name.
+pub(in crate::registry) fn number_or_name(port: &IntOrString, path: &Path<'_>, errors: &mut Errors) {
+    match port {
+        IntOrString::Int(port) => number(*port, path, errors),
+        IntOrString::String(name) => complain(errors, path, name, format::port_name(name)),
+    }
+}
+
+pub(super) fn number(port: i32, path: &Path<'_>, errors: &mut Errors) {
+    for complaint in format::port_number(i64::from(port)) {
+        errors.push(FieldError::invalid(path, port, complaint));
+    }
+}
+
+/// No two ports of a pod are the same port of the host.
+pub(super) fn unique_on_the_host(containers: &[Container], path: &Path<'_>, errors: &mut Errors) {
+    let mut taken = BTreeSet::new();
+    for (i, container) in containers.iter().enumerate() {
+        for (j, port) in container.ports.iter().flatten().enumerate() {
+            let Some(host) = port.host_port.filter(|host| *host != 0) else { continue };
+            let protocol = port.protocol.as_deref().unwrap_or_default();
+            let key = format!("{protocol}/{}/{host}", port.host_ip.as_deref().unwrap_or_default());
+            if !taken.insert(key.clone()) {
+                let path = format!("{}.hostPort", path.index(i).child("ports").index(j));
+                errors.push(FieldError::duplicate(path, key));
+            }
+        }
+    }
+}
+
+/// On the host's network a container's port is the host's.
+pub(super) fn on_the_host_network(spec: &PodSpec, is_pod: bool, path: &Path<'_>, errors: &mut Errors) {
+    if spec.host_network != Some(true) {
+        return;
+    }
+    for (i, container) in spec.containers.iter().enumerate() {
+        for (j, port) in container.ports.iter().flatten().enumerate() {
+            let host = port.host_port.unwrap_or(0);
+            if (is_pod || host != 0) && host != port.container_port {
+                let rule = "must match `containerPort` when `hostNetwork` is true";
+                let path = format!("{}.hostPort", path.child("containers").index(i).child("ports").index(j));
+                errors.push(FieldError::invalid(path, host, rule));
+            }
+        }
+    }
+}

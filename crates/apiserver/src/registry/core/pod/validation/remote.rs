@@ -1,0 +1,224 @@
+//! Volumes that come over a network or from a cloud: what each has to say. No node here mounts them, but clients
+//! that write them are told of their mistakes.
+
+use k8s_openapi::api::core::v1::Volume;
+use plumb_validation::field::{FieldError, Path};
+use serde_json::Value;
+
+use crate::validation::json::{int, list, pairs, raw, text, truth};
+use crate::validation::{Errors, complain, format};
+
+/// The texts and lists that a source has to have, by the name of the source.
+const REQUIRED: &[(&str, &[&str])] = &[
+    ("gcePersistentDisk", &["pdName"]),
+    ("awsElasticBlockStore", &["volumeID"]),
+    ("glusterfs", &["endpoints", "path"]),
+    ("rbd", &["monitors", "image"]),
+    ("cinder", &["volumeID"]),
+    ("cephfs", &["monitors"]),
+    ("flexVolume", &["driver"]),
+    ("azureFile", &["secretName", "shareName"]),
+    ("vsphereVolume", &["volumePath"]),
+    ("photonPersistentDisk", &["pdID"]),
+    ("portworxVolume", &["volumeID"]),
+    ("azureDisk", &["diskName", "diskURI"]),
+    ("scaleIO", &["gateway", "system", "volumeName"]),
+];
+
+/// Checks a volume of any of these sources.
+pub(super) fn check(volume: &Volume, shown_as: &str, path: &Path<'_>, errors: &mut Errors) {
+    let Ok(volume) = serde_json::to_value(volume) else { return };
+    let field = if shown_as == "cephFS" { "cephfs" } else { shown_as };
+    let source = &volume[field];
+    let absent = |name: &str| text(source, name).is_empty() && list(source, name).is_empty();
+    let required = REQUIRED.iter().find(|(name, _)| *name == field).map_or(&[][..], |(_, fields)| fields);
+    for name in required.iter().filter(|name| absent(name)) {
+        errors.push(FieldError::required(path.child(name), ""));
+    }
+    match field {
+        "gcePersistentDisk" | "awsElasticBlockStore" => {
+            let partition = int(source, "partition").unwrap_or(0);
+            if !(0..=255).contains(&partition) {
+                // SPEC: zero is fine, although it is not said so.
+                errors.push(FieldError::invalid(path.child("partition"), partition, format::range(1, 255)));
+            }
+        }
+        "cinder" => secret(source, path, errors),
+        "flexVolume" => {
+            for (key, _) in pairs(source, "options") {
+                let domain = format!(".{}", key.split('/').next().unwrap_or_default().to_lowercase());
+                if domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io") {
+                    let rule = "kubernetes.io and k8s.io namespaces are reserved";
+                    errors.push(FieldError::invalid(path.child("options").key(key), key, rule));
+                }
+            }
+        }
+        "azureDisk" => azure_disk(source, path, errors),
+        "quobyte" => quobyte(source, path, errors),
+        "flocker" => flocker(source, path, errors),
+        "iscsi" => iscsi(source, path, errors),
+        "fc" => fibre_channel(source, path, errors),
+        "storageos" => storage_os(source, path, errors),
+        _ => {}
+    }
+}
+
+fn secret(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if source.get("secretRef").is_some_and(|secret| text(secret, "name").is_empty()) {
+        errors.push(FieldError::required(path.child("secretRef").child("name"), ""));
+    }
+}
+
+fn azure_disk(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (field, words) in
+        [("cachingMode", ["None", "ReadOnly", "ReadWrite"]), ("kind", ["Dedicated", "Managed", "Shared"])]
+    {
+        if let Some(word) = source.get(field).and_then(Value::as_str).filter(|word| !words.contains(word)) {
+            errors.push(FieldError::not_supported(path.child(field), word, &words));
+        }
+    }
+    let address = text(source, "diskURI");
+    let (start, form) = match source.get("kind").and_then(Value::as_str) {
+        None => return,
+        Some("Managed") => (
+            "/subscriptions/",
+            "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}",
+        ),
+        Some(_) => {
+            ("https://", "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd")
+        }
+    };
+    if !address.starts_with(start) {
+        errors.push(FieldError::not_supported(path.child("diskURI"), address, &[form]));
+    }
+}
+
+fn quobyte(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let rule = "must be a host:port pair or multiple pairs separated by commas";
+    let registry = text(source, "registry");
+    if registry.is_empty() {
+        errors.push(FieldError::required(path.child("registry"), rule));
+    } else if text(source, "tenant").len() >= 65 {
+        let rule = "must be a UUID and may not exceed a length of 64 characters";
+        errors.push(FieldError::required(path.child("tenant"), rule));
+    } else {
+        let is_pair = |pair: &str| {
+            pair.rsplit_once(':').is_some_and(|(host, _)| !host.contains(':') || host.starts_with('['))
+        };
+        for _ in registry.split(',').filter(|pair| !is_pair(pair)) {
+            errors.push(FieldError::invalid(path.child("registry"), registry, rule));
+        }
+    }
+    if text(source, "volume").is_empty() {
+        errors.push(FieldError::required(path.child("volume"), ""));
+    }
+}
+
+fn flocker(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (name, id) = (text(source, "datasetName"), text(source, "datasetUUID"));
+    match (name.is_empty(), id.is_empty()) {
+        (true, true) => {
+            errors.push(FieldError::required(path, "one of datasetName and datasetUUID is required"));
+        }
+        (false, false) => {
+            let rule = "datasetName and datasetUUID can not be specified simultaneously";
+            errors.push(FieldError::invalid(path, "resource", rule));
+        }
+        _ => {}
+    }
+    if name.contains('/') {
+        errors.push(FieldError::invalid(path.child("datasetName"), name, "must not contain '/'"));
+    }
+}
+
+fn iscsi(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if text(source, "targetPortal").is_empty() {
+        errors.push(FieldError::required(path.child("targetPortal"), ""));
+    }
+    match text(source, "iqn") {
+        "" => errors.push(FieldError::required(path.child("iqn"), "")),
+        name => initiator(name, &path.child("iqn"), errors),
+    }
+    let unit = int(source, "lun").unwrap_or(0);
+    for complaint in format::in_range(unit, 0, 255) {
+        errors.push(FieldError::invalid(path.child("lun"), unit, complaint));
+    }
+    let secured = truth(source, "chapAuthDiscovery") || truth(source, "chapAuthSession");
+    if secured && source.get("secretRef").is_none() {
+        errors.push(FieldError::required(path.child("secretRef"), ""));
+    }
+    if let Some(name) = source.get("initiatorName").and_then(Value::as_str) {
+        initiator(name, &path.child("initiatorname"), errors);
+    }
+}
+
+/// The name of an end of iSCSI, in one of three forms.
+fn initiator(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let sound = if let Some(rest) = name.strip_prefix("iqn") {
+        qualified(rest)
+    } else if let Some(rest) = name.strip_prefix("eui") {
+        rest.strip_prefix('.').is_some_and(|digits| digits.len() == 16 && is_hex(digits))
+    } else if let Some(rest) = name.strip_prefix("naa") {
+        rest.strip_prefix('.').is_some_and(|digits| digits.len() == 32 && is_hex(digits))
+    } else {
+        let rule = "must be valid format starting with iqn, eui, or naa";
+        errors.push(FieldError::invalid(path, name, rule));
+        return;
+    };
+    if !sound {
+        errors.push(FieldError::invalid(path, name, "must be valid format"));
+    }
+}
+
+/// `.2026-01.com.example:disk`: a month, a domain backwards, and whatever its owner likes.
+fn qualified(rest: &str) -> bool {
+    let Some(rest) = rest.strip_prefix('.') else { return false };
+    let (Some(date), Some(rest)) = (rest.get(..7), rest.get(7..)) else { return false };
+    let is_date =
+        date.bytes().enumerate().all(|(i, byte)| if i == 4 { byte == b'-' } else { byte.is_ascii_digit() });
+    let Some(rest) = rest.strip_prefix('.') else { return false };
+    let (domain, label) = rest.split_once(':').map_or((rest, None), |(domain, label)| (domain, Some(label)));
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    is_date
+        && !domain.is_empty()
+        && domain.bytes().all(allowed)
+        && label.is_none_or(|label| !label.is_empty())
+}
+
+fn fibre_channel(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (targets, ids) = (list(source, "targetWWNs"), list(source, "wwids"));
+    if targets.is_empty() && ids.is_empty() {
+        let rule = "must specify either targetWWNs or wwids, but not both";
+        errors.push(FieldError::required(path.child("targetWWNs"), rule));
+    }
+    if !targets.is_empty() && !ids.is_empty() {
+        let rule = "targetWWNs and wwids can not be specified simultaneously";
+        let shown = plumb_validation::field::BadValue::Bare(raw(&targets));
+        errors.push(FieldError::invalid(path.child("targetWWNs"), shown, rule));
+    }
+    match int(source, "lun") {
+        _ if targets.is_empty() => {}
+        None => {
+            errors
+                .push(FieldError::required(path.child("lun"), "lun is required if targetWWNs is specified"));
+        }
+        Some(unit) => {
+            for complaint in format::in_range(unit, 0, 255) {
+                errors.push(FieldError::invalid(path.child("lun"), unit, complaint));
+            }
+        }
+    }
+}
+
+fn storage_os(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    match text(source, "volumeName") {
+        "" => errors.push(FieldError::required(path.child("volumeName"), "")),
+        name => complain(errors, &path.child("volumeName"), name, format::dns_label(name)),
+    }
+    let namespace = text(source, "volumeNamespace");
+    if !namespace.is_empty() {
+        complain(errors, &path.child("volumeNamespace"), namespace, format::dns_label(namespace));
+    }
+    secret(source, path, errors);
+}

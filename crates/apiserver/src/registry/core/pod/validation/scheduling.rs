@@ -1,0 +1,321 @@
+//! Where a pod may run: affinities, tolerations, spreading.
+
+use k8s_openapi::api::core::v1::{
+    NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodSchedulingGate, PodSpec,
+    Toleration, TopologySpreadConstraint, WeightedPodAffinityTerm,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_validation::field::{FieldError, Path};
+
+use super::Scope;
+use crate::validation::{Errors, complain, format, labels};
+
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+pub(in crate::registry) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+/// The affinities of a pod.
+pub(super) fn affinity(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
+    let Some(affinity) = &spec.affinity else { return };
+    if let Some(node) = &affinity.node_affinity {
+        node_affinity(node, &path.child("nodeAffinity"), errors);
+    }
+    if let Some(pod) = &affinity.pod_affinity {
+        let path = path.child("podAffinity");
+        let required = pod.required_during_scheduling_ignored_during_execution.as_deref();
+        let preferred = pod.preferred_during_scheduling_ignored_during_execution.as_deref();
+        pod_terms(required, preferred, &path, errors);
+    }
+    if let Some(pod) = &affinity.pod_anti_affinity {
+        let path = path.child("podAntiAffinity");
+        let required = pod.required_during_scheduling_ignored_during_execution.as_deref();
+        let preferred = pod.preferred_during_scheduling_ignored_during_execution.as_deref();
+        pod_terms(required, preferred, &path, errors);
+    }
+}
+
+fn node_affinity(affinity: &NodeAffinity, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(selector) = &affinity.required_during_scheduling_ignored_during_execution {
+        let path = path.child(REQUIRED);
+        let path = path.child("nodeSelectorTerms");
+        if selector.node_selector_terms.is_empty() {
+            errors.push(FieldError::required(path, "must have at least one node selector term"));
+        }
+        for (i, term) in selector.node_selector_terms.iter().enumerate() {
+            node_term(term, true, &path.index(i), errors);
+        }
+    }
+    let preferred = affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten();
+    for (i, term) in preferred.enumerate() {
+        let list = path.child(PREFERRED);
+        let path = list.index(i);
+        weight(term.weight, &path, errors);
+        node_term(&term.preference, false, &path.child("preference"), errors);
+    }
+}
+
+fn node_term(term: &NodeSelectorTerm, strict: bool, path: &Path<'_>, errors: &mut Errors) {
+    for (i, requirement) in term.match_expressions.iter().flatten().enumerate() {
+        node_label(requirement, strict, &path.child("matchExpressions").index(i), errors);
+    }
+    for (i, requirement) in term.match_fields.iter().flatten().enumerate() {
+        node_field(requirement, &path.child("matchFields").index(i), errors);
+    }
+}
+
+fn node_label(requirement: &NodeSelectorRequirement, strict: bool, path: &Path<'_>, errors: &mut Errors) {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let values_path = path.child("values");
+    match requirement.operator.as_str() {
+        "In" | "NotIn" if values.is_empty() => {
+            let rule = "must be specified when `operator` is 'In' or 'NotIn'";
+            errors.push(FieldError::required(values_path, rule));
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            let rule = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.push(FieldError::forbidden(values_path, rule));
+        }
+        "Gt" | "Lt" if values.len() != 1 => {
+            let rule = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+            errors.push(FieldError::required(values_path, rule));
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+        other => {
+            errors.push(FieldError::invalid(path.child("operator"), other, "not a valid selector operator"));
+        }
+    }
+    complain(errors, &path.child("key"), &requirement.key, format::qualified_name(&requirement.key));
+    if strict {
+        for (i, value) in values.iter().enumerate() {
+            complain(errors, &values_path.index(i), value, format::label_value(value));
+        }
+    }
+}
+
+fn node_field(requirement: &NodeSelectorRequirement, path: &Path<'_>, errors: &mut Errors) {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    match requirement.operator.as_str() {
+        "In" | "NotIn" if values.len() == 1 => {}
+        "In" | "NotIn" => {
+            let rule = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+            errors.push(FieldError::required(path.child("values"), rule));
+        }
+        other => {
+            errors.push(FieldError::invalid(path.child("operator"), other, "not a valid selector operator"));
+        }
+    }
+    if requirement.key == "metadata.name" {
+        for (i, value) in values.iter().enumerate() {
+            complain(errors, &path.child("values").index(i), value, format::dns_subdomain(value));
+        }
+    } else {
+        let rule = "not a valid field selector key";
+        errors.push(FieldError::invalid(path.child("key"), &requirement.key, rule));
+    }
+}
+
+fn pod_terms(
+    required: Option<&[PodAffinityTerm]>,
+    preferred: Option<&[WeightedPodAffinityTerm]>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    for (i, term) in required.unwrap_or_default().iter().enumerate() {
+        pod_term(term, &path.child(REQUIRED).index(i), errors);
+    }
+    for (i, term) in preferred.unwrap_or_default().iter().enumerate() {
+        let list = path.child(PREFERRED);
+        let path = list.index(i);
+        weight(term.weight, &path, errors);
+        pod_term(&term.pod_affinity_term, &path.child("podAffinityTerm"), errors);
+    }
+}
+
+fn weight(weight: i32, path: &Path<'_>, errors: &mut Errors) {
+    if !(1..=100).contains(&weight) {
+        errors.push(FieldError::invalid(path.child("weight"), weight, "must be in the range 1-100"));
+    }
+}
+
+fn pod_term(term: &PodAffinityTerm, path: &Path<'_>, errors: &mut Errors) {
+    for (field, selector) in
+        [("labelSelector", &term.label_selector), ("namespaceSelector", &term.namespace_selector)]
+    {
+        if let Some(selector) = selector {
+            labels::selector(selector, &path.child(field), errors);
+        }
+    }
+    for namespace in term.namespaces.iter().flatten() {
+        complain(errors, &path.child("namespace"), namespace, format::dns_label(namespace));
+    }
+    let keys = term.match_label_keys.as_deref().unwrap_or_default();
+    let mismatched = term.mismatch_label_keys.as_deref().unwrap_or_default();
+    label_keys(keys, mismatched, term.label_selector.as_ref(), path, errors);
+    if term.topology_key.is_empty() {
+        errors.push(FieldError::required(path.child("topologyKey"), "can not be empty"));
+    }
+    complain(
+        errors,
+        &path.child("topologyKey"),
+        &term.topology_key,
+        format::qualified_name(&term.topology_key),
+    );
+}
+
+/// Keys whose values are taken from the pod's own labels and merged into the selector.
+fn label_keys(
+    matched: &[String],
+    mismatched: &[String],
+    selector: Option<&LabelSelector>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    for (field, keys) in [("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)] {
+        if keys.is_empty() {
+            continue;
+        }
+        if selector.is_none() {
+            let rule = "must not be specified when labelSelector is not set";
+            errors.push(FieldError::forbidden(path.child(field), rule));
+            continue;
+        }
+        for (i, key) in keys.iter().enumerate() {
+            complain(errors, &path.child(field).index(i), key, format::qualified_name(key));
+        }
+    }
+    if let Some(selector) = selector {
+        let mut seen: Vec<&str> =
+            selector.match_labels.iter().flatten().map(|(key, _)| key.as_str()).collect();
+        for requirement in selector.match_expressions.iter().flatten() {
+            let key = requirement.key.as_str();
+            let position = matched.iter().rposition(|matched| matched == key);
+            if let Some(i) = position.filter(|_| seen.contains(&key)) {
+                let rule = "exists in both matchLabelKeys and labelSelector";
+                errors.push(FieldError::invalid(path.index(i), key, rule));
+            }
+            seen.push(key);
+        }
+    }
+    for (i, key) in matched.iter().enumerate().filter(|(_, key)| mismatched.contains(key)) {
+        let rule = "exists in both matchLabelKeys and mismatchLabelKeys";
+        errors.push(FieldError::invalid(path.child("matchLabelKeys").index(i), key, rule));
+    }
+}
+
+/// The taints that a pod puts up with.
+pub(super) fn tolerations(tolerations: &[Toleration], path: &Path<'_>, errors: &mut Errors) {
+    for (i, toleration) in tolerations.iter().enumerate() {
+        let path = path.index(i);
+        let key = toleration.key.as_deref().unwrap_or_default();
+        let operator = toleration.operator.as_deref().unwrap_or_default();
+        let value = toleration.value.as_deref().unwrap_or_default();
+        let effect = toleration.effect.as_deref().unwrap_or_default();
+        if key.is_empty() {
+            if operator != "Exists" {
+                let rule = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+                errors.push(FieldError::invalid(path.child("operator"), operator, rule));
+            }
+        } else {
+            complain(errors, &path.child("key"), key, format::qualified_name(key));
+        }
+        if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
+            let rule = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+            errors.push(FieldError::invalid(path.child("effect"), effect, rule));
+        }
+        match operator {
+            "Equal" | "" => {
+                let complaints = format::label_value(value);
+                if !complaints.is_empty() {
+                    errors.push(FieldError::invalid(path.child("operator"), value, complaints.join(";")));
+                }
+            }
+            "Exists" if !value.is_empty() => {
+                let rule = "value must be empty when `operator` is 'Exists'";
+                errors.push(FieldError::invalid(path.child("operator"), value, rule));
+            }
+            "Exists" => {}
+            "Lt" | "Gt" => {
+                let known = ["Equal", "Exists", "Lt", "Gt"];
+                errors.push(FieldError::not_supported(path.child("operator"), operator, &known));
+            }
+            other => {
+                errors.push(FieldError::not_supported(path.child("operator"), other, &["Equal", "Exists"]));
+            }
+        }
+        if !effect.is_empty() && !EFFECTS.contains(&effect) {
+            errors.push(FieldError::not_supported(path.child("effect"), effect, &EFFECTS));
+        }
+    }
+}
+
+/// What has to be lifted before any scheduler looks at the pod.
+pub(super) fn gates(gates: &[PodSchedulingGate], path: &Path<'_>, errors: &mut Errors) {
+    for (i, gate) in gates.iter().enumerate() {
+        let path = path.index(i);
+        complain(errors, &path, &gate.name, format::qualified_name(&gate.name));
+        if gates[..i].iter().any(|earlier| earlier.name == gate.name) {
+            errors.push(FieldError::duplicate(path, &gate.name));
+        }
+    }
+}
+
+/// How evenly the pods of a workload are spread.
+pub(super) fn spreading(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let constraints = spec.topology_spread_constraints.as_deref().unwrap_or_default();
+    for (i, constraint) in constraints.iter().enumerate() {
+        let path = path.index(i);
+        spread_constraint(constraint, &constraints[i + 1..], &path, errors);
+        let keys = constraint.match_label_keys.as_deref().unwrap_or_default();
+        label_keys(keys, &[], constraint.label_selector.as_ref(), &path, errors);
+        if let Some(selector) =
+            constraint.label_selector.as_ref().filter(|_| !scope.tolerates_spread_selectors())
+        {
+            labels::selector(selector, &path.child("labelSelector"), errors);
+        }
+    }
+}
+
+fn spread_constraint(
+    constraint: &TopologySpreadConstraint,
+    rest: &[TopologySpreadConstraint],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    const POSITIVE: &str = "must be greater than zero";
+    if constraint.max_skew <= 0 {
+        errors.push(FieldError::invalid(path.child("maxSkew"), constraint.max_skew, POSITIVE));
+    }
+    if constraint.topology_key.is_empty() {
+        errors.push(FieldError::required(path.child("topologyKey"), "can not be empty"));
+    }
+    let action = constraint.when_unsatisfiable.as_str();
+    if !["DoNotSchedule", "ScheduleAnyway"].contains(&action) {
+        let known = ["DoNotSchedule", "ScheduleAnyway"];
+        errors.push(FieldError::not_supported(path.child("whenUnsatisfiable"), action, &known));
+    }
+    let same = |other: &&TopologySpreadConstraint| {
+        other.topology_key == constraint.topology_key && other.when_unsatisfiable == action
+    };
+    if rest.iter().any(|other| same(&other)) {
+        let pair = format!("{{{}, {action}}}", constraint.topology_key);
+        errors.push(FieldError::duplicate(path.child("{topologyKey, whenUnsatisfiable}"), pair));
+    }
+    if let Some(domains) = constraint.min_domains {
+        let path = path.child("minDomains");
+        if domains <= 0 {
+            errors.push(FieldError::invalid(path, domains, POSITIVE));
+        }
+        if action != "DoNotSchedule" {
+            let rule = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+            errors.push(FieldError::invalid(path, domains, rule));
+        }
+    }
+    for (field, policy) in [
+        ("nodeAffinityPolicy", &constraint.node_affinity_policy),
+        ("nodeTaintsPolicy", &constraint.node_taints_policy),
+    ] {
+        if let Some(policy) = policy.as_deref().filter(|policy| !["Honor", "Ignore"].contains(policy)) {
+            errors.push(FieldError::not_supported(path.child(field), policy, &["Honor", "Ignore"]));
+        }
+    }
+}

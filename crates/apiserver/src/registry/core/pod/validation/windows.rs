@@ -1,0 +1,85 @@
+//! What only a node with Windows acts on.
+
+use k8s_openapi::api::core::v1::WindowsSecurityContextOptions;
+use plumb_validation::field::{FieldError, Path};
+
+use crate::validation::{Errors, complain, format};
+
+/// The longest description of an account, in bytes.
+const LONGEST_SPEC: usize = 64 * 1024;
+/// The longest name of a user.
+const LONGEST_USER: usize = 104;
+/// The first length that is too long for a domain.
+const DOMAIN_TOO_LONG: usize = 256;
+
+/// The options of a security context.
+pub(super) fn options(options: Option<&WindowsSecurityContextOptions>, path: &Path<'_>, errors: &mut Errors) {
+    let Some(options) = options else { return };
+    if let Some(name) = &options.gmsa_credential_spec_name {
+        complain(errors, &path.child("gmsaCredentialSpecName"), name, format::dns_subdomain(name));
+    }
+    if let Some(spec) = &options.gmsa_credential_spec {
+        let rule = match spec.len() {
+            0 => Some("gmsaCredentialSpec cannot be an empty string".to_owned()),
+            length if length > LONGEST_SPEC => {
+                Some("gmsaCredentialSpec size must be under 64 KiB".to_owned())
+            }
+            _ => None,
+        };
+        errors.extend(rule.map(|rule| FieldError::invalid(path.child("gmsaCredentialSpec"), spec, rule)));
+    }
+    if let Some(name) = &options.run_as_user_name {
+        let path = path.child("runAsUserName");
+        let rules = user_name(name).into_iter();
+        errors.extend(rules.map(|rule| FieldError::invalid(path, name, format!("runAsUserName{rule}"))));
+    }
+}
+
+/// What is wrong with the name of a user, who may belong to a domain: `DOMAIN\USER`.
+fn user_name(name: &str) -> Vec<&'static str> {
+    let parts: Vec<&str> = name.split('\\').collect();
+    let (domain, user) = match parts.as_slice() {
+        _ if name.is_empty() => return vec![" cannot be an empty string"],
+        _ if name.chars().any(|letter| letter.is_ascii_control()) => {
+            return vec![" cannot contain control characters"];
+        }
+        [user] => (None, *user),
+        [domain, user] => (Some(*domain), *user),
+        _ => return vec![" cannot contain more than one backslash"],
+    };
+    let mut rules = Vec::new();
+    if domain.is_some_and(|domain| domain.len() >= DOMAIN_TOO_LONG) {
+        rules.push("'s Domain length must be under 256 characters");
+    }
+    if domain.is_some_and(|domain| !is_net_bios(domain) && !is_domain(domain)) {
+        rules.push("'s Domain doesn't match the NetBios nor the DNS format");
+    }
+    if user.is_empty() {
+        rules.push("'s User cannot be empty");
+    } else if user.len() > LONGEST_USER {
+        rules.push("'s User length must not be longer than 104 characters");
+    }
+    if !user.is_empty() && user.chars().all(|letter| matches!(letter, '.' | ' ')) {
+        rules.push("'s User cannot contain only periods or spaces");
+    }
+    if user.contains(['"', '/', '\\', ':', ';', '|', '=', ',', '+', '*', '?', '<', '>', '@', '[', ']']) {
+        rules.push("'s User cannot contain the following characters: \"/\\:;|=,+*?<>@[]");
+    }
+    rules
+}
+
+fn is_net_bios(domain: &str) -> bool {
+    let forbidden = ['\\', '/', ':', '*', '?', '"', '<', '>', '|'];
+    !domain.starts_with('.') && (1..=15).contains(&domain.chars().count()) && !domain.contains(forbidden)
+}
+
+fn is_domain(domain: &str) -> bool {
+    domain.split('.').all(|label| {
+        let edges = |letter: u8| letter.is_ascii_alphanumeric();
+        let bytes = label.as_bytes();
+        (1..=63).contains(&bytes.len())
+            && bytes.first().copied().is_some_and(edges)
+            && bytes.last().copied().is_some_and(edges)
+            && bytes.iter().all(|letter| edges(*letter) || *letter == b'-')
+    })
+}

@@ -1,0 +1,140 @@
+//! Roles and bindings.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_validation::field::{FieldError, Path};
+use serde_json::Value;
+
+use crate::validation::json::{is_empty, list, shown, text};
+use crate::validation::{Errors, complain, format, labels, typed};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// A new Role.
+pub(super) fn role(role: &Value, errors: &mut Errors) {
+    policy_rules(role, true, errors);
+}
+
+/// A new `ClusterRole`.
+pub(super) fn cluster_role(role: &Value, errors: &mut Errors) {
+    policy_rules(role, false, errors);
+    let Some(aggregation) = role.get("aggregationRule") else { return };
+    let outer = Path::root("aggregationRule");
+    let path = outer.child("clusterRoleSelectors");
+    if is_empty(aggregation, "clusterRoleSelectors") {
+        let text = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        errors.push(FieldError::required(path, text));
+    }
+    for (i, selector) in list(aggregation, "clusterRoleSelectors").iter().enumerate() {
+        if let Some(selector) = typed::<LabelSelector>(selector, errors) {
+            labels::selector(&selector, &path.index(i), errors);
+        }
+    }
+}
+
+/// A new `RoleBinding`.
+pub(super) fn binding(binding: &Value, errors: &mut Errors) {
+    check_binding(binding, true, errors);
+}
+
+/// A new `ClusterRoleBinding`.
+pub(super) fn cluster_binding(binding: &Value, errors: &mut Errors) {
+    check_binding(binding, false, errors);
+}
+
+fn policy_rules(role: &Value, namespaced: bool, errors: &mut Errors) {
+    for (i, rule) in list(role, "rules").iter().enumerate() {
+        let all = Path::root("rules");
+        let path = all.index(i);
+        if is_empty(rule, "verbs") {
+            errors.push(FieldError::required(path.child("verbs"), "verbs must contain at least one value"));
+        }
+        if !is_empty(rule, "nonResourceURLs") {
+            let path = path.child("nonResourceURLs");
+            let urls = || shown(rule.get("nonResourceURLs"));
+            if namespaced {
+                let text = "namespaced rules cannot apply to non-resource URLs";
+                errors.push(FieldError::invalid(path, urls(), text));
+            }
+            if ["apiGroups", "resources", "resourceNames"].iter().any(|field| !is_empty(rule, field)) {
+                let text = "rules cannot apply to both regular resources and non-resource URLs";
+                errors.push(FieldError::invalid(path, urls(), text));
+            }
+            continue;
+        }
+        if is_empty(rule, "apiGroups") {
+            let text = "resource rules must supply at least one api group";
+            errors.push(FieldError::required(path.child("apiGroups"), text));
+        }
+        if is_empty(rule, "resources") {
+            let text = "resource rules must supply at least one resource";
+            errors.push(FieldError::required(path.child("resources"), text));
+        }
+    }
+}
+
+fn check_binding(binding: &Value, namespaced: bool, errors: &mut Errors) {
+    let role = &binding["roleRef"];
+    let path = Path::root("roleRef");
+    if text(role, "apiGroup") != RBAC {
+        errors.push(FieldError::not_supported(path.child("apiGroup"), text(role, "apiGroup"), &[RBAC]));
+    }
+    let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+    let kind = text(role, "kind");
+    if !kinds.contains(&kind) {
+        errors.push(FieldError::not_supported(path.child("kind"), kind, kinds));
+    }
+    let name = text(role, "name");
+    if name.is_empty() {
+        errors.push(FieldError::required(path.child("name"), ""));
+    } else {
+        complain(errors, &path.child("name"), name, format::path_segment(name));
+    }
+    for (i, subject) in list(binding, "subjects").iter().enumerate() {
+        check_subject(subject, namespaced, &Path::root("subjects").index(i), errors);
+    }
+}
+
+fn check_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
+    let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
+    if name.is_empty() {
+        errors.push(FieldError::required(path.child("name"), ""));
+    }
+    match text(subject, "kind") {
+        "ServiceAccount" => {
+            if !name.is_empty() {
+                complain(errors, &path.child("name"), name, format::dns_subdomain(name));
+            }
+            if !group.is_empty() {
+                errors.push(FieldError::not_supported(path.child("apiGroup"), group, &[""]));
+            }
+            if !namespaced && text(subject, "namespace").is_empty() {
+                errors.push(FieldError::required(path.child("namespace"), ""));
+            }
+        }
+        "User" | "Group" => {
+            if group != RBAC {
+                errors.push(FieldError::not_supported(path.child("apiGroup"), group, &[RBAC]));
+            }
+        }
+        other => {
+            let kinds = ["ServiceAccount", "User", "Group"];
+            errors.push(FieldError::not_supported(path.child("kind"), other, &kinds));
+        }
+    }
+}
+
+/// Who is bound may change, but not to what.
+pub(super) fn same_role(old: &Value, new: &Value, errors: &mut Errors) {
+    if old["roleRef"] != new["roleRef"] {
+        let role = &new["roleRef"];
+        // SPEC: shown with the names that kube-apiserver's own type has.
+        let value = format!(
+            r#"{{"APIGroup":{},"Kind":{},"Name":{}}}"#,
+            Value::from(text(role, "apiGroup")),
+            Value::from(text(role, "kind")),
+            Value::from(text(role, "name"))
+        );
+        let value = plumb_validation::field::BadValue::Bare(value);
+        errors.push(FieldError::invalid("roleRef", value, "cannot change roleRef"));
+    }
+}
