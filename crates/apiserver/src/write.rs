@@ -33,7 +33,6 @@ use crate::registry::{Context, rest};
 use crate::serve::Peer;
 use crate::server::{ApiServer, Call};
 use crate::target::Verb;
-use crate::warnings;
 
 /// How many names are generated for one object before it is given up.
 const NAMES: usize = 8;
@@ -147,7 +146,7 @@ async fn try_make(
     let mut reserved = call.row.strategy().allocate(cx, None, &mut new)?;
     let (judged, shown) = call.judged(&new);
     judged.strategy().validate_object(cx.with_row(judged), &shown)?;
-    call.warn(warnings::on_create(&call.row, &new));
+    call.warn(call.row.strategy().warnings_on_create(&new));
     let name = meta(&new, "name").to_owned();
     let attributes = Attributes { name: &name, ..*attributes };
     chain.validate(&attributes, &new).await?;

@@ -1,5 +1,7 @@
 //! Custom resources: a definition has their defaults and their rules.
 
+mod warnings;
+
 use plumb_validation::field::FieldError;
 use serde_json::Value;
 
@@ -28,16 +30,6 @@ impl Strategy for Custom {
         false
     }
 
-    fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
-        let Context { row, server, .. } = cx;
-        // An object that names another kind is rejected by its validation.
-        if new["kind"] == row.kind() {
-            self.version.complete(new);
-        }
-        defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
-        Ok(())
-    }
-
     /// Only the status changes, and who manages it.
     fn reset_fields_on_status_update(&self, old: &Value, new: &mut Value) {
         let managers = new["metadata"].get("managedFields").cloned();
@@ -46,6 +38,16 @@ impl Strategy for Custom {
             fields.insert("managedFields".to_owned(), managers);
         }
         reset::all_but(old, new, &["apiVersion", "metadata", "status"]);
+    }
+
+    fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        let Context { row, server, .. } = cx;
+        // An object that names another kind is rejected by its validation.
+        if new["kind"] == row.kind() {
+            self.version.complete(new);
+        }
+        defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
+        Ok(())
     }
 
     fn validate_object(&self, cx: Context<'_>, new: &Value) -> Result<(), ApiError> {
@@ -84,6 +86,14 @@ impl Strategy for Custom {
             warnings.add(warning);
         }
         invalid(cx.row, new, &errors)
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        warnings::new_finalizers(&Value::Null, new)
+    }
+
+    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
+        warnings::new_finalizers(old, new)
     }
 }
 

@@ -240,6 +240,21 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         validate::object_status_update(cx, old, new)
     }
 
+    /// Warnings about a valid new object.
+    fn warnings_on_create(&self, _new: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Warnings about a valid updated object.
+    fn warnings_on_update(&self, _old: &Value, _new: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Warnings about a valid updated status.
+    fn warnings_on_status_update(&self, _new: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Rejects a valid update of the status that the user may not make.
     fn authorize_status_update(&self, _cx: Context<'_>, _old: &Value, _new: &Value) -> Result<(), ApiError> {
         Ok(())

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use serde_json::Value;
+
 /// An address in any form that was ever accepted: with zeros in front of its numbers, or of version 4 in version 6.
 pub(crate) fn parse_sloppy(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<Ipv6Addr>() {
@@ -27,7 +29,7 @@ pub(crate) fn parse_sloppy(text: &str) -> Option<IpAddr> {
 }
 
 /// What is to be said of an address.
-pub(super) fn address(path: &str, text: &str) -> Option<String> {
+pub(crate) fn address(path: &str, text: &str) -> Option<String> {
     let sloppy = parse_sloppy(text)?;
     match text.parse::<IpAddr>() {
         Err(_) => Some(format!("{path}: non-standard IP address {text:?} is invalid: use \"{sloppy}\"")),
@@ -42,7 +44,7 @@ pub(super) fn address(path: &str, text: &str) -> Option<String> {
 }
 
 /// What is to be said of a range of addresses.
-pub(super) fn range(path: &str, text: &str) -> Vec<String> {
+pub(crate) fn range(path: &str, text: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     let Some((start, length)) = text.split_once('/') else { return warnings };
     let (Some(address), Ok(length)) = (parse_sloppy(start), length.parse::<u8>()) else { return warnings };
@@ -82,4 +84,16 @@ fn network(address: IpAddr, length: u8) -> IpAddr {
             IpAddr::V6(Ipv6Addr::from(u128::from(six) & mask))
         }
     }
+}
+
+/// Warnings about the addresses of a list of objects that have one in the field `ip`.
+pub(crate) fn of_list(list: &Value, path: &str, suffix: &str) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (i, element) in list.as_array().into_iter().flatten().enumerate() {
+        let text = element["ip"].as_str().unwrap_or_default();
+        if !text.is_empty() {
+            warnings.extend(address(&format!("{path}[{i}]{suffix}"), text));
+        }
+    }
+    warnings
 }

@@ -63,14 +63,8 @@ static VOLUME: [Field; 1] = [Field {
     instead: "only volumes with the medium Memory have a size; this one can fill the disk of the node",
 }];
 
-/// Kinds whose objects are stored and validated.
-const KINDS: [(&str, &str, &str); 3] = [
-    ("networking.k8s.io", "NetworkPolicy", "no component filters the traffic of pods"),
-    (FLOW, "FlowSchema", NO_FAIRNESS),
-    (FLOW, "PriorityLevelConfiguration", NO_FAIRNESS),
-];
-const FLOW: &str = "flowcontrol.apiserver.k8s.io";
-const NO_FAIRNESS: &str = "the API server does not sort requests into priority levels";
+/// Why `FlowSchemas` and `PriorityLevelConfigurations` have no effect.
+pub(crate) const NO_FAIRNESS: &str = "the API server does not sort requests into priority levels";
 
 /// The labels of a namespace that the admission plugin `PodSecurity` reads.
 const POD_SECURITY: [&str; 3] = [
@@ -84,7 +78,7 @@ fn warning(path: &str, instead: &str) -> String {
 }
 
 /// Warnings about the spec of a pod or of a template. `path` is that of the spec.
-pub(super) fn pod(spec: &Value, path: &str, warnings: &mut Vec<String>) {
+pub(crate) fn pod(spec: &Value, path: &str, warnings: &mut Vec<String>) {
     let mut check = |fields: &[Field], value: &Value, at: &str| {
         for field in fields {
             visit(value, field.path, at, &mut |parent, value, at| {
@@ -104,14 +98,14 @@ pub(super) fn pod(spec: &Value, path: &str, warnings: &mut Vec<String>) {
     }
 }
 
-/// Warnings about an object of a kind that no component reads.
-pub(super) fn kind(group: &str, kind: &str, warnings: &mut Vec<String>) {
-    let known = KINDS.iter().find(|(of, name, _)| (*of, *name) == (group, kind));
-    warnings.extend(known.map(|(_, _, instead)| warning("spec", instead)));
+/// A warning about an object of a kind that no component reads.
+pub(crate) fn of_kind(instead: &str) -> String {
+    warning("spec", instead)
 }
 
 /// Warnings about the pod security labels of a namespace that are new or have another value than before.
-pub(super) fn namespace(old: &Value, new: &Value, warnings: &mut Vec<String>) {
+pub(crate) fn pod_security_labels(old: &Value, new: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
     let level = |namespace: &Value, label: &str| namespace["metadata"]["labels"][label].clone();
     for label in POD_SECURITY {
         let value = level(new, label);
@@ -121,6 +115,7 @@ pub(super) fn namespace(old: &Value, new: &Value, warnings: &mut Vec<String>) {
             warnings.push(warning(&path, "no admission plugin checks pods by the Pod Security Standards"));
         }
     }
+    warnings
 }
 
 /// Calls `found` with every value that a path leads to, with the object that has it and with its own path.

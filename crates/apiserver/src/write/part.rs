@@ -7,7 +7,6 @@ use crate::error::ApiError;
 use crate::registry::validate::invalid;
 use crate::registry::{Context, pod, reset, rest, validate_approval};
 use crate::server::Call;
-use crate::warnings;
 
 /// What a write is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,11 +92,11 @@ impl Part {
         }
     }
 
-    /// What is allowed, but to be told.
+    /// Warnings about a valid update.
     pub(crate) fn warnings(self, call: &Call, old: &Value, new: &Value) -> Vec<String> {
         match self {
-            Self::Main => warnings::on_update(&call.row, old, new),
-            Self::Status => warnings::on_status(&call.row, new),
+            Self::Main => call.row.strategy().warnings_on_update(old, new),
+            Self::Status => call.row.strategy().warnings_on_status_update(new),
             Self::EphemeralContainers | Self::Resize | Self::Finalize | Self::Approval => Vec::new(),
         }
     }

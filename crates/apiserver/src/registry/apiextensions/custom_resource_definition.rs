@@ -38,4 +38,12 @@ impl Strategy for CustomResourceDefinitionStrategy {
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         errors.extend(definition::update(old, new));
     }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        definition::warnings(new, None)
+    }
+
+    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
+        definition::warnings(new, Some(old))
+    }
 }

@@ -5,13 +5,13 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
 
 use super::validation;
-use crate::defaults;
 use crate::error::ApiError;
 use crate::object::metadata;
-use crate::registry::core::pod::validation as pod;
+use crate::registry::core::pod::{validation as pod, warnings as pod_warnings};
 use crate::registry::{Context, Strategy, pod_template};
 use crate::validation::json::{shown, text};
 use crate::validation::{Errors, all_nonnegative, percent, template};
+use crate::{defaults, warnings};
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -73,6 +73,18 @@ impl Strategy for DaemonSetStrategy {
 
     fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check_status(old, new, errors);
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        pod_warnings::template(new, "/spec/template", "spec.template")
+    }
+
+    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
+        if warnings::is_changed(old, new) {
+            pod_warnings::template(new, "/spec/template", "spec.template")
+        } else {
+            Vec::new()
+        }
     }
 }
 

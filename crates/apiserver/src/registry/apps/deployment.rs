@@ -6,9 +6,11 @@ use serde_json::Value;
 
 use super::validation;
 use crate::kinds::Row;
+use crate::registry::core::pod::warnings as pod_warnings;
 use crate::registry::{Strategy, generation};
 use crate::validation::json::{int, shown, text};
 use crate::validation::{Errors, all_nonnegative, percent, template};
+use crate::warnings;
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -46,6 +48,20 @@ impl Strategy for DeploymentStrategy {
 
     fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check_status(old, new, errors);
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        let mut warnings = warnings::of_name(new, "Pod names and hostnames");
+        warnings.extend(pod_warnings::template(new, "/spec/template", "spec.template"));
+        warnings
+    }
+
+    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
+        if warnings::is_changed(old, new) {
+            pod_warnings::template(new, "/spec/template", "spec.template")
+        } else {
+            Vec::new()
+        }
     }
 }
 

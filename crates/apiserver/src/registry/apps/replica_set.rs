@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::validation;
 use crate::registry::Strategy;
+use crate::registry::core::pod::warnings as pod_warnings;
 use crate::validation::{Errors, all_nonnegative, template};
+use crate::warnings;
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -34,6 +36,20 @@ impl Strategy for ReplicaSetStrategy {
 
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check_status(new, errors);
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        let mut warnings = warnings::of_name(new, "Pod names and hostnames");
+        warnings.extend(pod_warnings::template(new, "/spec/template", "spec.template"));
+        warnings
+    }
+
+    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
+        if warnings::is_changed(old, new) {
+            pod_warnings::template(new, "/spec/template", "spec.template")
+        } else {
+            Vec::new()
+        }
     }
 }
 

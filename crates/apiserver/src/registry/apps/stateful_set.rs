@@ -6,12 +6,13 @@ use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::validation::{self, STATEFUL};
-use crate::registry::core::persistent_volume_claim::validation as claim;
-use crate::registry::core::pod::validation as pod;
+use crate::registry::core::persistent_volume_claim::{validation as claim, warnings as claim_warnings};
+use crate::registry::core::pod::{validation as pod, warnings as pod_warnings};
 use crate::registry::{StatusMetadataChecks, Strategy, disabled_fields, pod_template};
 use crate::validation::json::{int, list, map, shown, text};
 use crate::validation::template::{self, Selection};
 use crate::validation::{Errors, NameFormat, all_nonnegative, complain, format, nonnegative, percent, typed};
+use crate::warnings;
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -22,6 +23,14 @@ const TEMPLATE: &str = "/spec/template";
 pub(in crate::registry) struct StatefulSetStrategy;
 
 impl Strategy for StatefulSetStrategy {
+    fn name_format(&self) -> NameFormat {
+        NameFormat::DnsLabel
+    }
+
+    fn status_metadata_checks(&self) -> StatusMetadataChecks {
+        StatusMetadataChecks::AfterStatus
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -39,14 +48,6 @@ impl Strategy for StatefulSetStrategy {
         pod_template::drop_disabled_fields(TEMPLATE, old, new);
     }
 
-    fn name_format(&self) -> NameFormat {
-        NameFormat::DnsLabel
-    }
-
-    fn status_metadata_checks(&self) -> StatusMetadataChecks {
-        StatusMetadataChecks::AfterStatus
-    }
-
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check(&new["spec"], true, true, errors);
     }
@@ -57,6 +58,23 @@ impl Strategy for StatefulSetStrategy {
 
     fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check_status(old, new, errors);
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        let mut warnings = pod_warnings::template(new, "/spec/template", "spec.template");
+        check_warnings(new, "", &mut warnings);
+        warnings
+    }
+
+    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
+        let mut warnings = if warnings::is_changed(old, new) {
+            pod_warnings::template(new, "/spec/template", "spec.template")
+        } else {
+            Vec::new()
+        };
+        // SPEC: the path is not the same as for a new one.
+        check_warnings(new, ".Spec", &mut warnings);
+        warnings
     }
 }
 
@@ -218,4 +236,19 @@ fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
         errors,
     );
     validation::check_collision_count(old, new, errors);
+}
+
+/// Warnings beside those about the template. `suffix` is added to the path of a claim template.
+fn check_warnings(set: &Value, suffix: &str, warnings: &mut Vec<String>) {
+    let claims = set["spec"]["volumeClaimTemplates"].as_array();
+    for (i, claim) in claims.into_iter().flatten().enumerate() {
+        claim_warnings::spec(&claim["spec"], &format!("spec.volumeClaimTemplates[{i}]{suffix}"), warnings);
+    }
+    if set["spec"]["revisionHistoryLimit"].as_i64().is_some_and(|limit| limit < 0) {
+        warnings.push(
+            "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is \
+             recommended"
+                .to_owned(),
+        );
+    }
 }

@@ -6,10 +6,12 @@ use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
+use super::job::spec_warnings;
 use super::job::validation::job_spec;
 use crate::registry::{StatusMetadataChecks, Strategy};
 use crate::validation::json::{text, truth};
 use crate::validation::{Errors, all_nonnegative, labels, one_of, typed};
+use crate::warnings;
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -18,6 +20,10 @@ const SPEC: Path<'_> = Path::root("spec");
 pub(in crate::registry) struct CronJobStrategy;
 
 impl Strategy for CronJobStrategy {
+    fn status_metadata_checks(&self) -> StatusMetadataChecks {
+        StatusMetadataChecks::None
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -26,16 +32,26 @@ impl Strategy for CronJobStrategy {
         Some("/spec/jobTemplate/spec/template")
     }
 
-    fn status_metadata_checks(&self) -> StatusMetadataChecks {
-        StatusMetadataChecks::None
-    }
-
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check(new, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check_spec(Some(&old["spec"]), &new["spec"], errors);
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        let mut warnings = warnings::of_name(new, "Pod names and hostnames");
+        spec_warnings(&new["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec", &mut warnings);
+        warnings
+    }
+
+    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if warnings::is_changed(old, new) {
+            spec_warnings(&new["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec", &mut warnings);
+        }
+        warnings
     }
 }
 

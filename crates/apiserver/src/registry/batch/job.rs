@@ -7,14 +7,20 @@ use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::object::{meta, metadata};
+use crate::registry::core::pod::warnings as pod_warnings;
 use crate::registry::{Context, MetadataChecks, Strategy};
 use crate::validation::Errors;
+use crate::warnings;
 
 /// The strategy of Jobs.
 #[derive(Debug)]
 pub(in crate::registry) struct JobStrategy;
 
 impl Strategy for JobStrategy {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -42,15 +48,6 @@ impl Strategy for JobStrategy {
         Ok(())
     }
 
-    /// Upstream's defaults copy the labels when the stored Job is decoded.
-    fn canonicalize_new(&self, new: &mut Value) {
-        copy_labels_of_template(new);
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::UpdateAndCreate
-    }
-
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::create(new, errors);
     }
@@ -61,6 +58,25 @@ impl Strategy for JobStrategy {
 
     fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::status::check(old, new, errors);
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        let mut warnings = warnings::of_name(new, "Pod names and hostnames");
+        spec_warnings(&new["spec"], "spec", &mut warnings);
+        warnings
+    }
+
+    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if warnings::is_changed(old, new) {
+            spec_warnings(&new["spec"], "spec", &mut warnings);
+        }
+        warnings
+    }
+
+    /// Upstream's defaults copy the labels when the stored Job is decoded.
+    fn canonicalize_new(&self, new: &mut Value) {
+        copy_labels_of_template(new);
     }
 }
 
@@ -100,4 +116,19 @@ fn select_own_pods(job: &mut Value) {
         put(labels, format!("{prefix}controller-uid"), &uid);
         put(labels, format!("{prefix}job-name"), &name);
     }
+}
+
+/// Warnings about the spec of a Job, also in a `CronJob`.
+pub(super) fn spec_warnings(spec: &Value, path: &str, warnings: &mut Vec<String>) {
+    let number = |field: &str| spec[field].as_i64().unwrap_or(0);
+    if spec["completionMode"] == "Indexed"
+        && number("completions") > 100_000
+        && number("parallelism") > 10_000
+    {
+        warnings.push(format!(
+            "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than \
+             10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+        ));
+    }
+    warnings.extend(pod_warnings::template(spec, "/template", &format!("{path}.template")));
 }

@@ -18,6 +18,10 @@ use crate::validation::{Errors, NameFormat};
 pub(in crate::registry) struct CertificateSigningRequestStrategy;
 
 impl Strategy for CertificateSigningRequestStrategy {
+    fn name_format(&self) -> NameFormat {
+        NameFormat::PathSegment
+    }
+
     /// The spec never changes, and the status has subresources of its own.
     fn prepare_for_update(&self, _cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         new["spec"] = old["spec"].clone();
@@ -32,10 +36,6 @@ impl Strategy for CertificateSigningRequestStrategy {
     ) -> Result<(), ApiError> {
         certificates::prepare_conditions(old, new, false, cx.server.now());
         Ok(())
-    }
-
-    fn name_format(&self) -> NameFormat {
-        NameFormat::PathSegment
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {

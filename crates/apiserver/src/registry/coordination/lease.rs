@@ -15,6 +15,11 @@ const SPEC: Path<'_> = Path::root("spec");
 pub(in crate::registry) struct LeaseStrategy;
 
 impl Strategy for LeaseStrategy {
+    /// SPEC: of a Lease upstream accepts finalizers that are neither qualified nor its own.
+    fn allows_any_finalizer(&self) -> bool {
+        true
+    }
+
     fn allow_unconditional_update(&self) -> bool {
         false
     }
@@ -22,11 +27,6 @@ impl Strategy for LeaseStrategy {
     fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
         let fields = ["strategy", "preferredHolder"];
         disabled_fields::drop_unless_used(old.map(|old| &old["spec"]), &mut new["spec"], &fields);
-    }
-
-    /// SPEC: of a Lease upstream accepts finalizers that are neither qualified nor its own.
-    fn allows_any_finalizer(&self) -> bool {
-        true
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {

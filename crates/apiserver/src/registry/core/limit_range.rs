@@ -15,16 +15,16 @@ use crate::validation::Errors;
 pub(in crate::registry) struct LimitRangeStrategy;
 
 impl Strategy for LimitRangeStrategy {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Create
+    }
+
     /// A limit range without a name gets one.
     fn prepare_for_create(&self, _cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
         if meta(new, "name").is_empty() {
             metadata(new).insert("name".into(), json!(uuid::Uuid::new_v4().to_string()));
         }
         Ok(Vec::new())
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Create
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {

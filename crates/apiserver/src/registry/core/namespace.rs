@@ -10,6 +10,7 @@ use crate::object::{meta, metadata};
 use crate::registry::{Context, MetadataChecks, Strategy};
 use crate::validation::json::{text, texts};
 use crate::validation::{Errors, NameFormat, complain, format};
+use crate::warnings::no_effect;
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -18,6 +19,14 @@ const SPEC: Path<'_> = Path::root("spec");
 pub(in crate::registry) struct NamespaceStrategy;
 
 impl Strategy for NamespaceStrategy {
+    fn name_format(&self) -> NameFormat {
+        NameFormat::DnsLabel
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
     fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
         let Context { row, server, .. } = cx;
         defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
@@ -36,14 +45,6 @@ impl Strategy for NamespaceStrategy {
     fn prepare_for_update(&self, _cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         new["spec"] = old["spec"].clone();
         Ok(())
-    }
-
-    fn name_format(&self) -> NameFormat {
-        NameFormat::DnsLabel
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::UpdateAndCreate
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
@@ -69,6 +70,14 @@ impl Strategy for NamespaceStrategy {
         if phase != allowed {
             errors.push(FieldError::invalid("status.Phase", phase, rule));
         }
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        no_effect::pod_security_labels(&Value::Null, new)
+    }
+
+    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
+        no_effect::pod_security_labels(old, new)
     }
 }
 

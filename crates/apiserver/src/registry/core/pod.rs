@@ -5,15 +5,16 @@ mod create;
 mod resources;
 mod status;
 pub(crate) mod validation;
+pub(in crate::registry) mod warnings;
 
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use crate::authz::node_of;
-use crate::defaults;
 use crate::error::ApiError;
 use crate::registry::{Context, MetadataChecks, Strategy, disabled_fields};
 use crate::validation::Errors;
+use crate::{defaults, warnings as common};
 
 pub(crate) use binding::bind;
 pub(crate) use create::apparmor_profile;
@@ -24,6 +25,10 @@ pub(crate) use resources::{prepare_resize, typed, validate_resize};
 pub(in crate::registry) struct PodStrategy;
 
 impl Strategy for PodStrategy {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -70,20 +75,6 @@ impl Strategy for PodStrategy {
         Ok(())
     }
 
-    /// Only the node agent allocates resources.
-    fn authorize_status_update(&self, cx: Context<'_>, old: &Value, new: &Value) -> Result<(), ApiError> {
-        let is_node = cx.user().is_some_and(|user| node_of(user).is_some());
-        if !is_node && resources::allocated(old) != resources::allocated(new) {
-            let why = "allocatedResources is the node's to say: change spec.containers[*].resources instead";
-            return Err(ApiError::forbidden("", "pods", cx.name_in_url(), why));
-        }
-        Ok(())
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::UpdateAndCreate
-    }
-
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::create(new, errors);
     }
@@ -94,5 +85,25 @@ impl Strategy for PodStrategy {
 
     fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::update_status(old, new, errors);
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        let mut warnings = common::of_name(new, "the Pod's hostname");
+        warnings::check(new, "", &mut warnings);
+        warnings
+    }
+
+    fn warnings_on_status_update(&self, new: &Value) -> Vec<String> {
+        warnings::status(&new["status"])
+    }
+
+    /// Only the node agent allocates resources.
+    fn authorize_status_update(&self, cx: Context<'_>, old: &Value, new: &Value) -> Result<(), ApiError> {
+        let is_node = cx.user().is_some_and(|user| node_of(user).is_some());
+        if !is_node && resources::allocated(old) != resources::allocated(new) {
+            let why = "allocatedResources is the node's to say: change spec.containers[*].resources instead";
+            return Err(ApiError::forbidden("", "pods", cx.name_in_url(), why));
+        }
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use plumb_resize::rules::Rules;
 use plumb_validation::field::Path;
 use serde_json::Value;
 
-use super::pod::validation as pod;
+use super::pod::{validation as pod, warnings as pod_warnings};
 use crate::registry::Strategy;
 use crate::validation::{Errors, typed};
 
@@ -28,6 +28,14 @@ impl Strategy for PodTemplateStrategy {
 
     fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check(new, errors);
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        pod_warnings::template(new, "/template", "template")
+    }
+
+    fn warnings_on_update(&self, _old: &Value, new: &Value) -> Vec<String> {
+        pod_warnings::template(new, "/template", "template")
     }
 }
 

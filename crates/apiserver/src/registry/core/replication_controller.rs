@@ -7,9 +7,11 @@ use serde_json::Value;
 
 use super::pod::validation as pod;
 use crate::registry::Strategy;
+use crate::registry::core::pod::warnings as pod_warnings;
 use crate::validation::json::{int, is_empty, map};
 use crate::validation::template::{self, Selection};
 use crate::validation::{Errors, nonnegative, typed};
+use crate::warnings;
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -32,6 +34,18 @@ impl Strategy for ReplicationControllerStrategy {
 
     fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check(new, errors);
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        pod_warnings::template(new, "/spec/template", "spec.template")
+    }
+
+    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
+        if warnings::is_changed(old, new) {
+            pod_warnings::template(new, "/spec/template", "spec.template")
+        } else {
+            Vec::new()
+        }
     }
 }
 

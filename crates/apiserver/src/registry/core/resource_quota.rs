@@ -2,6 +2,7 @@
 
 mod validation;
 
+use plumb_resize::Quantity;
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
@@ -24,4 +25,33 @@ impl Strategy for ResourceQuotaStrategy {
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::update_status(new, errors);
     }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        warnings(&new["spec"]["hard"])
+    }
+}
+
+/// Warns of a quota of requests that is larger than the quota of limits.
+fn warnings(hard: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for name in ["cpu", "ephemeral-storage", "memory"] {
+        let long = format!("requests.{name}");
+        let bare = (name != "ephemeral-storage").then_some(name);
+        let request =
+            [Some(long.as_str()), bare].into_iter().flatten().find(|name| hard.get(*name).is_some());
+        let limit = format!("limits.{name}");
+        let amount = |name: &str| hard[name].as_str().and_then(|text| text.parse::<Quantity>().ok());
+        if let Some(request) = request
+            && let (Some(requested), Some(limited)) = (amount(request), amount(&limit))
+            && requested > limited
+        {
+            let written = |name: &str| hard[name].as_str().unwrap_or_default().to_owned();
+            warnings.push(format!(
+                "ResourceQuota {request} ({}) should be less than {limit} ({})",
+                written(request),
+                written(&limit)
+            ));
+        }
+    }
+    warnings
 }

@@ -2,6 +2,7 @@
 
 mod allocation;
 mod validation;
+mod warnings;
 
 use plumb_resize::rules::Rules;
 use serde_json::Value;
@@ -10,12 +11,17 @@ use crate::allocation::Reservation;
 use crate::error::ApiError;
 use crate::registry::{Context, Strategy};
 use crate::validation::{Errors, NameFormat};
+use crate::warnings::addresses;
 
 /// The strategy of Services.
 #[derive(Debug)]
 pub(in crate::registry) struct ServiceStrategy;
 
 impl Strategy for ServiceStrategy {
+    fn name_format(&self) -> NameFormat {
+        NameFormat::DnsLabel
+    }
+
     fn allocate(
         &self,
         cx: Context<'_>,
@@ -23,14 +29,6 @@ impl Strategy for ServiceStrategy {
         new: &mut Value,
     ) -> Result<Reservation, ApiError> {
         allocation::allocate(cx.server, old, new)
-    }
-
-    fn canonicalize(&self, new: &mut Value) {
-        allocation::drop_unused(new);
-    }
-
-    fn name_format(&self) -> NameFormat {
-        NameFormat::DnsLabel
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
@@ -43,5 +41,21 @@ impl Strategy for ServiceStrategy {
 
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::update_status(new, errors);
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        warnings::of(new)
+    }
+
+    fn warnings_on_update(&self, _old: &Value, new: &Value) -> Vec<String> {
+        warnings::of(new)
+    }
+
+    fn warnings_on_status_update(&self, new: &Value) -> Vec<String> {
+        addresses::of_list(&new["status"]["loadBalancer"]["ingress"], "status.loadBalancer.ingress", "")
+    }
+
+    fn canonicalize(&self, new: &mut Value) {
+        allocation::drop_unused(new);
     }
 }

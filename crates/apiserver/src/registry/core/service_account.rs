@@ -10,6 +10,10 @@ use crate::registry::{Context, MetadataChecks, Strategy};
 pub(in crate::registry) struct ServiceAccountStrategy;
 
 impl Strategy for ServiceAccountStrategy {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::UpdateAndCreate
+    }
+
     fn prepare_for_create(&self, _cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
         drop_all_but_names(new);
         Ok(Vec::new())
@@ -18,10 +22,6 @@ impl Strategy for ServiceAccountStrategy {
     fn prepare_for_update(&self, _cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
         drop_all_but_names(new);
         Ok(())
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::UpdateAndCreate
     }
 }
 

@@ -7,11 +7,11 @@ use crate::registry::{MetadataChecks, Strategy};
 pub(in crate::registry) struct IngressStrategy;
 
 impl Strategy for IngressStrategy {
-    fn counts_generation(&self) -> bool {
-        true
-    }
-
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::UpdateAndCreate
+    }
+
+    fn counts_generation(&self) -> bool {
+        true
     }
 }

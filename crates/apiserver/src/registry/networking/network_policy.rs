@@ -1,6 +1,9 @@
 //! `NetworkPolicies`.
 
+use serde_json::Value;
+
 use crate::registry::Strategy;
+use crate::warnings::{self, no_effect};
 
 /// The strategy of `NetworkPolicies`.
 #[derive(Debug)]
@@ -9,5 +12,17 @@ pub(in crate::registry) struct NetworkPolicyStrategy;
 impl Strategy for NetworkPolicyStrategy {
     fn counts_generation(&self) -> bool {
         true
+    }
+
+    fn warnings_on_create(&self, _new: &Value) -> Vec<String> {
+        vec![no_effect::of_kind("no component filters the traffic of pods")]
+    }
+
+    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
+        if warnings::is_changed(old, new) {
+            vec![no_effect::of_kind("no component filters the traffic of pods")]
+        } else {
+            Vec::new()
+        }
     }
 }

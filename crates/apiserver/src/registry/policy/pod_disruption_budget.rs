@@ -16,20 +16,20 @@ const SPEC: Path<'_> = Path::root("spec");
 pub(in crate::registry) struct PodDisruptionBudgetStrategy;
 
 impl Strategy for PodDisruptionBudgetStrategy {
-    fn counts_generation(&self) -> bool {
-        true
-    }
-
-    fn allow_unconditional_update(&self) -> bool {
-        false
-    }
-
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::None
     }
 
     fn status_metadata_checks(&self) -> StatusMetadataChecks {
         StatusMetadataChecks::None
+    }
+
+    fn counts_generation(&self) -> bool {
+        true
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {

@@ -1,11 +1,12 @@
-//! Services.
+//! Warnings about Services.
 
 use serde_json::Value;
 
-use super::addresses;
+use crate::warnings::addresses;
 
 /// Warnings about a service.
-pub(super) fn check(service: &Value, warnings: &mut Vec<String>) {
+pub(super) fn of(service: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
     let spec = &service["spec"];
     let text = |field: &str| spec[field].as_str().unwrap_or_default();
     let texts = |field: &str| -> Vec<&str> {
@@ -61,4 +62,5 @@ pub(super) fn check(service: &Value, warnings: &mut Vec<String>) {
             "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".to_owned(),
         );
     }
+    warnings
 }

@@ -1,4 +1,5 @@
-//! Finalizers of custom kinds: whoever else has one of the same name would let go of what it holds.
+//! Warnings about the finalizers of custom resources: two controllers with a finalizer of the same name would remove each
+//! other's.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use crate::object::finalizers;
 const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
 /// Warnings about the finalizers that an object has and had not before.
-pub(super) fn new_ones(old: &Value, new: &Value) -> Vec<String> {
+pub(super) fn new_finalizers(old: &Value, new: &Value) -> Vec<String> {
     let known = finalizers(old);
     let added: BTreeSet<&str> = finalizers(new).into_iter().filter(|own| !known.contains(own)).collect();
     added.into_iter().flat_map(check).collect()

@@ -4,8 +4,9 @@ mod paths;
 
 use serde_json::Value;
 
-use super::{addresses, claim, no_effect};
+use crate::registry::core::persistent_volume_claim::warnings as claim;
 use crate::validation::label_value_complaints;
+use crate::warnings::{addresses, no_effect};
 
 /// Labels of nodes that have other names by now.
 const OLD_LABELS: [(&str, &str); 8] = [
@@ -233,7 +234,7 @@ fn apparmor(pod: &Value, container: &Value, name: &str, base: &str, warnings: &m
     let key = format!("container.apparmor.security.beta.kubernetes.io/{name}");
     let Some(annotation) = pod["metadata"]["annotations"][&key].as_str() else { return };
     let of_pod = &pod["spec"]["securityContext"]["appArmorProfile"];
-    let said = crate::registry::pod::apparmor_profile(annotation);
+    let said = super::apparmor_profile(annotation);
     if container["securityContext"]["appArmorProfile"].is_null()
         && (of_pod.is_null() || said.as_ref() != Some(of_pod))
     {
@@ -336,4 +337,20 @@ fn no_selector(spec: &Value, base: &str, warnings: &mut Vec<String>) {
             }
         }
     }
+}
+
+/// Warnings about the addresses of a pod and of its host.
+pub(super) fn status(status: &Value) -> Vec<String> {
+    let mut warnings = addresses::of_list(&status["podIPs"], "status.podIPs", ".ip");
+    warnings.extend(addresses::of_list(&status["hostIPs"], "status.hostIPs", ".ip"));
+    warnings
+}
+
+/// Warnings about the pod template at a JSON pointer. `path` is that of the template.
+pub(in crate::registry) fn template(object: &Value, pointer: &str, path: &str) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(template) = object.pointer(pointer) {
+        check(template, path, &mut warnings);
+    }
+    warnings
 }
