@@ -20,7 +20,7 @@ use crate::negotiation::{Accepted, Form};
 use crate::object::{decode, head_before_metadata, meta};
 use crate::pieces;
 use crate::server::{ApiServer, Call};
-use crate::table;
+use crate::table::{self, PrintColumns};
 use crate::target::Query;
 
 /// What a line of a watch is longer than its object, at most.
@@ -64,8 +64,8 @@ pub(crate) struct View {
     included: Included,
     /// Whether lists and watches say who manages which fields.
     managers: bool,
-    /// The group and kind of what is shown, if it is not what is stored.
-    other: Option<(&'static str, &'static str)>,
+    /// The print columns of what is shown, if it is not what is stored.
+    other: Option<&'static PrintColumns>,
 }
 
 impl View {
@@ -147,10 +147,10 @@ impl View {
             Included::Whole => self.convert(object),
         };
         let now = self.server.now();
-        let (group, kind) = self.other.unwrap_or((self.row.group(), self.row.kind()));
+        let print = self.other.unwrap_or_else(|| self.row.strategy().print_columns());
         let mut table = match self.row.custom().filter(|_| self.other.is_none()) {
             Some(custom) => custom::table(&custom.version, objects, included, now, columns),
-            None => table::table(group, kind, objects, included, now, columns),
+            None => table::table(print, objects, included, now, columns),
         };
         table["apiVersion"] = json!(self.accepted.meta_version);
         table["metadata"] = metadata;
@@ -291,14 +291,14 @@ pub(crate) fn show_value(call: &Call, status: StatusCode, object: Value) -> Resu
     Ok(answer_value(status, &View::of(call)?.one(object, true)?))
 }
 
-/// Answers with an object of another kind than the address's, named by group and name: a scale.
+/// Responds with an object of another kind than the stored one: a Scale.
 pub(crate) fn show_other(
     call: &Call,
-    kind: (&'static str, &'static str),
+    columns: &'static PrintColumns,
     status: StatusCode,
     object: Value,
 ) -> Result<Response<Body>, ApiError> {
-    let view = View { other: Some(kind), served: None, ..View::of(call)? };
+    let view = View { other: Some(columns), served: None, ..View::of(call)? };
     Ok(answer_value(status, &view.one(object, true)?))
 }
 

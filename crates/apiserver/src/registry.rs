@@ -42,6 +42,7 @@ mod strategy;
 pub mod validate;
 
 pub(crate) use apps::TEMPLATE_GENERATION;
+pub(crate) use autoscaling::scale;
 pub(crate) use certificates::validate_approval;
 pub(crate) use core::pod;
 pub(crate) use strategy::{Context, MetadataChecks, StatusMetadataChecks, Strategy};

@@ -3,6 +3,7 @@
 mod controller_revision;
 mod daemon_set;
 mod deployment;
+mod print;
 mod replica_set;
 mod stateful_set;
 mod validation;

@@ -15,7 +15,7 @@ mod pod_template;
 mod replication_controller;
 mod resource_quota;
 mod secret;
-mod service;
+pub(in crate::registry) mod service;
 mod service_account;
 
 pub(super) use component_status::ComponentStatusStrategy;

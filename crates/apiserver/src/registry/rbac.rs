@@ -2,6 +2,7 @@
 
 mod cluster_role;
 mod cluster_role_binding;
+mod print;
 mod role;
 mod role_binding;
 mod validation;

@@ -16,6 +16,7 @@ use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::server::{ApiServer, Call};
+use crate::table::{NAME_AND_AGE, PrintColumns};
 use crate::validation::{Errors, NameFormat};
 
 /// What a strategy can use beside the objects: the kind as it is served, the server, and who sent the request.
@@ -109,6 +110,11 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
     /// Whether finalizers need neither be qualified nor be one of the API's own.
     fn allows_any_finalizer(&self) -> bool {
         false
+    }
+
+    /// The columns of objects in a table.
+    fn print_columns(&self) -> &'static PrintColumns {
+        &NAME_AND_AGE
     }
 
     /// Whether `metadata.generation` counts the changes of what is desired.

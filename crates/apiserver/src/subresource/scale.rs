@@ -15,7 +15,7 @@ use crate::managers::{self, Scaling, Wanted};
 use crate::object::meta;
 use crate::patching::Patch;
 use crate::present::show_other;
-use crate::registry::{Context, rest};
+use crate::registry::{Context, rest, scale};
 use crate::server::Call;
 use crate::target::Verb;
 use crate::write::{Attempts, agrees_with_url};
@@ -34,7 +34,7 @@ pub(super) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
 
 /// Answers with the scale of an object.
 fn show(call: &Call, object: &Value) -> Result<Response<Body>, ApiError> {
-    show_other(call, ("autoscaling", "Scale"), StatusCode::OK, found(call, object)?)
+    show_other(call, &scale::PRINT_COLUMNS, StatusCode::OK, found(call, object)?)
 }
 
 /// Changes how many there are to be.

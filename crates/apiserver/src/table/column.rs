@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// A column, as `columnDefinitions` describes it.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Column {
+pub(crate) struct Column {
     name: &'static str,
     #[serde(rename = "type")]
     shape: &'static str,
@@ -19,46 +19,46 @@ impl Column {
     }
 
     /// A column of texts.
-    pub(super) const fn text(name: &'static str, description: &'static str) -> Self {
+    pub(crate) const fn text(name: &'static str, description: &'static str) -> Self {
         Self::new(name, "string", description)
     }
 
     /// A column of whole numbers.
-    pub(super) const fn integer(name: &'static str, description: &'static str) -> Self {
+    pub(crate) const fn integer(name: &'static str, description: &'static str) -> Self {
         Self::new(name, "integer", description)
     }
 
     /// A column of yes or no.
-    pub(super) const fn boolean(name: &'static str, description: &'static str) -> Self {
+    pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Self {
         Self::new(name, "boolean", description)
     }
 
     /// The same column, holding what is written in a way of its own, such as `quantity`.
-    pub(super) const fn of(mut self, format: &'static str) -> Self {
+    pub(crate) const fn of(mut self, format: &'static str) -> Self {
         self.format = format;
         self
     }
 
     /// The same column, shown only by `-o wide`.
-    pub(super) const fn wide(mut self) -> Self {
+    pub(crate) const fn wide(mut self) -> Self {
         self.priority = 1;
         self
     }
 
     /// The same column, holding names.
-    pub(super) const fn of_names(mut self) -> Self {
+    pub(crate) const fn of_names(mut self) -> Self {
         self.format = "name";
         self
     }
 }
 
 /// The name of the object.
-pub(super) const NAME: Column = Column::text("Name", "what the object is called").of_names();
+pub(crate) const NAME: Column = Column::text("Name", "what the object is called").of_names();
 /// How old the object is.
-pub(super) const AGE: Column = Column::text("Age", "how long ago the object was created");
+pub(crate) const AGE: Column = Column::text("Age", "how long ago the object was created");
 /// When the object was created.
-pub(super) const CREATED_AT: Column = Column::new("Created At", "date", "when the object was created");
+pub(crate) const CREATED_AT: Column = Column::new("Created At", "date", "when the object was created");
 /// The containers of a template.
-pub(super) const CONTAINERS: Column = Column::text("Containers", "names of the template's containers");
+pub(crate) const CONTAINERS: Column = Column::text("Containers", "names of the template's containers");
 /// The images of a template.
-pub(super) const IMAGES: Column = Column::text("Images", "images of the template's containers");
+pub(crate) const IMAGES: Column = Column::text("Images", "images of the template's containers");

@@ -7,52 +7,52 @@ use super::duration::human_duration;
 
 /// A part of an object, looked at from a moment. Paths are JSON pointers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View<'a> {
+pub(crate) struct View<'a> {
     value: &'a Value,
     now: Timestamp,
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(value: &'a Value, now: Timestamp) -> Self {
+    pub(crate) fn new(value: &'a Value, now: Timestamp) -> Self {
         Self { value, now }
     }
 
     /// What is at a path, if anything is.
-    pub(super) fn at(self, path: &str) -> Option<Self> {
+    pub(crate) fn at(self, path: &str) -> Option<Self> {
         let value = self.value.pointer(path).filter(|value| !value.is_null())?;
         Some(Self { value, now: self.now })
     }
 
-    pub(super) fn has(self, path: &str) -> bool {
+    pub(crate) fn has(self, path: &str) -> bool {
         self.at(path).is_some()
     }
 
     /// A text, empty if there is none.
-    pub(super) fn text(self, path: &str) -> &'a str {
+    pub(crate) fn text(self, path: &str) -> &'a str {
         self.value.pointer(path).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// A text, or another where it is absent or empty.
-    pub(super) fn text_or(self, path: &str, other: &'a str) -> &'a str {
+    pub(crate) fn text_or(self, path: &str, other: &'a str) -> &'a str {
         Some(self.text(path)).filter(|text| !text.is_empty()).unwrap_or(other)
     }
 
     /// A number, zero if there is none.
-    pub(super) fn number(self, path: &str) -> i64 {
+    pub(crate) fn number(self, path: &str) -> i64 {
         self.number_or(path, 0)
     }
 
-    pub(super) fn number_or(self, path: &str, other: i64) -> i64 {
+    pub(crate) fn number_or(self, path: &str, other: i64) -> i64 {
         self.value.pointer(path).and_then(Value::as_i64).unwrap_or(other)
     }
 
     /// Whether something is said to be so.
-    pub(super) fn flag(self, path: &str) -> bool {
+    pub(crate) fn flag(self, path: &str) -> bool {
         self.value.pointer(path).and_then(Value::as_bool).unwrap_or_default()
     }
 
     /// What may be a number or a text, as text.
-    pub(super) fn number_or_text(self, path: &str) -> Option<String> {
+    pub(crate) fn number_or_text(self, path: &str) -> Option<String> {
         match self.at(path)?.value {
             Value::String(text) => Some(text.clone()),
             value => Some(value.to_string()),
@@ -60,29 +60,29 @@ impl<'a> View<'a> {
     }
 
     /// The items of a list.
-    pub(super) fn items(self, path: &str) -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator {
+    pub(crate) fn items(self, path: &str) -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator {
         let list = self.value.pointer(path).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         list.iter().map(move |value| Self { value, now: self.now })
     }
 
     /// The texts of a list.
-    pub(super) fn texts(self, path: &str) -> Vec<&'a str> {
+    pub(crate) fn texts(self, path: &str) -> Vec<&'a str> {
         self.items(path).map(|item| item.text("")).collect()
     }
 
     /// The entries of a map whose values are texts.
-    pub(super) fn entries(self, path: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    pub(crate) fn entries(self, path: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let map = self.value.pointer(path).and_then(Value::as_object);
         map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
     }
 
     /// The value of a key that may hold any character, in a map of texts.
-    pub(super) fn entry(self, path: &str, key: &str) -> Option<&'a str> {
+    pub(crate) fn entry(self, path: &str, key: &str) -> Option<&'a str> {
         self.value.pointer(path)?.get(key)?.as_str()
     }
 
     /// How many items a list or a map has.
-    pub(super) fn count(self, path: &str) -> usize {
+    pub(crate) fn count(self, path: &str) -> usize {
         match self.value.pointer(path) {
             Some(Value::Array(items)) => items.len(),
             Some(Value::Object(entries)) => entries.len(),
@@ -91,55 +91,55 @@ impl<'a> View<'a> {
     }
 
     /// The first condition of a type in the object's status.
-    pub(super) fn condition(self, kind: &str) -> Option<Self> {
+    pub(crate) fn condition(self, kind: &str) -> Option<Self> {
         self.items("/status/conditions").find(|condition| condition.text("/type") == kind)
     }
 
     /// Whether the status says that something is so.
-    pub(super) fn is_true(self, kind: &str) -> bool {
+    pub(crate) fn is_true(self, kind: &str) -> bool {
         self.condition(kind).is_some_and(|condition| condition.text("/status") == "True")
     }
 
-    pub(super) fn time(self, path: &str) -> Option<Timestamp> {
+    pub(crate) fn time(self, path: &str) -> Option<Timestamp> {
         self.text(path).parse().ok()
     }
 
     /// How long ago the time at a path was.
-    pub(super) fn since(self, path: &str) -> String {
+    pub(crate) fn since(self, path: &str) -> String {
         self.ago(self.time(path))
     }
 
     /// How long ago a time was.
-    pub(super) fn ago(self, time: Option<Timestamp>) -> String {
+    pub(crate) fn ago(self, time: Option<Timestamp>) -> String {
         match time {
             Some(time) => human_duration(self.now.duration_since(time).as_secs()),
             None => "<unknown>".to_owned(),
         }
     }
 
-    pub(super) fn name(self) -> &'a str {
+    pub(crate) fn name(self) -> &'a str {
         self.text("/metadata/name")
     }
 
     /// How long the object has existed.
-    pub(super) fn age(self) -> String {
+    pub(crate) fn age(self) -> String {
         self.since("/metadata/creationTimestamp")
     }
 
     /// Whether the object is on its way out.
-    pub(super) fn is_deleting(self) -> bool {
+    pub(crate) fn is_deleting(self) -> bool {
         self.has("/metadata/deletionTimestamp")
     }
 
     /// The names and the images of the containers at a path.
-    pub(super) fn containers(self, path: &str) -> (String, String) {
+    pub(crate) fn containers(self, path: &str) -> (String, String) {
         let of = |field| self.items(path).map(|one| one.text(field)).collect::<Vec<_>>().join(",");
         (of("/name"), of("/image"))
     }
 }
 
 /// The first few of many texts, and how many there are besides.
-pub(super) fn few(texts: &[String], limit: usize, separator: &str) -> String {
+pub(crate) fn few(texts: &[String], limit: usize, separator: &str) -> String {
     match texts.len().checked_sub(limit) {
         Some(more @ 1..) => format!("{} + {more} more...", texts[..limit].join(separator)),
         _ => texts.join(separator),
@@ -147,6 +147,6 @@ pub(super) fn few(texts: &[String], limit: usize, separator: &str) -> String {
 }
 
 /// A text, or another where it is empty.
-pub(super) fn or(text: String, other: &str) -> String {
+pub(crate) fn or(text: String, other: &str) -> String {
     if text.is_empty() { other.to_owned() } else { text }
 }

@@ -3,8 +3,9 @@
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
-use super::webhook;
+use super::{print, webhook};
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
 use crate::validation::Errors;
 
 /// The strategy of `MutatingWebhookConfigurations`.
@@ -12,6 +13,10 @@ use crate::validation::Errors;
 pub(in crate::registry) struct MutatingWebhookConfigurationStrategy;
 
 impl Strategy for MutatingWebhookConfigurationStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &print::WEBHOOK_CONFIGURATION
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }

@@ -3,8 +3,9 @@
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
-use super::policy;
+use super::{policy, print};
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
 use crate::validation::Errors;
 
 /// The strategy of `ValidatingAdmissionPolicyBindings`.
@@ -12,6 +13,10 @@ use crate::validation::Errors;
 pub(in crate::registry) struct ValidatingAdmissionPolicyBindingStrategy;
 
 impl Strategy for ValidatingAdmissionPolicyBindingStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &print::POLICY_BINDING
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::custom;
 use crate::error::ApiError;
 use crate::registry::{Context, Strategy};
+use crate::table::PrintColumns;
 use crate::validation::Errors;
 
 /// The strategy of `CustomResourceDefinitions`.
@@ -14,6 +15,10 @@ use crate::validation::Errors;
 pub(in crate::registry) struct CustomResourceDefinitionStrategy;
 
 impl Strategy for CustomResourceDefinitionStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -47,3 +52,5 @@ impl Strategy for CustomResourceDefinitionStrategy {
         definition::warnings(new, Some(old))
     }
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::dated();

@@ -4,11 +4,16 @@ use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
 
+use super::print::{CONTAINERS_OF_TEMPLATE, SELECTOR};
 use super::validation;
 use crate::error::ApiError;
 use crate::object::metadata;
 use crate::registry::core::pod::{validation as pod, warnings as pod_warnings};
 use crate::registry::{Context, Strategy, pod_template};
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
+use crate::table::labels::{labels, selector};
+use crate::table::view::View;
 use crate::validation::json::{shown, text};
 use crate::validation::{Errors, all_nonnegative, percent, template};
 use crate::{defaults, warnings};
@@ -23,6 +28,10 @@ pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.gene
 pub(in crate::registry) struct DaemonSetStrategy;
 
 impl Strategy for DaemonSetStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -166,4 +175,38 @@ fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
     ];
     all_nonnegative(&new["status"], &fields, &validation::STATUS, errors);
     validation::check_collision_count(old, new, errors);
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::integer("Desired", "how many nodes are to run its pod"),
+        Column::integer("Current", "how many of them run it"),
+        Column::integer("Ready", "how many of them have it ready"),
+        Column::integer("Up-to-date", "how many of them run it by the present template"),
+        Column::integer("Available", "how many of them have had it ready for long enough"),
+        Column::text("Node Selector", "the labels of the nodes that run it"),
+        AGE,
+        CONTAINERS.wide(),
+        IMAGES.wide(),
+        SELECTOR.wide(),
+    ],
+    daemon_set,
+);
+
+fn daemon_set(object: View<'_>) -> Value {
+    let (names, images) = object.containers(CONTAINERS_OF_TEMPLATE);
+    json!([
+        object.name(),
+        object.number("/status/desiredNumberScheduled"),
+        object.number("/status/currentNumberScheduled"),
+        object.number("/status/numberReady"),
+        object.number("/status/updatedNumberScheduled"),
+        object.number("/status/numberAvailable"),
+        labels(object, "/spec/template/spec/nodeSelector"),
+        object.age(),
+        names,
+        images,
+        selector(object, "/spec/selector"),
+    ])
 }

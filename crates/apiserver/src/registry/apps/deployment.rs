@@ -2,12 +2,17 @@
 
 use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::print::{CONTAINERS_OF_TEMPLATE, READY, SELECTOR, ready};
 use super::validation;
 use crate::kinds::Row;
 use crate::registry::core::pod::warnings as pod_warnings;
 use crate::registry::{Strategy, generation};
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
+use crate::table::labels::requirements;
+use crate::table::view::View;
 use crate::validation::json::{int, shown, text};
 use crate::validation::{Errors, all_nonnegative, percent, template};
 use crate::warnings;
@@ -19,6 +24,10 @@ const SPEC: Path<'_> = Path::root("spec");
 pub(in crate::registry) struct DeploymentStrategy;
 
 impl Strategy for DeploymentStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -138,4 +147,32 @@ fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
         errors,
     );
     validation::check_collision_count(old, new, errors);
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        READY,
+        Column::text("Up-to-date", "how many pods are of the present template"),
+        Column::text("Available", "how many pods have been ready for long enough"),
+        AGE,
+        CONTAINERS.wide(),
+        IMAGES.wide(),
+        SELECTOR.wide(),
+    ],
+    deployment,
+);
+
+fn deployment(object: View<'_>) -> Value {
+    let (names, images) = object.containers(CONTAINERS_OF_TEMPLATE);
+    json!([
+        object.name(),
+        ready(object),
+        object.number("/status/updatedReplicas"),
+        object.number("/status/availableReplicas"),
+        object.age(),
+        names,
+        images,
+        requirements(object, "/spec/selector").unwrap_or_else(|| "<invalid>".to_owned()),
+    ])
 }

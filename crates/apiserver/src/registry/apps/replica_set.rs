@@ -2,11 +2,16 @@
 
 use plumb_resize::rules::Rules;
 use plumb_validation::field::Path;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::print::{CONTAINERS_OF_TEMPLATE, SELECTOR};
 use super::validation;
 use crate::registry::Strategy;
 use crate::registry::core::pod::warnings as pod_warnings;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
+use crate::table::labels::selector;
+use crate::table::view::View;
 use crate::validation::{Errors, all_nonnegative, template};
 use crate::warnings;
 
@@ -17,6 +22,10 @@ const SPEC: Path<'_> = Path::root("spec");
 pub(in crate::registry) struct ReplicaSetStrategy;
 
 impl Strategy for ReplicaSetStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -76,4 +85,32 @@ fn check_status(new: &Value, errors: &mut Errors) {
         "cannot be greater than readyReplicas",
         errors,
     );
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::integer("Desired", "how many pods there are to be"),
+        Column::integer("Current", "how many pods there are"),
+        Column::integer("Ready", "how many pods are ready"),
+        AGE,
+        CONTAINERS.wide(),
+        IMAGES.wide(),
+        SELECTOR.wide(),
+    ],
+    replica_set,
+);
+
+fn replica_set(object: View<'_>) -> Value {
+    let (names, images) = object.containers(CONTAINERS_OF_TEMPLATE);
+    json!([
+        object.name(),
+        object.number_or("/spec/replicas", 1),
+        object.number("/status/replicas"),
+        object.number("/status/readyReplicas"),
+        object.age(),
+        names,
+        images,
+        selector(object, "/spec/selector"),
+    ])
 }

@@ -3,12 +3,15 @@
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
 use plumb_resize::rules::Rules;
 use plumb_validation::field::{BadValue, FieldError, Path};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::print::{CONTAINERS_OF_TEMPLATE, READY, ready};
 use super::validation::{self, STATEFUL};
 use crate::registry::core::persistent_volume_claim::{validation as claim, warnings as claim_warnings};
 use crate::registry::core::pod::{validation as pod, warnings as pod_warnings};
 use crate::registry::{StatusMetadataChecks, Strategy, disabled_fields, pod_template};
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, CONTAINERS, IMAGES, NAME};
 use crate::validation::json::{int, list, map, shown, text};
 use crate::validation::template::{self, Selection};
 use crate::validation::{Errors, NameFormat, all_nonnegative, complain, format, nonnegative, percent, typed};
@@ -29,6 +32,10 @@ impl Strategy for StatefulSetStrategy {
 
     fn status_metadata_checks(&self) -> StatusMetadataChecks {
         StatusMetadataChecks::AfterStatus
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
     }
 
     fn counts_generation(&self) -> bool {
@@ -252,3 +259,9 @@ fn check_warnings(set: &Value, suffix: &str, warnings: &mut Vec<String>) {
         );
     }
 }
+
+static PRINT_COLUMNS: PrintColumns =
+    PrintColumns::new(&[NAME, READY, AGE, CONTAINERS.wide(), IMAGES.wide()], |object| {
+        let (names, images) = object.containers(CONTAINERS_OF_TEMPLATE);
+        json!([object.name(), ready(object), object.age(), names, images])
+    });

@@ -3,9 +3,12 @@
 mod validation;
 
 use plumb_resize::rules::Rules;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::view::{View, few, or};
 use crate::validation::Errors;
 
 /// The strategy of `HorizontalPodAutoscalers`.
@@ -13,6 +16,10 @@ use crate::validation::Errors;
 pub(in crate::registry) struct HorizontalPodAutoscalerStrategy;
 
 impl Strategy for HorizontalPodAutoscalerStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::create(new, errors);
     }
@@ -24,4 +31,75 @@ impl Strategy for HorizontalPodAutoscalerStrategy {
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::update_status(new, errors);
     }
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Reference", "what it scales"),
+        Column::text("Targets", "each metric: what it is, and what it is to be"),
+        Column::text("MinPods", "the fewest pods that there may be"),
+        Column::text("MaxPods", "the most pods that there may be"),
+        Column::text("Replicas", "how many pods there are"),
+        AGE,
+    ],
+    autoscaler,
+);
+
+fn autoscaler(object: View<'_>) -> Value {
+    let target = |field: &str| object.text(&format!("/spec/scaleTargetRef/{field}"));
+    json!([
+        object.name(),
+        format!("{}/{}", target("kind"), target("name")),
+        targets(object),
+        object.number_or("/spec/minReplicas", 1).to_string(),
+        object.number("/spec/maxReplicas"),
+        object.number("/status/currentReplicas"),
+        object.age(),
+    ])
+}
+
+fn targets(object: View<'_>) -> String {
+    let mut statuses = object.items("/status/currentMetrics");
+    let mut all: Vec<String> =
+        object.items("/spec/metrics").map(|metric| target(metric, statuses.next())).collect();
+    // The first version knows one metric, and its target is a field.
+    if let Some(share) = percent(object, "/spec/targetCPUUtilizationPercentage") {
+        let current = percent(object, "/status/currentCPUUtilizationPercentage");
+        all.push(format!("cpu: {}/{share}", current.as_deref().unwrap_or("<unknown>")));
+    }
+    or(few(&all, 2, ", "), "<none>")
+}
+
+/// One metric: what it is, and what it is to be.
+fn target(metric: View<'_>, status: Option<View<'_>>) -> String {
+    let (source, name) = match metric.text("/type") {
+        "External" => ("/external", ""),
+        "Object" => ("/object", ""),
+        "Pods" => ("/pods", ""),
+        "Resource" => ("/resource", metric.text("/resource/name")),
+        "ContainerResource" => ("/containerResource", metric.text("/containerResource/name")),
+        _ => return "<unknown type>".to_owned(),
+    };
+    let target = metric.at(&format!("{source}/target"));
+    let current = status.and_then(|status| status.at(&format!("{source}/current")));
+    let is_average = target.is_some_and(|target| target.has("/averageValue"));
+    let pair = |read: &dyn Fn(View<'_>) -> Option<String>, no_target: &str| {
+        let current = current.and_then(read).unwrap_or_else(|| "<unknown>".to_owned());
+        format!("{current}/{}", target.and_then(read).unwrap_or_else(|| no_target.to_owned()))
+    };
+    let average = |of: View<'_>| of.number_or_text("/averageValue");
+    let value = |of: View<'_>| of.number_or_text("/value");
+    let utilization = |of: View<'_>| percent(of, "/averageUtilization");
+    match (source, is_average) {
+        ("/external" | "/object", true) => format!("{} (avg)", pair(&average, "")),
+        ("/external" | "/object", false) => pair(&value, ""),
+        ("/pods", _) => pair(&average, ""),
+        (_, true) => format!("{name}: {}", pair(&average, "")),
+        (_, false) => format!("{name}: {}", pair(&utilization, "<auto>")),
+    }
+}
+
+fn percent(object: View<'_>, path: &str) -> Option<String> {
+    object.has(path).then(|| format!("{}%", object.number(path)))
 }

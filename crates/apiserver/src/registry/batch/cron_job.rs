@@ -4,11 +4,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use plumb_cron::Schedule;
 use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::SELECTOR;
 use super::job::spec_warnings;
 use super::job::validation::job_spec;
 use crate::registry::{StatusMetadataChecks, Strategy};
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
+use crate::table::labels::selector;
+use crate::table::view::View;
 use crate::validation::json::{text, truth};
 use crate::validation::{Errors, all_nonnegative, labels, one_of, typed};
 use crate::warnings;
@@ -22,6 +27,10 @@ pub(in crate::registry) struct CronJobStrategy;
 impl Strategy for CronJobStrategy {
     fn status_metadata_checks(&self) -> StatusMetadataChecks {
         StatusMetadataChecks::None
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
     }
 
     fn counts_generation(&self) -> bool {
@@ -121,4 +130,38 @@ fn time_zone(spec: &Value, errors: &mut Errors) {
         let rule = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         errors.push(FieldError::invalid(path, zone, rule));
     }
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Schedule", "when jobs are started"),
+        Column::text("Timezone", "where the schedule's hours are those of the clock"),
+        Column::boolean("Suspend", "whether no jobs are started for now"),
+        Column::integer("Active", "how many of its jobs run"),
+        Column::text("Last Schedule", "how long ago a job was last started"),
+        AGE,
+        CONTAINERS.wide(),
+        IMAGES.wide(),
+        SELECTOR.wide(),
+    ],
+    cron_job,
+);
+
+fn cron_job(cron_job: View<'_>) -> Value {
+    let (names, images) = cron_job.containers("/spec/jobTemplate/spec/template/spec/containers");
+    let last = cron_job.at("/status/lastScheduleTime");
+    let last = last.map_or_else(|| "<none>".to_owned(), |last| last.since(""));
+    json!([
+        cron_job.name(),
+        cron_job.text("/spec/schedule"),
+        cron_job.text_or("/spec/timeZone", "<none>"),
+        if cron_job.flag("/spec/suspend") { "True" } else { "False" },
+        cron_job.count("/status/active"),
+        last,
+        cron_job.age(),
+        names,
+        images,
+        selector(cron_job, "/spec/jobTemplate/spec/selector"),
+    ])
 }

@@ -5,10 +5,15 @@ pub(super) mod validation;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
+use super::SELECTOR;
 use crate::error::ApiError;
 use crate::object::{meta, metadata};
 use crate::registry::core::pod::warnings as pod_warnings;
 use crate::registry::{Context, MetadataChecks, Strategy};
+use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
+use crate::table::labels::selector;
+use crate::table::view::View;
+use crate::table::{PrintColumns, human_duration};
 use crate::validation::Errors;
 use crate::warnings;
 
@@ -19,6 +24,10 @@ pub(in crate::registry) struct JobStrategy;
 impl Strategy for JobStrategy {
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::UpdateAndCreate
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
     }
 
     fn counts_generation(&self) -> bool {
@@ -131,4 +140,63 @@ pub(super) fn spec_warnings(spec: &Value, path: &str, warnings: &mut Vec<String>
         ));
     }
     warnings.extend(pod_warnings::template(spec, "/template", &format!("{path}.template")));
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Status", "how far the job is"),
+        Column::text("Completions", "how many pods have succeeded, of how many there are to be"),
+        Column::text("Duration", "how long the job has run, or ran"),
+        AGE,
+        CONTAINERS.wide(),
+        IMAGES.wide(),
+        SELECTOR.wide(),
+    ],
+    job,
+);
+
+fn job(job: View<'_>) -> Value {
+    let (names, images) = job.containers("/spec/template/spec/containers");
+    json!([
+        job.name(),
+        status(job),
+        completions(job),
+        run_time(job),
+        job.age(),
+        names,
+        images,
+        selector(job, "/spec/selector"),
+    ])
+}
+
+fn status(job: View<'_>) -> &'static str {
+    let first = |conditions: &[&'static str]| conditions.iter().copied().find(|one| job.is_true(one));
+    if let Some(end) = first(&["Complete", "Failed"]) {
+        return end;
+    }
+    if job.is_deleting() {
+        return "Terminating";
+    }
+    first(&["Suspended", "FailureTarget", "SuccessCriteriaMet"]).unwrap_or("Running")
+}
+
+fn completions(job: View<'_>) -> String {
+    let succeeded = job.number("/status/succeeded");
+    if job.has("/spec/completions") {
+        return format!("{succeeded}/{}", job.number("/spec/completions"));
+    }
+    // Any one success will do, of as many pods as may run at once.
+    match job.number("/spec/parallelism") {
+        parallelism @ 2.. => format!("{succeeded}/1 of {parallelism}"),
+        _ => format!("{succeeded}/1"),
+    }
+}
+
+fn run_time(job: View<'_>) -> String {
+    match (job.time("/status/startTime"), job.time("/status/completionTime")) {
+        (None, _) => String::new(),
+        (started, None) => job.ago(started),
+        (Some(started), Some(ended)) => human_duration(ended.duration_since(started).as_secs()),
+    }
 }

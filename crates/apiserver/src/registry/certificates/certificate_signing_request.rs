@@ -5,12 +5,15 @@ mod validation;
 
 use plumb_resize::rules::Rules;
 use plumb_validation::field::FieldError;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::certificates;
 use crate::error::ApiError;
 use crate::registry::validate::Validation;
 use crate::registry::{Context, Strategy};
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::view::View;
+use crate::table::{PrintColumns, human_duration};
 use crate::validation::{Errors, NameFormat};
 
 /// The strategy of `CertificateSigningRequests`.
@@ -20,6 +23,10 @@ pub(in crate::registry) struct CertificateSigningRequestStrategy;
 impl Strategy for CertificateSigningRequestStrategy {
     fn name_format(&self) -> NameFormat {
         NameFormat::PathSegment
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
     }
 
     /// The spec never changes, and the status has subresources of its own.
@@ -58,4 +65,43 @@ pub(crate) fn validate_approval(old: &Value, new: &Value) -> Vec<FieldError> {
     checks.metadata_update(old, new, &mut errors);
     validation::approval(old, new, &mut errors);
     errors
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        AGE,
+        Column::text("SignerName", "who is asked to sign"),
+        Column::text("Requestor", "who asks"),
+        Column::text("RequestedDuration", "for how long the certificate is to be valid"),
+        Column::text("Condition", "whether it is granted, and whether the certificate is there"),
+    ],
+    request,
+);
+
+fn request(request: View<'_>) -> Value {
+    let validity = match request.at("/spec/expirationSeconds") {
+        Some(seconds) => human_duration(seconds.number("")),
+        None => "<none>".to_owned(),
+    };
+    json!([
+        request.name(),
+        request.age(),
+        request.text_or("/spec/signerName", "<none>"),
+        request.text("/spec/username"),
+        validity,
+        condition(request),
+    ])
+}
+
+fn condition(request: View<'_>) -> String {
+    let has = |kind| request.condition(kind).is_some();
+    let verdict = match (has("Denied"), has("Approved")) {
+        (true, _) => "Denied",
+        (_, true) => "Approved",
+        _ => "Pending",
+    };
+    let failed = if has("Failed") { ",Failed" } else { "" };
+    let issued = if request.text("/status/certificate").is_empty() { "" } else { ",Issued" };
+    format!("{verdict}{failed}{issued}")
 }

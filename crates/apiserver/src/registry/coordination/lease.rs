@@ -2,9 +2,11 @@
 
 use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::registry::{Strategy, disabled_fields};
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{int, text};
 use crate::validation::{Errors, all_nonnegative, complain, format};
 
@@ -18,6 +20,10 @@ impl Strategy for LeaseStrategy {
     /// SPEC: of a Lease upstream accepts finalizers that are neither qualified nor its own.
     fn allows_any_finalizer(&self) -> bool {
         true
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
     }
 
     fn allow_unconditional_update(&self) -> bool {
@@ -60,3 +66,8 @@ fn check(lease: &Value, errors: &mut Errors) {
         errors.push(FieldError::forbidden(SPEC.child("preferredHolder"), rule));
     }
 }
+
+static PRINT_COLUMNS: PrintColumns =
+    PrintColumns::new(&[NAME, Column::text("Holder", "who holds the lease"), AGE], |object| {
+        json!([object.name(), object.text("/spec/holderIdentity"), object.age()])
+    });

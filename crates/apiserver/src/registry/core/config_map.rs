@@ -2,10 +2,12 @@
 
 use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::data::{MAX_SIZE, check_immutable, decoded_length};
 use crate::registry::{MetadataChecks, Strategy};
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{entries, map as object};
 use crate::validation::{Errors, complain, format};
 
@@ -18,6 +20,10 @@ pub(in crate::registry) struct ConfigMapStrategy;
 impl Strategy for ConfigMapStrategy {
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::UpdateAndCreate
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
@@ -47,3 +53,8 @@ fn check(map: &Value, errors: &mut Errors) {
         errors.push(FieldError::too_long("", MAX_SIZE));
     }
 }
+
+static PRINT_COLUMNS: PrintColumns =
+    PrintColumns::new(&[NAME, Column::text("Data", "how many entries it holds"), AGE], |object| {
+        json!([object.name(), object.count("/data") + object.count("/binaryData"), object.age()])
+    });

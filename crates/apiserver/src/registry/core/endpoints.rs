@@ -1,9 +1,45 @@
 //! Endpoints.
 
+use serde_json::json;
+
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::view::{View, few};
 
 /// The strategy of Endpoints.
 #[derive(Debug)]
 pub(in crate::registry) struct EndpointsStrategy;
 
-impl Strategy for EndpointsStrategy {}
+impl Strategy for EndpointsStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[NAME, Column::text("Endpoints", "addresses and ports of what serves"), AGE],
+    |object| json!([object.name(), endpoints(object), object.age()]),
+);
+
+fn endpoints(object: View<'_>) -> String {
+    if object.count("/subsets") == 0 {
+        return "<none>".to_owned();
+    }
+    let mut all = Vec::new();
+    for subset in object.items("/subsets") {
+        let addresses: Vec<&str> = subset.items("/addresses").map(|address| address.text("/ip")).collect();
+        // A headless service may have no ports.
+        if subset.count("/ports") == 0 {
+            all.extend(addresses.iter().map(|ip| (*ip).to_owned()));
+        }
+        for port in subset.items("/ports").map(|port| port.number("/port")) {
+            all.extend(
+                addresses.iter().map(|ip| {
+                    if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
+                }),
+            );
+        }
+    }
+    few(&all, 3, ",")
+}

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::error::ApiError;
 use crate::object::{meta, metadata};
 use crate::registry::{Context, MetadataChecks, Strategy};
+use crate::table::PrintColumns;
 use crate::validation::Errors;
 
 /// The strategy of `LimitRanges`.
@@ -17,6 +18,10 @@ pub(in crate::registry) struct LimitRangeStrategy;
 impl Strategy for LimitRangeStrategy {
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Create
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
     }
 
     /// A limit range without a name gets one.
@@ -35,3 +40,5 @@ impl Strategy for LimitRangeStrategy {
         validation::check(new, errors);
     }
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::dated();

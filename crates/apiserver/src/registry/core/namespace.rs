@@ -8,6 +8,8 @@ use crate::defaults;
 use crate::error::ApiError;
 use crate::object::{meta, metadata};
 use crate::registry::{Context, MetadataChecks, Strategy};
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{text, texts};
 use crate::validation::{Errors, NameFormat, complain, format};
 use crate::warnings::no_effect;
@@ -25,6 +27,10 @@ impl Strategy for NamespaceStrategy {
 
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::UpdateAndCreate
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
     }
 
     fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
@@ -89,3 +95,8 @@ fn label_with_name(namespace: &mut Value) {
         labels["kubernetes.io/metadata.name"] = json!(name);
     }
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[NAME, Column::text("Status", "whether the namespace is in use or on its way out"), AGE],
+    |object| json!([object.name(), object.text_or("/status/phase", "Active"), object.age()]),
+);

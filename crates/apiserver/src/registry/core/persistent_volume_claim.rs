@@ -7,8 +7,12 @@ pub(in crate::registry) mod warnings;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
+use super::persistent_volume::{attributes_class, class, modes, phase};
 use crate::error::ApiError;
 use crate::registry::{Context, MetadataChecks, Strategy};
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::view::View;
 use crate::validation::Errors;
 
 /// The strategy of `PersistentVolumeClaims`.
@@ -18,6 +22,10 @@ pub(in crate::registry) struct PersistentVolumeClaimStrategy;
 impl Strategy for PersistentVolumeClaimStrategy {
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::UpdateAndCreate
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
     }
 
     fn prepare_for_create(&self, _cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
@@ -50,4 +58,38 @@ impl Strategy for PersistentVolumeClaimStrategy {
     fn warnings_on_update(&self, _old: &Value, new: &Value) -> Vec<String> {
         warnings::of(new)
     }
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Status", "whether the claim is bound"),
+        Column::text("Volume", "the volume that it is bound to"),
+        Column::text("Capacity", "how much that volume holds"),
+        Column::text("Access Modes", "in which ways that volume can be mounted"),
+        Column::text("StorageClass", "the class that is asked for"),
+        Column::text("VolumeAttributesClass", "the class of changeable attributes that is asked for"),
+        AGE,
+        Column::text("VolumeMode", "whether a file system or a block device is asked for").wide(),
+    ],
+    claim,
+);
+
+fn claim(claim: View<'_>) -> Value {
+    let volume = claim.text("/spec/volumeName");
+    let (capacity, modes) = match volume {
+        "" => ("", String::new()),
+        _ => (claim.text_or("/status/capacity/storage", "0"), modes(&claim.texts("/status/accessModes"))),
+    };
+    json!([
+        claim.name(),
+        phase(claim),
+        volume,
+        capacity,
+        modes,
+        class(claim),
+        attributes_class(claim),
+        claim.age(),
+        claim.text_or("/spec/volumeMode", "Filesystem"),
+    ])
 }

@@ -2,6 +2,7 @@
 
 mod binding;
 mod create;
+mod print;
 mod resources;
 mod status;
 pub(crate) mod validation;
@@ -13,6 +14,7 @@ use serde_json::Value;
 use crate::authz::node_of;
 use crate::error::ApiError;
 use crate::registry::{Context, MetadataChecks, Strategy, disabled_fields};
+use crate::table::PrintColumns;
 use crate::validation::Errors;
 use crate::{defaults, warnings as common};
 
@@ -27,6 +29,10 @@ pub(in crate::registry) struct PodStrategy;
 impl Strategy for PodStrategy {
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::UpdateAndCreate
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &print::PRINT_COLUMNS
     }
 
     fn counts_generation(&self) -> bool {

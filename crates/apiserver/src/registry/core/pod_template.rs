@@ -3,10 +3,13 @@
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use plumb_resize::rules::Rules;
 use plumb_validation::field::Path;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::pod::{validation as pod, warnings as pod_warnings};
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{CONTAINERS, Column, IMAGES, NAME};
+use crate::table::labels::labels;
 use crate::validation::{Errors, typed};
 
 /// The strategy of `PodTemplates`.
@@ -14,6 +17,10 @@ use crate::validation::{Errors, typed};
 pub(in crate::registry) struct PodTemplateStrategy;
 
 impl Strategy for PodTemplateStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -44,3 +51,11 @@ pub(crate) fn check(object: &Value, errors: &mut Errors) {
         pod::template(&template, &Path::root("template"), errors);
     }
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[NAME, CONTAINERS, IMAGES, Column::text("Pod Labels", "labels of the pods made from it")],
+    |object| {
+        let (names, images) = object.containers("/template/spec/containers");
+        json!([object.name(), names, images, labels(object, "/template/metadata/labels")])
+    },
+);

@@ -3,11 +3,14 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::pod::validation as pod;
 use crate::registry::Strategy;
 use crate::registry::core::pod::warnings as pod_warnings;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
+use crate::table::labels::labels;
 use crate::validation::json::{int, is_empty, map};
 use crate::validation::template::{self, Selection};
 use crate::validation::{Errors, nonnegative, typed};
@@ -20,6 +23,10 @@ const SPEC: Path<'_> = Path::root("spec");
 pub(in crate::registry) struct ReplicationControllerStrategy;
 
 impl Strategy for ReplicationControllerStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -71,3 +78,29 @@ pub(crate) fn check(object: &Value, errors: &mut Errors) {
         template::always_restarts(&template, "ReplicationController", errors);
     }
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::integer("Desired", "how many pods there are to be"),
+        Column::integer("Current", "how many pods there are"),
+        Column::integer("Ready", "how many pods are ready"),
+        AGE,
+        CONTAINERS.wide(),
+        IMAGES.wide(),
+        Column::text("Selector", "the labels of the pods it counts").wide(),
+    ],
+    |object| {
+        let (names, images) = object.containers("/spec/template/spec/containers");
+        json!([
+            object.name(),
+            object.number_or("/spec/replicas", 1),
+            object.number("/status/replicas"),
+            object.number("/status/readyReplicas"),
+            object.age(),
+            names,
+            images,
+            labels(object, "/spec/selector"),
+        ])
+    },
+);

@@ -4,9 +4,12 @@ mod validation;
 
 use plumb_resize::Quantity;
 use plumb_resize::rules::Rules;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::view::View;
 use crate::validation::Errors;
 
 /// The strategy of `ResourceQuotas`.
@@ -14,6 +17,10 @@ use crate::validation::Errors;
 pub(in crate::registry) struct ResourceQuotaStrategy;
 
 impl Strategy for ResourceQuotaStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::create(new, errors);
     }
@@ -54,4 +61,28 @@ fn warnings(hard: &Value) -> Vec<String> {
         }
     }
     warnings
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Request", "what is used of each amount, and how much may be"),
+        Column::text("Limit", "what is used of each amount of limits, and how much may be"),
+        AGE,
+    ],
+    quota,
+);
+
+fn quota(quota: View<'_>) -> Value {
+    let mut hard: Vec<(&str, &str)> = quota.entries("/status/hard").collect();
+    hard.sort_unstable();
+    let column = |limits: bool| {
+        let shown = hard.iter().filter(|(resource, _)| resource.starts_with("limits.") == limits);
+        let texts = shown.map(|(resource, hard)| {
+            let used = quota.entry("/status/used", resource).unwrap_or("0");
+            format!("{resource}: {used}/{hard}")
+        });
+        texts.collect::<Vec<_>>().join(", ")
+    };
+    json!([quota.name(), column(false), column(true), quota.age()])
 }

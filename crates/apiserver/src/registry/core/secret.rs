@@ -3,10 +3,12 @@
 use base64::Engine as _;
 use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::data::{MAX_SIZE, check_immutable, decoded_length};
 use crate::registry::{MetadataChecks, Strategy};
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{entries, map as object, text};
 use crate::validation::{Errors, complain, format, immutable};
 
@@ -19,6 +21,10 @@ pub(in crate::registry) struct SecretStrategy;
 impl Strategy for SecretStrategy {
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::UpdateAndCreate
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
@@ -86,3 +92,13 @@ fn docker(data: Option<&Map<String, Value>>, key: &str, errors: &mut Errors) {
         errors.push(FieldError::invalid(DATA.key(key), redacted, error.to_string()));
     }
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Type", "what the secret is used for"),
+        Column::text("Data", "how many entries it holds"),
+        AGE,
+    ],
+    |object| json!([object.name(), object.text_or("/type", "Opaque"), object.count("/data"), object.age()]),
+);

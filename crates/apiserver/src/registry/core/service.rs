@@ -4,12 +4,18 @@ mod allocation;
 mod validation;
 mod warnings;
 
+use std::collections::BTreeSet;
+
 use plumb_resize::rules::Rules;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::allocation::Reservation;
 use crate::error::ApiError;
 use crate::registry::{Context, Strategy};
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::labels::labels;
+use crate::table::view::{View, or};
 use crate::validation::{Errors, NameFormat};
 use crate::warnings::addresses;
 
@@ -20,6 +26,10 @@ pub(in crate::registry) struct ServiceStrategy;
 impl Strategy for ServiceStrategy {
     fn name_format(&self) -> NameFormat {
         NameFormat::DnsLabel
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
     }
 
     fn allocate(
@@ -58,4 +68,67 @@ impl Strategy for ServiceStrategy {
     fn canonicalize(&self, new: &mut Value) {
         allocation::drop_unused(new);
     }
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Type", "how the service can be reached"),
+        Column::text("Cluster-IP", "its first address inside the cluster"),
+        Column::text("External-IP", "its addresses outside the cluster"),
+        Column::text("Port(s)", "its ports, with the nodes' ports behind them"),
+        AGE,
+        Column::text("Selector", "the labels of the pods that serve").wide(),
+    ],
+    service,
+);
+
+fn service(service: View<'_>) -> Value {
+    let cluster_ip = service.texts("/spec/clusterIPs").first().copied().unwrap_or_default();
+    let cluster_ip =
+        if cluster_ip.is_empty() { service.text_or("/spec/clusterIP", "<none>") } else { cluster_ip };
+    json!([
+        service.name(),
+        service.text_or("/spec/type", "ClusterIP"),
+        cluster_ip,
+        external_ip(service),
+        ports(service),
+        service.age(),
+        labels(service, "/spec/selector"),
+    ])
+}
+
+fn external_ip(service: View<'_>) -> String {
+    let mut given: Vec<&str> = service.texts("/spec/externalIPs");
+    match service.text_or("/spec/type", "ClusterIP") {
+        "ClusterIP" | "NodePort" => or(given.join(","), "<none>"),
+        "LoadBalancer" => {
+            let mut all = balancer_addresses(service);
+            all.append(&mut given);
+            or(all.join(","), "<pending>")
+        }
+        "ExternalName" => service.text("/spec/externalName").to_owned(),
+        _ => "<unknown>".to_owned(),
+    }
+}
+
+/// The addresses, or else the names, at which a load balancer can be reached.
+pub(in crate::registry) fn balancer_addresses(object: View<'_>) -> Vec<&str> {
+    let points = object.items("/status/loadBalancer/ingress");
+    let addresses: BTreeSet<&str> = points
+        .map(|point| point.text_or("/ip", point.text("/hostname")))
+        .filter(|address| !address.is_empty())
+        .collect();
+    addresses.into_iter().collect()
+}
+
+fn ports(service: View<'_>) -> String {
+    let texts = service.items("/spec/ports").map(|port| {
+        let (number, protocol) = (port.number("/port"), port.text_or("/protocol", "TCP"));
+        match port.number("/nodePort") {
+            node_port @ 1.. => format!("{number}:{node_port}/{protocol}"),
+            _ => format!("{number}/{protocol}"),
+        }
+    });
+    or(texts.collect::<Vec<_>>().join(","), "<none>")
 }

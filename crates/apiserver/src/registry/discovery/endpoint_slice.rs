@@ -1,13 +1,50 @@
 //! `EndpointSlices`.
 
+use serde_json::{Value, json};
+
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::view::{View, few, or};
 
 /// The strategy of `EndpointSlices`.
 #[derive(Debug)]
 pub(in crate::registry) struct EndpointSliceStrategy;
 
 impl Strategy for EndpointSliceStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("AddressType", "which kind of addresses it holds"),
+        Column::text("Ports", "the ports of each endpoint"),
+        Column::text("Endpoints", "the addresses of the endpoints"),
+        AGE,
+    ],
+    slice,
+);
+
+fn slice(slice: View<'_>) -> Value {
+    let ports: Vec<String> = slice
+        .items("/ports")
+        // A port without a number is every port.
+        .map(|port| port.number_or_text("/port").unwrap_or_else(|| port.text_or("/name", "*").to_owned()))
+        .collect();
+    let endpoints = slice.items("/endpoints").flat_map(|endpoint| endpoint.texts("/addresses"));
+    let endpoints: Vec<String> = endpoints.map(str::to_owned).collect();
+    json!([
+        slice.name(),
+        slice.text("/addressType"),
+        or(few(&ports, 3, ","), "<unset>"),
+        or(few(&endpoints, 3, ","), "<unset>"),
+        slice.age(),
+    ])
 }

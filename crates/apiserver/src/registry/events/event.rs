@@ -3,8 +3,9 @@
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
-use super::validation;
+use super::{print, validation};
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
 use crate::validation::Errors;
 
 /// The strategy of Events.
@@ -12,6 +13,10 @@ use crate::validation::Errors;
 pub(in crate::registry) struct EventStrategy;
 
 impl Strategy for EventStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &print::EVENT
+    }
+
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::create(new, errors);
     }

@@ -1,8 +1,11 @@
 //! `FlowSchemas`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::view::View;
 use crate::warnings::{self, no_effect};
 
 /// The strategy of `FlowSchemas`.
@@ -10,6 +13,10 @@ use crate::warnings::{self, no_effect};
 pub(in crate::registry) struct FlowSchemaStrategy;
 
 impl Strategy for FlowSchemaStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -25,4 +32,33 @@ impl Strategy for FlowSchemaStrategy {
             Vec::new()
         }
     }
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("PriorityLevel", "the level that its requests are of"),
+        Column::text("MatchingPrecedence", "which schema is tried first; the lower goes first"),
+        Column::text("DistinguisherMethod", "how its requests are told apart"),
+        AGE,
+        Column::text("MissingPL", "whether its level is not there"),
+    ],
+    flow_schema,
+);
+
+fn flow_schema(schema: View<'_>) -> Value {
+    let dangling = schema.condition("Dangling").map_or("?", |condition| condition.text("/status"));
+    // Zero is no precedence: it stands for the default.
+    let precedence = match schema.number("/spec/matchingPrecedence") {
+        0 => 1000,
+        given => given,
+    };
+    json!([
+        schema.name(),
+        schema.text("/spec/priorityLevelConfiguration/name"),
+        precedence,
+        schema.text_or("/spec/distinguisherMethod/type", "<none>"),
+        schema.age(),
+        dangling,
+    ])
 }

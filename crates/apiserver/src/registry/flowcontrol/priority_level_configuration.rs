@@ -1,8 +1,11 @@
 //! `PriorityLevelConfigurations`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::view::View;
 use crate::warnings::{self, no_effect};
 
 /// The strategy of `PriorityLevelConfigurations`.
@@ -10,6 +13,10 @@ use crate::warnings::{self, no_effect};
 pub(in crate::registry) struct PriorityLevelConfigurationStrategy;
 
 impl Strategy for PriorityLevelConfigurationStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -25,4 +32,35 @@ impl Strategy for PriorityLevelConfigurationStrategy {
             Vec::new()
         }
     }
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Type", "whether the level has a limit"),
+        Column::text("NominalConcurrencyShares", "its share of what may be under way at once"),
+        Column::text("Queues", "how many queues it has"),
+        Column::text("HandSize", "how many queues a flow may use"),
+        Column::text("QueueLengthLimit", "how many requests may wait in a queue"),
+        AGE,
+    ],
+    priority_level,
+);
+
+fn priority_level(level: View<'_>) -> Value {
+    let limited = level.at("/spec/limited");
+    let queuing = limited.and_then(|limited| limited.at("/limitResponse/queuing"));
+    let cell = |part: Option<View<'_>>, path, default| match part {
+        Some(part) => json!(part.number_or(path, default)),
+        None => json!("<none>"),
+    };
+    json!([
+        level.name(),
+        level.text("/spec/type"),
+        cell(limited, "/nominalConcurrencyShares", 30),
+        cell(queuing, "/queues", 64),
+        cell(queuing, "/handSize", 8),
+        cell(queuing, "/queueLengthLimit", 50),
+        level.age(),
+    ])
 }

@@ -1,6 +1,12 @@
 //! Ingresses.
 
+use serde_json::json;
+
+use crate::registry::core::service::balancer_addresses;
 use crate::registry::{MetadataChecks, Strategy};
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::view::View;
 
 /// The strategy of Ingresses.
 #[derive(Debug)]
@@ -11,7 +17,51 @@ impl Strategy for IngressStrategy {
         MetadataChecks::UpdateAndCreate
     }
 
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
+    }
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Class", "the class that carries it out"),
+        Column::text("Hosts", "the hosts that its rules are for"),
+        Column::text("Address", "where it can be reached"),
+        Column::text("Ports", "the ports that it opens"),
+        AGE,
+    ],
+    |object| {
+        json!([
+            object.name(),
+            object.text_or("/spec/ingressClassName", "<none>"),
+            hosts(object),
+            balancer_addresses(object).join(","),
+            if object.count("/spec/tls") == 0 { "80" } else { "80, 443" },
+            object.age(),
+        ])
+    },
+);
+
+/// The hosts of an ingress. Those of the first three are named; rules are counted, even those for any host.
+fn hosts(ingress: View<'_>) -> String {
+    const SHOWN: usize = 3;
+    let mut hosts = Vec::new();
+    let mut more = false;
+    for rule in ingress.items("/spec/rules") {
+        more = hosts.len() == SHOWN;
+        let host = rule.text("/host");
+        if !more && !host.is_empty() {
+            hosts.push(host);
+        }
+    }
+    match (hosts.len(), more) {
+        (0, _) => "*".to_owned(),
+        (_, false) => hosts.join(","),
+        (_, true) => format!("{} + {} more...", hosts.join(","), ingress.count("/spec/rules") - SHOWN),
     }
 }

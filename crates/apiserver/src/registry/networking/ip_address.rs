@@ -1,9 +1,37 @@
 //! `IPAddresses`.
 
+use serde_json::json;
+
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{Column, NAME};
+use crate::table::view::View;
 
 /// The strategy of `IPAddresses`.
 #[derive(Debug)]
 pub(in crate::registry) struct IpAddressStrategy;
 
-impl Strategy for IpAddressStrategy {}
+impl Strategy for IpAddressStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+}
+
+static PRINT_COLUMNS: PrintColumns =
+    PrintColumns::new(&[NAME, Column::text("ParentRef", "what has the address")], |object| {
+        json!([object.name(), parent(object)])
+    });
+
+/// What an address belongs to: `services/default/web`.
+fn parent(address: View<'_>) -> String {
+    let Some(parent) = address.at("/spec/parentRef") else { return "<none>".to_owned() };
+    let resource = match parent.text("/group") {
+        "" => parent.text("/resource").to_lowercase(),
+        group => format!("{}.{group}", parent.text("/resource")).to_lowercase(),
+    };
+    let name = parent.text("/name");
+    match parent.text("/namespace") {
+        "" => format!("{resource}/{name}"),
+        namespace => format!("{resource}/{namespace}/{name}"),
+    }
+}

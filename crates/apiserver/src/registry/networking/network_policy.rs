@@ -1,8 +1,11 @@
 //! `NetworkPolicies`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::labels::selector;
 use crate::warnings::{self, no_effect};
 
 /// The strategy of `NetworkPolicies`.
@@ -10,6 +13,10 @@ use crate::warnings::{self, no_effect};
 pub(in crate::registry) struct NetworkPolicyStrategy;
 
 impl Strategy for NetworkPolicyStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -26,3 +33,8 @@ impl Strategy for NetworkPolicyStrategy {
         }
     }
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[NAME, Column::text("Pod-Selector", "the labels of the pods it is about"), AGE],
+    |object| json!([object.name(), selector(object, "/spec/podSelector"), object.age()]),
+);

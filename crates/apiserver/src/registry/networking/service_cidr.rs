@@ -1,13 +1,26 @@
 //! `ServiceCIDRs`.
 
+use serde_json::json;
+
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
 
 /// The strategy of `ServiceCIDRs`.
 #[derive(Debug)]
 pub(in crate::registry) struct ServiceCidrStrategy;
 
 impl Strategy for ServiceCidrStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {
         &["labels", "annotations", "finalizers", "ownerReferences", "managedFields"]
     }
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[NAME, Column::text("CIDRs", "the ranges that services take their addresses from"), AGE],
+    |object| json!([object.name(), object.texts("/spec/cidrs").join(","), object.age()]),
+);

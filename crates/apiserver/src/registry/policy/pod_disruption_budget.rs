@@ -3,9 +3,11 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use plumb_resize::rules::Rules;
 use plumb_validation::field::{BadValue, FieldError, Path};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::registry::{MetadataChecks, StatusMetadataChecks, Strategy};
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{internal, raw};
 use crate::validation::{Errors, all_nonnegative, conditions, labels, percent, typed};
 
@@ -22,6 +24,10 @@ impl Strategy for PodDisruptionBudgetStrategy {
 
     fn status_metadata_checks(&self) -> StatusMetadataChecks {
         StatusMetadataChecks::None
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
     }
 
     fn counts_generation(&self) -> bool {
@@ -89,3 +95,23 @@ fn check_status(status: &Value, errors: &mut Errors) {
     let numbers = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
     all_nonnegative(status, &numbers, &path, errors);
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Min Available", "how many pods must stay available"),
+        Column::text("Max Unavailable", "how many pods may be unavailable"),
+        Column::integer("Allowed Disruptions", "how many pods may be disrupted now"),
+        AGE,
+    ],
+    |object| {
+        let bound = |path| object.number_or_text(path).unwrap_or_else(|| "N/A".to_owned());
+        json!([
+            object.name(),
+            bound("/spec/minAvailable"),
+            bound("/spec/maxUnavailable"),
+            object.number("/status/disruptionsAllowed"),
+            object.age(),
+        ])
+    },
+);

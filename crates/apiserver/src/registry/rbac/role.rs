@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::validation;
 use crate::registry::{MetadataChecks, Strategy};
+use crate::table::PrintColumns;
 use crate::validation::{Errors, NameFormat};
 
 /// The strategy of Roles.
@@ -20,6 +21,10 @@ impl Strategy for RoleStrategy {
         MetadataChecks::UpdateAndCreate
     }
 
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::role(new, errors);
     }
@@ -28,3 +33,5 @@ impl Strategy for RoleStrategy {
         validation::role(new, errors);
     }
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::dated();

@@ -3,8 +3,9 @@
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
-use super::validation;
+use super::{print, validation};
 use crate::registry::{MetadataChecks, Strategy};
+use crate::table::PrintColumns;
 use crate::validation::{Errors, NameFormat};
 
 /// The strategy of `RoleBindings`.
@@ -18,6 +19,10 @@ impl Strategy for RoleBindingStrategy {
 
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::UpdateAndCreate
+    }
+
+    fn print_columns(&self) -> &'static PrintColumns {
+        &print::ROLE_BINDING
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {

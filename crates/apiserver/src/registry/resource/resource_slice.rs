@@ -1,13 +1,40 @@
 //! `ResourceSlices`.
 
+use serde_json::json;
+
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
 
 /// The strategy of `ResourceSlices`.
 #[derive(Debug)]
 pub(in crate::registry) struct ResourceSliceStrategy;
 
 impl Strategy for ResourceSliceStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Node", "the node that has the devices"),
+        Column::text("Driver", "the driver that knows them"),
+        Column::text("Pool", "the pool that they are part of"),
+        AGE,
+    ],
+    |object| {
+        json!([
+            object.name(),
+            object.text("/spec/nodeName"),
+            object.text("/spec/driver"),
+            object.text("/spec/pool/name"),
+            object.age(),
+        ])
+    },
+);

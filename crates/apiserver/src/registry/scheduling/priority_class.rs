@@ -2,9 +2,11 @@
 
 use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{int, text, truth};
 use crate::validation::{Errors, immutable, one_of};
 
@@ -16,6 +18,10 @@ const HIGHEST: i64 = 1_000_000_000;
 pub(in crate::registry) struct PriorityClassStrategy;
 
 impl Strategy for PriorityClassStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -78,3 +84,22 @@ fn system_class(name: &str, value: i64, default: bool) -> Result<(), SystemClass
     }
     Ok(())
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::integer("Value", "the priority of its pods; the higher goes first"),
+        Column::boolean("Global-Default", "whether pods that name no class are of this one"),
+        AGE,
+        Column::text("PreemptionPolicy", "whether its pods may displace others"),
+    ],
+    |object| {
+        json!([
+            object.name(),
+            object.number("/value"),
+            object.flag("/globalDefault"),
+            object.age(),
+            object.text_or("/preemptionPolicy", "PreemptLowerPriority"),
+        ])
+    },
+);

@@ -1,13 +1,54 @@
 //! `CSIDrivers`.
 
+use serde_json::{Value, json};
+
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::view::{View, or};
 
 /// The strategy of `CSIDrivers`.
 #[derive(Debug)]
 pub(in crate::registry) struct CsiDriverStrategy;
 
 impl Strategy for CsiDriverStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn allow_unconditional_update(&self) -> bool {
         false
     }
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::boolean("AttachRequired", "whether volumes are attached before they are mounted"),
+        Column::boolean("PodInfoOnMount", "whether the driver is told which pod mounts"),
+        Column::boolean("StorageCapacity", "whether the scheduler looks at the driver's free room"),
+        Column::text("TokenRequests", "for whom the driver is given tokens of the pod"),
+        Column::boolean("RequiresRepublish", "whether the driver is called again from time to time"),
+        Column::text("Modes", "which lifecycles of volumes it knows"),
+        AGE,
+    ],
+    csi_driver,
+);
+
+fn csi_driver(driver: View<'_>) -> Value {
+    let audiences: Vec<&str> = match driver.at("/spec/tokenRequests") {
+        Some(requests) => requests.items("").map(|one| one.text("/audience")).collect(),
+        None => vec!["<unset>"],
+    };
+    json!([
+        driver.name(),
+        !driver.has("/spec/attachRequired") || driver.flag("/spec/attachRequired"),
+        driver.flag("/spec/podInfoOnMount"),
+        driver.flag("/spec/storageCapacity"),
+        audiences.join(","),
+        driver.flag("/spec/requiresRepublish"),
+        // A driver that names no mode knows the one that all know.
+        or(driver.texts("/spec/volumeLifecycleModes").join(","), "Persistent"),
+        driver.age(),
+    ])
 }

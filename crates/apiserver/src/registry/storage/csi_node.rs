@@ -1,13 +1,26 @@
 //! `CSINodes`.
 
+use serde_json::json;
+
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
 
 /// The strategy of `CSINodes`.
 #[derive(Debug)]
 pub(in crate::registry) struct CsiNodeStrategy;
 
 impl Strategy for CsiNodeStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn allow_unconditional_update(&self) -> bool {
         false
     }
 }
+
+static PRINT_COLUMNS: PrintColumns =
+    PrintColumns::new(&[NAME, Column::integer("Drivers", "how many drivers the node has"), AGE], |object| {
+        json!([object.name(), object.count("/spec/drivers"), object.age()])
+    });

@@ -1,12 +1,20 @@
 //! `VolumeAttachments`.
 
+use serde_json::json;
+
 use crate::registry::Strategy;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
 
 /// The strategy of `VolumeAttachments`.
 #[derive(Debug)]
 pub(in crate::registry) struct VolumeAttachmentStrategy;
 
 impl Strategy for VolumeAttachmentStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
     fn allow_unconditional_update(&self) -> bool {
         false
     }
@@ -15,3 +23,24 @@ impl Strategy for VolumeAttachmentStrategy {
         &["labels", "annotations", "finalizers", "ownerReferences", "managedFields"]
     }
 }
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Attacher", "the driver that attaches").of_names(),
+        Column::text("PV", "the volume"),
+        Column::text("Node", "the node that it is to be attached to"),
+        Column::boolean("Attached", "whether it is attached"),
+        AGE,
+    ],
+    |object| {
+        json!([
+            object.name(),
+            object.text("/spec/attacher"),
+            object.text("/spec/source/persistentVolumeName"),
+            object.text("/spec/nodeName"),
+            object.flag("/status/attached"),
+            object.age(),
+        ])
+    },
+);

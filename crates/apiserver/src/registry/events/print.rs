@@ -1,10 +1,10 @@
-//! Events: of the core group, and of the group of their own whose fields have other names.
+//! Events in a table: of the core group, and of the group of their own, whose fields have other names.
 
 use serde_json::{Value, json};
 
-use super::column::{Column, NAME};
-use super::layout::Layout;
-use super::view::View;
+use crate::table::PrintColumns;
+use crate::table::column::{Column, NAME};
+use crate::table::view::View;
 
 const COLUMNS: &[Column] = &[
     Column::text("Last Seen", "how long ago it last happened"),
@@ -19,10 +19,12 @@ const COLUMNS: &[Column] = &[
     NAME.wide(),
 ];
 
-pub(super) const LAYOUTS: &[Layout] = &[
-    Layout::new("", "Event", COLUMNS, |event| cells(event, &CORE)),
-    Layout::new("events.k8s.io", "Event", COLUMNS, |event| cells(event, &EVENTS)),
-];
+/// The print columns of Events of the core group.
+pub(in crate::registry) static CORE_EVENT: PrintColumns =
+    PrintColumns::new(COLUMNS, |event| cells(event, &CORE));
+
+/// The print columns of Events of `events.k8s.io`.
+pub(super) static EVENT: PrintColumns = PrintColumns::new(COLUMNS, |event| cells(event, &EVENTS));
 
 /// What the fields that differ are called in a group.
 struct Names {
@@ -59,7 +61,7 @@ fn cells(event: View<'_>, names: &Names) -> Value {
     let first = event.time(names.first).or_else(|| event.time("/eventTime"));
     let (last, count) = match event.at("/series") {
         Some(series) => (series.time("/lastObservedTime"), series.number("/count")),
-        // Whoever reports through the newer group counts only what comes in series.
+        // A reporter that uses the newer group counts only the events of a series.
         None => (event.time(names.last).or(first), event.number(names.count).max(1)),
     };
     let about = |field: &str| event.text(&format!("{}/{field}", names.object));

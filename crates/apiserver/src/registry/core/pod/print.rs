@@ -1,41 +1,28 @@
-//! Pods and their templates.
+//! Pods in a table.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
-use super::labels::labels;
-use super::layout::Layout;
-use super::view::View;
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::view::View;
 
-pub(super) const LAYOUTS: &[Layout] = &[
-    Layout::new(
-        "",
-        "Pod",
-        &[
-            NAME,
-            Column::text("Ready", "how many of the pod's containers are ready"),
-            Column::text("Status", "what the pod and its containers are doing, or why they are not"),
-            Column::text("Restarts", "how often containers were restarted, and when one last was"),
-            AGE,
-            Column::text("IP", "the pod's first address").wide(),
-            Column::text("Node", "the node that the pod is assigned to").wide(),
-            Column::text("Nominated Node", "the node where room is being made for the pod").wide(),
-            Column::text("Readiness Gates", "how many of the pod's readiness gates are open").wide(),
-        ],
-        pod,
-    )
-    .with_conditions(finished),
-    Layout::new(
-        "",
-        "PodTemplate",
-        &[NAME, CONTAINERS, IMAGES, Column::text("Pod Labels", "labels of the pods made from it")],
-        |object| {
-            let (names, images) = object.containers("/template/spec/containers");
-            json!([object.name(), names, images, labels(object, "/template/metadata/labels")])
-        },
-    ),
-];
+/// The print columns of Pods.
+pub(super) static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Ready", "how many of the pod's containers are ready"),
+        Column::text("Status", "what the pod and its containers are doing, or why they are not"),
+        Column::text("Restarts", "how often containers were restarted, and when one last was"),
+        AGE,
+        Column::text("IP", "the pod's first address").wide(),
+        Column::text("Node", "the node that the pod is assigned to").wide(),
+        Column::text("Nominated Node", "the node where room is being made for the pod").wide(),
+        Column::text("Readiness Gates", "how many of the pod's readiness gates are open").wide(),
+    ],
+    pod,
+)
+.with_conditions(finished);
 
 fn pod(pod: View<'_>) -> Value {
     let summary = Summary::of(pod);

@@ -1,12 +1,10 @@
-//! Who may do what.
+//! Role bindings in a table.
 
 use serde_json::{Value, json};
 
-use super::column::{AGE, Column, NAME};
-use super::layout::Layout;
-use super::view::View;
-
-const GROUP: &str = "rbac.authorization.k8s.io";
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::view::View;
 
 const BINDING: &[Column] = &[
     NAME,
@@ -17,12 +15,8 @@ const BINDING: &[Column] = &[
     Column::text("ServiceAccounts", "the service accounts that it is given to").wide(),
 ];
 
-pub(super) const LAYOUTS: &[Layout] = &[
-    Layout::dated(GROUP, "Role"),
-    Layout::dated(GROUP, "ClusterRole"),
-    Layout::new(GROUP, "RoleBinding", BINDING, binding),
-    Layout::new(GROUP, "ClusterRoleBinding", BINDING, binding),
-];
+/// The print columns of `RoleBindings` and `ClusterRoleBindings`.
+pub(super) static ROLE_BINDING: PrintColumns = PrintColumns::new(BINDING, binding);
 
 fn binding(binding: View<'_>) -> Value {
     let subjects = |kind: &str, named: fn(View<'_>) -> String| {

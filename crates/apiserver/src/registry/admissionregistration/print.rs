@@ -1,13 +1,11 @@
-//! Who has a say in what is written.
+//! The kinds of `admissionregistration.k8s.io` in a table.
 
 use serde_json::{Value, json};
 
-use super::column::{AGE, Column, NAME};
-use super::labels::selector;
-use super::layout::Layout;
-use super::view::View;
-
-const GROUP: &str = "admissionregistration.k8s.io";
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column, NAME};
+use crate::table::labels::selector;
+use crate::table::view::View;
 
 const WEBHOOKS: &[Column] = &[NAME, Column::integer("Webhooks", "how many webhooks are called"), AGE];
 const PARAM_KIND: Column = Column::text("ParamKind", "the kind that holds the policy's parameters");
@@ -18,25 +16,23 @@ const BINDING: &[Column] = &[
     AGE,
 ];
 
-pub(super) const LAYOUTS: &[Layout] = &[
-    Layout::new(GROUP, "MutatingWebhookConfiguration", WEBHOOKS, webhooks),
-    Layout::new(GROUP, "ValidatingWebhookConfiguration", WEBHOOKS, webhooks),
-    Layout::new(
-        GROUP,
-        "ValidatingAdmissionPolicy",
-        &[NAME, Column::integer("Validations", "how many rules it has"), PARAM_KIND, AGE],
-        |object| policy(object, "/spec/validations"),
-    ),
-    Layout::new(
-        GROUP,
-        "MutatingAdmissionPolicy",
-        &[NAME, Column::integer("Mutations", "how many changes it makes"), PARAM_KIND, AGE],
-        |object| policy(object, "/spec/mutations"),
-    ),
-    Layout::new(GROUP, "ValidatingAdmissionPolicyBinding", BINDING, binding),
-    Layout::new(GROUP, "MutatingAdmissionPolicyBinding", BINDING, binding),
-    Layout::dated("apiextensions.k8s.io", "CustomResourceDefinition"),
-];
+/// The print columns of webhook configurations.
+pub(super) static WEBHOOK_CONFIGURATION: PrintColumns = PrintColumns::new(WEBHOOKS, webhooks);
+
+/// The print columns of `ValidatingAdmissionPolicies`.
+pub(super) static VALIDATING_POLICY: PrintColumns = PrintColumns::new(
+    &[NAME, Column::integer("Validations", "how many rules it has"), PARAM_KIND, AGE],
+    |object| policy(object, "/spec/validations"),
+);
+
+/// The print columns of `MutatingAdmissionPolicies`.
+pub(super) static MUTATING_POLICY: PrintColumns = PrintColumns::new(
+    &[NAME, Column::integer("Mutations", "how many changes it makes"), PARAM_KIND, AGE],
+    |object| policy(object, "/spec/mutations"),
+);
+
+/// The print columns of the bindings of policies.
+pub(super) static POLICY_BINDING: PrintColumns = PrintColumns::new(BINDING, binding);
 
 fn webhooks(object: View<'_>) -> Value {
     json!([object.name(), object.count("/webhooks"), object.age()])

@@ -1,0 +1,20 @@
+//! Scales.
+
+use serde_json::json;
+
+use crate::table::PrintColumns;
+use crate::table::column::{AGE, Column};
+
+/// The print columns of a Scale, which is no kind of its own: it is a subresource of others.
+pub(crate) static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        Column::text("Name", "what the object is called"),
+        Column::integer("Desired", "how many there are to be"),
+        Column::integer("Available", "how many there are"),
+        AGE,
+    ],
+    |scale| {
+        let (desired, available) = (scale.number("/spec/replicas"), scale.number("/status/replicas"));
+        json!([scale.name(), desired, available, scale.age()])
+    },
+);
