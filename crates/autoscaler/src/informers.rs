@@ -34,7 +34,7 @@ impl Informers {
     /// Informers of some namespaces, which do not run yet.
     pub fn new(namespaces: Namespaces, metrics: &Metrics) -> Self {
         Self {
-            vpas: Informer::default().with_metrics(metrics),
+            vpas: Informer::default().with_transform(without_last_applied).with_metrics(metrics),
             pods: Informer::default().with_transform(without_volumes).with_metrics(metrics),
             namespaces,
         }
@@ -93,17 +93,43 @@ pub(crate) fn keep<K: Watchable>(
     running.boxed()
 }
 
-/// A pod without its volumes, environments and probes, which are most of it.
-fn without_volumes(mut pod: Pod) -> Pod {
+/// The annotation in which `kubectl apply` keeps a copy of the object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// An object without the copy of it that `kubectl apply` keeps.
+fn without_last_applied<K: Resource>(mut object: K) -> K {
+    if let Some(annotations) = &mut object.meta_mut().annotations {
+        annotations.remove(LAST_APPLIED);
+    }
+    object
+}
+
+/// A pod without its volumes, environments, probes, and what else no component reads, which is most of it.
+fn without_volumes(pod: Pod) -> Pod {
+    let mut pod = without_last_applied(pod);
     drop_affinity(&mut pod);
+    pod.metadata.generate_name = None;
     if let Some(spec) = &mut pod.spec {
         (spec.volumes, spec.tolerations, spec.topology_spread_constraints) = (None, None, None);
+        (spec.image_pull_secrets, spec.host_aliases, spec.security_context) = (None, None, None);
+        (spec.dns_config, spec.dns_policy, spec.scheduler_name) = (None, None, None);
+        (spec.service_account, spec.service_account_name, spec.preemption_policy) = (None, None, None);
         for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
             (container.volume_mounts, container.env, container.env_from) = (None, None, None);
             (container.command, container.args, container.ports) = (None, None, None);
             (container.liveness_probe, container.readiness_probe, container.startup_probe) =
                 (None, None, None);
             (container.lifecycle, container.security_context) = (None, None);
+            (container.image, container.image_pull_policy, container.working_dir) = (None, None, None);
+            (container.termination_message_path, container.termination_message_policy) = (None, None);
+        }
+    }
+    if let Some(status) = &mut pod.status {
+        (status.host_ip, status.host_ips, status.pod_ip, status.pod_ips) = (None, None, None, None);
+        let statuses = [&mut status.container_statuses, &mut status.init_container_statuses];
+        for status in statuses.into_iter().flat_map(|statuses| statuses.iter_mut().flatten()) {
+            (status.image, status.image_id, status.container_id) = (String::new(), String::new(), None);
+            (status.volume_mounts, status.user, status.allocated_resources_status) = (None, None, None);
         }
     }
     pod
