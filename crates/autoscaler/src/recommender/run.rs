@@ -190,6 +190,8 @@ pub struct Run {
     collected: Instant,
     /// Whether the last attempt to read usage failed.
     usage_failed: bool,
+    /// Whether a status of the last run is still to be written, since another client wrote it at the same time.
+    status_conflicts: bool,
     environment: Environment,
     /// The kinds of targets that are watched.
     watched: BTreeSet<WellKnown>,
@@ -225,6 +227,7 @@ impl Run {
             activity,
             collected: now,
             usage_failed: false,
+            status_conflicts: false,
             environment,
             watched: BTreeSet::new(),
             watching,
@@ -243,7 +246,7 @@ impl Run {
                 tokio::time::sleep_until(pause).await;
                 continue;
             }
-            let waits = self.state.read(State::is_waiting).unwrap_or_default();
+            let waits = self.status_conflicts || self.state.read(State::is_waiting).unwrap_or_default();
             let next = if waits { next.min(Instant::now() + SHORTEST_PAUSE) } else { next };
             self.activity.expect(next.max(Instant::now()), interval);
             tokio::select! {
@@ -287,7 +290,7 @@ impl Run {
         self.state.write(State::remove_deleted_pods);
         timer.step(Step::DeleteRemovedPods);
         self.state.write_slowly(State::recommend).await;
-        statuses::write(&self.config, &self.state).await;
+        self.status_conflicts = statuses::write(&self.config, &self.state).await;
         timer.step(Step::UpdateVpas);
         self.checkpoints.write(&self.state).await;
         self.checkpoints.collect(&self.state).await;

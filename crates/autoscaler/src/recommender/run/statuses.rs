@@ -10,16 +10,19 @@ use super::{Config, SharedState};
 use crate::api::VerticalPodAutoscaler;
 use crate::recommender::state::StatusUpdate;
 
-/// Writes the statuses that are due.
-pub(super) async fn write(config: &Config, shared: &SharedState) {
+/// Writes the statuses that are due. Returns whether another client, such as the updater, wrote one at the same time: it is
+/// written again in the next run.
+pub(super) async fn write(config: &Config, shared: &SharedState) -> bool {
     let now = config.clock.now();
     let updates = shared.write_slowly(move |state| state.statuses(now)).await;
     let workers = config.options.update_workers.max(1);
     let write = |update| write_one(config, shared, update);
-    stream::iter(updates).for_each_concurrent(workers, write).await;
+    let outcomes = stream::iter(updates).map(write).buffer_unordered(workers);
+    outcomes.fold(false, async |conflicts, conflict| conflicts || conflict).await
 }
 
-async fn write_one(config: &Config, shared: &SharedState, update: StatusUpdate) {
+/// Writes a status. Returns whether it conflicts with another write.
+async fn write_one(config: &Config, shared: &SharedState, update: StatusUpdate) -> bool {
     let key = update.key.clone();
     let vpas: Api<VerticalPodAutoscaler> = Api::namespaced(config.client.clone(), &key.namespace);
     // Made for this version: one that was written in between, even by another process that took over, is not overwritten.
@@ -36,17 +39,23 @@ async fn write_one(config: &Config, shared: &SharedState, update: StatusUpdate) 
     let writing = vpas.patch_status(&key.name, &params, &patch);
     // What is lost to another process is not written, and forgotten in the next run.
     let Some(written) = config.ownership.during(&key, writing).await else {
-        return shared.write(|state| state.status_failed(&key));
+        shared.write(|state| state.status_failed(&key));
+        return false;
     };
     match written {
-        Ok(answer) => shared.write(|state| state.status_written(update, &answer)),
+        Ok(answer) => {
+            shared.write(|state| state.status_written(update, &answer));
+            false
+        }
         // The watch reports what is there now, or that nothing is.
         Err(error) if is_conflict(&error) || is_settled(&error) => {
             shared.write(|state| state.status_failed(&key));
+            is_conflict(&error)
         }
         Err(error) => {
             tracing::warn!(vpa = %key, %error, "cannot update the status of a VPA");
             shared.write(|state| state.status_failed(&key));
+            false
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What is written to the status of VPAs, and when.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::ResourceExt as _;
@@ -229,4 +230,26 @@ async fn without_vpas_nothing_is_asked_of_the_api() {
     bed.vpa("web", json!({})).await;
     let provided = |vpa: &plumb_autoscaler::api::VerticalPodAutoscaler| !recommendations(vpa).is_empty();
     plumb_harness::until(&bed.vpas(), "web", provided).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_that_another_client_writes_at_the_same_time_waits_for_no_interval() {
+    let bed = Bed::with_web().await;
+    let (vpas, first) = (bed.vpas(), Arc::new(AtomicBool::new(true)));
+    // Another client's write comes between what the recommender read and its own write.
+    let intercept = move |uri: &mut http::Uri| {
+        if uri.path().ends_with("/web/status") && first.swap(false, Ordering::Relaxed) {
+            let label = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
+            let params = PatchParams::default();
+            let edit = vpas.patch("web", &params, &label);
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(edit)).unwrap();
+        }
+    };
+    let options = Options { interval: Duration::from_hours(1), ..Options::default() };
+    let setup = Setup { options, intercept: Arc::new(intercept), ..Setup::default() };
+    let (recommender, _informers, mut running) = bed.prepare(setup);
+    running.spawn(recommender.run());
+    let provided = |vpa: &plumb_autoscaler::api::VerticalPodAutoscaler| !recommendations(vpa).is_empty();
+    let vpa = plumb_harness::until(&bed.vpas(), "web", provided).await;
+    assert_eq!(vpa.labels()["a"], "b");
 }
