@@ -10,8 +10,9 @@ mod release;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
@@ -158,6 +159,14 @@ async fn refused_vpas(client: &Client, gates: &BTreeSet<String>) -> Result<Vec<R
     Ok(refused.filter(|vpa| !vpa.reasons.is_empty()).collect())
 }
 
+/// Whether a webhook listens on the loopback address of the API server, as that of `plumb up` does and none of an
+/// installation can.
+fn is_on_api_servers_machine(webhook: &MutatingWebhook) -> bool {
+    let url = webhook.client_config.url.as_deref().and_then(|url| url.parse::<http::Uri>().ok());
+    let address = url.as_ref().and_then(http::Uri::host).and_then(|host| host.parse::<IpAddr>().ok());
+    address.is_some_and(|address| address.is_loopback())
+}
+
 /// Removes objects one by one.
 struct Remover<'a> {
     client: &'a Client,
@@ -213,6 +222,10 @@ impl Remover<'_> {
         };
         if !found.managed_fields().iter().any(own) {
             (self.report)(&what, "left: another webhook registered it");
+            return Ok(());
+        }
+        if found.webhooks.iter().flatten().any(is_on_api_servers_machine) {
+            (self.report)(&what, "left: `plumb up` registered it for itself");
             return Ok(());
         }
         let kind =

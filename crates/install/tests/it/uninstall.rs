@@ -1,10 +1,12 @@
 //! Removal of an installation.
 
 use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
+use plumb_autoscaler::admission::registration;
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_client::Api;
 use plumb_harness::{TestCluster, object, until};
@@ -199,4 +201,32 @@ async fn objects_of_the_same_name_that_are_not_of_an_installation_stay() {
     let said = removed(&admin, &removal).await.unwrap();
     assert_eq!(said, ["deployment.apps/plumb-updater left: it does not carry the label of an installation"]);
     api.get("plumb-updater").await.unwrap();
+}
+
+#[tokio::test]
+async fn the_webhook_that_plumb_up_registers_for_itself_stays() {
+    let cluster = TestCluster::start();
+    let admin = cluster.admin();
+    let webhook = |url: &str| {
+        object::<MutatingWebhookConfiguration>(json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": { "name": registration::NAME },
+            "webhooks": [{
+                "name": "vpa.k8s.io", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+                "clientConfig": { "url": url },
+            }],
+        }))
+    };
+    let api: Api<MutatingWebhookConfiguration> = Api::all(admin.clone());
+    let params = PatchParams::apply(registration::FIELD_MANAGER).force();
+    let removal = Removal { namespace: "plumb-system".to_owned(), ..Removal::default() };
+    for (url, outcome) in [
+        ("https://127.0.0.1:7000/", "left: `plumb up` registered it for itself"),
+        ("https://webhooks.example.com/", "deleted"),
+    ] {
+        api.patch(registration::NAME, &params, &Patch::Apply(webhook(url))).await.unwrap();
+        let reported = removed(&admin, &removal).await.unwrap();
+        let what = "mutatingwebhookconfiguration.admissionregistration.k8s.io";
+        assert_eq!(reported, [format!("{what}/{} {outcome}", registration::NAME)]);
+    }
 }
