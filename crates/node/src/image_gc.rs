@@ -53,6 +53,15 @@ pub struct Disk {
     pub available: u64,
 }
 
+impl Disk {
+    /// How much of it is in use, rounded up.
+    fn used_percent(self) -> u64 {
+        let used = u128::from(self.capacity.saturating_sub(self.available));
+        let percent = (used * 100).div_ceil(u128::from(self.capacity.max(1)));
+        u64::try_from(percent).unwrap_or(100)
+    }
+}
+
 /// What is known of images: when each was detected, and when a container last used it.
 #[derive(Clone, Debug, Default)]
 pub struct ImageUse(BTreeMap<String, Detected>);
@@ -178,11 +187,14 @@ pub async fn collect(
     };
     let removals = uses.decide(disk, config, now);
     if removals.bytes_to_free > removals.bytes_found {
-        let (attempted, eligible) = (removals.bytes_to_free, removals.bytes_found);
         tracing::warn!(
-            attempted,
-            eligible,
-            "the images that no container uses do not free enough of the disk"
+            disk = %path.display(),
+            used_percent = disk.used_percent(),
+            threshold_percent = config.high_threshold_percent,
+            bytes_to_free = removals.bytes_to_free,
+            bytes_of_unused_images = removals.bytes_found,
+            "the disk of images is too full, and removing unused images does not free enough: free space on it, or raise \
+             --image-gc-high-threshold"
         );
     }
     for id in &removals.images {
