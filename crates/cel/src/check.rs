@@ -262,7 +262,7 @@ impl Checker<'_> {
         match self.known(&found) {
             Type::Optional(inner) => (*inner).clone(),
             found => {
-                if !found.is_open() {
+                if !matches!(found, Type::Dyn) {
                     self.mismatch(at, &Type::optional(found.clone()), &found);
                 }
                 found
@@ -467,15 +467,17 @@ impl Checker<'_> {
                 self.bound[x] = Some(other);
                 true
             }
-            (Type::Dyn | Type::Error, other) => {
+            (Type::Dyn, other) if !matches!(other, Type::Error) => {
                 self.widen(b, &other);
                 true
             }
-            (other, Type::Dyn | Type::Error) => {
+            (other, Type::Dyn) if !matches!(other, Type::Error) => {
                 self.widen(a, &other);
                 true
             }
-            (
+            (Type::Error, _)
+            | (_, Type::Error)
+            | (
                 Type::Null,
                 Type::Object(_)
                 | Type::Message(_)

@@ -11,13 +11,16 @@ pub(crate) use actual::price;
 
 use std::collections::HashMap;
 
-use crate::ast::{Expr, Fold, Kind, Literal, RESULT};
+use crate::ast::{Expr, Fold, Kind, Literal};
 use crate::check::Checked;
-use crate::decl::Decl;
+use crate::decl::{Decl, DeclKind};
 use crate::env::Env;
 use crate::types::Type;
 use range::Range;
 
+/// The price of making a list, and that of a call which has no other.
+pub(super) const LIST: u64 = 10;
+pub(super) const CALL: u64 = 1;
 /// The price of going over a text, per character.
 pub(super) const TRAVERSAL: f64 = 0.1;
 /// The price of asking the authorizer.
@@ -63,14 +66,14 @@ struct Local<'e> {
     entries: Option<Entries>,
 }
 
-/// The way from a variable to data: names of fields, `@items`, `@keys`, `@values`.
+/// The way from a variable to data: names of fields, `@items`, `@keys`, `@values`, `@indices`.
 type Path = Option<Vec<String>>;
 
-fn below(path: Path, step: &str) -> Path {
-    path.map(|mut path| {
-        path.push(step.to_owned());
-        path
-    })
+/// One step further. As upstream has it, a step from what is no data begins a way of its own.
+fn below(path: Path, step: &str) -> Vec<String> {
+    let mut path = path.unwrap_or_default();
+    path.push(step.to_owned());
+    path
 }
 
 struct Estimator<'e> {
@@ -106,22 +109,23 @@ impl<'e> Estimator<'e> {
         }
     }
 
-    /// What is known of the data at the end of a path.
-    fn decl_at(&self, path: &[String]) -> Option<&Decl> {
+    /// How large the data at the end of a path is, if it is known.
+    fn size_at(&self, path: &[String]) -> Option<Range> {
         let (variable, steps) = path.split_first()?;
-        if variable == RESULT {
-            return None;
-        }
         // As upstream has it, whatever is no variable, such as a type, is as large as what rules are about.
         let mut here: &Decl = self.env.decl(variable).or_else(|| self.env.decl("self"))?;
-        for step in steps {
+        for (place, step) in steps.iter().enumerate() {
             here = match step.as_str() {
                 "@items" | "@values" => here.element()?,
-                "@keys" | "@indices" => return None,
+                // Upstream declares no bound of keys, and has 0 for none.
+                "@keys" => {
+                    let last = matches!(here.kind, DeclKind::Map(_)) && place + 1 == steps.len();
+                    return last.then_some(Range::exactly(0));
+                }
                 name => &here.field(name)?.decl,
             };
         }
-        Some(here)
+        Some(Range { min: 0, max: here.max_elements })
     }
 
     fn size(&self, expr: &Expr) -> Option<Range> {
@@ -131,8 +135,8 @@ impl<'e> Estimator<'e> {
         if let Some(size) = own_size(expr) {
             return Some(size);
         }
-        if let Some(decl) = self.path(expr).and_then(|path| self.decl_at(&path)) {
-            return Some(Range { min: 0, max: decl.max_elements });
+        if let Some(size) = self.path(expr).and_then(|path| self.size_at(&path)) {
+            return Some(size);
         }
         if self.ty(expr).is_scalar() {
             return Some(ONE);
@@ -174,13 +178,13 @@ impl<'e> Estimator<'e> {
                     return cost;
                 }
                 let path = below(self.path(operand), field);
-                self.set_path(expr, path);
+                self.set_path(expr, Some(path));
                 let reads = matches!(self.ty(operand), Type::Map(..) | Type::Object(_) | Type::Param(_));
                 if reads { cost.add(ONE) } else { cost }
             }
             Kind::Call { function, target, args } => self.call(expr, function, target.as_deref(), args),
             Kind::List { elements, .. } => {
-                let mut sum = Range::exactly(10);
+                let mut sum = Range::exactly(LIST);
                 let mut value: Option<Range> = None;
                 for element in elements {
                     sum = sum.add(self.cost(element));
@@ -221,14 +225,19 @@ impl<'e> Estimator<'e> {
         let mut sum = self.cost(&fold.range).add(self.cost(&fold.init));
         self.push(&fold.result_name, &fold.init);
         sum = sum.add(self.cost(&fold.result));
-        if let Some(size) = self.size(&fold.result) {
-            self.sizes.insert(expr.id, size);
-        }
-        if let Some(entries) = self.entries_of(&fold.result) {
-            self.entries.insert(expr.id, entries);
-        }
+        // Upstream asks for the sizes of the result where its variable is out of scope again.
         self.locals.pop();
+        self.copy_sizes(expr, &fold.result);
         sum
+    }
+
+    fn copy_sizes(&mut self, to: &Expr, from: &Expr) {
+        if let Some(size) = self.size(from) {
+            self.sizes.insert(to.id, size);
+        }
+        if let Some(entries) = self.entries_of(from) {
+            self.entries.insert(to.id, entries);
+        }
     }
 
     fn push(&mut self, name: &'e str, value: &Expr) {
@@ -246,7 +255,7 @@ impl<'e> Estimator<'e> {
             (false, false) => "@values",
         };
         let size = entries.map(|entries| if key { entries.key } else { entries.value });
-        let path = below(self.path(range), step);
+        let path = Some(below(self.path(range), step));
         self.locals.push(Local { name, path, size, entries: None });
     }
 

@@ -65,7 +65,12 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             Kind::Map(entries) => self.map(entries),
             Kind::Message { name, fields } => self.message(name, fields),
             Kind::Fold(fold) if fold.is_bind() => {
-                let value = self.run(&fold.init)?;
+                let value = match self.run(&fold.init)? {
+                    // Upstream starts a list or a map anew that has nothing in it, whatever is declared of it.
+                    Value::List(list) if list.is_empty() => Value::list(Vec::new()),
+                    Value::Map(map) if map.is_empty() => Value::Map(Map::Made(Arc::default())),
+                    value => value,
+                };
                 self.scopes.push((&fold.result_name, value));
                 let result = self.run(&fold.result);
                 self.scopes.pop();
@@ -114,14 +119,16 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             let key = self.run(&entry.key)?;
             let key = Key::of(&key).ok_or_else(|| EvalError::new("unsupported key type"))?;
             let value = match (self.run(&entry.value)?, entry.optional) {
-                (Value::Optional(None), true) => continue,
+                (Value::Optional(None), true) => {
+                    made.remove(&key);
+                    continue;
+                }
                 (Value::Optional(Some(inner)), true) => *inner,
                 (_, true) => return Err(EvalError::no_such_overload()),
                 (value, false) => value,
             };
-            if made.insert(key, value).is_some() {
-                return Err(EvalError::new("Failed with repeated key"));
-            }
+            // Of a key that is there twice the last value counts.
+            made.insert(key, value);
         }
         self.budget.spend(MAP_COST)?;
         Ok(Value::Map(Map::Made(Arc::new(made))))
@@ -256,7 +263,10 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         let looped = match range {
             Value::List(list) => self.fold_list(fold, &list, &mut pending),
             Value::Map(map) => self.fold_map(fold, &map, &mut pending),
-            _ => Err(EvalError::no_such_overload()),
+            other if fold.second.is_some() => {
+                Err(EvalError::new(format!("unsupported comprehension range type: {}", go_type(&other))))
+            }
+            other => Err(EvalError::new(format!("got '{}', expected iterable type", go_type(&other)))),
         };
         let undecided = matches!(self.scopes[outside].1, Value::Null);
         let answer = looped.and_then(|()| match pending {
@@ -407,7 +417,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             let shown = key.clone();
             let key = Key::of(&key).ok_or_else(|| EvalError::new("unsupported key type"))?;
             if map.insert(key, value).is_some() {
-                let shown = shown.as_text().unwrap_or_default().to_owned();
+                let shown = crate::functions::shown(&shown);
                 return Err(EvalError::new(format!("insert failed: key {shown} already exists")));
             }
         }
@@ -424,6 +434,24 @@ pub(crate) fn of_literal(literal: &Literal) -> Value<'_> {
         Literal::Double(number) => Value::Double(*number),
         Literal::Text(text) => Value::Text(Cow::Borrowed(text)),
         Literal::Bytes(bytes) => Value::Bytes(bytes.as_slice().into()),
+    }
+}
+
+/// The type that upstream's code has for a value, which some of its messages show.
+fn go_type(value: &Value<'_>) -> &'static str {
+    match value {
+        Value::Null => "types.Null",
+        Value::Bool(_) => "types.Bool",
+        Value::Int(_) => "types.Int",
+        Value::Uint(_) => "types.Uint",
+        Value::Double(_) => "types.Double",
+        Value::Text(_) => "types.String",
+        Value::Bytes(_) => "types.Bytes",
+        Value::Duration(_) => "types.Duration",
+        Value::Timestamp(_) => "types.Timestamp",
+        Value::Optional(_) => "*types.Optional",
+        Value::Type(_) => "*types.Type",
+        other => other.type_name(),
     }
 }
 
@@ -460,10 +488,19 @@ fn place_of(key: &Value<'_>) -> Option<i64> {
     }
 }
 
+fn no_index(key: &Value<'_>) -> EvalError {
+    EvalError::new(match key {
+        Value::Uint(_) | Value::Double(_) => {
+            format!("unsupported index value {} in list", crate::functions::shown(key))
+        }
+        _ => format!("unsupported index type '{}' in list", key.type_name()),
+    })
+}
+
 fn index<'a>(of: &Value<'a>, key: &Value<'_>) -> Answer<'a> {
     match of {
         Value::List(list) => {
-            let place = place_of(key).ok_or_else(EvalError::no_such_overload)?;
+            let place = place_of(key).ok_or_else(|| no_index(key))?;
             usize::try_from(place)
                 .ok()
                 .and_then(|place| list.get(place))

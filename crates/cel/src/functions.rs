@@ -19,6 +19,7 @@ pub(crate) use convert::shown;
 pub(crate) use declared::{Overload, overloads};
 pub(crate) use operator::equal;
 pub(crate) use semver::Semver;
+pub use time::Moment;
 pub(crate) use time::parse_timestamp;
 pub(crate) use url::Url;
 

@@ -33,7 +33,6 @@
 //!   words of its parser generator.
 //! - Messages (`Type{field: value}`) can be built of the types of patches alone.
 //! - Time zones are UTC and fixed offsets; names of places are refused when evaluated.
-//! - `sortBy` and `optional.unwrap` are not there.
 
 mod access;
 mod ast;
@@ -61,6 +60,7 @@ pub use composition::{Composition, Variables};
 pub use decl::{Decl, DeclKind, Field, ListOrder, escape, is_identifier};
 pub use env::{Bindings, Env};
 pub use error::{EvalError, Issue, Issues};
+pub use functions::Moment;
 pub use program::Program;
 pub use types::{AUTHORIZER, RESOURCE_CHECK, Type};
-pub use value::{List, Map, Message, Value};
+pub use value::{Amount, List, Map, Message, Value};

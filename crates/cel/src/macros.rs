@@ -4,6 +4,10 @@ use crate::ast::{Expr, Fold, Kind, Literal, RESULT};
 use crate::error::Issue;
 use crate::parse::Nodes;
 
+/// The name of the list that `sortBy` sorts, and the method that does it.
+const SORTED: &str = "@__sortBy_input__";
+pub(crate) const SORT_BY: &str = "@sortByAssociatedKeys";
+
 /// What a call of a method turned out to be.
 pub(crate) enum Method {
     /// A macro, expanded.
@@ -19,8 +23,8 @@ pub(crate) fn has(nodes: &mut Nodes, at: usize, mut args: Vec<Expr>) -> Result<E
         return Ok(nodes.call(at, "has", args));
     }
     match args.pop() {
-        Some(Expr { at: place, kind: Kind::Select { operand, field, test: false }, .. }) => {
-            Ok(nodes.make(place, Kind::Select { operand, field, test: true }))
+        Some(Expr { kind: Kind::Select { operand, field, test: false }, .. }) => {
+            Ok(nodes.make(at, Kind::Select { operand, field, test: true }))
         }
         other => {
             let at = other.map_or(at, |expr| expr.at);
@@ -37,19 +41,16 @@ pub(crate) fn method(
     name: &str,
     args: Vec<Expr>,
 ) -> Result<Method, Issue> {
-    let is_name = |expr: &Expr| matches!(expr.kind, Kind::Ident(_));
-    let two_names = args.len() >= 3 && is_name(&args[0]) && is_name(&args[1]);
-    let one = args.len() == 2;
     let mut maker = Maker { nodes, at };
     let expanded = match (name, args.len()) {
-        ("all" | "exists" | "exists_one" | "existsOne" | "filter" | "map", 2) if one => {
+        ("all" | "exists" | "exists_one" | "filter" | "map", 2) | ("map", 3) => {
             maker.one_variable(target, name, args)?
         }
-        ("map", 3) => maker.one_variable(target, name, args)?,
-        ("all" | "exists" | "existsOne", 3) => maker.two_variables(target, name, args)?,
-        ("transformList" | "transformMap" | "transformMapEntry", 3 | 4) if two_names => {
+        ("all" | "exists" | "exists_one" | "existsOne", 3) => maker.two_variables(target, name, args)?,
+        ("transformList" | "transformMap" | "transformMapEntry", 3 | 4) => {
             maker.transform(target, name, args)?
         }
+        ("sortBy", 2) => maker.sort_by(target, args)?,
         ("optMap" | "optFlatMap", 2) => maker.optional(target, name, args)?,
         _ => return Ok(Method::Plain(target, args)),
     };
@@ -61,11 +62,28 @@ struct Maker<'n> {
     at: usize,
 }
 
-fn name_of(expr: &Expr) -> Result<String, Issue> {
-    match &expr.kind {
-        Kind::Ident(name) if name != RESULT => Ok(name.clone()),
-        _ => Err(Issue { at: expr.at, message: "argument must be a simple name".to_owned() }),
+/// The names that results of loops have, now and before.
+const RESULTS: [&str; 2] = [RESULT, "__result__"];
+
+/// The name of a variable, or what is wrong with it.
+fn name_of(expr: &Expr, otherwise: &str) -> Result<String, Issue> {
+    let message = match &expr.kind {
+        Kind::Ident(name) if !RESULTS.contains(&name.as_str()) => return Ok(name.clone()),
+        Kind::Ident(_) => "iteration variable overwrites accumulator variable",
+        _ => otherwise,
+    };
+    Err(Issue { at: expr.at, message: message.to_owned() })
+}
+
+const NO_NAME: &str = "argument must be a simple name";
+
+fn two_names(first: &Expr, second: &Expr) -> Result<(String, String), Issue> {
+    if let (Kind::Ident(one), Kind::Ident(other)) = (&first.kind, &second.kind)
+        && one == other
+    {
+        return Err(Issue { at: second.at, message: format!("duplicate variable name: {one}") });
     }
+    Ok((name_of(first, NO_NAME)?, name_of(second, NO_NAME)?))
 }
 
 fn wrong_arguments(at: usize) -> Issue {
@@ -161,7 +179,9 @@ impl Maker<'_> {
         let mut args = args.into_iter();
         let mut next = || args.next().ok_or_else(|| wrong_arguments(at));
         let variable = next()?;
-        let named = name_of(&variable)?;
+        let otherwise =
+            if matches!(name, "map" | "filter") { "argument is not an identifier" } else { NO_NAME };
+        let named = name_of(&variable, otherwise)?;
         let first = next()?;
         let last = next().ok();
         let parts = match (name, last) {
@@ -175,7 +195,7 @@ impl Maker<'_> {
 
     fn two_variables(&mut self, target: Expr, name: &str, args: Vec<Expr>) -> Result<Expr, Issue> {
         let [first, second, predicate] = <[Expr; 3]>::try_from(args).map_err(|_| wrong_arguments(self.at))?;
-        let names = (name_of(&first)?, name_of(&second)?);
+        let names = two_names(&first, &second)?;
         let parts = self.quantifier(name, predicate);
         Ok(self.fold(target, names.0, Some(names.1), parts))
     }
@@ -185,7 +205,7 @@ impl Maker<'_> {
         let mut args = args.into_iter();
         let mut next = || args.next().ok_or_else(|| wrong_arguments(at));
         let (first, second) = (next()?, next()?);
-        let names = (name_of(&first)?, name_of(&second)?);
+        let names = two_names(&first, &second)?;
         let (third, fourth) = (next()?, next().ok());
         let (filter, element) = match fourth {
             Some(element) => (Some(third), element),
@@ -208,26 +228,46 @@ impl Maker<'_> {
         Ok(self.fold(target, names.0, Some(names.1), parts))
     }
 
-    fn optional(&mut self, target: Expr, name: &str, args: Vec<Expr>) -> Result<Expr, Issue> {
-        let [variable, body] = <[Expr; 2]>::try_from(args).map_err(|_| wrong_arguments(self.at))?;
-        let variable = name_of(&variable)?;
-        let method = |maker: &mut Self, target: Expr, function: &str| {
-            let target = Some(Box::new(target));
-            maker.nodes.make(maker.at, Kind::Call { function: function.to_owned(), target, args: Vec::new() })
-        };
-        let given = method(self, target.clone(), "hasValue");
-        let value = method(self, target, "value");
+    /// A value by a name, in an expression.
+    fn bind(&mut self, name: String, value: Expr, body: Expr) -> Expr {
         let bind = Fold {
             range: self.list(Vec::new()),
             variable: "#unused".to_owned(),
             second: None,
             init: value,
             condition: self.literal(Literal::Bool(false)),
-            step: self.ident(&variable),
-            result_name: variable,
+            step: self.ident(&name),
+            result_name: name,
             result: body,
         };
-        let bound = self.nodes.make(self.at, Kind::Fold(Box::new(bind)));
+        self.nodes.make(self.at, Kind::Fold(Box::new(bind)))
+    }
+
+    /// A list in the order of what an expression makes of its elements.
+    fn sort_by(&mut self, target: Expr, args: Vec<Expr>) -> Result<Expr, Issue> {
+        if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Message { .. }) {
+            let message =
+                "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
+            return Err(Issue { at: target.at, message: message.to_owned() });
+        }
+        let list = self.ident(SORTED);
+        let keys = self.one_variable(list, "map", args)?;
+        let list = Some(Box::new(self.ident(SORTED)));
+        let function = SORT_BY.to_owned();
+        let sorted = self.nodes.make(self.at, Kind::Call { function, target: list, args: vec![keys] });
+        Ok(self.bind(SORTED.to_owned(), target, sorted))
+    }
+
+    fn optional(&mut self, target: Expr, name: &str, args: Vec<Expr>) -> Result<Expr, Issue> {
+        let [variable, body] = <[Expr; 2]>::try_from(args).map_err(|_| wrong_arguments(self.at))?;
+        let variable = name_of(&variable, &format!("{name}() variable name must be a simple identifier"))?;
+        let method = |maker: &mut Self, target: Expr, function: &str| {
+            let target = Some(Box::new(target));
+            maker.nodes.make(maker.at, Kind::Call { function: function.to_owned(), target, args: Vec::new() })
+        };
+        let given = method(self, target.clone(), "hasValue");
+        let value = method(self, target, "value");
+        let bound = self.bind(variable, value, body);
         let some = if name == "optMap" { self.call("optional.of", [bound]) } else { bound };
         let none = self.call("optional.none", []);
         Ok(self.call("_?_:_", [given, some, none]))

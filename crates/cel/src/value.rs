@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
 use plumb_resize::Quantity;
 use serde_json::{Map as JsonMap, Value as Json};
 
 use crate::decl::{Decl, DeclKind};
-use crate::functions::{equal, parse_timestamp};
+use crate::functions::{Moment, equal, parse_timestamp};
 
 /// A value. Data is borrowed and read where an operation looks.
 #[derive(Clone, Debug)]
@@ -34,7 +33,7 @@ pub enum Value<'a> {
     /// A span of time, in nanoseconds.
     Duration(i64),
     /// A moment.
-    Timestamp(Timestamp),
+    Timestamp(Moment),
     /// A list.
     List(List<'a>),
     /// A map or an object.
@@ -44,7 +43,7 @@ pub enum Value<'a> {
     /// A type, by its name.
     Type(&'static str),
     /// An amount.
-    Quantity(Quantity),
+    Quantity(Amount),
     /// An address of the network.
     Ip(IpAddr),
     /// A range of addresses: one of them, and how many bits they share.
@@ -61,6 +60,17 @@ pub enum Value<'a> {
     Access(Arc<crate::access::Access<'a>>),
     /// What an authorizer decided.
     Decision(Arc<crate::access::Decision>),
+}
+
+/// An amount, and whether it was added up.
+#[derive(Clone, Copy, Debug)]
+pub struct Amount {
+    /// How much.
+    pub amount: Quantity,
+    /// A number and a power of ten, if upstream has these for it and not a number of any length.
+    pub small: Option<(i64, i32)>,
+    /// Whether it is a sum or a difference, which upstream has another type for.
+    pub is_sum: bool,
 }
 
 /// An object that an expression made.

@@ -1,12 +1,14 @@
 //! What a call costs with the values at hand.
 
-use super::range::scaled;
-use super::{PATTERN, TRAVERSAL};
+use super::range::{scaled, truncated};
+use super::{CALL, LIST, PATTERN, TRAVERSAL};
+use crate::macros::SORT_BY;
 use crate::value::Value;
 
 /// The price of a call, before it is made.
 pub(crate) fn price(function: &str, args: &[Value<'_>]) -> u64 {
     let size = |place: usize| args.get(place).map_or(1, Value::size);
+    let made = |size: u64| size.saturating_add(CALL + LIST);
     let matching = || scaled(size(0).saturating_add(1), TRAVERSAL).saturating_mul(scaled(size(1), PATTERN));
     match function {
         "check" if matches!(args.first(), Some(Value::Access(_))) => super::AUTHORIZATION,
@@ -51,15 +53,35 @@ pub(crate) fn price(function: &str, args: &[Value<'_>]) -> u64 {
         "_+_" if matches!(args.first(), Some(Value::List(_))) => {
             scaled(size(0).saturating_add(size(1)), TRAVERSAL).max(1)
         }
-        "sets.contains" | "sets.equivalent" | "sets.intersects" => size(0).saturating_mul(size(1)).max(1),
-        "distinct" => size(0).saturating_mul(size(0)).max(1),
-        "slice" | "reverse" | "flatten" | "sort" => size(0).max(1),
+        "sets.contains" | "sets.intersects" => size(0).saturating_mul(size(1)).saturating_add(CALL),
+        "sets.equivalent" => size(0).saturating_mul(size(1)).saturating_mul(2).saturating_add(CALL),
+        "distinct" | "sort" => made(compared(args.first())),
+        SORT_BY => made(compared(args.get(1))),
+        "slice" => match args {
+            [_, Value::Int(from), Value::Int(to)] => {
+                made(u64::try_from(to.saturating_sub(*from)).unwrap_or(0).min(size(0)))
+            }
+            _ => made(size(0)),
+        },
+        "reverse" => made(size(0)),
+        "flatten" => match args.get(1) {
+            Some(Value::Int(depth)) => made(size(0).saturating_mul(u64::try_from(*depth).unwrap_or(0))),
+            _ => made(size(0)),
+        },
         "lists.range" => match args.first() {
-            Some(Value::Int(end)) => u64::try_from(*end).unwrap_or(1).max(1),
-            _ => 1,
+            Some(Value::Int(end)) => made(u64::try_from(*end).unwrap_or(0)),
+            _ => made(0),
         },
         _ => 1,
     }
+}
+
+/// What it costs to compare all elements of a list with one another.
+fn compared(list: Option<&Value<'_>>) -> u64 {
+    let Some(Value::List(list)) = list else { return 0 };
+    let size = list.len() as u64;
+    let texts = matches!(list.get(0), Some(Value::Text(_) | Value::Bytes(_)));
+    truncated(size.saturating_mul(size), if texts { 2.0 + TRAVERSAL } else { 2.0 })
 }
 
 /// What it costs to go over all of a value.

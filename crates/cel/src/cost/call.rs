@@ -1,9 +1,12 @@
 //! What calls cost at worst.
 
 use super::range::Range;
-use super::{Entries, Estimator, ONE, PATTERN, TRAVERSAL, below};
+use super::{CALL, Entries, Estimator, LIST, ONE, PATTERN, TRAVERSAL, below};
 use crate::ast::{Expr, Kind, Literal};
-use crate::types::{CIDR, IP, QUANTITY, SEMVER, Type};
+use crate::types::{CIDR, FORMAT, IP, QUANTITY, SEMVER, Type, URL};
+
+/// How long the name of a form can be.
+const MAX_FORMAT: u64 = 64;
 
 /// What one way to call a function costs, and how large its answer is.
 struct Call {
@@ -31,9 +34,7 @@ impl<'e> Estimator<'e> {
     ) -> Range {
         if let ("dyn", [only]) = (function, args) {
             let cost = self.cost(only);
-            if let Some(size) = self.size(only) {
-                self.sizes.insert(expr.id, size);
-            }
+            self.copy_sizes(expr, only);
             return cost.add(ONE);
         }
         let costs: Vec<Range> = args.iter().map(|arg| self.cost(arg)).collect();
@@ -50,7 +51,7 @@ impl<'e> Estimator<'e> {
                 size = self.entries_of(of).map(|entries| entries.value);
                 let step = if *id == "index_list" { "@items" } else { "@values" };
                 let path = below(self.path(of), step);
-                self.set_path(expr, path);
+                self.set_path(expr, Some(path));
             }
             size = size.or_else(|| self.size(expr));
         }
@@ -70,7 +71,8 @@ impl<'e> Estimator<'e> {
         costs: &[Range],
     ) -> Call {
         let given = costs.iter().fold(Range::exactly(0), |sum, cost| sum.add(*cost));
-        if let Some(call) = self.library(function, id, target, args) {
+        let library = self.lists(id, target, args).or_else(|| self.library(function, id, target, args));
+        if let Some(call) = library {
             return Call { cost: call.cost.add(given), size: call.size };
         }
         let size = |place: usize| args.get(place).map_or(Range::UNKNOWN, |arg| self.size_or_unknown(arg));
@@ -79,7 +81,7 @@ impl<'e> Estimator<'e> {
             "string_format" => Call::of(own.times(TRAVERSAL).add(given)),
             "string_to_bytes" => {
                 let of = size(0);
-                let size = Range { min: of.min, max: of.max.saturating_mul(4) };
+                let size = Range { min: of.min, max: of.max.wrapping_mul(4) };
                 Call::sized(of.times(TRAVERSAL).add(given), size)
             }
             "bytes_to_string" => {
@@ -87,10 +89,10 @@ impl<'e> Estimator<'e> {
                 let size = Range { min: of.min / 4, max: of.max };
                 Call::sized(of.times(TRAVERSAL).add(given), size)
             }
+            // Upstream does not expect a size without a bound, and has 0 for it.
             "strings_quote" => {
                 let of = size(0);
-                let size =
-                    Range { min: of.min.saturating_add(2), max: of.max.saturating_mul(2).saturating_add(2) };
+                let size = Range { min: of.min.wrapping_add(2), max: of.max.wrapping_mul(2).wrapping_add(2) };
                 Call::sized(of.times(TRAVERSAL).add(given), size)
             }
             "starts_with_string" | "ends_with_string" => Call::of(size(0).times(TRAVERSAL).add(given)),
@@ -140,6 +142,31 @@ impl<'e> Estimator<'e> {
         }
     }
 
+    /// The prices of the libraries of lists and sets.
+    fn lists(&self, id: &str, target: Option<&Expr>, args: &[Expr]) -> Option<Call> {
+        let size = |place: usize| args.get(place).map_or(Range::UNKNOWN, |arg| self.size_or_unknown(arg));
+        let own = target.map_or(Range::UNKNOWN, |target| self.size_or_unknown(target));
+        let made =
+            |factor: f64, size: Range| Call::sized(size.times(factor).add(Range::exactly(CALL + LIST)), size);
+        let compared = |factor: f64| Call::of(size(0).multiply(size(1)).times(factor).add(ONE));
+        Some(match id {
+            "list_slice" => {
+                let (from, to) = (whole(args.first()?, 0), whole(args.get(1)?, own.max));
+                made(1.0, Range::exactly(to.wrapping_sub(from)))
+            }
+            "list_flatten" | "list_reverse" => made(1.0, own),
+            "list_flatten_int" => made(factor(whole(args.first()?, u64::MAX)), own),
+            "lists_range" => made(1.0, Range::exactly(whole(args.first()?, u64::MAX))),
+            "list_distinct" | "list_sort" => made(2.0, own.multiply(own)),
+            "list_sort_text" => made(2.0 + TRAVERSAL, own.multiply(own)),
+            "list_sort_by" => made(2.0, size(0).multiply(size(0))),
+            "list_sort_by_text" => made(2.0 + TRAVERSAL, size(0).multiply(size(0))),
+            "list_sets_contains_list" | "list_sets_intersects_list" => compared(1.0),
+            "list_sets_equivalent_list" => compared(2.0),
+            _ => return None,
+        })
+    }
+
     /// The prices of the Kubernetes libraries.
     fn library(&self, function: &str, id: &str, target: Option<&Expr>, args: &[Expr]) -> Option<Call> {
         let size = |place: usize| args.get(place).map_or(Range::UNKNOWN, |arg| self.size_or_unknown(arg));
@@ -176,7 +203,7 @@ impl<'e> Estimator<'e> {
             }
             "join" => {
                 let list = own()?;
-                let elements = self.element_size(target?).map_or(Range::UNKNOWN, |(_, size)| size);
+                let elements = self.element_size(target?).map_or(Range::exactly(0), |(_, size)| size);
                 let mut all = list.multiply(elements);
                 if !args.is_empty() {
                     let gaps = Range { min: list.min.saturating_sub(1), max: list.max.saturating_sub(1) };
@@ -235,6 +262,13 @@ impl<'e> Estimator<'e> {
                 [Type::Opaque(a), Type::Opaque(b)] if a == b && [IP, CIDR, QUANTITY, SEMVER].contains(a) => {
                     Call::of(ONE)
                 }
+                [Type::Opaque(FORMAT), Type::Opaque(FORMAT)] => {
+                    Call::of(Range { min: 1, max: MAX_FORMAT }.times(TRAVERSAL))
+                }
+                [Type::Opaque(URL), Type::Opaque(URL)] => {
+                    let most = args.get(1).and_then(|arg| self.size(arg)).map_or(1, |size| size.max);
+                    Call::of(Range { min: 1, max: most }.times(TRAVERSAL))
+                }
                 _ => return None,
             },
             _ => return None,
@@ -245,12 +279,22 @@ impl<'e> Estimator<'e> {
     fn element_size(&self, list: &Expr) -> Option<(bool, Range)> {
         let Type::List(of) = self.ty(list) else { return None };
         let text = matches!(**of, Type::Text | Type::Bytes);
-        let declared = below(self.path(list), "@items").and_then(|path| {
-            let decl = self.decl_at(&path)?;
-            Some(Range { min: 0, max: decl.max_elements })
-        });
-        Some((text, declared.unwrap_or(Range::UNKNOWN)))
+        let path = self.path(list).map(|path| below(Some(path), "@items"));
+        Some((text, path.and_then(|path| self.size_at(&path)).unwrap_or(Range::UNKNOWN)))
     }
+}
+
+/// The number that stands in the text of an expression, or another one if none does.
+fn whole(expr: &Expr, otherwise: u64) -> u64 {
+    match &expr.kind {
+        Kind::Literal(Literal::Int(number)) => u64::try_from(*number).unwrap_or(0),
+        _ => otherwise,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "as upstream reckons")]
+fn factor(number: u64) -> f64 {
+    number as f64
 }
 
 fn pattern(text: Range, pattern: Range) -> Range {

@@ -41,3 +41,14 @@ impl Range {
 pub(super) fn scaled(number: u64, factor: f64) -> u64 {
     (number as f64 * factor).ceil() as u64
 }
+
+/// The same, rounded down.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "as upstream reckons; what is too large for a number is the largest one"
+)]
+pub(super) fn truncated(number: u64, factor: f64) -> u64 {
+    (number as f64 * factor) as u64
+}

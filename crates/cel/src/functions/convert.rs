@@ -1,6 +1,6 @@
 //! From one type to another, and the size of things.
 
-use super::time::{parse_timestamp, shown_duration, shown_timestamp};
+use super::time::{Moment, parse_timestamp, shown_duration};
 use super::{Answer, Regexes, count, fail};
 use crate::value::Value;
 
@@ -52,9 +52,9 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
         },
         ("timestamp", 1) => match value {
             Value::Timestamp(_) => Ok(value.clone()),
-            Value::Int(seconds) => match jiff::Timestamp::from_second(*seconds) {
-                Ok(moment) => Ok(Value::Timestamp(moment)),
-                Err(_) => fail("timestamp overflow"),
+            Value::Int(seconds) => match Moment::of_second(*seconds) {
+                Some(moment) => Ok(Value::Timestamp(moment)),
+                None => fail("timestamp overflow"),
             },
             Value::Text(text) => match parse_timestamp(text) {
                 Some(moment) => Ok(Value::Timestamp(moment)),
@@ -71,13 +71,14 @@ fn int<'a>(value: &Value<'_>) -> Option<Answer<'a>> {
     Some(match value {
         Value::Int(number) => Ok(Value::Int(*number)),
         Value::Uint(number) => i64::try_from(*number).map(Value::Int).or_else(|_| fail("integer overflow")),
+        // The smallest number of all is taken for one that is too small.
         Value::Double(number) => match whole(*number).and_then(|number| i64::try_from(number).ok()) {
-            Some(number) => Ok(Value::Int(number)),
-            None => fail("integer overflow"),
+            Some(number) if number > i64::MIN => Ok(Value::Int(number)),
+            _ => fail("integer overflow"),
         },
         Value::Text(text) => text.parse().map(Value::Int).or_else(|_| wrong("string")),
         Value::Duration(nanos) => Ok(Value::Int(*nanos)),
-        Value::Timestamp(moment) => Ok(Value::Int(moment.as_second())),
+        Value::Timestamp(moment) => Ok(Value::Int(moment.at.as_second())),
         _ => return None,
     })
 }
@@ -88,12 +89,13 @@ fn uint<'a>(value: &Value<'_>) -> Option<Answer<'a>> {
         Value::Uint(number) => Ok(Value::Uint(*number)),
         Value::Int(number) => u64::try_from(*number).map(Value::Uint).or_else(|_| overflow()),
         Value::Double(number) => match whole(*number).and_then(|number| u64::try_from(number).ok()) {
-            Some(number) => Ok(Value::Uint(number)),
-            None => overflow(),
+            Some(whole) if *number >= 0.0 => Ok(Value::Uint(whole)),
+            _ => overflow(),
         },
-        Value::Text(text) => {
-            text.parse().map(Value::Uint).or_else(|_| fail("type conversion error from 'string' to 'uint'"))
-        }
+        Value::Text(text) => match text.parse() {
+            Ok(number) if !text.starts_with('+') => Ok(Value::Uint(number)),
+            _ => fail("type conversion error from 'string' to 'uint'"),
+        },
         _ => return None,
     })
 }
@@ -109,10 +111,13 @@ fn double<'a>(value: &Value<'_>) -> Option<Answer<'a>> {
         Value::Double(number) => Ok(Value::Double(*number)),
         Value::Int(number) => Ok(Value::Double(*number as f64)),
         Value::Uint(number) => Ok(Value::Double(*number as f64)),
-        Value::Text(text) => text
-            .parse()
-            .map(Value::Double)
-            .or_else(|_| fail("type conversion error from 'string' to 'double'")),
+        Value::Text(text) => match text.parse::<f64>() {
+            // A number that is too large is none, unless it says so.
+            Ok(number) if number.is_finite() || !text.contains(|letter: char| letter.is_ascii_digit()) => {
+                Ok(Value::Double(number))
+            }
+            _ => fail("type conversion error from 'string' to 'double'"),
+        },
         _ => return None,
     })
 }
@@ -128,9 +133,9 @@ pub(crate) fn shown(value: &Value<'_>) -> String {
         Value::Text(text) => text.clone().into_owned(),
         Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::Duration(nanos) => shown_duration(*nanos),
-        Value::Timestamp(moment) => shown_timestamp(*moment),
+        Value::Timestamp(moment) => moment.to_string(),
         Value::Type(name) | Value::Format(name) => (*name).to_owned(),
-        Value::Quantity(quantity) => quantity.to_string(),
+        Value::Quantity(quantity) => quantity.amount.to_string(),
         Value::Ip(ip) => ip.to_string(),
         Value::Cidr(ip, bits) => format!("{ip}/{bits}"),
         Value::Url(url) => url.to_string(),

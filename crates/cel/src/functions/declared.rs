@@ -66,14 +66,15 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("@in", "in_map", "A map(A,B)>bool"),
     ("cel.@mapInsert", "@mapInsert_map_map", "map(A,B) map(A,B)>map(A,B)"),
     ("cel.@mapInsert", "@mapInsert_map_key_value", "map(A,B) A B>map(A,B)"),
-    ("size", "size_string", "string>int"),
+    // In the order of upstream, which takes the first where the type is open.
     ("size", "size_bytes", "bytes>int"),
     ("size", "size_list", "list(A)>int"),
     ("size", "size_map", "map(A,B)>int"),
-    (".size", "string_size", "string>int"),
+    ("size", "size_string", "string>int"),
     (".size", "bytes_size", "bytes>int"),
     (".size", "list_size", "list(A)>int"),
     (".size", "map_size", "map(A,B)>int"),
+    (".size", "string_size", "string>int"),
     ("type", "type", "A>type"),
     ("dyn", "to_dyn", "A>dyn"),
     ("bool", "bool_to_bool", "bool>bool"),
@@ -152,6 +153,8 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("optional.of", "optional_of", "A>optional(A)"),
     ("optional.ofNonZeroValue", "optional_ofNonZeroValue", "A>optional(A)"),
     ("optional.none", "optional_none", ">optional(A)"),
+    ("optional.unwrap", "optional_unwrap", "list(optional(A))>list(A)"),
+    (".unwrapOpt", "optional_unwrapOpt", "list(optional(A))>list(A)"),
     (".value", "optional_value", "optional(A)>A"),
     (".hasValue", "optional_hasValue", "optional(A)>bool"),
     (".or", "optional_or_optional", "optional(A) optional(A)>optional(A)"),
@@ -298,7 +301,10 @@ static OVERLOADS: LazyLock<HashMap<&'static str, Vec<Overload>>> = LazyLock::new
         add(".isSorted", "list_is_sorted", &format!("list({ty})>bool"));
         add(".min", "list_min", &format!("list({ty})>{ty}"));
         add(".max", "list_max", &format!("list({ty})>{ty}"));
-        add(".sort", "list_sort", &format!("list({ty})>list({ty})"));
+        let sort = if matches!(ty, "string" | "bytes") { "list_sort_text" } else { "list_sort" };
+        let sort_by = if matches!(ty, "string" | "bytes") { "list_sort_by_text" } else { "list_sort_by" };
+        add(".@sortByAssociatedKeys", sort_by, &format!("list(A) list({ty})>list(A)"));
+        add(".sort", sort, &format!("list({ty})>list({ty})"));
         if sums {
             add(".sum", "list_sum", &format!("list({ty})>{ty}"));
         }

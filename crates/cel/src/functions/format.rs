@@ -1,13 +1,19 @@
 //! Texts with places for values: `'%d of %s'.format([1, 'a'])`.
 
+use std::iter::Peekable;
+use std::str::Chars;
+
 use data_encoding::{HEXLOWER, HEXUPPER};
 
 use super::convert::{shown, shown_double};
-use super::time::{shown_duration, shown_timestamp};
+use super::time::shown_duration;
 use super::{Answer, fail};
 use crate::value::{List, Value};
 
-/// How many digits a text may ask for; more are of no use to anybody.
+/// How many digits after the point a number has where a clause asks for no other number of them.
+const DIGITS: usize = 6;
+
+/// How many digits a text may ask for; more are of no use.
 const MAX_PRECISION: usize = 200;
 
 const NOT_TEXT: &str =
@@ -27,31 +33,50 @@ pub(super) fn format<'a>(text: &str, values: &List<'_>) -> Answer<'a> {
             out.push('%');
             continue;
         }
-        let mut precision = None;
-        if letters.peek() == Some(&'.') {
-            letters.next();
-            let mut digits = String::new();
-            while let Some(digit) = letters.next_if(char::is_ascii_digit) {
-                digits.push(digit);
-            }
-            precision = match digits.parse::<usize>() {
-                Ok(digits) if digits <= MAX_PRECISION => Some(digits),
-                _ => return fail("error while parsing precision"),
-            };
-        }
-        let Some(verb) = letters.next() else {
-            return fail("unexpected end of string");
-        };
         let Some(value) = values.get(next) else {
             return fail(format!("index {next} out of range"));
         };
         next += 1;
+        if letters.peek().is_none() {
+            return fail("unexpected end of string");
+        }
+        let precision = match precision(&mut letters) {
+            Ok(precision) => precision,
+            Err(why) => {
+                return fail(format!(
+                    "could not parse formatting clause: error while parsing precision: {why}"
+                ));
+            }
+        };
+        let verb = letters.next().unwrap_or_default();
         match place(verb, precision, &value) {
             Ok(text) => out.push_str(&text),
             Err(why) => return fail(why),
         }
     }
     Ok(Value::text(out))
+}
+
+/// How many digits a clause asks for, if it does.
+fn precision(letters: &mut Peekable<Chars<'_>>) -> Result<Option<usize>, String> {
+    if letters.next_if_eq(&'.').is_none() {
+        return Ok(None);
+    }
+    let mut digits = String::new();
+    while let Some(digit) = letters.next_if(char::is_ascii_digit) {
+        digits.push(digit);
+    }
+    if letters.peek().is_none() {
+        return Err("could not find end of precision specifier".to_owned());
+    }
+    let wrong = |what: &str| {
+        format!("error while converting precision to integer: strconv.Atoi: parsing {digits:?}: {what}")
+    };
+    match digits.parse::<usize>() {
+        Ok(digits) if digits <= MAX_PRECISION => Ok(Some(digits)),
+        _ if digits.is_empty() => Err(wrong("invalid syntax")),
+        _ => Err(wrong("value out of range")),
+    }
 }
 
 fn place(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<String, String> {
@@ -63,14 +88,12 @@ fn place(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Stri
         ('s', value) => text(value),
         ('d', Value::Int(_) | Value::Uint(_)) => Ok(shown(value)),
         ('d', _) => wrong("decimal clause can only be used on integers"),
-        ('f', Value::Double(number)) => Ok(format!("{number:.*}", precision.unwrap_or(6))),
+        ('f', _) if let Some(number) = number(value) => Ok(fixed(number, precision.unwrap_or(DIGITS))),
         ('f', _) => wrong("fixed-point clause can only be used on doubles"),
-        ('e', Value::Double(number)) => {
-            let text = format!("{number:.*e}", precision.unwrap_or(6));
-            let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-            let (sign, exponent) =
-                exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
-            Ok(format!("{digits}e{sign}{exponent:0>2}"))
+        // Upstream takes the precision for a width.
+        ('e', _) if let Some(number) = number(value) => {
+            let width = precision.unwrap_or(DIGITS);
+            Ok(format!("{:>width$}", scientific(number)))
         }
         ('e', _) => wrong("scientific clause can only be used on doubles"),
         ('b', Value::Bool(truth)) => Ok(u8::from(*truth).to_string()),
@@ -95,6 +118,68 @@ fn place(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Stri
     }
 }
 
+/// A number, or a text that stands for one.
+fn number(value: &Value<'_>) -> Option<f64> {
+    match value {
+        Value::Double(number) => Some(*number),
+        Value::Text(text) => match text.as_ref() {
+            "NaN" => Some(f64::NAN),
+            "Infinity" => Some(f64::INFINITY),
+            "-Infinity" => Some(f64::NEG_INFINITY),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// What is no number of digits, as English writes it.
+fn special(number: f64) -> Option<String> {
+    if number.is_nan() {
+        return Some("NaN".to_owned());
+    }
+    number.is_infinite().then(|| if number > 0.0 { "\u{221e}" } else { "-\u{221e}" }.to_owned())
+}
+
+/// A number as English writes it, with a comma before every three digits.
+fn fixed(number: f64, precision: usize) -> String {
+    if let Some(special) = special(number) {
+        return special;
+    }
+    let text = format!("{:.precision$}", number.abs());
+    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(a, b)| (a, Some(b)));
+    let mut out = String::from(if number < 0.0 { "-" } else { "" });
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && (whole.len() - place) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if let Some(fraction) = fraction {
+        out.extend([".", fraction]);
+    }
+    out
+}
+
+/// A number as English writes it with a power of ten.
+fn scientific(number: f64) -> String {
+    const SUPERSCRIPT: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+    if let Some(special) = special(number) {
+        return special;
+    }
+    let text = format!("{:.DIGITS$e}", number.abs());
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let mut out = String::from(if number < 0.0 { "-" } else { "" });
+    out.extend([digits, "×10"]);
+    let exponent = exponent.strip_prefix('-').map_or(exponent, |size| {
+        out.push('⁻');
+        size
+    });
+    for digit in format!("{exponent:0>2}").bytes() {
+        out.push(SUPERSCRIPT[usize::from(digit - b'0') % 10]);
+    }
+    out
+}
+
 fn signed(number: i64, shown: fn(u64) -> String) -> String {
     let size = shown(number.unsigned_abs());
     if number < 0 { format!("-{size}") } else { size }
@@ -114,7 +199,7 @@ fn text(value: &Value<'_>) -> Result<String, String> {
         | Value::Bytes(_)
         | Value::Type(_) => Ok(shown(value)),
         Value::Duration(nanos) => Ok(shown_duration(*nanos)),
-        Value::Timestamp(moment) => Ok(shown_timestamp(*moment)),
+        Value::Timestamp(moment) => Ok(moment.to_string()),
         other => Err(format!(
             "error during formatting: string clause can only be used on strings, bools, bytes, ints, doubles, maps, \
              lists, types, durations, and timestamps, was given {}",
@@ -130,9 +215,9 @@ fn literal(value: &Value<'_>) -> Result<String, String> {
         Value::Bytes(bytes) if std::str::from_utf8(bytes).is_err() => return Err(NOT_TEXT.to_owned()),
         Value::Bytes(_) => format!("b{}", plumb_go::quote(&shown(value))),
         Value::Duration(nanos) => format!("duration({})", plumb_go::quote(&shown_duration(*nanos))),
-        Value::Timestamp(moment) => format!("timestamp({})", plumb_go::quote(&shown_timestamp(*moment))),
+        Value::Timestamp(moment) => format!("timestamp({})", plumb_go::quote(&moment.to_string())),
         Value::Double(number) if !number.is_finite() => plumb_go::quote(&shown_double(*number)),
-        Value::Double(number) => format!("{number:.6}"),
+        Value::Double(number) => format!("{number:.DIGITS$}"),
         Value::List(list) => {
             let all: Result<Vec<String>, String> = list.iter().map(|element| literal(&element)).collect();
             format!("[{}]", all?.join(", "))

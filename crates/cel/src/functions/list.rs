@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 
 use super::operator::compare;
 use super::{Answer, Regexes, count, equal, fail};
+use crate::decl::DeclKind;
 use crate::error::EvalError;
+use crate::macros::SORT_BY;
 use crate::value::{List, Value};
 
 /// The longest list that can be made of nothing.
@@ -20,10 +22,8 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
     let (Value::List(list), rest) = args.split_first()? else { return None };
     Some(match (function, rest) {
         ("isSorted", []) => {
-            let sorted = list
-                .iter()
-                .zip(list.iter().skip(1))
-                .all(|(a, b)| compare(&a, &b).is_some_and(|order| order != Ordering::Greater));
+            let sorted =
+                list.iter().zip(list.iter().skip(1)).all(|(a, b)| compare(&a, &b) != Some(Ordering::Greater));
             Ok(Value::Bool(sorted))
         }
         ("min", []) => extreme(list, Ordering::Less, "min"),
@@ -41,6 +41,8 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
             Ok(depth) => Ok(Value::list(flat(list, depth.min(64)))),
             Err(_) => fail("level must be non-negative"),
         },
+        // As it is: what a declared list says of its elements still holds.
+        ("distinct", []) if list.is_empty() => Ok(Value::List(list.clone())),
         ("distinct", []) => {
             let mut seen: Vec<Value<'a>> = Vec::new();
             for element in list.iter() {
@@ -53,16 +55,51 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
         ("reverse", []) => Ok(Value::list(list.iter().rev().collect())),
         ("first", []) => Ok(Value::Optional(list.get(0).map(Box::new))),
         ("last", []) => Ok(Value::Optional(list.iter().next_back().map(Box::new))),
-        ("sort", []) => {
-            let mut all: Vec<Value<'a>> = list.iter().collect();
-            if all.windows(2).any(|pair| compare(&pair[0], &pair[1]).is_none()) {
-                return Some(Err(EvalError::no_such_overload()));
+        ("sort", []) => sort(list, list),
+        (SORT_BY, [Value::List(keys)]) => sort(list, keys),
+        ("optional.unwrap" | "unwrapOpt", []) => {
+            let mut all = Vec::new();
+            for element in list.iter() {
+                match element {
+                    Value::Optional(inner) => all.extend(inner.map(|inner| *inner)),
+                    other => return Some(fail(format!("value {} is not optional", super::shown(&other)))),
+                }
             }
-            all.sort_by(|a, b| compare(a, b).unwrap_or(Ordering::Equal));
             Ok(Value::list(all))
         }
         _ => return None,
     })
+}
+
+/// A list in the order of its keys.
+fn sort<'a>(list: &List<'a>, keys: &List<'a>) -> Answer<'a> {
+    if list.is_empty() {
+        return Ok(Value::List(list.clone()));
+    }
+    let mut all: Vec<(Value<'a>, Value<'a>)> = keys.iter().zip(list.iter()).collect();
+    let ordered = |(key, _): &(Value<'a>, Value<'a>)| {
+        !matches!(
+            key,
+            Value::Null
+                | Value::List(_)
+                | Value::Map(_)
+                | Value::Optional(_)
+                | Value::Type(_)
+                | Value::Message(_)
+        )
+    };
+    if !all.first().is_some_and(ordered) {
+        return fail("list elements must be comparable");
+    }
+    if all.iter().any(|(key, _)| key.type_name() != all[0].0.type_name()) {
+        return fail("list elements must have the same type");
+    }
+    all.sort_by(|(a, _), (b, _)| match (a, b) {
+        // No number is smaller or larger than what is none, and an order has to be total.
+        (Value::Double(a), Value::Double(b)) => a.partial_cmp(b).unwrap_or_else(|| a.total_cmp(b)),
+        _ => compare(a, b).unwrap_or(Ordering::Equal),
+    });
+    Ok(Value::list(all.into_iter().map(|(_, element)| element).collect()))
 }
 
 fn extreme<'a>(list: &List<'a>, wanted: Ordering, name: &str) -> Answer<'a> {
@@ -78,7 +115,17 @@ fn extreme<'a>(list: &List<'a>, wanted: Ordering, name: &str) -> Answer<'a> {
 
 fn sum<'a>(list: &List<'a>) -> Answer<'a> {
     let mut all = list.iter();
-    let Some(mut total) = all.next() else { return Ok(Value::Int(0)) };
+    let Some(mut total) = all.next() else {
+        let of = match list {
+            List::Data(_, decl) | List::Made(_, Some(decl)) => decl.element().map(|of| &of.kind),
+            List::Made(_, None) => None,
+        };
+        return Ok(match of {
+            Some(DeclKind::Double) => Value::Double(0.0),
+            Some(DeclKind::Duration) => Value::Duration(0),
+            _ => Value::Int(0),
+        });
+    };
     for element in all {
         total = super::operator::call("_+_", &[total, element], &Regexes::default())
             .unwrap_or_else(|| Err(EvalError::no_such_overload()))?;

@@ -51,14 +51,18 @@ fn complaints(name: &str, text: &str, regexes: &Regexes) -> Vec<String> {
         "dns1035LabelPrefix" => names::dns_1035_label_prefix(text),
         "labelValue" => names::label_value(text),
         "qualifiedName" => names::qualified_name(text),
-        "uri" => single(text.contains("://") || text.starts_with('/'), "invalid URI for request"),
+        "uri" => super::url::complaint(text).into_iter().collect(),
         "uuid" => {
             let form = "(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}";
             single(whole(text, form, regexes), "does not match the UUID format")
         }
-        "byte" => single(STANDARD.decode(text).is_ok(), "invalid base64"),
+        "byte" => single(!text.is_empty() && STANDARD.decode(text).is_ok(), "invalid base64"),
         "date" => single(text.parse::<jiff::civil::Date>().is_ok(), "invalid date"),
-        "datetime" => single(super::parse_timestamp(text).is_some(), "invalid datetime"),
+        "datetime" => {
+            let two_digits = text.as_bytes().get(13) == Some(&b':');
+            let moment = super::parse_timestamp(&text.to_ascii_uppercase());
+            single(two_digits && moment.is_some(), "invalid datetime")
+        }
         _ => Vec::new(),
     }
 }

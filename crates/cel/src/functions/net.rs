@@ -1,8 +1,11 @@
 //! Addresses of the network, and ranges of them.
 
+mod address;
+
 use std::net::IpAddr;
 
 use super::{Answer, Regexes, fail};
+use crate::error::EvalError;
 use crate::value::Value;
 
 pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
@@ -35,7 +38,8 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
             Value::Ip(other) => Ok(Value::Bool(contains((*ip, *bits), *other))),
             Value::Text(text) => match parse_ip(text) {
                 Ok(other) => Ok(Value::Bool(contains((*ip, *bits), other))),
-                Err(why) => fail(why),
+                // Upstream does not say why.
+                Err(_) => Err(EvalError::no_such_overload()),
             },
             _ => return None,
         },
@@ -58,36 +62,41 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
 }
 
 fn parse_ip(text: &str) -> Result<IpAddr, String> {
-    if text.contains('%') {
-        return Err(format!("IP address {text:?} with zone value is not allowed"));
-    }
-    let ip: IpAddr = text.parse().map_err(|_| {
-        format!("IP Address {text:?} parse error during conversion from string: ParseAddr({text:?}): unable to parse IP")
+    // An address with a zone is one.
+    let (address, zoned) = match text.split_once('%') {
+        Some((address, zone)) => (address, !zone.is_empty() && address.contains(':')),
+        None => (text, false),
+    };
+    let ip = if zoned { address.parse() } else { text.parse() };
+    let ip: IpAddr = ip.map_err(|_| {
+        let why = address::complaint(text);
+        format!("IP Address {} parse error during conversion from string: {why}", plumb_go::quote(text))
     })?;
+    if zoned {
+        return Err(format!("IP address {} with zone value is not allowed", plumb_go::quote(text)));
+    }
     match ip {
         IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
-            Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))
+            Err(format!("IPv4-mapped IPv6 address {} is not allowed", plumb_go::quote(text)))
         }
         ip => Ok(ip),
     }
 }
 
 fn parse_cidr(text: &str) -> Result<(IpAddr, u8), String> {
-    let wrong = || {
-        format!(
-            "network address parse error during conversion from string: netip.ParsePrefix({text:?}): no '/'"
-        )
-    };
-    let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
+    const WRONG: &str = "network address parse error during conversion from string: ";
+    // Upstream says it twice.
+    let wrong = || format!("{WRONG}{WRONG}{}", address::range_complaint(text));
+    let (address, bits) = text.rsplit_once('/').ok_or_else(wrong)?;
     let ip: IpAddr = address.parse().map_err(|_| wrong())?;
-    if matches!(ip, IpAddr::V6(six) if six.to_ipv4_mapped().is_some()) {
-        return Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"));
-    }
     let canonical = !bits.is_empty()
         && bits.bytes().all(|b| b.is_ascii_digit())
         && (bits == "0" || !bits.starts_with('0'));
     let most = if ip.is_ipv4() { 32 } else { 128 };
     let bits = bits.parse::<u8>().ok().filter(|bits| canonical && *bits <= most).ok_or_else(wrong)?;
+    if matches!(ip, IpAddr::V6(six) if six.to_ipv4_mapped().is_some()) {
+        return Err(format!("{WRONG}IPv4-mapped IPv6 address {} is not allowed", plumb_go::quote(text)));
+    }
     Ok((ip, bits))
 }
 

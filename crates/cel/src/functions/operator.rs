@@ -11,15 +11,10 @@ use crate::value::{List, Map, Value};
 pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
     Some(match (function, args) {
         ("!_", [Value::Bool(truth)]) => Ok(Value::Bool(!truth)),
-        // Values of the authorizer have methods, and nothing else.
-        (
-            "_==_" | "_!=_",
-            [Value::Access(_) | Value::Decision(_), _] | [_, Value::Access(_) | Value::Decision(_)],
-        ) => Err(EvalError::no_such_overload()),
-        // Declared lists and objects can be compared with their like alone.
-        ("_==_" | "_!=_", [a, b]) if is_declared(a) && !is_like(a, b) => Err(EvalError::no_such_overload()),
+        ("_==_", [a, b]) if !is_comparable(a, b) => Err(EvalError::no_such_overload()),
         ("_==_", [a, b]) => Ok(Value::Bool(equal(a, b))),
-        ("_!=_", [a, b]) => Ok(Value::Bool(!equal(a, b))),
+        // What cannot be compared is not the same.
+        ("_!=_", [a, b]) => Ok(Value::Bool(!(is_comparable(a, b) && equal(a, b)))),
         ("_<_", [a, b]) => ordered(a, b, |order| order == Ordering::Less),
         ("_<=_", [a, b]) => ordered(a, b, |order| order != Ordering::Greater),
         ("_>_", [a, b]) => ordered(a, b, |order| order == Ordering::Greater),
@@ -57,8 +52,29 @@ fn is_declared(value: &Value<'_>) -> bool {
     }
 }
 
-fn is_like(a: &Value<'_>, b: &Value<'_>) -> bool {
-    matches!((a, b), (_, Value::Null) | (Value::List(_), Value::List(_)) | (Value::Map(_), Value::Map(_)))
+/// Whether it can be asked if two values are the same.
+fn is_comparable(a: &Value<'_>, b: &Value<'_>) -> bool {
+    match (a, b) {
+        // Values of the authorizer have methods, and nothing else.
+        (Value::Access(_) | Value::Decision(_), _) | (_, Value::Access(_) | Value::Decision(_)) => false,
+        (Value::Null, _)
+        | (_, Value::Null)
+        | (Value::List(_), Value::List(_))
+        | (Value::Map(_), Value::Map(_)) => true,
+        // Upstream does not recognise a sum on the right.
+        (Value::Quantity(_), Value::Quantity(other)) => !other.is_sum,
+        // Values of libraries, and declared lists and objects, can be compared with their like alone.
+        (
+            Value::Quantity(_)
+            | Value::Ip(_)
+            | Value::Cidr(..)
+            | Value::Url(_)
+            | Value::Semver(_)
+            | Value::Format(_),
+            _,
+        ) => std::mem::discriminant(a) == std::mem::discriminant(b),
+        _ => !is_declared(a),
+    }
 }
 
 fn overflow() -> EvalError {
@@ -69,6 +85,7 @@ fn is_zero(value: &Value<'_>) -> bool {
     match value {
         Value::Null | Value::Bool(false) | Value::Int(0) | Value::Uint(0) | Value::Duration(0) => true,
         Value::Double(number) => *number == 0.0,
+        Value::Timestamp(moment) => moment.is_zero(),
         Value::Text(text) => text.is_empty(),
         Value::Bytes(bytes) => bytes.is_empty(),
         Value::List(list) => list.is_empty(),
@@ -86,9 +103,9 @@ pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>) -> bool {
         (Value::Text(a), Value::Text(b)) => a == b,
         (Value::Bytes(a), Value::Bytes(b)) => a == b,
         (Value::Duration(a), Value::Duration(b)) => a == b,
-        (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
+        (Value::Timestamp(a), Value::Timestamp(b)) => a.at == b.at,
         (Value::Type(a), Value::Type(b)) | (Value::Format(a), Value::Format(b)) => a == b,
-        (Value::Quantity(a), Value::Quantity(b)) => a == b,
+        (Value::Quantity(a), Value::Quantity(b)) => a.amount == b.amount,
         (Value::Ip(a), Value::Ip(b)) => a == b,
         (Value::Cidr(a, x), Value::Cidr(b, y)) => a == b && x == y,
         (Value::Url(a), Value::Url(b)) => a == b,
@@ -153,7 +170,7 @@ pub(super) fn compare(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
         (Value::Text(a), Value::Text(b)) => Some(a.cmp(b)),
         (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
         (Value::Int(a), Value::Int(b)) | (Value::Duration(a), Value::Duration(b)) => Some(a.cmp(b)),
-        (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.cmp(b)),
+        (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.at.cmp(&b.at)),
         _ => None,
     }
 }

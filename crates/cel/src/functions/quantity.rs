@@ -3,56 +3,139 @@
 use std::cmp::Ordering;
 
 use plumb_resize::Quantity;
+use plumb_resize::quantity::Format;
 
 use super::{Answer, Regexes, fail};
-use crate::value::Value;
+use crate::value::{Amount, Value};
 
 pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
+    let int = |number: &i64| Amount {
+        amount: Quantity::from_units(*number),
+        small: Some((*number, 0)),
+        is_sum: false,
+    };
     Some(match (function, args) {
-        ("quantity", [Value::Text(text)]) => match text.parse() {
-            Ok(quantity) => Ok(Value::Quantity(quantity)),
-            Err(_) => fail(
-                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
-            ),
+        ("quantity", [Value::Text(text)]) => match text.parse::<Quantity>() {
+            Ok(amount) => Ok(Value::Quantity(Amount { amount, small: small(text), is_sum: false })),
+            Err(why) => fail(why.to_string()),
         },
         ("isQuantity", [Value::Text(text)]) => Ok(Value::Bool(text.parse::<Quantity>().is_ok())),
         ("sign", [Value::Quantity(own)]) => {
+            let own = own.amount;
             Ok(Value::Int(i64::from(own.is_positive()) - i64::from(own.is_negative())))
         }
-        ("isGreaterThan", [Value::Quantity(a), Value::Quantity(b)]) => Ok(Value::Bool(a > b)),
-        ("isLessThan", [Value::Quantity(a), Value::Quantity(b)]) => Ok(Value::Bool(a < b)),
-        ("compareTo", [Value::Quantity(a), Value::Quantity(b)]) => Ok(Value::Int(match a.cmp(b) {
-            Ordering::Less => -1,
-            Ordering::Equal => 0,
-            Ordering::Greater => 1,
-        })),
+        ("isGreaterThan", [Value::Quantity(a), Value::Quantity(b)]) => Ok(Value::Bool(a.amount > b.amount)),
+        ("isLessThan", [Value::Quantity(a), Value::Quantity(b)]) => Ok(Value::Bool(a.amount < b.amount)),
+        ("compareTo", [Value::Quantity(a), Value::Quantity(b)]) => {
+            Ok(Value::Int(match a.amount.cmp(&b.amount) {
+                Ordering::Less => -1,
+                Ordering::Equal => 0,
+                Ordering::Greater => 1,
+            }))
+        }
         ("isInteger", [Value::Quantity(own)]) => Ok(Value::Bool(whole(*own).is_some())),
         ("asInteger", [Value::Quantity(own)]) => match whole(*own) {
             Some(number) => Ok(Value::Int(number)),
             None => fail("cannot convert value to integer"),
         },
         ("asApproximateFloat", [Value::Quantity(own)]) => Ok(Value::Double(approximate(*own))),
-        ("add", [Value::Quantity(a), Value::Quantity(b)]) => sum(a.checked_add(*b)),
-        ("add", [Value::Quantity(a), Value::Int(b)]) => sum(a.checked_add(Quantity::from_units(*b))),
-        ("sub", [Value::Quantity(a), Value::Quantity(b)]) => sum(a.checked_sub(*b)),
-        ("sub", [Value::Quantity(a), Value::Int(b)]) => sum(a.checked_sub(Quantity::from_units(*b))),
+        ("add", [Value::Quantity(a), Value::Quantity(b)]) => add(*a, *b),
+        ("add", [Value::Quantity(a), Value::Int(b)]) => add(*a, int(b)),
+        ("sub", [Value::Quantity(a), Value::Quantity(b)]) => sub(*a, *b),
+        ("sub", [Value::Quantity(a), Value::Int(b)]) => sub(*a, int(b)),
         _ => return None,
     })
 }
 
-fn sum<'a, E: std::fmt::Display>(answer: Result<Quantity, E>) -> Answer<'a> {
-    answer.map(Value::Quantity).or_else(|error| fail(error.to_string()))
+fn add<'a>(a: Amount, b: Amount) -> Answer<'a> {
+    let small = a.small.zip(b.small).and_then(|(a, b)| added(a, b));
+    match a.amount.checked_add(b.amount) {
+        Ok(amount) => Ok(Value::Quantity(Amount { amount, small, is_sum: true })),
+        Err(error) => fail(error.to_string()),
+    }
 }
 
-fn whole(own: Quantity) -> Option<i64> {
-    let units = own.units().ok()?;
-    (Quantity::from_units(units) == own).then_some(units)
+fn sub<'a>(a: Amount, b: Amount) -> Answer<'a> {
+    let small =
+        a.small.zip(b.small).and_then(|(a, (number, power))| added(a, (number.wrapping_neg(), power)));
+    match a.amount.checked_sub(b.amount) {
+        Ok(amount) => Ok(Value::Quantity(Amount { amount, small, is_sum: true })),
+        Err(error) => fail(error.to_string()),
+    }
+}
+
+/// The whole number that an amount is, if upstream sees that it is one: `1000m` and `1.5Gi` are none.
+fn whole(own: Amount) -> Option<i64> {
+    let (number, power) = own.small?;
+    scaled(number, power)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the name of the function says so")]
-fn approximate(own: Quantity) -> f64 {
-    match whole(own) {
-        Some(units) => units as f64,
-        None => own.saturating_milli() as f64 / 1_000.0,
+fn approximate(own: Amount) -> f64 {
+    let (number, power) = if let Some((number, power)) = own.small {
+        (number as f64, power)
+    } else {
+        let text = own.amount.with_format(Format::DecimalSi).to_string();
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let power = SUFFIXES.iter().find(|(suffix, _)| text[digits.len()..] == **suffix);
+        (digits.parse().unwrap_or_default(), power.map_or(0, |(_, power)| *power))
+    };
+    if power == 0 { number } else { number * format!("1e{power}").parse::<f64>().unwrap_or(1.0) }
+}
+
+/// The suffixes of decimal amounts, and their powers of ten.
+const SUFFIXES: [(&str, i32); 10] =
+    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+/// The suffixes of binary amounts; each is ten powers of two more than the one before.
+const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+
+/// A number times a power of ten.
+fn scaled(number: i64, power: i32) -> Option<i64> {
+    number.checked_mul(10_i64.checked_pow(u32::try_from(power).ok()?)?)
+}
+
+/// The sum of two numbers, each times a power of ten.
+fn added(a: (i64, i32), b: (i64, i32)) -> Option<(i64, i32)> {
+    if b.0 == 0 {
+        return Some(a);
     }
+    if a.0 == 0 {
+        return Some(b);
+    }
+    let power = a.1.min(b.1);
+    Some((scaled(a.0, a.1 - power)?.checked_add(scaled(b.0, b.1 - power)?)?, power))
+}
+
+/// The number and the power of ten that upstream has for an amount; none if it has more digits than fit, or is a fraction of a
+/// binary one.
+fn small(text: &str) -> Option<(i64, i32)> {
+    let (negative, rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let digits = |text: &str| text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let rest = rest.trim_start_matches('0');
+    let (number, rest) = rest.split_at(digits(rest));
+    let number = if number.is_empty() { "0" } else { number };
+    let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), |rest| rest.split_at(digits(rest)));
+    let length = i32::try_from(number.len() + fraction.len()).ok()?;
+    let mut value: i64 = format!("{number}{fraction}").parse().ok()?;
+    let mut power = 0;
+    if let Some(place) = BINARY.iter().position(|own| *own == suffix) {
+        let exponent = 10 * (i32::try_from(place).ok()? + 1);
+        if !fraction.is_empty() || 14 - length - exponent * 3 / 10 < 0 {
+            return None;
+        }
+        value = value.checked_mul(1_i64.checked_shl(u32::try_from(exponent).ok()?)?)?;
+    } else {
+        power = match SUFFIXES.iter().find(|(own, _)| *own == suffix) {
+            Some((_, power)) => *power,
+            None => suffix.strip_prefix(['e', 'E'])?.parse().ok()?,
+        };
+        power -= i32::try_from(fraction.len()).ok()?;
+        if length > 18 || power < -9 {
+            return None;
+        }
+    }
+    Some((if negative { -value } else { value }, power))
 }

@@ -47,57 +47,88 @@ impl Semver {
         })
     }
 
-    fn parse(text: &str) -> Option<Self> {
-        let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
-        let (core, pre) = rest.split_once('-').map_or((rest, None), |(core, pre)| (core, Some(pre)));
-        let mut numbers = [0; 3];
-        let mut parts = core.split('.');
-        for number in &mut numbers {
-            let part = parts.next()?;
-            let plain =
-                part.bytes().all(|byte| byte.is_ascii_digit()) && (part == "0" || !part.starts_with('0'));
-            *number = part.parse().ok().filter(|_| plain)?;
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("Version string empty".to_owned());
         }
-        if parts.next().is_some() {
-            return None;
-        }
-        let word =
-            |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        let pre: Vec<String> = match pre {
-            None => Vec::new(),
-            Some(pre) => {
-                pre.split('.').map(|part| word(&part).then(|| part.to_owned())).collect::<Option<_>>()?
+        let parts: Vec<&str> = text.splitn(3, '.').collect();
+        let [major, minor, rest] = parts.as_slice() else {
+            return Err("No Major.Minor.Patch elements found".to_owned());
+        };
+        let (rest, build) = rest.split_once('+').map_or((*rest, None), |(rest, build)| (rest, Some(build)));
+        let (patch, pre) = rest.split_once('-').map_or((rest, None), |(patch, pre)| (patch, Some(pre)));
+        let numbers = [number(major, "Major")?, number(minor, "Minor")?, number(patch, "Patch")?];
+        let pre = pre.map_or_else(Vec::new, |pre| pre.split('.').map(str::to_owned).collect());
+        for part in &pre {
+            if part.is_empty() {
+                return Err("Prerelease is empty".to_owned());
             }
-        };
-        let numeric = |part: &String| {
-            part.len() > 1 && part.starts_with('0') && part.bytes().all(|b| b.is_ascii_digit())
-        };
-        if pre.iter().any(numeric) || build.is_some_and(|build| !build.split('.').all(|part| word(&part))) {
-            return None;
+            if has_digits_alone(part) && part.len() > 1 && part.starts_with('0') {
+                return Err(format!(
+                    "Numeric PreRelease version must not contain leading zeroes {}",
+                    plumb_go::quote(part)
+                ));
+            }
+            if !is_word(part) {
+                return Err(format!("Invalid character(s) found in prerelease {}", plumb_go::quote(part)));
+            }
         }
-        Some(Self { numbers, pre, build: build.unwrap_or_default().to_owned() })
+        for part in build.into_iter().flat_map(|build| build.split('.')) {
+            if part.is_empty() {
+                return Err("Build meta data is empty".to_owned());
+            }
+            if !is_word(part) {
+                return Err(format!(
+                    "Invalid character(s) found in build meta data {}",
+                    plumb_go::quote(part)
+                ));
+            }
+        }
+        Ok(Self { numbers, pre, build: build.unwrap_or_default().to_owned() })
     }
 
     /// The same for what people write: `v1.2`, `01.2.3`.
-    fn parse_leniently(text: &str) -> Option<Self> {
+    fn parse_leniently(text: &str) -> Result<Self, String> {
         let text = text.strip_prefix('v').unwrap_or(text);
-        let end = text.find(['-', '+']).unwrap_or(text.len());
-        let (core, rest) = text.split_at(end);
-        let mut parts: Vec<String> = core
-            .split('.')
-            .map(|part| {
-                let stripped = part.trim_start_matches('0');
-                if stripped.is_empty() && !part.is_empty() { "0".to_owned() } else { stripped.to_owned() }
+        let mut parts: Vec<String> = text
+            .splitn(3, '.')
+            .map(|part| match part.trim_start_matches('0') {
+                _ if part.len() < 2 => part.to_owned(),
+                digits if digits.starts_with(|first: char| first.is_ascii_digit()) => digits.to_owned(),
+                rest => format!("0{rest}"),
             })
             .collect();
-        if parts.len() < 3 && !rest.is_empty() {
-            return None;
+        if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+            return Err("short version cannot contain PreRelease/Build meta data".to_owned());
         }
         while parts.len() < 3 {
             parts.push("0".to_owned());
         }
-        Self::parse(&format!("{}{rest}", parts.join(".")))
+        Self::parse(&parts.join("."))
     }
+}
+
+fn has_digits_alone(part: &str) -> bool {
+    part.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_word(part: &str) -> bool {
+    part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+/// One of the three numbers.
+fn number(part: &str, name: &str) -> Result<u64, String> {
+    let shown = plumb_go::quote(part);
+    if !has_digits_alone(part) {
+        return Err(format!("Invalid character(s) found in {} number {shown}", name.to_lowercase()));
+    }
+    if part.len() > 1 && part.starts_with('0') {
+        return Err(format!("{name} number must not contain leading zeroes {shown}"));
+    }
+    part.parse().map_err(|_| {
+        let why = if part.is_empty() { "invalid syntax" } else { "value out of range" };
+        format!("strconv.ParseUint: parsing {shown}: {why}")
+    })
 }
 
 fn compare_parts(a: &str, b: &str) -> Ordering {
@@ -109,29 +140,6 @@ fn compare_parts(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Why a text is no version.
-fn why(text: &str) -> String {
-    if text.is_empty() {
-        return "Version string empty".to_owned();
-    }
-    let parts: Vec<&str> = text.splitn(3, '.').collect();
-    if parts.len() < 3 {
-        return "No Major.Minor.Patch elements found".to_owned();
-    }
-    let patch = parts[2].split(['-', '+']).next().unwrap_or_default();
-    for (part, lower, upper) in
-        [(parts[0], "major", "Major"), (parts[1], "minor", "Minor"), (patch, "patch", "Patch")]
-    {
-        if part.is_empty() || !part.bytes().all(|byte| byte.is_ascii_digit()) {
-            return format!("Invalid character(s) found in {lower} number {part:?}");
-        }
-        if part.len() > 1 && part.starts_with('0') {
-            return format!("{upper} number must not contain leading zeroes {part:?}");
-        }
-    }
-    format!("Failed to parse as semver: {text:?}")
-}
-
 pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
     let read = |text: &str, lenient: bool| {
         if lenient { Semver::parse_leniently(text) } else { Semver::parse(text) }
@@ -139,11 +147,11 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
     let number = |number: u64| Ok(Value::Int(i64::try_from(number).unwrap_or(i64::MAX)));
     Some(match (function, args) {
         ("semver", [Value::Text(text), rest @ ..]) => match read(text, matches!(rest, [Value::Bool(true)])) {
-            Some(version) => Ok(Value::Semver(Arc::new(version))),
-            None => fail(why(text)),
+            Ok(version) => Ok(Value::Semver(Arc::new(version))),
+            Err(why) => fail(why),
         },
         ("isSemver", [Value::Text(text), rest @ ..]) => {
-            Ok(Value::Bool(read(text, matches!(rest, [Value::Bool(true)])).is_some()))
+            Ok(Value::Bool(read(text, matches!(rest, [Value::Bool(true)])).is_ok()))
         }
         ("major", [Value::Semver(own)]) => number(own.numbers[0]),
         ("minor", [Value::Semver(own)]) => number(own.numbers[1]),

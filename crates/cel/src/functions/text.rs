@@ -38,21 +38,27 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], regexes: &Regexes) ->
                 _ => usize::MAX,
             };
             let all = regexes.with(pattern, |regex| {
-                let found = regex.find_iter(own).take(limit).filter_map(|found| own.get(found));
+                let found = regex.find_iter(own).filter_map(|found| own.get(found)).take(limit);
                 found.map(|found| Value::text(found.to_owned())).collect()
             });
             all.map(Value::list).or_else(|why| fail(format!("Illegal regex: {why}")))
         }
         ("charAt", [Value::Int(index)]) => char_at(own, *index),
         ("indexOf", [Value::Text(part)]) => Ok(place(own, part, 0)),
+        // A text without letters is wherever it is looked for.
+        ("indexOf" | "lastIndexOf", [Value::Text(part), Value::Int(place)]) if part.is_empty() => {
+            Ok(Value::Int(*place))
+        }
         ("indexOf", [Value::Text(part), Value::Int(from)]) => match usize::try_from(*from) {
-            Ok(from) if from <= own.chars().count() => Ok(place(own, part, from)),
-            _ => fail(format!("index out of range: {from}")),
+            Ok(from) if from < own.chars().count() => Ok(place(own, part, from)),
+            Ok(_) => Ok(Value::Int(-1)),
+            Err(_) => fail(format!("index out of range: {from}")),
         },
         ("lastIndexOf", [Value::Text(part)]) => Ok(last_place(own, part, usize::MAX)),
         ("lastIndexOf", [Value::Text(part), Value::Int(to)]) => match usize::try_from(*to) {
-            Ok(to) if to < own.chars().count().max(1) => Ok(last_place(own, part, to)),
-            _ => fail(format!("index out of range: {to}")),
+            Ok(to) if to < own.chars().count() => Ok(last_place(own, part, to)),
+            Ok(_) => Ok(Value::Int(-1)),
+            Err(_) => fail(format!("index out of range: {to}")),
         },
         ("lowerAscii", []) => Ok(Value::text(own.to_ascii_lowercase())),
         ("upperAscii", []) => Ok(Value::text(own.to_ascii_uppercase())),
@@ -65,7 +71,7 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], regexes: &Regexes) ->
         ("split", [Value::Text(separator), limit @ ..]) => Ok(split(own, separator, limit)),
         ("substring", [Value::Int(from)]) => {
             let end = i64::try_from(own.chars().count()).unwrap_or(i64::MAX);
-            substring(own, *from, end)
+            if *from > end { fail(format!("index out of range: {from}")) } else { substring(own, *from, end) }
         }
         ("substring", [Value::Int(from), Value::Int(to)]) => substring(own, *from, *to),
         ("strings.quote", []) => Ok(Value::text(quoted(own))),

@@ -1,13 +1,52 @@
 //! Moments and spans of time.
 
+use std::fmt;
+
 use jiff::Timestamp;
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{Offset, TimeZone};
 
 use super::{Answer, Regexes, fail};
 use crate::error::EvalError;
 use crate::value::Value;
 
+/// A moment, and the offset from UTC that it was written with, which it is shown with too.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// The moment.
+    pub at: Timestamp,
+    /// The offset.
+    pub offset: Offset,
+}
+
+impl Moment {
+    /// A moment of the years that the language knows, 1 to 9999.
+    pub(crate) fn new(at: Timestamp, offset: Offset) -> Option<Self> {
+        (at.as_second() >= FIRST_SECOND).then_some(Self { at, offset })
+    }
+
+    /// The same of so many seconds since the epoch.
+    pub(crate) fn of_second(second: i64) -> Option<Self> {
+        Self::new(Timestamp::from_second(second).ok()?, Offset::UTC)
+    }
+
+    /// Whether it is the first of all moments, which Go takes for none.
+    pub(crate) fn is_zero(self) -> bool {
+        self.at.as_second() == FIRST_SECOND && self.at.subsec_nanosecond() == 0
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.offset.is_zero() {
+            return self.at.fmt(f);
+        }
+        self.at.display_with_offset(self.offset).fmt(f)
+    }
+}
+
+/// The beginning of the year 1.
+const FIRST_SECOND: i64 = -62_135_596_800;
 const SECOND: i64 = 1_000_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
@@ -24,32 +63,37 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
             };
             Some(Ok(Value::Int(answer)))
         }
-        [Value::Timestamp(moment)] => part(function, *moment, Offset::UTC).map(Ok),
+        [Value::Timestamp(moment)] => part(function, moment.at, 0).map(Ok),
         [Value::Timestamp(moment), Value::Text(zone)] => match offset(zone) {
-            Some(offset) => part(function, *moment, offset).map(Ok),
-            None => Some(fail(format!("unknown time zone {zone}"))),
+            Ok(offset) => part(function, moment.at, offset).map(Ok),
+            Err(why) => Some(fail(why)),
         },
         _ => None,
     }
 }
 
-/// UTC, or so many hours and minutes away from it.
-fn offset(zone: &str) -> Option<Offset> {
-    if matches!(zone, "" | "UTC" | "Z" | "GMT" | "Etc/UTC") {
-        return Some(Offset::UTC);
-    }
-    let (negative, rest) = match zone.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, zone.strip_prefix('+').unwrap_or(zone)),
+/// UTC, or so many hours and minutes away from it, in seconds.
+fn offset(zone: &str) -> Result<i64, String> {
+    let Some((hours, minutes)) = zone.split_once(':') else {
+        return match zone {
+            "" | "UTC" | "GMT" | "Etc/UTC" => Ok(0),
+            _ => Err(format!("unknown time zone {zone}")),
+        };
     };
-    let (hours, minutes) = rest.split_once(':')?;
-    let seconds =
-        hours.parse::<i32>().ok()?.checked_mul(3_600)?.checked_add(minutes.parse::<i32>().ok()? * 60)?;
-    Offset::from_seconds(if negative { -seconds } else { seconds }).ok()
+    let number = |text: &str| {
+        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let sound = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        let why = if sound { "value out of range" } else { "invalid syntax" };
+        let parsed = if sound { text.parse::<i32>().ok() } else { None };
+        parsed.map(i64::from).ok_or_else(|| format!("strconv.Atoi: parsing {text:?}: {why}"))
+    };
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    Ok(60 * if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes })
 }
 
-fn part<'a>(function: &str, moment: Timestamp, offset: Offset) -> Option<Value<'a>> {
-    let local: DateTime = TimeZone::fixed(offset).to_datetime(moment);
+fn part<'a>(function: &str, moment: Timestamp, offset: i64) -> Option<Value<'a>> {
+    let utc: DateTime = TimeZone::UTC.to_datetime(moment);
+    let local = utc.checked_add(jiff::SignedDuration::from_secs(offset)).unwrap_or(utc);
     let answer = match function {
         "getDate" => i64::from(local.day()),
         "getDayOfMonth" => i64::from(local.day()) - 1,
@@ -69,9 +113,10 @@ fn part<'a>(function: &str, moment: Timestamp, offset: Offset) -> Option<Value<'
 pub(super) fn arithmetic<'a>(function: &str, a: &Value<'_>, b: &Value<'_>) -> Answer<'a> {
     let span =
         |nanos: Option<i64>| nanos.map(Value::Duration).ok_or_else(|| EvalError::new("duration overflow"));
-    let shifted = |moment: &Timestamp, nanos: i64| {
-        let moved = moment.checked_add(jiff::SignedDuration::from_nanos(nanos));
-        moved.map(Value::Timestamp).map_err(|_| EvalError::new("timestamp overflow"))
+    let shifted = |moment: &Moment, nanos: i64| {
+        let moved = moment.at.checked_add(jiff::SignedDuration::from_nanos(nanos)).ok();
+        let moved = moved.and_then(|at| Moment::new(at, moment.offset));
+        moved.map(Value::Timestamp).ok_or_else(|| EvalError::new("timestamp overflow"))
     };
     match (function, a, b) {
         ("_+_", Value::Duration(a), Value::Duration(b)) => span(a.checked_add(*b)),
@@ -82,33 +127,63 @@ pub(super) fn arithmetic<'a>(function: &str, a: &Value<'_>, b: &Value<'_>) -> An
             shifted(moment, nanos.checked_neg().ok_or_else(|| EvalError::new("duration overflow"))?)
         }
         ("_-_", Value::Timestamp(a), Value::Timestamp(b)) => {
-            span(i64::try_from(a.duration_since(*b).as_nanos()).ok())
+            span(i64::try_from(a.at.duration_since(b.at).as_nanos()).ok())
         }
         _ => Err(EvalError::no_such_overload()),
     }
 }
 
-/// A span in seconds, as the language writes it.
+/// A span in seconds, as the language writes it: with as many digits as a floating-point number has.
+#[expect(clippy::cast_precision_loss, reason = "upstream converts to a floating-point number too")]
 pub(crate) fn shown_duration(nanos: i64) -> String {
-    let sign = if nanos < 0 { "-" } else { "" };
-    let (whole, fraction) = (nanos.unsigned_abs() / 1_000_000_000, nanos.unsigned_abs() % 1_000_000_000);
-    if fraction == 0 {
-        return format!("{sign}{whole}s");
+    let (whole, fraction) = (nanos / SECOND, nanos % SECOND);
+    format!("{}s", whole as f64 + fraction as f64 / 1e9)
+}
+
+/// A moment as RFC 3339 writes it, and as Go reads it: the hour may have one digit, the fraction stand after a comma.
+pub(crate) fn parse_timestamp(text: &str) -> Option<Moment> {
+    let (date, rest) = text.split_at_checked(10)?;
+    let date = civil_date(date)?;
+    let (hour, rest) = rest.strip_prefix('T')?.split_once(':')?;
+    let hour = (hour.len() < 3).then(|| number::<i8>(hour))??;
+    let (minute, rest) = rest.split_once(':')?;
+    let minute = (minute.len() == 2).then(|| number::<i8>(minute))??;
+    let (second, mut rest) = rest.split_at_checked(2)?;
+    let second = number::<i8>(second).filter(|second| *second < 60)?;
+    let mut nanos = 0;
+    if let Some(fraction) = rest.strip_prefix(['.', ',']) {
+        let end = fraction.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(fraction.len());
+        let (digits, after) = fraction.split_at(end);
+        nanos = number::<i32>(&format!("{:0<9}", digits.get(..9).unwrap_or(digits))).filter(|_| end > 0)?;
+        rest = after;
     }
-    let fraction = format!("{fraction:09}");
-    format!("{sign}{whole}.{}s", fraction.trim_end_matches('0'))
+    let offset = if rest == "Z" { Offset::UTC } else { numeric(rest)? };
+    let local = date.to_datetime(Time::new(hour, minute, second, nanos).ok()?);
+    Moment::new(offset.to_timestamp(local).ok()?, offset)
 }
 
-/// A moment as RFC 3339 writes it.
-pub(crate) fn parse_timestamp(text: &str) -> Option<Timestamp> {
-    let bytes = text.as_bytes();
-    let form = bytes.len() >= 20 && bytes[4] == b'-' && matches!(bytes[10], b'T' | b't') && bytes[13] == b':';
-    let tail = text.get(text.len().checked_sub(6)?..);
-    let zoned = text.ends_with(['Z', 'z']) || tail.is_some_and(|tail| tail.starts_with(['+', '-']));
-    (form && zoned).then(|| text.parse().ok())?
+fn civil_date(text: &str) -> Option<Date> {
+    let mut parts = text.split('-');
+    let mut next = |length: usize| parts.next().filter(|part| part.len() == length);
+    let (year, month, day) = (next(4)?, next(2)?, next(2)?);
+    Date::new(number(year)?, number(month)?, number(day)?).ok()
 }
 
-/// A moment with as much of a second as it has.
-pub(crate) fn shown_timestamp(moment: Timestamp) -> String {
-    moment.to_string()
+/// A number of digits alone.
+fn number<N: std::str::FromStr>(digits: &str) -> Option<N> {
+    digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// An offset with a sign, as `+02:00`.
+fn numeric(text: &str) -> Option<Offset> {
+    let (sign, rest) = text.split_at_checked(1)?;
+    let sign = match sign {
+        "+" => 1,
+        "-" => -1,
+        _ => return None,
+    };
+    let (hours, minutes) =
+        rest.split_once(':').filter(|(hours, minutes)| hours.len() == 2 && minutes.len() == 2)?;
+    let minutes = number::<i32>(hours)? * 60 + number::<i32>(minutes)?;
+    Offset::from_seconds(sign * minutes * 60).ok()
 }

@@ -10,12 +10,15 @@ use super::{Answer, Regexes, fail};
 use crate::value::{Key, Map, Value};
 
 /// An address of the web, taken apart.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Url {
     scheme: String,
+    /// What stands after the scheme where no path does.
+    opaque: String,
     host: String,
     path: String,
     query: String,
+    fragment: String,
 }
 
 impl fmt::Display for Url {
@@ -26,9 +29,13 @@ impl fmt::Display for Url {
         if !self.host.is_empty() {
             write!(f, "//{}", self.host)?;
         }
+        f.write_str(&self.opaque)?;
         f.write_str(&self.path)?;
         if !self.query.is_empty() {
             write!(f, "?{}", self.query)?;
+        }
+        if !self.fragment.is_empty() {
+            write!(f, "#{}", self.fragment)?;
         }
         Ok(())
     }
@@ -36,9 +43,14 @@ impl fmt::Display for Url {
 
 pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
     Some(match (function, args) {
-        ("url", [Value::Text(text)]) => match parse(text) {
-            Ok(url) => Ok(Value::Url(Arc::new(url))),
-            Err(why) => fail(format!("URL parse error during conversion from string: parse {text:?}: {why}")),
+        ("url", [Value::Text(text)]) => match complaint(text) {
+            None => {
+                // Checked with the fragment, and read without it.
+                let (whole, fragment) = text.split_once('#').unwrap_or((text, ""));
+                let url = parse(whole).map(|url| Url { fragment: fragment.to_owned(), ..url });
+                url.map(|url| Value::Url(Arc::new(url))).or_else(fail)
+            }
+            Some(why) => fail(format!("URL parse error during conversion from string: {why}")),
         },
         ("isURL", [Value::Text(text)]) => Ok(Value::Bool(parse(text).is_ok())),
         ("getScheme", [Value::Url(url)]) => Ok(Value::text(url.scheme.clone())),
@@ -49,6 +61,11 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
         ("getQuery", [Value::Url(url)]) => Ok(query(&url.query)),
         _ => return None,
     })
+}
+
+/// Why a text is no address of the web.
+pub(super) fn complaint(text: &str) -> Option<String> {
+    parse(text).err().map(|why| format!("parse {}: {why}", plumb_go::quote(text)))
 }
 
 /// As Go's `url.ParseRequestURI` and the library's own demand: absolute, or with a path from the root.
@@ -64,10 +81,15 @@ fn parse(text: &str) -> Result<Url, String> {
         Some(("", _)) => return Err("missing protocol scheme".to_owned()),
         _ => (String::new(), text),
     };
-    if !rest.starts_with('/') {
-        return Err("invalid URI for request".to_owned());
-    }
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let query = query.to_owned();
+    if !rest.starts_with('/') {
+        if scheme.is_empty() {
+            return Err("invalid URI for request".to_owned());
+        }
+        let opaque = rest.to_owned();
+        return Ok(Url { scheme, opaque, query, ..Url::default() });
+    }
     let (host, path) = match rest.strip_prefix("//").filter(|_| !scheme.is_empty()) {
         Some(authority) => {
             let end = authority.find('/').unwrap_or(authority.len());
@@ -76,17 +98,21 @@ fn parse(text: &str) -> Result<Url, String> {
         }
         None => ("", rest),
     };
-    if host.contains(' ') || (host.starts_with('[') && !host.contains(']')) {
-        return Err("invalid character \" \" in host name".to_owned());
+    if host.starts_with('[') && !host.contains(']') {
+        return Err("missing ']' in host".to_owned());
     }
     let (_, port) = hostname(host);
     if !port.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("invalid port {:?} after host", format!(":{port}")));
     }
+    if host.contains(' ') {
+        return Err("invalid character \" \" in host name".to_owned());
+    }
     if unescaped(path).is_none() {
         return Err("invalid URL escape".to_owned());
     }
-    Ok(Url { scheme, host: host.to_owned(), path: path.to_owned(), query: query.to_owned() })
+    let (host, path) = (host.to_owned(), path.to_owned());
+    Ok(Url { scheme, host, path, query, ..Url::default() })
 }
 
 fn is_scheme(text: &str) -> bool {

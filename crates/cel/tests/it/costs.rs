@@ -33,6 +33,13 @@ fn the_worst_cost_grows_with_what_is_declared() {
         ("self.text.startsWith('ab')", 3),
         ("self.list.all(x, x == 'a')", 2 + 10 * (1 + 1 + 1 + 1 + 1) + 1),
         ("self.list.size() < 5 || self.n == 1", 6),
+        ("self.list.sort().size() == 1", 2 + 210 + 11 + 1 + 1),
+        ("self.list.distinct().size() == 1", 2 + 200 + 11 + 1 + 1),
+        ("self.list.reverse().size() == 1", 2 + 10 + 11 + 1 + 1),
+        ("self.list.slice(2, 5).size() == 1", 2 + 3 + 11 + 1 + 1),
+        ("lists.range(7).size() == 1", 7 + 11 + 1 + 1),
+        ("sets.contains(self.list, self.list)", 2 + 2 + 100 + 1),
+        ("sets.equivalent(self.list, self.list)", 2 + 2 + 200 + 1),
     ];
     for (text, cost) in table {
         assert_eq!(Program::compile(text, &env()).unwrap().worst_cost(), cost, "{text}");

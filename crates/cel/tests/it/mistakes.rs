@@ -28,6 +28,18 @@ fn mistakes_are_marked_where_they_are() {
             "nope(1)",
             "ERROR: <input>:1:5: undeclared reference to 'nope' (in container '')\n | nope(1)\n | ....^",
         ),
+        (
+            "has(text.foo)",
+            "ERROR: <input>:1:4: type 'string' does not support field selection\n | has(text.foo)\n | ...^",
+        ),
+        (
+            "[1].all(x, x, true)",
+            "ERROR: <input>:1:12: duplicate variable name: x\n | [1].all(x, x, true)\n | ...........^",
+        ),
+        (
+            "[1].map(1, true)",
+            "ERROR: <input>:1:9: argument is not an identifier\n | [1].map(1, true)\n | ........^",
+        ),
         ("self && true", "ERROR: <input>:1:1: expected type 'bool' but found 'int'\n | self && true\n | ^"),
         (
             "self.all(x, x)",
