@@ -34,7 +34,8 @@ pub(crate) struct Compiled {
 /// What is wrong with the text of a rule.
 #[derive(Debug)]
 pub(crate) enum Wrong {
-    Rule(String),
+    /// The rule has no program; whether it is known to compare with what was there before.
+    Rule { why: String, uses_old: bool },
     /// The rule itself is fine, and costs this much.
     Message(String, Box<Compiled>),
 }
@@ -48,14 +49,15 @@ pub(crate) fn compile(rule: &Rule, decl: &Arc<Decl>) -> Result<Compiled, Wrong> 
         env.with("oldSelf", decl.clone())
     };
     let program = Program::compile(&rule.rule, &env)
-        .map_err(|issues| Wrong::Rule(format!("compilation failed: {issues}")))?;
-    if let Some(why) = program.broken() {
-        return Err(Wrong::Rule(format!("program instantiation failed: {why}")));
-    }
+        .map_err(|issues| Wrong::Rule { why: format!("compilation failed: {issues}"), uses_old: false })?;
     if !matches!(program.output(), Type::Bool) {
-        return Err(Wrong::Rule("cel expression must evaluate to a bool".to_owned()));
+        let why = "cel expression must evaluate to a bool".to_owned();
+        return Err(Wrong::Rule { why, uses_old: false });
     }
     let uses_old = program.mentions("oldSelf");
+    if let Some(why) = program.broken() {
+        return Err(Wrong::Rule { why: format!("program instantiation failed: {why}"), uses_old });
+    }
     let mut compiled = Compiled { rule: rule.clone(), program, message: None, uses_old };
     if rule.message_expression.is_empty() {
         return Ok(compiled);

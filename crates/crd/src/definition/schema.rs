@@ -1,5 +1,6 @@
 //! Whether the schema of a version may be stored.
 
+use plumb_cel::Decl;
 use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
@@ -386,33 +387,30 @@ impl Walk {
             let list = path.child("x-kubernetes-validations");
             let place = list.index(i);
             let (rule_path, message_path) = (place.child("rule"), place.child("messageExpression"));
-            let compiled = match rules::compile(rule, &decl) {
-                Ok(compiled) => compiled,
-                Err(rules::Wrong::Rule(why)) => {
+            let uses_old = match rules::compile(rule, &decl) {
+                Ok(compiled) => {
+                    self.rule_cost(&compiled, &rule_path, &decl, context);
+                    if let Some(message) = &compiled.message {
+                        let cost = message.worst_cost();
+                        if !self.unchanged && cost > RULE_LIMIT {
+                            let told = exceeds("estimated messageExpression cost", cost, RULE_LIMIT);
+                            self.rules.push(FieldError::forbidden(message_path, told));
+                        }
+                        self.total.add(message_path.to_string(), cost);
+                    }
+                    compiled.uses_old
+                }
+                Err(rules::Wrong::Rule { why, uses_old }) => {
                     self.rules.push(FieldError::invalid(rule_path, internal(rule), why));
-                    continue;
+                    uses_old
                 }
                 Err(rules::Wrong::Message(why, compiled)) => {
+                    self.rule_cost(&compiled, &rule_path, &decl, context);
                     self.rules.push(FieldError::invalid(message_path, internal(rule), why));
-                    *compiled
+                    compiled.uses_old
                 }
             };
-            let times = context.times.unwrap_or(MAX_REQUEST / (decl.min_size + 1));
-            let cost = compiled.program.worst_cost().saturating_mul(times);
-            if !self.unchanged && cost > RULE_LIMIT {
-                let told = exceeds("estimated rule cost", cost, RULE_LIMIT);
-                self.rules.push(FieldError::forbidden(rule_path, told));
-            }
-            self.total.add(rule_path.to_string(), cost);
-            if let Some(message) = &compiled.message {
-                let cost = message.worst_cost();
-                if !self.unchanged && cost > RULE_LIMIT {
-                    let told = exceeds("estimated messageExpression cost", cost, RULE_LIMIT);
-                    self.rules.push(FieldError::forbidden(message_path, told));
-                }
-                self.total.add(message_path.to_string(), cost);
-            }
-            if compiled.uses_old {
+            if uses_old {
                 if let Some(above) = &context.uncorrelated {
                     let told = format!(
                         "oldSelf cannot be used on the uncorrelatable portion of the schema within {above}"
@@ -424,6 +422,16 @@ impl Walk {
                 self.rules.push(FieldError::invalid(place.child("optionalOldSelf"), optional, told));
             }
         }
+    }
+
+    fn rule_cost(&mut self, compiled: &rules::Compiled, path: &Path<'_>, decl: &Decl, context: &Context) {
+        let times = context.times.unwrap_or(MAX_REQUEST / (decl.min_size + 1));
+        let cost = compiled.program.worst_cost().saturating_mul(times);
+        if !self.unchanged && cost > RULE_LIMIT {
+            let told = exceeds("estimated rule cost", cost, RULE_LIMIT);
+            self.rules.push(FieldError::forbidden(path, told));
+        }
+        self.total.add(path.to_string(), cost);
     }
 }
 

@@ -354,7 +354,7 @@ fn ready(rule: &Rule, decl: &Arc<Decl>, schema: &Schema) -> Result<(Compiled, Op
     let compiled = match compile(rule, decl) {
         Ok(compiled) => compiled,
         Err(Wrong::Message(_, compiled)) => *compiled,
-        Err(Wrong::Rule(why)) => return Err(why),
+        Err(Wrong::Rule { why, .. }) => return Err(why),
     };
     let at = match rule.field_path.as_str() {
         "" => None,
