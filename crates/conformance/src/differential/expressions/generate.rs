@@ -50,6 +50,22 @@ const ALL: [Ty; 20] = [
     Ty::Any,
 ];
 
+/// The types whose values a message can show, which most expressions are therefore of.
+const SHOWN: [Ty; 12] = [
+    Ty::Bool,
+    Ty::Int,
+    Ty::Uint,
+    Ty::Double,
+    Ty::Text,
+    Ty::Bytes,
+    Ty::Duration,
+    Ty::Time,
+    Ty::Ints,
+    Ty::Texts,
+    Ty::Map,
+    Ty::Any,
+];
+
 /// The leaves of each type: literals, and fields of the object of [`schema`](super::schema).
 fn leaves(ty: Ty) -> &'static [&'static str] {
     match ty {
@@ -83,6 +99,14 @@ fn leaves(ty: Ty) -> &'static [&'static str] {
             "self.s",
             "self.o.b",
             "self.missing",
+            "self.long",
+            "self.my__dash__name",
+            "self.e",
+            "'10.1.2.3'",
+            "'10.0.0.0/8'",
+            "'fe80::1'",
+            "'1.5Gi'",
+            "'https://example.com/a?b=c'",
             "'2020-01-02T03:04:05Z'",
             "'1h30m'",
         ],
@@ -93,9 +117,10 @@ fn leaves(ty: Ty) -> &'static [&'static str] {
             "timestamp('1999-12-31T23:59:59.5+02:00')",
             "timestamp(0)",
             "self.t",
+            "self.day",
         ],
-        Ty::Ints => &["[]", "[1]", "[1, 2, 3]", "[3, 1, 2, 1]", "self.l"],
-        Ty::Texts => &["[]", "['a']", "['b', 'a']", "['x', 'x', 'y']", "self.ls", "self.set"],
+        Ty::Ints => &["[]", "[1]", "[1, 2, 3]", "[3, 1, 2, 1]", "self.l", "self.ll[0]"],
+        Ty::Texts => &["[]", "['a']", "['b', 'a']", "['x', 'x', 'y']", "self.ls", "self.set", "self.all"],
         Ty::Map => &["{}", "{'a': 1}", "{'x': 1, 'y': 2}", "self.m"],
         Ty::Object => &["self.o", "self.lo[0]"],
         Ty::Objects => &["self.lo"],
@@ -186,6 +211,42 @@ fn forms(ty: Ty) -> &'static [&'static str] {
             "bool(T)",
             "type(X) == type(X)",
             "N.all(i, v, i < v)",
+            "self.ll.exists(v, I in v)",
+            "self.ml.all(k, v, v.all(e, e > I))",
+            "N.existsOne(v, v == I)",
+            "S.exists_one(i, v, v == T)",
+            "has(self.lo) && self.lo.exists_one(e, e.k == T)",
+            "has(self.d) ? E < self.d : B",
+            "!has(self.missing) || self.missing == T",
+            "self.lo.all(e, self.lo.filter(x, x.k == e.k).size() == 1)",
+            "S.all(v, isIP(v) || isCIDR(v))",
+            "self.e in ['one', 'two']",
+            "Q.isInteger() && Q.asInteger() > I",
+            "A.isUnspecified()",
+            "A.isLinkLocalUnicast()",
+            "C == C",
+            "B == B",
+            "U == U",
+            "D == D",
+            "E == E",
+            "Z == Z",
+            "L == L",
+            "P == P",
+            "D != D",
+            "Q != Q",
+            "Z > Z",
+            "B < B",
+            "Y < Y",
+            "duration(T) > E",
+            "timestamp(T) > Z",
+            "format.dns1123Subdomain().validate(T) == optional.none()",
+            "format.uri().validate(T).hasValue()",
+            "format.date().validate(T).hasValue()",
+            "format.datetime().validate(T).hasValue()",
+            "format.byte().validate(T).hasValue()",
+            "format.uuid().validate(T).hasValue()",
+            "format.qualifiedName().validate(T).hasValue()",
+            "format.labelValue().validate(T).hasValue()",
             "M.exists(k, v, v > I)",
             "format.dns1123Label().validate(T).hasValue()",
             "format.named('uuid').hasValue()",
@@ -230,6 +291,22 @@ fn forms(ty: Ty) -> &'static [&'static str] {
             "Z.getHours('+05:30')",
             "Z.getMilliseconds()",
             "Z.getDayOfYear()",
+            "Z.getDayOfMonth()",
+            "Z.getSeconds()",
+            "Z.getMinutes('-02:15')",
+            "Z.getHours()",
+            "Z.getHours(T)",
+            "self.lo.size()",
+            "self.ll.size()",
+            "self.ml.size()",
+            "self.?i.orValue(I)",
+            "self.?o.a.orValue(I)",
+            "self.lo.filter(e, e.v > I).size()",
+            "V.minor()",
+            "V.patch()",
+            "T.lastIndexOf(T, I)",
+            "size(S)",
+            "size(L)",
             "Z.getDate()",
             "E.getHours()",
             "E.getMinutes()",
@@ -321,6 +398,25 @@ fn forms(ty: Ty) -> &'static [&'static str] {
             "L[I].k",
             "string(T)",
             "M.map(k, k).join()",
+            "format.dns1123Label().validate(T).orValue(['fine']).join()",
+            "format.named('uri').value().validate(T).orValue([]).join(',')",
+            "'%s'.format([Z])",
+            "'%s'.format([E])",
+            "'%s'.format([[Z]])",
+            "'%f'.format([D])",
+            "'%.10e'.format([D])",
+            "'%s and %s'.format([D, B])",
+            "'%d%%'.format([U])",
+            "T.format([X])",
+            "string(Z - E)",
+            "string(Q.asApproximateFloat())",
+            "T.substring(0, 1)",
+            "T.charAt(0)",
+            "T.split(T)[0]",
+            "P.hasValue() ? 'some' : T",
+            "self.?missing.orValue(T)",
+            "self.?o.?b.orValue(T)",
+            "self.lo[?I].?k.orValue(T)",
             "S.map(v, v + T).join('-')",
         ],
         Ty::Bytes => &["bytes(T)", "Y + Y", "B ? Y : Y"],
@@ -345,6 +441,16 @@ fn forms(ty: Ty) -> &'static [&'static str] {
             "[I, ?optional.of(I)]",
             "N.transformList(i, v, i * v)",
             "N.transformList(i, v, i > 0, v)",
+            "N.sortBy(v, -v)",
+            "[P, P].unwrapOpt()",
+            "optional.unwrap([P, optional.of(I)])",
+            "self.ll.flatten()",
+            "self.ml[T]",
+            "self.ll.map(v, v.size())",
+            "self.ll[I]",
+            "M.transformList(k, v, v)",
+            "[N, self.l].flatten(1)",
+            "self.ml.map(k, self.ml[k]).flatten()",
         ],
         Ty::Texts => &[
             "S + S",
@@ -360,6 +466,8 @@ fn forms(ty: Ty) -> &'static [&'static str] {
             "S.distinct()",
             "L.map(e, e.k)",
             "M.map(k, k)",
+            "L.sortBy(e, e.k).map(e, e.k)",
+            "S.sortBy(v, v.size())",
             "S.reverse()",
         ],
         Ty::Map => &[
@@ -433,7 +541,8 @@ fn named(letter: char) -> Option<Ty> {
 
 /// An expression.
 pub(super) fn expression(random: &mut Random) -> String {
-    let ty = *random.pick(&ALL).unwrap_or(&Ty::Int);
+    let types: &[Ty] = if random.percent(95) { &SHOWN } else { &ALL };
+    let ty = *random.pick(types).unwrap_or(&Ty::Int);
     let depth = random.below(3) + 1;
     let mut text = String::new();
     make(random, ty, depth, &mut text);
@@ -445,7 +554,7 @@ pub(super) fn expression(random: &mut Random) -> String {
 
 fn make(random: &mut Random, ty: Ty, depth: usize, out: &mut String) {
     // Now and then another type than the one that belongs there.
-    let ty = if random.percent(3) { *random.pick(&ALL).unwrap_or(&ty) } else { ty };
+    let ty = if random.percent(1) { *random.pick(&ALL).unwrap_or(&ty) } else { ty };
     if depth == 0 {
         out.push_str(random.pick(leaves(ty)).copied().unwrap_or("1"));
         return;
