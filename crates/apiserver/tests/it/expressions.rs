@@ -14,7 +14,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "is not clean yet, and needs the programs that `testbed obtain` gets: docs/differential.md"]
+#[ignore = "needs the programs that `testbed obtain` gets: docs/differential.md"]
 async fn expressions_are_compiled_and_evaluated_as_kube_apiserver_does() {
     plumb_testbed::install_crypto();
     let reference = Cluster::start(Config::of(Parts::ApiServer)).await.expect("it starts");
