@@ -1,7 +1,9 @@
 //! Objects without owners are deleted, and namespaces with all their content.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
@@ -101,6 +103,96 @@ async fn orphans_stay() {
             let owners = sets.values().flat_map(|set| set.metadata.owner_references.iter().flatten());
             sets.len() == 1 && owners.map(|owner| Some(&owner.uid)).eq([again.metadata.uid.as_ref()])
         })
+        .await;
+}
+
+/// Creates a replication controller and waits for its pods.
+async fn replication_controller(cluster: &Cluster, name: &str, replicas: i32) -> ReplicationController {
+    let spec = json!({ "replicas": replicas, "selector": { "app": name }, "template": template(name, "x") });
+    let made = cluster.create(json!({ "metadata": { "name": name }, "spec": spec })).await;
+    let is_of = |pod: &&Pod| pod.metadata.labels.as_ref().is_some_and(|labels| labels["app"] == name);
+    let count = usize::try_from(replicas).unwrap();
+    cluster.until_all::<Pod>(|pods| pods.values().filter(is_of).count() == count).await;
+    made
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_of_a_replication_controller_are_deleted_with_it_or_orphaned() {
+    let cluster = Cluster::start();
+    let controllers = cluster.api::<ReplicationController>();
+    replication_controller(&cluster, "gone", 3).await;
+    controllers.delete("gone", &policy(PropagationPolicy::Background)).await.unwrap();
+    cluster.none::<Pod>().await;
+    replication_controller(&cluster, "kept", 3).await;
+    controllers.delete("kept", &policy(PropagationPolicy::Orphan)).await.unwrap();
+    cluster.none::<ReplicationController>().await;
+    let pods = cluster
+        .until_all::<Pod>(|pods| pods.values().all(|pod| pod.metadata.owner_references.is_none()))
+        .await;
+    assert_eq!(pods.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replication_controller_that_is_deleted_in_the_foreground_is_there_until_its_pods_are_gone() {
+    let cluster = Cluster::start();
+    replication_controller(&cluster, "web", 2).await;
+    let controllers = cluster.api::<ReplicationController>();
+    // One of the pods is held.
+    let pods = cluster.until_all::<Pod>(|pods| pods.len() == 2).await;
+    let held = pods.keys().next().unwrap();
+    cluster.merge::<Pod>(held, json!({ "metadata": { "finalizers": ["example.com/mine"] } })).await;
+    controllers.delete("web", &policy(PropagationPolicy::Foreground)).await.unwrap();
+    cluster
+        .until_all::<Pod>(|pods| pods.len() == 1 && pods[held].metadata.deletion_timestamp.is_some())
+        .await;
+    let waits = controllers.get("web").await.unwrap().metadata;
+    assert_eq!(waits.finalizers, Some(vec!["foregroundDeletion".to_owned()]));
+    cluster.merge::<Pod>(held, json!({ "metadata": { "finalizers": null } })).await;
+    cluster.none::<Pod>().await;
+    cluster.none::<ReplicationController>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_two_owners_stays_while_one_of_them_waits_for_its_deletion() {
+    let cluster = Cluster::start();
+    replication_controller(&cluster, "going", 2).await;
+    let other: ConfigMap = cluster.create(json!({ "metadata": { "name": "staying" } })).await;
+    let pods = cluster.until_all::<Pod>(|pods| pods.len() == 2).await;
+    let (shared, pod) = pods.iter().next().unwrap();
+    let mut owners = json!(pod.metadata.owner_references);
+    owners.as_array_mut().unwrap().push(json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "staying", "uid": other.metadata.uid,
+    }));
+    cluster.merge::<Pod>(shared, json!({ "metadata": { "ownerReferences": owners } })).await;
+    let controllers = cluster.api::<ReplicationController>();
+    controllers.delete("going", &policy(PropagationPolicy::Foreground)).await.unwrap();
+    cluster.none::<ReplicationController>().await;
+    let left = cluster.until_all::<Pod>(|pods| pods.len() == 1).await;
+    let metadata = &left[shared].metadata;
+    assert_eq!(metadata.deletion_timestamp, None);
+    let owners: Vec<&str> =
+        metadata.owner_references.iter().flatten().map(|owner| owner.name.as_str()).collect();
+    assert_eq!(owners, ["staying"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_that_own_each_other_in_a_circle_are_deleted_with_the_first() {
+    let cluster = Cluster::start();
+    let mut maps: Vec<ConfigMap> = Vec::new();
+    for name in ["one", "two", "three"] {
+        maps.push(cluster.create(json!({ "metadata": { "name": name } })).await);
+    }
+    for (number, name) in ["one", "two", "three"].into_iter().enumerate() {
+        let owner = &maps[(number + 2) % 3].metadata;
+        let owner = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "name": owner.name, "uid": owner.uid,
+            "controller": true, "blockOwnerDeletion": true,
+        });
+        cluster.merge::<ConfigMap>(name, json!({ "metadata": { "ownerReferences": [owner] } })).await;
+    }
+    cluster.api::<ConfigMap>().delete("one", &policy(PropagationPolicy::Foreground)).await.unwrap();
+    cluster
+        .until_all::<ConfigMap>(|maps| !["one", "two", "three"].iter().any(|name| maps.contains_key(*name)))
         .await;
 }
 
@@ -249,6 +341,39 @@ async fn a_namespace_goes_when_all_that_is_in_it_is_gone() {
     let free = json!({ "metadata": { "finalizers": null } });
     maps.patch("held", &PatchParams::default(), &Patch::Merge(free)).await.unwrap();
     super::until_gone(&namespaces, "team").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_of_a_namespace_are_deleted_before_everything_else() {
+    let cluster = Cluster::start();
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let team: Namespace = serde_json::from_value(json!({ "metadata": { "name": "team" } })).unwrap();
+    namespaces.create(&PostParams::default(), &team).await.unwrap();
+    let mut pod = template("web", "x");
+    pod["metadata"]["name"] = json!("held");
+    pod["metadata"]["finalizers"] = json!(["example.com/mine"]);
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "team");
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "team");
+    let map = serde_json::from_value(json!({ "metadata": { "name": "needed" } })).unwrap();
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    namespaces.delete("team", &DeleteParams::default()).await.unwrap();
+    let waits = |team: &Namespace| {
+        let conditions =
+            team.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        conditions.iter().any(|one| {
+            let message = one.message.as_deref().unwrap_or_default();
+            one.type_ == "NamespaceContentRemaining" && message.contains("pods. has 1 resource instances")
+        })
+    };
+    super::until(&namespaces, "team", waits).await;
+    // What the pod may need is there for as long as the pod is.
+    assert!(pods.get("held").await.unwrap().metadata.deletion_timestamp.is_some());
+    assert!(maps.get("needed").await.unwrap().metadata.deletion_timestamp.is_none());
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    pods.patch("held", &PatchParams::default(), &free).await.unwrap();
+    super::until_gone(&namespaces, "team").await;
+    assert!(maps.get_opt("needed").await.unwrap().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -94,3 +94,50 @@ async fn the_pods_of_a_node_without_heartbeats_are_evicted_and_those_of_a_delete
     };
     tokio::time::timeout(Duration::from_mins(1), going).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_tolerates_a_taint_for_its_time_and_stays_if_the_taint_is_removed_before() {
+    let clock = ManualClock::default();
+    let cluster = Cluster::at(clock.clock());
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let node = json!({
+        "metadata": { "name": "n" }, "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+    });
+    nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    let taints = |taints: serde_json::Value| Patch::Merge(json!({ "spec": { "taints": taints } }));
+    let taint = taints(json!([{ "key": "k", "value": "v", "effect": "NoExecute" }]));
+    nodes.patch("n", &PatchParams::default(), &taint).await.unwrap();
+    for (name, seconds) in [("none", None), ("short", Some(100)), ("long", Some(1000)), ("ever", Some(0))] {
+        let mut pod = template("web", "x");
+        pod["metadata"]["name"] = json!(name);
+        pod["spec"]["nodeName"] = json!("n");
+        pod["spec"]["tolerations"] = match seconds {
+            None => json!([]),
+            Some(0) => json!([{ "key": "k", "operator": "Exists" }]),
+            Some(seconds) => {
+                json!([{ "key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds }])
+            }
+        };
+        cluster.create::<Pod>(pod).await;
+    }
+    let is_gone = |pods: &std::collections::BTreeMap<String, Pod>, name: &str| {
+        pods.get(name).is_none_or(|pod| pod.metadata.deletion_timestamp.is_some())
+    };
+    let left = cluster.until_all::<Pod>(|pods| is_gone(pods, "none")).await;
+    assert!(!["short", "long", "ever"].iter().any(|name| is_gone(&left, name)));
+    clock.set_ahead(Duration::from_secs(200));
+    beat(&nodes, "n", 200).await;
+    let left = cluster.until_all::<Pod>(|pods| is_gone(pods, "short")).await;
+    assert!(!["long", "ever"].iter().any(|name| is_gone(&left, name)));
+    // The taint is removed before its time is over.
+    nodes.patch("n", &PatchParams::default(), &taints(json!([]))).await.unwrap();
+    clock.set_ahead(Duration::from_secs(2000));
+    beat(&nodes, "n", 2000).await;
+    // A pod that comes now is evicted once the taint is back, and by then the others have been looked at.
+    let mut next = template("web", "x");
+    (next["metadata"]["name"], next["spec"]["nodeName"]) = (json!("next"), json!("n"));
+    cluster.create::<Pod>(next).await;
+    nodes.patch("n", &PatchParams::default(), &taint).await.unwrap();
+    let left = cluster.until_all::<Pod>(|pods| is_gone(pods, "next")).await;
+    assert!(!["long", "ever"].iter().any(|name| is_gone(&left, name)), "it tolerates the taint anew");
+}

@@ -156,6 +156,10 @@ async fn a_pod_that_a_job_selects_is_adopted_and_kept() {
     let counts = |job: &Job| job.status.as_ref().is_some_and(|status| status.active == Some(1));
     cluster.until::<Job>("finder", counts).await;
     assert_eq!(cluster.until_all::<Pod>(|pods| pods.len() == 1).await.len(), 1);
+    // A pod that it no longer selects is released, and another one created.
+    cluster.merge::<Pod>("orphan", json!({ "metadata": { "labels": { "work": "other" } } })).await;
+    cluster.until::<Pod>("orphan", |pod| !is_tracked(pod) && pod.metadata.owner_references.is_none()).await;
+    cluster.until_all::<Pod>(|pods| pods.len() == 2).await;
     // A finalizer that no Job needs is let go.
     let mut stray = template("slow");
     stray["metadata"] = json!({ "name": "stray", "finalizers": [FINALIZER] });

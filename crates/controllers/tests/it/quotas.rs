@@ -1,9 +1,12 @@
 //! The books of quotas, as clients see them.
 
 use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, Pod, ReplicationController, ResourceQuota, Secret, Service,
+};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, InformerFactory};
@@ -194,6 +197,103 @@ async fn a_quota_that_fails_does_not_keep_the_others_from_being_measured() {
     cluster.pods().create(&PostParams::default(), &pod("p", "1")).await.unwrap();
     cluster.pods().delete("p", &DeleteParams::default()).await.unwrap();
     cluster.used(json!({ "pods": "0" })).await;
+}
+
+/// A counted object: its resource in a quota, its API resource, and itself.
+fn counted() -> Vec<(&'static str, ApiResource, Value)> {
+    let template = json!({ "metadata": { "labels": { "a": "b" } }, "spec": { "containers": [{ "name": "c", "image": "x" }] } });
+    let set = json!({ "replicas": 0, "selector": { "matchLabels": { "a": "b" } }, "template": template });
+    let controller = json!({ "replicas": 0, "selector": { "a": "b" }, "template": template });
+    vec![
+        ("configmaps", ApiResource::erase::<ConfigMap>(&()), json!({ "data": { "k": "v" } })),
+        ("secrets", ApiResource::erase::<Secret>(&()), json!({ "data": { "k": "dg==" } })),
+        ("services", ApiResource::erase::<Service>(&()), json!({ "spec": { "ports": [{ "port": 80 }] } })),
+        ("count/replicasets.apps", ApiResource::erase::<ReplicaSet>(&()), json!({ "spec": set })),
+        (
+            "replicationcontrollers",
+            ApiResource::erase::<ReplicationController>(&()),
+            json!({ "spec": controller }),
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_of_each_kind_are_counted_from_their_creation_to_their_deletion() {
+    let cluster = Cluster::start();
+    let counted = counted();
+    let names: Vec<&str> = counted.iter().map(|(name, ..)| *name).chain(["resourcequotas"]).collect();
+    let hard: Value =
+        names.iter().map(|name| ((*name).to_owned(), json!("9"))).collect::<serde_json::Map<_, _>>().into();
+    cluster.quota(hard).await;
+    let used = |present: &[&str]| -> Value {
+        let count =
+            |name: &&str| json!(if present.contains(name) || *name == "resourcequotas" { "1" } else { "0" });
+        names.iter().map(|name| ((*name).to_owned(), count(name))).collect::<serde_json::Map<_, _>>().into()
+    };
+    cluster.used(used(&[])).await;
+    for (name, resource, object) in counted {
+        let api: Api<DynamicObject> = Api::default_namespaced_with(cluster.client.clone(), &resource);
+        let mut object = object;
+        (object["apiVersion"], object["kind"]) = (json!(resource.api_version), json!(resource.kind));
+        object["metadata"] = json!({ "name": "counted" });
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        cluster.used(used(&[name])).await;
+        api.delete("counted", &DeleteParams::background()).await.unwrap();
+        cluster.used(used(&[])).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scope_decides_which_pods_a_quota_counts() {
+    let cluster = Cluster::start();
+    let scopes = ["BestEffort", "NotBestEffort", "Terminating", "NotTerminating"];
+    for scope in scopes {
+        let quota: ResourceQuota = read(json!({
+            "metadata": { "name": scope.to_lowercase() }, "spec": { "hard": { "pods": "5" }, "scopes": [scope] },
+        }));
+        cluster.quotas().create(&PostParams::default(), &quota).await.unwrap();
+    }
+    let used = async |wanted: [&str; 4]| {
+        for (scope, wanted) in scopes.iter().zip(wanted) {
+            let is_so = |quota: &ResourceQuota| {
+                json!(quota.status.clone().unwrap_or_default().used) == json!({ "pods": wanted })
+            };
+            until(&cluster.quotas(), &scope.to_lowercase(), is_so).await;
+        }
+    };
+    used(["0", "0", "0", "0"]).await;
+    let mut bare = pod("bare", "1");
+    bare.spec.as_mut().unwrap().containers[0].resources = None;
+    cluster.pods().create(&PostParams::default(), &bare).await.unwrap();
+    used(["1", "0", "0", "1"]).await;
+    let mut ends = pod("ends", "1");
+    ends.spec.as_mut().unwrap().active_deadline_seconds = Some(3600);
+    cluster.pods().create(&PostParams::default(), &ends).await.unwrap();
+    used(["1", "1", "1", "1"]).await;
+    cluster.pods().delete("bare", &DeleteParams::default()).await.unwrap();
+    used(["0", "1", "1", "0"]).await;
+    cluster.pods().delete("ends", &DeleteParams::default()).await.unwrap();
+    used(["0", "0", "0", "0"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_that_is_changed_is_measured_anew() {
+    let cluster = Cluster::start();
+    cluster.quota(json!({ "requests.cpu": "1", "pods": "1" })).await;
+    let is_hard = |wanted: Value| {
+        move |quota: &ResourceQuota| json!(quota.status.clone().unwrap_or_default().hard) == wanted
+    };
+    until(&cluster.quotas(), "q", is_hard(json!({ "requests.cpu": "1", "pods": "1" }))).await;
+    let hard = json!({ "spec": { "hard": { "requests.cpu": "2", "pods": "3" } } });
+    cluster.quotas().patch("q", &PatchParams::default(), &Patch::Merge(hard)).await.unwrap();
+    until(&cluster.quotas(), "q", is_hard(json!({ "requests.cpu": "2", "pods": "3" }))).await;
+    // A status that another client writes is corrected.
+    let wrong = json!({ "status": { "hard": { "pods": "7" }, "used": { "pods": "7" } } });
+    cluster.quotas().patch_status("q", &PatchParams::default(), &Patch::Merge(wrong)).await.unwrap();
+    until(&cluster.quotas(), "q", is_hard(json!({ "requests.cpu": "2", "pods": "3" }))).await;
+    cluster.used(json!({ "requests.cpu": "0", "pods": "0" })).await;
+    cluster.quotas().delete("q", &DeleteParams::default()).await.unwrap();
+    super::until_gone(&cluster.quotas(), "q").await;
 }
 
 fn read<K: serde::de::DeserializeOwned>(object: Value) -> K {

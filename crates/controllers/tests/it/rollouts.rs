@@ -3,6 +3,7 @@
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::EvictParams;
 use serde_json::{Value, json};
 
 use crate::workloads::{Cluster, name, spec, template};
@@ -134,4 +135,33 @@ async fn a_budget_counts_the_pods_of_a_deployment_and_what_may_be_missing() {
     let params = kube::api::PatchParams::default();
     cluster.api::<Pod>().patch_status(&first, &params, &kube::api::Patch::Merge(down)).await.unwrap();
     cluster.until::<PodDisruptionBudget>("web", allowed(0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eviction_is_refused_until_the_budget_allows_it() {
+    let cluster = Cluster::start();
+    cluster.create::<Deployment>(deployment(3)).await;
+    cluster.until::<Deployment>("web", done).await;
+    let selector = json!({ "matchLabels": { "app": "web" } });
+    let budget =
+        json!({ "metadata": { "name": "web" }, "spec": { "minAvailable": 3, "selector": selector } });
+    cluster.create::<PodDisruptionBudget>(budget).await;
+    let allowed = |count: i32| {
+        move |budget: &PodDisruptionBudget| {
+            let status = budget.status.clone().unwrap_or_default();
+            status.current_healthy == Some(3)
+                && status.disruptions_allowed == Some(count)
+                && status.observed_generation == budget.metadata.generation
+        }
+    };
+    cluster.until("web", allowed(0)).await;
+    let pods = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
+    let first = name(pods.values().next().unwrap());
+    let refused = cluster.api::<Pod>().evict(&first, &EvictParams::default()).await.unwrap_err();
+    let kube::Error::Api(status) = refused else { panic!("{refused}") };
+    assert_eq!(status.code, 429);
+    cluster.merge::<PodDisruptionBudget>("web", json!({ "spec": { "minAvailable": 2 } })).await;
+    cluster.until("web", allowed(1)).await;
+    cluster.api::<Pod>().evict(&first, &EvictParams::default()).await.unwrap();
+    cluster.until_all::<Pod>(|pods| !pods.contains_key(&first)).await;
 }

@@ -159,3 +159,81 @@ async fn a_daemon_set_has_a_pod_for_each_node_that_will_do() {
     cluster.until("agent", is_on_all(2)).await;
     cluster.until_all::<Pod>(|pods| pods.len() == 2).await;
 }
+
+/// Says that a pod has failed, as a node does that evicts it.
+async fn fail(cluster: &Cluster, name: &str) {
+    let failed = Patch::Merge(json!({ "status": { "phase": "Failed", "reason": "Evicted" } }));
+    cluster.api::<Pod>().patch_status(name, &PatchParams::default(), &failed).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_sets_that_have_failed_are_replaced() {
+    let cluster = Cluster::start();
+    cluster.create::<StatefulSet>(stateful(2, json!({}))).await;
+    cluster.until("web", is_rolled_out(2)).await;
+    node(&cluster, "a").await;
+    let spec =
+        json!({ "selector": { "matchLabels": { "app": "agent" } }, "template": template("agent", "one") });
+    cluster.create::<DaemonSet>(json!({ "metadata": { "name": "agent" }, "spec": spec })).await;
+    cluster.until("agent", is_on_all(1)).await;
+    let pods = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
+    let daemon = pods.keys().find(|name| name.starts_with("agent-")).unwrap();
+    fail(&cluster, daemon).await;
+    cluster.until_all::<Pod>(|pods| pods.len() == 3 && !pods.contains_key(daemon)).await;
+    cluster.until("agent", is_on_all(1)).await;
+    let before = pods["web-0"].metadata.uid.clone();
+    fail(&cluster, "web-0").await;
+    cluster.until::<Pod>("web-0", |pod| pod.metadata.uid != before).await;
+    cluster.until("web", is_rolled_out(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_of_a_daemon_set_leaves_the_pods_that_were_not_updated() {
+    let cluster = Cluster::start();
+    for name in ["a", "b", "c"] {
+        node(&cluster, name).await;
+    }
+    let spec =
+        json!({ "selector": { "matchLabels": { "app": "agent" } }, "template": template("agent", "one") });
+    cluster.create::<DaemonSet>(json!({ "metadata": { "name": "agent" }, "spec": spec })).await;
+    cluster.until("agent", is_on_all(3)).await;
+    let before = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
+    // The first pod of the new template does not become ready, so no second one is replaced.
+    let change = |image: &str| json!({ "spec": { "template": template("agent", image) } });
+    cluster.merge::<DaemonSet>("agent", change("broken")).await;
+    cluster.until_all::<Pod>(|pods| pods.len() == 3 && pods.values().any(|pod| image(pod) == "broken")).await;
+    cluster.merge::<DaemonSet>("agent", change("one")).await;
+    cluster.until("agent", is_on_all(3)).await;
+    let after =
+        cluster.until_all::<Pod>(|pods| pods.values().filter(|pod| image(pod) == "one").count() == 3).await;
+    let kept = before.keys().filter(|name| after.contains_key(*name)).count();
+    assert_eq!(kept, 2, "{:?} {:?}", names(&before), names(&after));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stateful_set_waits_for_a_pod_that_is_not_ready_unless_its_pods_come_in_parallel() {
+    let cluster = Cluster::start();
+    let broken =
+        |policy: &str| json!({ "template": template("web", "broken"), "podManagementPolicy": policy });
+    cluster.create::<StatefulSet>(stateful(3, broken("OrderedReady"))).await;
+    let has = |count: i32| {
+        move |set: &StatefulSet| {
+            let status = set.status.clone().unwrap_or_default();
+            status.observed_generation == set.metadata.generation && status.replicas == count
+        }
+    };
+    cluster.until("web", has(1)).await;
+    let ready = Patch::Merge(json!({ "status": {
+        "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }],
+    } }));
+    cluster.api::<Pod>().patch_status("web-0", &PatchParams::default(), &ready).await.unwrap();
+    cluster.until("web", has(2)).await;
+    assert_eq!(names(&cluster.until_all::<Pod>(|pods| pods.len() == 2).await), ["web-0", "web-1"]);
+    cluster.api::<StatefulSet>().delete("web", &DeleteParams::background()).await.unwrap();
+    cluster.until_all::<Pod>(BTreeMap::is_empty).await;
+
+    cluster.create::<StatefulSet>(stateful(3, broken("Parallel"))).await;
+    cluster.until("web", has(3)).await;
+    cluster.merge::<StatefulSet>("web", json!({ "spec": { "replicas": 0 } })).await;
+    cluster.until("web", has(0)).await;
+}

@@ -308,3 +308,34 @@ async fn a_replication_controller_is_a_replica_set() {
         })
         .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replication_controller_adopts_and_releases_pods_and_reports_that_a_quota_is_exceeded() {
+    let cluster = Cluster::start();
+    let mut orphan = template("old", "x");
+    orphan["metadata"]["name"] = json!("orphan");
+    cluster.create::<Pod>(orphan).await;
+    let spec = json!({ "replicas": 1, "selector": { "app": "old" }, "template": template("old", "x") });
+    cluster.create::<ReplicationController>(json!({ "metadata": { "name": "old" }, "spec": spec })).await;
+    cluster.until::<Pod>("orphan", |pod| controller(pod) == Some("old")).await;
+    cluster.merge::<Pod>("orphan", json!({ "metadata": { "labels": { "app": "mine" } } })).await;
+    cluster.until::<Pod>("orphan", |pod| controller(pod).is_none()).await;
+    cluster.until_all::<Pod>(has(2)).await;
+
+    let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": { "pods": "2" } } });
+    cluster.create::<ResourceQuota>(quota).await;
+    let is_full = |quota: &ResourceQuota| {
+        let used = quota.status.as_ref().and_then(|status| status.used.as_ref());
+        used.is_some_and(|used| used.get("pods").is_some_and(|pods| pods.0 == "2"))
+    };
+    cluster.until("q", is_full).await;
+    let failure = |set: &ReplicationController| {
+        let conditions = set.status.clone().unwrap_or_default().conditions.unwrap_or_default();
+        conditions.into_iter().find(|condition| condition.type_ == "ReplicaFailure")
+    };
+    cluster.merge::<ReplicationController>("old", json!({ "spec": { "replicas": 2 } })).await;
+    let set = cluster.until("old", |set| failure(set).is_some()).await;
+    assert_eq!(failure(&set).unwrap().reason.as_deref(), Some("FailedCreate"));
+    cluster.merge::<ReplicationController>("old", json!({ "spec": { "replicas": 1 } })).await;
+    cluster.until::<ReplicationController>("old", |set| failure(set).is_none()).await;
+}

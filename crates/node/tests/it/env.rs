@@ -49,6 +49,7 @@ async fn variables_come_from_objects_and_from_each_other() {
         "envFrom": [
             { "configMapRef": { "name": "settings" }, "prefix": "CFG_" },
             { "secretRef": { "name": "missing", "optional": true } },
+            { "secretRef": { "name": "keys" }, "prefix": "KEY_" },
         ],
         "env": [
             { "name": "CFG_B", "value": "own" },
@@ -62,6 +63,7 @@ async fn variables_come_from_objects_and_from_each_other() {
     let expected = [
         ("CFG_A", "1"),
         ("CFG_B", "own"),
+        ("KEY_token", "t"),
         ("TOKEN", "t"),
         ("URL", "1-t-$(LATER)-$(CFG_A)"),
         ("LATER", "l"),
@@ -83,11 +85,13 @@ async fn a_pod_gets_its_fields_through_the_downward_api() {
         ("IP", "status.podIP"),
         ("IPS", "status.podIPs"),
         ("HOST", "status.hostIP"),
+        ("HOSTS", "status.hostIPs"),
+        ("UID", "metadata.uid"),
     ];
     let fields = fields
         .map(|(name, path)| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } }));
     let pod = pod(&cluster, json!({ "env": fields })).await;
-    let name = pod.metadata.name.clone().unwrap();
+    let (name, uid) = (pod.metadata.name.clone().unwrap(), pod.metadata.uid.clone().unwrap());
     let expected = [
         ("NAME", name.as_str()),
         ("NAMESPACE", "default"),
@@ -98,6 +102,8 @@ async fn a_pod_gets_its_fields_through_the_downward_api() {
         ("IP", "10.0.0.5"),
         ("IPS", "10.0.0.5,fd00::5"),
         ("HOST", "192.168.1.1"),
+        ("HOSTS", "192.168.1.1"),
+        ("UID", uid.as_str()),
     ];
     assert_eq!(variables(&cluster, &pod).await.unwrap(), pairs(&expected));
 }

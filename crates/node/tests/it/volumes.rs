@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use plumb_harness::eventually;
 use plumb_node::cri_config::ConfigError;
 use plumb_node::objects::Objects;
@@ -350,4 +350,101 @@ async fn a_volume_with_folders_in_folders_is_cleared_however_deep_they_are() {
     drop(here);
     node.volumes.clear(uid(&pod)).await.unwrap();
     assert!(!folder.exists() && node.volumes.known().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_follows_the_labels_and_annotations_of_its_pod() {
+    let node = Node::start();
+    let items = json!([
+        { "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } },
+        { "path": "notes", "fieldRef": { "fieldPath": "metadata.annotations" }, "mode": 0o400 },
+    ]);
+    let all = json!([
+        { "name": "plain", "downwardAPI": { "items": items } },
+        { "name": "projected", "projected": { "sources": [{ "downwardAPI": { "items": items } }] } },
+    ]);
+    let pod = node.pod(all, json!({})).await;
+    let prepared = node.prepare(&pod).await;
+    let see = |volume: &str, file: &str| text(at(&prepared, &pod, volume).join(file));
+    let volumes = ["/plain", "/projected"];
+    for volume in volumes {
+        assert_eq!(see(volume, "labels"), "app=\"web\"", "{volume}");
+        assert_eq!(mode(at(&prepared, &pod, volume).join("notes")), 0o400, "{volume}");
+    }
+    let mut changed = pod.clone();
+    changed.metadata.labels.as_mut().unwrap().insert("more".into(), "yes".into());
+    changed.metadata.annotations = Some([("builder".to_owned(), "foo".to_owned())].into());
+    node.volumes.refresh(&changed);
+    for volume in volumes {
+        eventually(async || see(volume, "labels") == "app=\"web\"\nmore=\"yes\"").await;
+        eventually(async || see(volume, "notes") == "builder=\"foo\"").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn projected_files_follow_their_objects() {
+    let node = Node::start();
+    node.cluster.config_map("settings", json!({ "a": "1" })).await;
+    node.cluster.secret("keys", json!({ "token": "t" })).await;
+    let sources = json!([
+        { "configMap": { "name": "settings" } },
+        { "configMap": { "name": "later", "optional": true } },
+        { "secret": { "name": "keys", "items": [{ "key": "token", "path": "deep/token", "mode": 0o440 }] } },
+        { "secret": { "name": "other", "optional": true, "items": [{ "key": "b", "path": "b" }] } },
+    ]);
+    let item = json!([{ "key": "token", "path": "deep/token", "mode": 0o440 }]);
+    let all = json!([
+        { "name": "all", "projected": { "sources": sources, "defaultMode": 0o400 } },
+        { "name": "key", "secret": { "secretName": "keys", "items": item, "defaultMode": 0o400 } },
+        { "name": "other", "secret": { "secretName": "other", "optional": true } },
+    ]);
+    let pod = node.pod(all, json!({})).await;
+    let prepared = node.prepare(&pod).await;
+    let path = |volume: &str, file: &str| at(&prepared, &pod, volume).join(file);
+    let see = |volume: &str, file: &str| text(path(volume, file));
+    assert_eq!(
+        (see("/all", "a"), see("/all", "deep/token"), see("/key", "deep/token")),
+        ("1".into(), "t".into(), "t".into())
+    );
+    assert_eq!(
+        (mode(path("/all", "a")), mode(path("/all", "deep/token")), mode(path("/key", "deep/token"))),
+        (0o400, 0o440, 0o440)
+    );
+    assert!(!path("/all", "b").exists() && !path("/other", "b").exists());
+    node.cluster.config_map("settings", json!({ "a": "2" })).await;
+    node.cluster.config_map("later", json!({ "new": "n" })).await;
+    let secrets: Api<Secret> = Api::default_namespaced(node.cluster.admin());
+    let other = Patch::Merge(json!({ "stringData": { "token": "u" } }));
+    secrets.patch("keys", &PatchParams::default(), &other).await.unwrap();
+    node.cluster.secret("other", json!({ "b": "c" })).await;
+    for (volume, file, value) in [
+        ("/all", "a", "2"),
+        ("/all", "new", "n"),
+        ("/all", "deep/token", "u"),
+        ("/key", "deep/token", "u"),
+        ("/all", "b", "c"),
+        ("/other", "b", "c"),
+    ] {
+        eventually(async || see(volume, file) == value).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_config_maps_are_mounted_at_once() {
+    let node = Node::start();
+    for number in 0..50 {
+        node.cluster.config_map(&format!("map-{number}"), json!({ "data": number.to_string() })).await;
+    }
+    let volume = |number: i32| json!({ "name": format!("v{number}"), "configMap": { "name": format!("map-{number}") } });
+    let all: Value = (0..50).map(volume).collect();
+    let mut pods = Vec::new();
+    for _ in 0..5 {
+        pods.push(node.pod(all.clone(), json!({})).await);
+    }
+    let prepared = futures_util::future::join_all(pods.iter().map(|pod| node.prepare(pod))).await;
+    for (pod, prepared) in pods.iter().zip(&prepared) {
+        for number in 0..50 {
+            assert_eq!(text(at(prepared, pod, &format!("/v{number}")).join("data")), number.to_string());
+        }
+    }
 }

@@ -179,3 +179,26 @@ async fn kubectl_copies_large_files_both_ways_and_debugs() {
     drop(cluster);
     machine.clear().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the testbed's kubectl; .ci/kubernetes runs it"]
+async fn kubectl_filters_logs() {
+    let Some(machine) = Machine::here() else { return };
+    let cluster = machine.start(&[]);
+    let script = "for n in 1 2 3; do echo line $n; done; exec sleep 1000";
+    start_with(&cluster, json!({ "command": ["sh", "-c", script] })).await;
+    let logs = |more: &[&str]| kubectl(&cluster, &[&["logs", "web"], more].concat(), "");
+    soon("printed", || logs(&[]).lines().count() == 3).await;
+    assert_eq!(logs(&["--tail=1"]), "line 3\n");
+    assert_eq!(logs(&["--limit-bytes=1"]), "l");
+    let stamped = logs(&["--tail=1", "--timestamps"]);
+    let (time, text) = stamped.split_once(' ').unwrap();
+    assert_eq!((text, time.parse::<jiff::Timestamp>().is_ok()), ("line 3\n", true), "{stamped}");
+    assert_eq!(logs(&["--since=24h"]).lines().count(), 3);
+    assert_eq!(
+        logs(&[&format!("--since-time={}", jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1))]),
+        ""
+    );
+    drop(cluster);
+    machine.clear().await;
+}

@@ -10,6 +10,7 @@ mod leaks;
 pub(crate) mod machine;
 mod memory;
 mod network;
+mod programs;
 mod remains;
 mod sums;
 mod top;

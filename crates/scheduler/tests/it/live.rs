@@ -135,6 +135,27 @@ async fn a_pod_without_a_node_gets_one_and_everybody_can_read_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_selector_chooses_the_node() {
+    let live = Live::start();
+    for name in ["n1", "n2", "n3"] {
+        live.add_node(name, 2).await;
+    }
+    let wish = json!({ "spec": { "nodeSelector": { "disk": "ssd" } } });
+    live.create(pod("p", 100, wish.clone())).await;
+    let refused = live.until("p", |pod| scheduled(pod).is_some()).await;
+    assert_eq!(scheduled(&refused).unwrap().reason.as_deref(), Some("Unschedulable"));
+    let label = Patch::Merge(json!({ "metadata": { "labels": { "disk": "ssd" } } }));
+    live.nodes.patch("n2", &PatchParams::default(), &label).await.unwrap();
+    for name in ["p", "q"] {
+        if name == "q" {
+            live.create(pod(name, 100, wish.clone())).await;
+        }
+        let bound = live.until(name, |pod| node_of(pod).is_some()).await;
+        assert_eq!(node_of(&bound), Some("n2"), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pod_of_higher_priority_has_another_evicted() {
     let live = Live::start();
     live.add_node("n1", 2).await;

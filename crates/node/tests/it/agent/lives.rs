@@ -467,3 +467,33 @@ async fn a_pod_whose_phase_another_client_sets_to_failed_is_stopped() {
     site.pod("b", one(equal("1500m", "64Mi"))).await;
     site.settled("b").await;
 }
+
+#[tokio::test]
+async fn the_observed_generation_of_a_pod_follows_its_generation_through_many_updates() {
+    let site = Site::start(kep()).await;
+    let containers = one(equal("100m", "64Mi"));
+    let pod = json!({
+        "metadata": { "name": "a", "generation": 100 },
+        "spec": { "nodeName": NODE, "activeDeadlineSeconds": 100_000, "containers": containers },
+    });
+    let made =
+        site.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    assert_eq!(made.metadata.generation, Some(1), "clients do not choose it");
+    site.settled("a").await;
+    let params = PatchParams::default();
+    // What is no part of the spec is no other generation.
+    let note = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" }, "generation": 7 } }));
+    assert_eq!(site.pods().patch("a", &params, &note).await.unwrap().metadata.generation, Some(1));
+    for number in 1..500 {
+        let sooner = Patch::Merge(json!({ "spec": { "activeDeadlineSeconds": 100_000 - number } }));
+        let updated = site.pods().patch("a", &params, &sooner).await.unwrap();
+        assert_eq!(updated.metadata.generation, Some(i64::from(number) + 1));
+    }
+    let observed = |pod: &Pod| pod.status.as_ref().and_then(|status| status.observed_generation);
+    let pod = site.until("a", |pod| observed(pod) == Some(500)).await;
+    assert_eq!((pod.metadata.generation, status(&pod).restart_count), (Some(500), 0));
+    // A deletion is another generation, and the node observes that one too.
+    let deleted = site.pods().delete("a", &DeleteParams::default()).await.unwrap().left();
+    assert_eq!(deleted.and_then(|pod| pod.metadata.generation), Some(501));
+    site.gone("a").await;
+}

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
@@ -128,6 +128,43 @@ fn pods_of_two_clusters_reach_other_networks_and_are_reached_at_host_ports() {
         first.stop();
         one.clear().await;
         TcpStream::connect_timeout(&local, LIMIT).unwrap_err();
+    });
+}
+
+#[test]
+fn pods_and_their_node_reach_each_other_over_tcp_and_udp() {
+    on_own_network(async || {
+        let Some(machine) = Machine::here() else { return };
+        let cluster = machine.start(&[]);
+        let pods = pods(&cluster).await;
+        for name in ["one", "two"] {
+            create(&pods, &pod(name, json!([load("c", &[], equal("10m", "16Mi"))]))).await;
+        }
+        let one = Network::of(&until(&pods, "one", "running", is_settled).await);
+        let two = Network::of(&until(&pods, "two", "running", is_settled).await);
+        let listener = two.listen(80);
+        let to = SocketAddr::from((two.address, 80));
+        let client = one.within(|| TcpStream::connect_timeout(&to, LIMIT).unwrap());
+        assert_eq!(caller(&listener, client), one.address);
+        let client = TcpStream::connect_timeout(&to, LIMIT).unwrap();
+        assert_eq!(caller(&listener, client), two.gateway());
+        let echo = two.within(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 81)).unwrap());
+        echo.set_read_timeout(Some(LIMIT)).unwrap();
+        let socket = || {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+            socket.set_read_timeout(Some(LIMIT)).unwrap();
+            socket
+        };
+        for (client, from) in [(one.within(socket), one.address), (socket(), two.gateway())] {
+            client.send_to(b"hello", (two.address, 81)).unwrap();
+            let mut piece = [0; 16];
+            let (length, peer) = echo.recv_from(&mut piece).unwrap();
+            assert_eq!((&piece[..length], peer.ip()), (&b"hello"[..], IpAddr::V4(from)));
+            echo.send_to(b"there", peer).unwrap();
+            assert_eq!(client.recv(&mut piece).unwrap(), 5);
+        }
+        cluster.stop();
+        machine.clear().await;
     });
 }
 
