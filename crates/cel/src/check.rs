@@ -90,6 +90,18 @@ impl Checker<'_> {
         }
     }
 
+    /// The same, where what stayed open stays so.
+    fn substituted(&self, ty: &Type) -> Type {
+        match self.known(ty) {
+            Type::List(of) => Type::list(self.substituted(&of)),
+            Type::Optional(of) => Type::optional(self.substituted(&of)),
+            Type::Map(key, value) => {
+                Type::Map(Arc::new(self.substituted(&key)), Arc::new(self.substituted(&value)))
+            }
+            other => other,
+        }
+    }
+
     fn set(&mut self, expr: &Expr, ty: Type) -> Type {
         self.types[expr.id] = ty.clone();
         ty
@@ -334,7 +346,7 @@ impl Checker<'_> {
         self.scopes.truncate(outside + 1);
         let result = self.visit(&mut fold.result);
         self.scopes.truncate(outside);
-        self.known(&result)
+        self.substituted(&result)
     }
 
     fn expect(&mut self, at: usize, expected: &Type, found: &Type) {
@@ -428,7 +440,7 @@ impl Checker<'_> {
                 continue;
             }
             calls.push(way.id);
-            let answered = self.known(&opened(&way.result, &open));
+            let answered = self.substituted(&opened(&way.result, &open));
             result = Some(match result {
                 None => answered,
                 Some(before) if before.is_open() || self.settled(&before).same(&self.settled(&answered)) => {

@@ -179,6 +179,10 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 let value = self.composition_in(of).map(|composition| composition.get(name)).transpose()?;
                 return Ok(Value::Optional(value.map(Box::new)));
             }
+            // Nothing is in a list without elements, whatever it would be.
+            ("@in", [_, Expr { kind: Kind::List { elements, .. }, .. }]) if elements.is_empty() => {
+                return Ok(Value::Bool(false));
+            }
             ("_?._" | "_[?_]", [of, key]) => {
                 let (of, key) = (self.run(of)?, self.run(key)?);
                 self.budget.spend(1)?;

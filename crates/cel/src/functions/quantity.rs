@@ -103,7 +103,8 @@ fn added(a: (i64, i32), b: (i64, i32)) -> Option<(i64, i32)> {
         return Some(b);
     }
     let power = a.1.min(b.1);
-    Some((scaled(a.0, a.1 - power)?.checked_add(scaled(b.0, b.1 - power)?)?, power))
+    let aligned = |(number, own): (i64, i32)| scaled(number, own.checked_sub(power)?);
+    Some((aligned(a)?.checked_add(aligned(b)?)?, power))
 }
 
 /// The number and the power of ten that upstream has for an amount; none if it has more digits than fit, or is a fraction of a
@@ -132,7 +133,7 @@ fn small(text: &str) -> Option<(i64, i32)> {
             Some((_, power)) => *power,
             None => suffix.strip_prefix(['e', 'E'])?.parse().ok()?,
         };
-        power -= i32::try_from(fraction.len()).ok()?;
+        power = power.checked_sub(i32::try_from(fraction.len()).ok()?)?;
         if length > 18 || power < -9 {
             return None;
         }

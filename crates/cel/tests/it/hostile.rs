@@ -116,4 +116,34 @@ proptest! {
     fn random_text_never_panics(text in "\\PC{0,60}") {
         try_it(&text, &json!({}));
     }
+
+    #[test]
+    fn no_text_makes_a_conversion_panic(
+        text in prop_oneof![
+            any::<String>(),
+            "[+-]?[0-9]{0,20}[.]?[0-9]{0,20}([kMGTPE]i?|[num]|e[+-]?[0-9]{1,10})?",
+            "[0-9a-f:.%/]{0,40}",
+            "[0-9]{0,4}-[0-9]{0,2}-[0-9]{0,2}T[0-9]{0,2}:[0-9]{0,2}:[0-9]{0,2}[.,]?[0-9]{0,12}[Z+-]?[0-9:]{0,5}",
+            "v?[0-9]{0,3}[.]?[0-9]{0,3}[.]?[0-9]{0,22}[-+.a0]{0,6}",
+            "[-+]?[0-9]{0,11}:[-+]?[0-9]{0,11}",
+            "%[.]?[0-9]{0,4}[sdfeboxX]?",
+        ],
+    ) {
+        let data = json!({ "t": text });
+        for call in [
+            "quantity(self.t).add(quantity(self.t)).sub(7).asApproximateFloat() == 1.0",
+            "quantity(self.t).isInteger()",
+            "ip(self.t).isLoopback()",
+            "cidr(self.t).containsIP(self.t)",
+            "url(self.t).getHost() == ''",
+            "semver(self.t, true) == semver(self.t)",
+            "timestamp(self.t) == timestamp(self.t) + duration(self.t)",
+            "timestamp(0).getHours(self.t) == 0",
+            "self.t.format([2.5]) == self.t.format([7])",
+            "format.datetime().validate(self.t) == format.uri().validate(self.t)",
+            "self.t.findAll('', 3) == self.t.split('', 3)",
+        ] {
+            try_it(call, &data);
+        }
+    }
 }

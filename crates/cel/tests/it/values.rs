@@ -85,7 +85,7 @@ fn these_hold() {
         "self[?'name'].hasValue() && optional.of(1).optMap(x, x + 1).value() == 2",
         "optional.none().or(optional.of(3)).value() == 3 && [?self.?nope, dyn(1)] == [1]",
         "{?'a': self.?nope, 'b': dyn(1)} == {'b': 1}",
-        "self.nothing == null && true ? true : false",
+        "!(self.nope in []) && self.nothing == null && true ? true : false",
         "string(timestamp('2024-01-01T02:00:00.5+02:00')) == '2024-01-01T02:00:00.5+02:00'",
         "timestamp('2024-01-01T02:00:00+02:00') == timestamp('2024-01-01T00:00:00Z')",
         "string(timestamp('2024-01-01T02:00:00+02:00') + duration('1h')) == '2024-01-01T03:00:00+02:00'",
