@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 
 use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
-use crate::custom::{self, in_version, presented_value};
+use crate::custom::{in_version, presented_value};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
 use crate::list_options::ListOptions;
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
 use crate::present::{show_stored, show_value};
 use crate::read::{Selection, page, show_page};
+use crate::registry::{Context, GarbageCollectionPolicy};
 use crate::server::Call;
 use crate::subresource::success;
 use crate::write::Attempts;
@@ -118,30 +119,6 @@ pub(crate) enum Fate {
 const ORPHAN: &str = "orphan";
 /// Holds an object until those are gone that it owns and that block it.
 const FOREGROUND: &str = "foregroundDeletion";
-/// The kinds that let go of what they own, if nothing else is said: they did so before there was a choice.
-const LETS_GO: &[(&str, &str)] = &[("", "ReplicationController"), ("batch", "Job")];
-
-/// The kinds of which the deleted object is shown; of the others only its name.
-const SHOWN: &[(&str, &str)] = &[
-    ("", "Namespace"),
-    ("", "PersistentVolume"),
-    ("", "PersistentVolumeClaim"),
-    ("", "Pod"),
-    ("", "PodTemplate"),
-    ("", "ResourceQuota"),
-    ("", "Service"),
-    ("", "ServiceAccount"),
-    ("resource.k8s.io", "DeviceClass"),
-    ("resource.k8s.io", "DeviceTaintRule"),
-    ("resource.k8s.io", "ResourceClaim"),
-    ("resource.k8s.io", "ResourceClaimTemplate"),
-    ("resource.k8s.io", "ResourceSlice"),
-    ("storage.k8s.io", "CSIDriver"),
-    ("storage.k8s.io", "CSINode"),
-    ("storage.k8s.io", "StorageClass"),
-    ("storage.k8s.io", "VolumeAttachment"),
-    ("storage.k8s.io", "VolumeAttributesClass"),
-];
 
 /// Deletes one object.
 pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
@@ -154,9 +131,10 @@ pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
         return show_stored(call, status, &bytes).await;
     }
     let object = decode(&bytes)?;
-    if SHOWN.contains(&(call.row.group(), call.row.kind())) {
+    let strategy = call.row.strategy();
+    if strategy.returns_deleted_object() {
         let mut object = object;
-        if call.row.kind() == "Pod" && !is_deleting(&object) {
+        if strategy.is_deleted_gracefully() && !is_deleting(&object) {
             mark(&mut object, call, 0);
         }
         return show_value(call, StatusCode::OK, object);
@@ -241,9 +219,7 @@ pub(crate) fn fate(call: &Call, options: &Options, old: &Value) -> Fate {
     let Some(grace) = grace(call, options, old) else { return Fate::Same };
     let mut object = old.clone();
     hold_for_dependents(call, options, &mut object);
-    if call.row.is_definition() {
-        custom::release(&mut object, &moment(call.server.now()));
-    }
+    call.row.strategy().prepare_for_delete(Context::of(call), &mut object);
     let waits = grace > 0
         || !finalizers(&object).is_empty()
         || object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
@@ -254,9 +230,7 @@ pub(crate) fn fate(call: &Call, options: &Options, old: &Value) -> Fate {
     if !is_deleting(&object) || earlier.is_some_and(|earlier| grace < earlier) {
         mark(&mut object, call, grace);
     }
-    if (call.row.group(), call.row.kind()) == ("", "Namespace") {
-        object["status"]["phase"] = json!("Terminating");
-    }
+    call.row.strategy().set_terminating(&mut object);
     if object == *old { Fate::Same } else { Fate::Marked(object) }
 }
 
@@ -273,11 +247,9 @@ fn mark(object: &mut Value, call: &Call, mut grace: i64) {
         // That it is over does not end the pod: its node still has the last word.
         (at, grace) = (now, grace.min(1));
     }
-    let is_namespace = (call.row.group(), call.row.kind()) == ("", "Namespace");
     let fields = metadata(object);
     fields.insert("deletionTimestamp".into(), json!(moment(at)));
-    // SPEC: of a namespace upstream says only that it is to go.
-    if !is_namespace {
+    if call.row.strategy().sets_deletion_grace_period() {
         fields.insert("deletionGracePeriodSeconds".into(), json!(grace));
     }
     let generation = fields.get("generation").and_then(Value::as_i64).filter(|_| was_to_go.is_none());
@@ -290,45 +262,25 @@ fn seconds(seconds: i64) -> jiff::SignedDuration {
     jiff::SignedDuration::from_secs(seconds)
 }
 
-/// The grace period of a deletion; none if a graceful one is pending already and ends no later. Only pods are terminated
-/// gracefully, and only on a node.
+/// The grace period of a deletion; none if a graceful one is pending already and ends no later.
 fn grace(call: &Call, options: &Options, object: &Value) -> Option<i64> {
-    if (call.row.group(), call.row.kind()) != ("", "Pod") {
-        return Some(0);
-    }
-    let given = options.grace.map(|grace| if grace < 0 { 1 } else { grace });
-    if is_deleting(object) {
-        let pending = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
-        return match pending.unwrap_or(0) {
-            0 => Some(0),
-            pending => given.filter(|given| *given < pending),
-        };
-    }
-    let runs = object.pointer("/spec/nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());
-    let ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    if !runs || ended {
-        return Some(0);
-    }
-    let own = object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
-    Some(match given.unwrap_or(own) {
-        negative if negative < 0 => 1,
-        grace => grace,
-    })
+    let strategy = call.row.strategy();
+    if strategy.is_deleted_gracefully() { strategy.grace_period(options.grace, object) } else { Some(0) }
 }
 
 /// Holds an object until those that it owns are gone, or have let go of it; or no more, if this is said now.
 fn hold_for_dependents(call: &Call, options: &Options, object: &mut Value) {
     let held = finalizers(object);
     let is_held = |finalizer: &str| held.contains(&finalizer);
+    let policy = call.row.strategy().default_garbage_collection_policy();
     let wanted = match options.propagation.as_deref() {
-        // The garbage collector does not follow events, so no finalizer of its would ever be removed.
-        _ if (call.row.group(), call.row.kind()) == ("", "Event") => None,
+        _ if policy == GarbageCollectionPolicy::Unsupported => None,
         Some("Orphan") => Some(ORPHAN),
         Some("Foreground") => Some(FOREGROUND),
         Some(_) => None,
         None if is_held(ORPHAN) => Some(ORPHAN),
         None if is_held(FOREGROUND) => Some(FOREGROUND),
-        None => LETS_GO.contains(&(call.row.group(), call.row.kind())).then_some(ORPHAN),
+        None => (policy == GarbageCollectionPolicy::OrphanDependents).then_some(ORPHAN),
     };
     let is_so =
         is_held(ORPHAN) == (wanted == Some(ORPHAN)) && is_held(FOREGROUND) == (wanted == Some(FOREGROUND));

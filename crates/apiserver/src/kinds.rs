@@ -15,7 +15,7 @@ use plumb_apischema::schema::{Kind, Scope};
 use plumb_resize::rules::Rules;
 use plumb_store::{EventFilter, Key, MAX_ATTRIBUTE, Prefix};
 
-pub use fields::{Attribute, attributes_of, field_label, field_value};
+pub use fields::{Attribute, FieldLabelError, field_label, field_value};
 pub use resource::{Name, Resource, Subresource};
 
 use crate::conversion::{self, StoredAs};
@@ -98,7 +98,7 @@ impl Row {
 
     /// Whether its objects are themselves definitions of kinds.
     pub(crate) fn is_definition(&self) -> bool {
-        (self.group(), self.kind()) == ("apiextensions.k8s.io", "CustomResourceDefinition")
+        self.strategy().defines_kinds()
     }
 
     /// Whether this is the same resource in the same version.
@@ -116,7 +116,7 @@ impl Row {
 
     /// Whether its objects are namespaces.
     pub(crate) fn is_namespace(&self) -> bool {
-        (self.group(), self.kind()) == ("", "Namespace")
+        self.strategy().is_namespace()
     }
 
     /// The kind's name.
@@ -182,7 +182,7 @@ impl Row {
     /// to be of one value, it selects the events; it never does by a field that it does not have of every object.
     pub fn events(&self, namespace: Option<&str>, selector: &FieldSelector) -> Result<EventFilter, ApiError> {
         let filter = EventFilter::prefix(self.prefix(namespace)?);
-        let attributes = attributes_of(self.group(), self.kind()).iter().filter(|own| own.indexed);
+        let attributes = self.strategy().attributes().iter().filter(|own| own.indexed);
         let mut wanted =
             attributes.filter_map(|own| selector.exact(own.field).map(|value| (own.field, value)));
         // An empty value and one that is too long are no attributes.

@@ -7,9 +7,9 @@
 //!                └─ write, delete ▸ decode ▸ patch ▸ admission, prepare, validate ▸ store (again if someone came between)
 //! ```
 //!
-//! A kind is a row of a table ([`kinds`]); what is special about it is in its strategy. Objects are held as
-//! encoded bytes, which reads and watches copy; only a write decodes them, and only the rules of a resize,
-//! which are `plumb-resize`'s, see them as types.
+//! A kind is a row of a table ([`kinds`]); what is special about it is in its strategy, in its file of the [`registry`].
+//! Objects are held as encoded bytes, which reads and watches copy; only a write decodes them, and only the rules of a
+//! resize, which are `plumb-resize`'s, see them as types.
 
 pub mod accounts;
 pub mod admission;
@@ -19,7 +19,6 @@ mod arrival;
 pub mod authn;
 mod authz;
 mod body;
-mod certificates;
 mod completion;
 mod conversion;
 mod custom;

@@ -39,13 +39,15 @@ pub(crate) mod rest;
 mod scheduling;
 mod storage;
 mod strategy;
+mod subresource;
 pub mod validate;
 
 pub(crate) use apps::TEMPLATE_GENERATION;
 pub(crate) use autoscaling::scale;
-pub(crate) use certificates::validate_approval;
+pub(crate) use certificates::certificate_signing_request;
 pub(crate) use core::pod;
-pub(crate) use strategy::{Context, MetadataChecks, StatusMetadataChecks, Strategy};
+pub(crate) use strategy::{Context, GarbageCollectionPolicy, MetadataChecks, StatusMetadataChecks, Strategy};
+pub(crate) use subresource::SubresourceStrategy;
 
 /// The strategies of the built-in kinds.
 const STRATEGIES: &[(&str, &str, &dyn Strategy)] = &[

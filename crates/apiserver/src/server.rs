@@ -600,8 +600,8 @@ impl Call {
         }
     }
 
-    /// The kind whose rules an object is held to, and the object as they read it.
-    pub(crate) fn judged<'a>(&'a self, object: &'a Value) -> (&'a Row, Cow<'a, Value>) {
+    /// The kind whose strategy validates an object, and the object in the version that it validates.
+    pub(crate) fn validated<'a>(&'a self, object: &'a Value) -> (&'a Row, Cow<'a, Value>) {
         match &self.served {
             Some(served) if served.has_own_rules() => (&served.row, self.as_served(object)),
             _ => (&self.row, Cow::Borrowed(object)),

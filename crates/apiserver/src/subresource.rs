@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use crate::accounts;
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
-use crate::certificates;
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
 use crate::nodes;
@@ -30,20 +29,18 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     // What goes to nodes is boxed: every other request would hold the memory of it, too.
     let is_pod = (call.row.group(), call.row.kind()) == ("", "Pod");
     let is_node = (call.row.group(), call.row.kind()) == ("", "Node");
+    let part = match name.as_str() {
+        "status" => Some(Part::Status),
+        name => call.row.strategy().subresource(name).map(Part::Subresource),
+    };
+    match (part, call.verb) {
+        (Some(_), Verb::Get) => return read::get(call).await,
+        (Some(part), Verb::Update | Verb::Patch) => return write::change(call, part).await,
+        _ => {}
+    }
     match (name.as_str(), call.verb) {
-        ("status" | "resize" | "approval", Verb::Get) => read::get(call).await,
-        ("status", Verb::Update | Verb::Patch) => write::change(call, Part::Status).await,
-        ("resize", Verb::Update | Verb::Patch) if is_pod => write::change(call, Part::Resize).await,
-        ("approval", Verb::Update | Verb::Patch) if certificates::is_request(&call.row) => {
-            write::change(call, Part::Approval).await
-        }
-        ("finalize", Verb::Update) => write::change(call, Part::Finalize).await,
         ("token", Verb::Create) => accounts::request::create(call).await,
         ("binding", Verb::Create) if is_pod => bind(call).await,
-        ("ephemeralcontainers", Verb::Get) if is_pod => read::get(call).await,
-        ("ephemeralcontainers", Verb::Update | Verb::Patch) if is_pod => {
-            write::change(call, Part::EphemeralContainers).await
-        }
         ("exec", Verb::Get | Verb::Create) if is_pod => Box::pin(nodes::streams::exec(call)).await,
         ("attach", Verb::Get | Verb::Create) if is_pod => Box::pin(nodes::streams::attach(call)).await,
         ("portforward", Verb::Get | Verb::Create) if is_pod => {

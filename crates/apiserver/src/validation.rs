@@ -90,8 +90,8 @@ pub(crate) fn immutable(old: Option<&Value>, new: Option<&Value>, path: &Path<'_
     }
 }
 
-/// A part of an object in the API's own types. What was decoded by the schema can be read so; if not, that is
-/// told instead of being passed over.
+/// A part of an object in the API's own types. What was decoded by the schema can be decoded so; if not, that is an
+/// error.
 pub(crate) fn typed<T: DeserializeOwned>(part: &Value, errors: &mut Errors) -> Option<T> {
     match T::deserialize(part) {
         Ok(typed) => Some(typed),

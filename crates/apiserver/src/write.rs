@@ -1,8 +1,8 @@
 //! Writing objects: new ones, other versions of them, and changes.
 //!
-//! A write is a decision over the object as it stands, carried out by the store if nobody came between; if
-//! somebody did, it is decided again. So two patches of one object never lose each other's work. Who has a say in
-//! the decision, and in which order, is told in [`crate::admission`].
+//! A write is a decision over the stored object, which the store carries out unless another writer changed the object
+//! meanwhile; then it is decided again. So two patches of one object never lose each other's work. [`crate::admission`]
+//! says who takes part in the decision, and in which order.
 
 mod attempt;
 mod part;
@@ -20,17 +20,15 @@ pub(crate) use part::Part;
 use crate::admission::{Attributes, Operation, system_classes};
 use crate::allocation::Reservation;
 use crate::body::Body;
-use crate::certificates;
 use crate::custom::{in_version, presented_value, tried};
 use crate::error::ApiError;
 use crate::exchange::{FieldValidation, of_another_kind};
-use crate::kinds::{Row, attributes_of, field_value};
+use crate::kinds::{Row, field_value};
 use crate::managers::{self, Wanted};
 use crate::object::{encode, finalizers, is_deleting, meta, metadata, moment};
 use crate::patching::Patch;
 use crate::present::{show_stored, show_value};
 use crate::registry::{Context, rest};
-use crate::serve::Peer;
 use crate::server::{ApiServer, Call};
 use crate::target::Verb;
 
@@ -59,13 +57,13 @@ pub(crate) async fn make(call: &Call, mut asked: Value) -> Result<Response<Body>
     call.warn(rest::drop_duplicate_owners(&mut asked, "").into_iter().collect());
     let versioned = meta(&asked, "resourceVersion").parse::<u64>().is_ok_and(|version| version != 0);
     let waits = call.row.strategy().takes_labels_of_pod_template(&asked);
-    complete_new(call, &mut asked)?;
+    default_new(call, &mut asked)?;
     managers::track_new(call, &mut asked);
     if waits {
         metadata(&mut asked).remove("labels");
     }
     if versioned {
-        // The rules of the object come first; only what could be stored is told this.
+        // Validation comes first: only an object that could be stored gets this error.
         refuse_versioned(call, asked).await
     } else {
         admit_new(call, asked).await
@@ -77,16 +75,16 @@ async fn refuse_versioned(call: &Call, mut asked: Value) -> Result<Response<Body
     let attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
     call.server.admission().mutate(&attributes, &mut asked).await?;
     let cx = Context::of(call);
-    begin(&call.server, &call.row, &mut asked);
+    fill_system_fields(&call.server, &call.row, &mut asked);
     call.warn(rest::prepare_for_create(cx, &mut asked)?);
     let _reserved = call.row.strategy().allocate(cx, None, &mut asked)?;
-    let (judged, shown) = call.judged(&asked);
-    judged.strategy().validate_object(cx.with_row(judged), &shown)?;
+    let (validated, shown) = call.validated(&asked);
+    validated.strategy().validate_object(cx.with_row(validated), &shown)?;
     Err(ApiError::unexplained("resourceVersion should not be set on objects to be created"))
 }
 
-/// Gives a new object what its client leaves out, and takes from it what is not a client's to say.
-fn complete_new(call: &Call, asked: &mut Value) -> Result<(), ApiError> {
+/// Applies the defaults of a new object, and clears the metadata that the server sets.
+fn default_new(call: &Call, asked: &mut Value) -> Result<(), ApiError> {
     clear(asked);
     set_kind(&call.row, asked);
     call.row.strategy().apply_defaults(Context::of(call), &Value::Null, asked)
@@ -137,15 +135,11 @@ async fn try_make(
     mut new: Value,
 ) -> Result<Option<Response<Body>>, ApiError> {
     let (server, chain, cx) = (&call.server, call.server.admission(), Context::of(call));
-    begin(server, &call.row, &mut new);
+    fill_system_fields(server, &call.row, &mut new);
     call.warn(rest::prepare_for_create(cx, &mut new)?);
-    if certificates::is_request(&call.row) {
-        let remote = call.head.extensions.get::<Peer>().map(|peer| peer.remote().ip());
-        certificates::set_author(&mut new, &call.user, remote);
-    }
     let mut reserved = call.row.strategy().allocate(cx, None, &mut new)?;
-    let (judged, shown) = call.judged(&new);
-    judged.strategy().validate_object(cx.with_row(judged), &shown)?;
+    let (validated, shown) = call.validated(&new);
+    validated.strategy().validate_object(cx.with_row(validated), &shown)?;
     call.warn(call.row.strategy().warnings_on_create(&new));
     let name = meta(&new, "name").to_owned();
     let attributes = Attributes { name: &name, ..*attributes };
@@ -223,7 +217,7 @@ async fn make_applied(call: &Call, wanted: &Wanted) -> Result<Response<Body>, Ap
     agrees_with_url(call, &mut asked)?;
     call.authorize(Verb::Create)?;
     let waits = call.row.strategy().takes_labels_of_pod_template(&asked);
-    complete_new(call, &mut asked)?;
+    default_new(call, &mut asked)?;
     if waits {
         metadata(&mut asked).remove("labels");
     }
@@ -257,7 +251,7 @@ enum Changed {
     Tried(Value),
     /// There was nothing to change.
     Kept(Arc<Object>),
-    /// Somebody came between.
+    /// Another writer changed it meanwhile.
     Again,
 }
 
@@ -278,17 +272,17 @@ async fn try_change(
     }
     let revision = current.mod_revision.to_string();
     same_object(call, &old, &mut new, &revision)?;
-    part.complete(call, &old, &mut new)?;
+    part.apply_defaults(call, &old, &mut new)?;
     if !matches!(asked, Asked::Applied(_)) {
         managers::track(call, &old, &mut new);
     }
     let (chain, attributes) = (call.server.admission(), Attributes::of(call, Operation::Update, &old)?);
     chain.mutate(&attributes, &mut new).await?;
     call.warn(rest::drop_duplicate_owners(&mut new, AFTER_ADMISSION).into_iter().collect());
-    // Nobody makes it another object on the way.
+    // Admission makes it no other object.
     same_object(call, &old, &mut new, &revision)?;
     let kept = managers::take(&mut new);
-    part.prepare_update(call, &old, &mut new)?;
+    part.prepare_for_update(call, &old, &mut new)?;
     let mut reserved = match part {
         Part::Main => strategy.allocate(cx, Some(&old), &mut new)?,
         _ => Reservation::none(&call.server),
@@ -324,7 +318,7 @@ enum Asked {
     Whole(Value),
     /// Itself, with changes.
     Patched(Patch),
-    /// Itself, with what somebody wants in it.
+    /// Itself, with what an applier wants in it.
     Applied(Wanted),
 }
 
@@ -356,7 +350,7 @@ impl Asked {
     }
 }
 
-/// Takes from a new object what is not a client's to say.
+/// Clears the metadata of a new object that the server sets.
 fn clear(new: &mut Value) {
     let fields = metadata(new);
     for cleared in [
@@ -371,8 +365,8 @@ fn clear(new: &mut Value) {
     }
 }
 
-/// What every new object gets.
-pub(crate) fn begin(server: &ApiServer, row: &Row, new: &mut Value) {
+/// Sets the metadata that the server gives every new object.
+pub(crate) fn fill_system_fields(server: &ApiServer, row: &Row, new: &mut Value) {
     let now = moment(server.now());
     set_kind(row, new);
     let fields = metadata(new);
@@ -385,7 +379,7 @@ pub(crate) fn begin(server: &ApiServer, row: &Row, new: &mut Value) {
     fields.insert("creationTimestamp".into(), json!(now));
 }
 
-/// A name that nobody has, as likely as not, after a prefix: five letters that make no words.
+/// A name that no other object is likely to have: a prefix and five letters that make no words.
 pub(crate) fn generate_name(prefix: &str, random: Uuid) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     const LONGEST_PREFIX: usize = 63 - 5;
@@ -442,7 +436,7 @@ fn same_object(call: &Call, old: &Value, new: &mut Value, revision: &str) -> Res
     if fields.get("uid").and_then(Value::as_str).is_none_or(str::is_empty) {
         fields.insert("uid".to_owned(), kept["uid"].clone());
     }
-    // When an object goes is not said by changing it; whoever tries is told so by the rules.
+    // An update does not change when an object is deleted; validation rejects one that tries.
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
         if let Some(value) = kept.get(field) {
             fields.insert(field.to_owned(), value.clone());
@@ -470,7 +464,7 @@ fn released(object: &Value) -> bool {
 
 /// The attributes of an object in the store.
 pub(crate) fn attributes(row: &Row, object: &Value) -> plumb_store::Attributes {
-    let fields = attributes_of(row.group(), row.kind()).iter();
+    let fields = row.strategy().attributes().iter();
     let values = fields.map(|own| (own.field, field_value(object, own.field)));
     // A value that is too long for the store is decoded from the object when a selector needs it.
     values.filter(|(_, value)| (1..=MAX_ATTRIBUTE).contains(&value.len())).collect()
@@ -505,7 +499,7 @@ fn make_first(server: &ApiServer, (group, plural): (&str, &str), mut object: Val
     if server.store().get(&key).is_some() {
         return Ok(());
     }
-    begin(server, &row, &mut object);
+    fill_system_fields(server, &row, &mut object);
     let cx = Context::of_server(server, &row);
     row.strategy().apply_defaults(cx, &Value::Null, &mut object)?;
     rest::prepare_for_create(cx, &mut object)?;

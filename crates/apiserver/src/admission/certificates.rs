@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Attributes, Operation, Plugin};
 use crate::authz::{Ask, MASTERS, Objects};
-use crate::certificates::read;
 use crate::error::ApiError;
+use crate::registry::certificate_signing_request::request::read;
 
 const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";

@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::{Attributes, Operation, Plugin};
 use crate::authn::User;
 use crate::authz::node_of;
-use crate::certificates;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::{decode, meta};
+use crate::registry::certificate_signing_request::request::read;
 
 const NODE_USER: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
@@ -305,7 +305,7 @@ fn signing_request(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
     if !matches!(signer, "kubernetes.io/kubelet-serving" | "kubernetes.io/kube-apiserver-client-kubelet") {
         return Ok(());
     }
-    let Ok(asked) = certificates::read(new) else { return Err(wanted.refuse("unable to parse csr")) };
+    let Ok(asked) = read(new) else { return Err(wanted.refuse("unable to parse csr")) };
     let own = format!("{NODE_USER}{node}");
     if asked.common_name == own {
         return Ok(());

@@ -175,7 +175,7 @@ fn fresh(server: &ApiServer, row: &Row, wanted: Wanted) -> Result<Value, ApiErro
     }
     let cx = Context::of_server(server, row);
     row.strategy().apply_defaults(cx, &Value::Null, &mut object)?;
-    write::begin(server, row, &mut object);
+    write::fill_system_fields(server, row, &mut object);
     rest::prepare_for_create(cx, &mut object)?;
     Ok(object)
 }

@@ -1,62 +1,8 @@
-//! The fields that each kind can be selected by.
+//! Field selectors: the field that a label names, and its value.
 
 use serde_json::Value;
 
 use super::Row;
-
-/// The field labels of a kind that has others than `metadata.name` and `metadata.namespace`, beside `metadata.name`.
-fn own_fields(group: &str, kind: &str) -> Option<&'static [&'static str]> {
-    Some(match (group, kind) {
-        ("", "Pod") => &[
-            "metadata.namespace",
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.podIPs",
-            "status.nominatedNodeName",
-        ],
-        ("", "Event") => &[
-            "metadata.namespace",
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ],
-        ("events.k8s.io", "Event") => &[
-            "metadata.namespace",
-            "regarding.kind",
-            "regarding.namespace",
-            "regarding.name",
-            "regarding.uid",
-            "regarding.apiVersion",
-            "regarding.resourceVersion",
-            "regarding.fieldPath",
-            "reason",
-            "reportingController",
-            "type",
-        ],
-        ("", "Node") => &["spec.unschedulable"],
-        ("", "Namespace") => &["status.phase"],
-        ("", "Secret") => &["metadata.namespace", "type"],
-        ("", "Service") => &["metadata.namespace", "spec.clusterIP", "spec.type"],
-        ("", "ReplicationController") => &["metadata.namespace", "status.replicas"],
-        ("batch", "Job") => &["metadata.namespace", "status.successful"],
-        ("certificates.k8s.io", "CertificateSigningRequest") => &["spec.signerName"],
-        ("resource.k8s.io", "ResourceSlice") => &["spec.nodeName", "spec.driver"],
-        _ => return None,
-    })
-}
 
 /// A field whose value the store has as an attribute of each object, so that a selector need not decode the object.
 #[derive(Clone, Copy, Debug)]
@@ -66,19 +12,6 @@ pub struct Attribute {
     /// Whether every stored object that has a value has it as an attribute too, so that the store may select the events
     /// of a watch by it. Objects that were written before a field became an attribute do not have it.
     pub indexed: bool,
-}
-
-/// The attributes of a kind: the fields that are often selected by, where there are many objects to decode otherwise.
-/// Scheduler and node agents watch pods by them, and `kubectl describe` lists events by the UID of their object.
-pub fn attributes_of(group: &str, kind: &str) -> &'static [Attribute] {
-    match (group, kind) {
-        ("", "Pod") => &[
-            Attribute { field: "spec.nodeName", indexed: true },
-            Attribute { field: "status.phase", indexed: false },
-        ],
-        ("", "Event") => &[Attribute { field: "involvedObject.uid", indexed: false }],
-        _ => &[],
-    }
 }
 
 /// Why a kind cannot be selected by a field, as upstream says it.
@@ -107,9 +40,9 @@ pub enum FieldLabelError {
 
 /// The field that a field label of a kind names.
 pub fn field_label<'a>(row: &Row, label: &'a str) -> Result<&'a str, FieldLabelError> {
-    let (group, kind) = (row.group(), row.kind());
-    if (group, kind, label) == ("", "Pod", "spec.host") {
-        return Ok("spec.nodeName");
+    let strategy = row.strategy();
+    if let Some(field) = strategy.field_label_alias(label) {
+        return Ok(field);
     }
     if label == "metadata.name" {
         return Ok(label);
@@ -119,20 +52,10 @@ pub fn field_label<'a>(row: &Row, label: &'a str) -> Result<&'a str, FieldLabelE
             label == "metadata.namespace" || custom.version.selectable.iter().any(|(own, _)| own == label);
         return if known { Ok(label) } else { Err(FieldLabelError::NotSupported(label.to_owned())) };
     }
-    match own_fields(group, kind) {
+    match strategy.selectable_fields() {
         Some(own) if own.contains(&label) => Ok(label),
         None if label == "metadata.namespace" => Ok(label),
-        Some(_) if (group, kind) == ("batch", "Job") => {
-            Err(FieldLabelError::NotSupportedForJob(label.to_owned()))
-        }
-        Some(_) if (group, kind) == ("resource.k8s.io", "ResourceSlice") => {
-            Err(FieldLabelError::NotSupportedFor {
-                api_version: row.api_version(),
-                kind: kind.to_owned(),
-                label: label.to_owned(),
-            })
-        }
-        Some(_) => Err(FieldLabelError::NotSupported(label.to_owned())),
+        Some(_) => Err(strategy.unsupported_field_label(row, label)),
         None => Err(FieldLabelError::Unknown(label.to_owned())),
     }
 }

@@ -1,5 +1,5 @@
-//! Fields of features that are off in Kubernetes 1.36 unless somebody turns them on: they are dropped, unless the
-//! stored object has them already.
+//! Fields of features that are off in Kubernetes 1.36 by default: they are dropped, unless the stored object has them
+//! already.
 
 use serde_json::{Map, Value};
 

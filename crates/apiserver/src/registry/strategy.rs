@@ -4,17 +4,19 @@
 //! Every method has a default, which is right for most kinds. A kind overrides what is special about it.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
-use super::{generation, pod_template, reset, validate};
+use super::{SubresourceStrategy, generation, pod_template, reset, validate};
 use crate::admission::Warnings;
 use crate::allocation::Reservation;
 use crate::authn::User;
 use crate::defaults;
 use crate::error::ApiError;
-use crate::kinds::Row;
+use crate::kinds::{Attribute, FieldLabelError, Row};
+use crate::serve::Peer;
 use crate::server::{ApiServer, Call};
 use crate::table::{NAME_AND_AGE, PrintColumns};
 use crate::validation::{Errors, NameFormat};
@@ -51,6 +53,12 @@ impl<'a> Context<'a> {
         self.call.map(|call| &*call.user)
     }
 
+    /// The address that the request came from.
+    pub(crate) fn remote_address(self) -> Option<IpAddr> {
+        let peer = self.call?.head.extensions.get::<Peer>()?;
+        Some(peer.remote().ip())
+    }
+
     /// The name of the object in the URL.
     pub(crate) fn name_in_url(self) -> &'a str {
         self.call.map_or("", Call::name)
@@ -69,6 +77,17 @@ pub(crate) enum MetadataChecks {
     UpdateAndCreate,
     /// Those of a create.
     Create,
+}
+
+/// What becomes of the dependents of a deleted object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GarbageCollectionPolicy {
+    /// The garbage collector deletes them.
+    DeleteDependents,
+    /// They stay, without the owner.
+    OrphanDependents,
+    /// The garbage collector does not watch the kind, so it would never remove a finalizer.
+    Unsupported,
 }
 
 /// When a kind checks the metadata in an update of the status.
@@ -117,6 +136,28 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         &NAME_AND_AGE
     }
 
+    /// The fields that field selectors can use beside `metadata.name`. None: only `metadata.namespace`.
+    fn selectable_fields(&self) -> Option<&'static [&'static str]> {
+        None
+    }
+
+    /// The field that an older field label stands for.
+    fn field_label_alias(&self, _label: &str) -> Option<&'static str> {
+        None
+    }
+
+    /// The error of a field selector with a field that is not selectable.
+    fn unsupported_field_label(&self, _row: &Row, label: &str) -> FieldLabelError {
+        FieldLabelError::NotSupported(label.to_owned())
+    }
+
+    /// The fields that the store has as attributes of each object: those that are often selected by, where there are many
+    /// objects to decode otherwise. Scheduler and node agents watch pods by them, and `kubectl describe` lists events by
+    /// the UID of their object.
+    fn attributes(&self) -> &'static [Attribute] {
+        &[]
+    }
+
     /// Whether `metadata.generation` counts the changes of what is desired.
     fn counts_generation(&self) -> bool {
         false
@@ -153,6 +194,11 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         for field in self.metadata_reset_on_status_update() {
             reset::metadata_field(old, new, field);
         }
+    }
+
+    /// The strategy of a subresource other than `status` and `scale` that updates the object.
+    fn subresource(&self, _name: &str) -> Option<&'static dyn SubresourceStrategy> {
+        None
     }
 
     /// Fills in the defaults of the fields that an object leaves out. `old` is null if the object is new.
@@ -265,6 +311,48 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
     fn authorize_status_update(&self, _cx: Context<'_>, _old: &Value, _new: &Value) -> Result<(), ApiError> {
         Ok(())
     }
+
+    /// Whether a write of an object changes which kinds are served.
+    fn defines_kinds(&self) -> bool {
+        false
+    }
+
+    /// Whether an object is a namespace, and is in itself as far as admission is concerned.
+    fn is_namespace(&self) -> bool {
+        false
+    }
+
+    /// Whether the response to a deletion is the deleted object, and not only a `Status`.
+    fn returns_deleted_object(&self) -> bool {
+        false
+    }
+
+    /// What becomes of the dependents of a deleted object if the request does not say.
+    fn default_garbage_collection_policy(&self) -> GarbageCollectionPolicy {
+        GarbageCollectionPolicy::DeleteDependents
+    }
+
+    /// Whether a component ends what an object stands for before the object is deleted.
+    fn is_deleted_gracefully(&self) -> bool {
+        false
+    }
+
+    /// The grace period of a deletion of an object that is deleted gracefully; none if it is terminating already and will
+    /// be deleted no later.
+    fn grace_period(&self, _given: Option<i64>, _object: &Value) -> Option<i64> {
+        Some(0)
+    }
+
+    /// Whether an object that is terminating has `deletionGracePeriodSeconds`.
+    fn sets_deletion_grace_period(&self) -> bool {
+        true
+    }
+
+    /// Changes an object that is about to be deleted, for example by adding a finalizer.
+    fn prepare_for_delete(&self, _cx: Context<'_>, _object: &mut Value) {}
+
+    /// Changes an object that is terminating because it has finalizers or a grace period.
+    fn set_terminating(&self, _object: &mut Value) {}
 
     /// Brings a valid object into the form in which it is stored.
     fn canonicalize(&self, _new: &mut Value) {}

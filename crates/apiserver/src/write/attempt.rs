@@ -1,4 +1,4 @@
-//! Trying to write: over the object as it stands, again if somebody came between.
+//! Attempts to write an object: after a conflict with another writer there is another one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,8 +18,8 @@ const ATTEMPTS: usize = 1_000;
 /// How often a write is tried that webhooks are called for: as often as upstream retries a patch.
 const ATTEMPTS_WITH_WEBHOOKS: usize = 5;
 
-/// Tries at writing one object. What was seen at a try may not be durable: whoever is done without having
-/// written answers through [`Attempts::settled`].
+/// Attempts to write one object. What an attempt has read may not be durable: a request that ends without a write responds
+/// through [`Attempts::settled`].
 pub(crate) struct Attempts<'a> {
     call: &'a Call,
     key: Key,
@@ -47,7 +47,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// Writes the object, or deletes it if there is none to write, together with what is to be written beside it.
-    /// Answers nothing if somebody came between: then it is time for another try.
+    /// Returns none after a conflict with another writer: then it is time for another attempt.
     ///
     /// If only what is beside the object changed meanwhile, that alone is asked for again.
     pub(crate) async fn commit(

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::custom;
 use crate::error::ApiError;
+use crate::object::moment;
 use crate::registry::{Context, Strategy};
 use crate::table::PrintColumns;
 use crate::validation::Errors;
@@ -50,6 +51,14 @@ impl Strategy for CustomResourceDefinitionStrategy {
 
     fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
         definition::warnings(new, Some(old))
+    }
+
+    fn defines_kinds(&self) -> bool {
+        true
+    }
+
+    fn prepare_for_delete(&self, cx: Context<'_>, object: &mut Value) {
+        custom::release(object, &moment(cx.server.now()));
     }
 }
 

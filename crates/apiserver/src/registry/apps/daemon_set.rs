@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::print::{CONTAINERS_OF_TEMPLATE, SELECTOR};
 use super::validation;
+use crate::defaults;
 use crate::error::ApiError;
 use crate::object::metadata;
 use crate::registry::core::pod::{validation as pod, warnings as pod_warnings};
@@ -16,7 +17,7 @@ use crate::table::labels::{labels, selector};
 use crate::table::view::View;
 use crate::validation::json::{shown, text};
 use crate::validation::{Errors, all_nonnegative, percent, template};
-use crate::{defaults, warnings};
+use crate::warnings;
 
 const SPEC: Path<'_> = Path::root("spec");
 

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::SELECTOR;
 use crate::error::ApiError;
+use crate::kinds::{FieldLabelError, Row};
 use crate::object::{meta, metadata};
 use crate::registry::core::pod::warnings as pod_warnings;
-use crate::registry::{Context, MetadataChecks, Strategy};
+use crate::registry::{Context, GarbageCollectionPolicy, MetadataChecks, Strategy};
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::selector;
 use crate::table::view::View;
@@ -28,6 +29,14 @@ impl Strategy for JobStrategy {
 
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
+    }
+
+    fn selectable_fields(&self) -> Option<&'static [&'static str]> {
+        Some(&["metadata.namespace", "status.successful"])
+    }
+
+    fn unsupported_field_label(&self, _row: &Row, label: &str) -> FieldLabelError {
+        FieldLabelError::NotSupportedForJob(label.to_owned())
     }
 
     fn counts_generation(&self) -> bool {
@@ -81,6 +90,10 @@ impl Strategy for JobStrategy {
             spec_warnings(&new["spec"], "spec", &mut warnings);
         }
         warnings
+    }
+
+    fn default_garbage_collection_policy(&self) -> GarbageCollectionPolicy {
+        GarbageCollectionPolicy::OrphanDependents
     }
 
     /// Upstream's defaults copy the labels when the stored Job is decoded.

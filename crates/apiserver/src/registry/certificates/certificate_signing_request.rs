@@ -1,16 +1,15 @@
 //! `CertificateSigningRequests`: the server records who requests, the spec never changes, and to approve and to sign are
 //! two permissions.
 
+pub(crate) mod request;
 mod validation;
 
 use plumb_resize::rules::Rules;
-use plumb_validation::field::FieldError;
 use serde_json::{Value, json};
 
-use crate::certificates;
 use crate::error::ApiError;
-use crate::registry::validate::Validation;
-use crate::registry::{Context, Strategy};
+use crate::registry::validate::{Validation, invalid};
+use crate::registry::{Context, Strategy, SubresourceStrategy, reset};
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::View;
 use crate::table::{PrintColumns, human_duration};
@@ -29,6 +28,21 @@ impl Strategy for CertificateSigningRequestStrategy {
         &PRINT_COLUMNS
     }
 
+    fn selectable_fields(&self) -> Option<&'static [&'static str]> {
+        Some(&["spec.signerName"])
+    }
+
+    fn subresource(&self, name: &str) -> Option<&'static dyn SubresourceStrategy> {
+        (name == "approval").then_some(&ApprovalStrategy)
+    }
+
+    fn prepare_for_create(&self, cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
+        if let Some(user) = cx.user() {
+            request::set_requester(new, user, cx.remote_address());
+        }
+        Ok(Vec::new())
+    }
+
     /// The spec never changes, and the status has subresources of its own.
     fn prepare_for_update(&self, _cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         new["spec"] = old["spec"].clone();
@@ -41,7 +55,7 @@ impl Strategy for CertificateSigningRequestStrategy {
         old: &Value,
         new: &mut Value,
     ) -> Result<(), ApiError> {
-        certificates::prepare_conditions(old, new, false, cx.server.now());
+        request::prepare_conditions(old, new, false, cx.server.now());
         Ok(())
     }
 
@@ -58,13 +72,32 @@ impl Strategy for CertificateSigningRequestStrategy {
     }
 }
 
-/// Checks an update through `/approval`. All other fields are the stored ones.
-pub(crate) fn validate_approval(old: &Value, new: &Value) -> Vec<FieldError> {
-    let checks = Validation::new(&CertificateSigningRequestStrategy, false);
-    let mut errors = checks.common_update(old, new);
-    checks.metadata_update(old, new, &mut errors);
-    validation::approval(old, new, &mut errors);
-    errors
+/// The strategy of `/approval`: only the conditions of the status change.
+#[derive(Debug)]
+struct ApprovalStrategy;
+
+impl SubresourceStrategy for ApprovalStrategy {
+    fn prepare_for_update(&self, cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        request::prepare_conditions(old, new, true, cx.server.now());
+        let given = new.pointer("/status/conditions").cloned();
+        reset::field(old, new, "spec");
+        reset::field(old, new, "status");
+        match given {
+            Some(given) => new["status"]["conditions"] = given,
+            None => {
+                new["status"].as_object_mut().map(|status| status.remove("conditions"));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_update(&self, cx: Context<'_>, old: &Value, new: &Value) -> Result<(), ApiError> {
+        let checks = Validation::of(cx.row);
+        let mut errors = checks.common_update(old, new);
+        checks.metadata_update(old, new, &mut errors);
+        validation::approval(old, new, &mut errors);
+        invalid(cx.row, new, &errors)
+    }
 }
 
 static PRINT_COLUMNS: PrintColumns = PrintColumns::new(

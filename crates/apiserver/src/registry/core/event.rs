@@ -3,9 +3,10 @@
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
+use crate::kinds::Attribute;
 use crate::registry::events::print;
 use crate::registry::events::validation::check_core_event;
-use crate::registry::{MetadataChecks, Strategy};
+use crate::registry::{GarbageCollectionPolicy, MetadataChecks, Strategy};
 use crate::table::PrintColumns;
 use crate::validation::Errors;
 
@@ -22,11 +23,36 @@ impl Strategy for EventStrategy {
         &print::CORE_EVENT
     }
 
+    fn selectable_fields(&self) -> Option<&'static [&'static str]> {
+        Some(&[
+            "metadata.namespace",
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ])
+    }
+
+    fn attributes(&self) -> &'static [Attribute] {
+        &[Attribute { field: "involvedObject.uid", indexed: false }]
+    }
+
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check_core_event(new, errors);
     }
 
     fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check_core_event(new, errors);
+    }
+
+    fn default_garbage_collection_policy(&self) -> GarbageCollectionPolicy {
+        GarbageCollectionPolicy::Unsupported
     }
 }

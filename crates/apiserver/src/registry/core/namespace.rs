@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::defaults;
 use crate::error::ApiError;
 use crate::object::{meta, metadata};
-use crate::registry::{Context, MetadataChecks, Strategy};
+use crate::registry::{Context, MetadataChecks, Strategy, SubresourceStrategy, reset};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{text, texts};
@@ -31,6 +31,14 @@ impl Strategy for NamespaceStrategy {
 
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
+    }
+
+    fn selectable_fields(&self) -> Option<&'static [&'static str]> {
+        Some(&["status.phase"])
+    }
+
+    fn subresource(&self, name: &str) -> Option<&'static dyn SubresourceStrategy> {
+        (name == "finalize").then_some(&FinalizeStrategy)
     }
 
     fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
@@ -84,6 +92,49 @@ impl Strategy for NamespaceStrategy {
 
     fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
         no_effect::pod_security_labels(old, new)
+    }
+
+    fn is_namespace(&self) -> bool {
+        true
+    }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
+
+    /// SPEC: a namespace gets no `deletionGracePeriodSeconds`.
+    fn sets_deletion_grace_period(&self) -> bool {
+        false
+    }
+
+    fn set_terminating(&self, object: &mut Value) {
+        object["status"]["phase"] = json!("Terminating");
+    }
+}
+
+/// The strategy of `/finalize`: only the finalizers of the spec change.
+#[derive(Debug)]
+struct FinalizeStrategy;
+
+impl SubresourceStrategy for FinalizeStrategy {
+    fn applies_defaults(&self) -> bool {
+        false
+    }
+
+    fn prepare_for_update(&self, _cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        let finalizers = new.pointer("/spec/finalizers").cloned();
+        let metadata = new["metadata"].clone();
+        *new = old.clone();
+        new["metadata"] = metadata;
+        reset::metadata_field(old, new, "labels");
+        reset::metadata_field(old, new, "annotations");
+        match finalizers {
+            Some(finalizers) => new["spec"]["finalizers"] = finalizers,
+            None => {
+                new["spec"].as_object_mut().map(|spec| spec.remove("finalizers"));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -28,6 +28,10 @@ impl Strategy for NodeStrategy {
         &PRINT_COLUMNS
     }
 
+    fn selectable_fields(&self) -> Option<&'static [&'static str]> {
+        Some(&["spec.unschedulable"])
+    }
+
     /// The node agent registers its node with a status.
     fn allow_status_on_create(&self) -> bool {
         true

@@ -58,6 +58,10 @@ impl Strategy for PersistentVolumeClaimStrategy {
     fn warnings_on_update(&self, _old: &Value, new: &Value) -> Vec<String> {
         warnings::of(new)
     }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
 }
 
 static PRINT_COLUMNS: PrintColumns = PrintColumns::new(

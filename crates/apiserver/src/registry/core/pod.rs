@@ -2,25 +2,30 @@
 
 mod binding;
 mod create;
+mod deletion;
+mod ephemeral_containers;
 mod print;
 mod resources;
 mod status;
 pub(crate) mod validation;
 pub(in crate::registry) mod warnings;
 
+use ephemeral_containers::EphemeralContainersStrategy;
 use plumb_resize::rules::Rules;
+use resources::ResizeStrategy;
 use serde_json::Value;
 
 use crate::authz::node_of;
 use crate::error::ApiError;
-use crate::registry::{Context, MetadataChecks, Strategy, disabled_fields};
+use crate::kinds::Attribute;
+use crate::registry::{Context, MetadataChecks, Strategy, SubresourceStrategy, disabled_fields};
 use crate::table::PrintColumns;
 use crate::validation::Errors;
 use crate::{defaults, warnings as common};
 
 pub(crate) use binding::bind;
 pub(crate) use create::apparmor_profile;
-pub(crate) use resources::{prepare_resize, typed, validate_resize};
+pub(crate) use resources::typed;
 
 /// The strategy of Pods.
 #[derive(Debug)]
@@ -35,12 +40,46 @@ impl Strategy for PodStrategy {
         &print::PRINT_COLUMNS
     }
 
+    fn selectable_fields(&self) -> Option<&'static [&'static str]> {
+        Some(&[
+            "metadata.namespace",
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ])
+    }
+
+    fn field_label_alias(&self, label: &str) -> Option<&'static str> {
+        (label == "spec.host").then_some("spec.nodeName")
+    }
+
+    fn attributes(&self) -> &'static [Attribute] {
+        &[
+            Attribute { field: "spec.nodeName", indexed: true },
+            Attribute { field: "status.phase", indexed: false },
+        ]
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
 
     fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {
         &["ownerReferences", "managedFields"]
+    }
+
+    fn subresource(&self, name: &str) -> Option<&'static dyn SubresourceStrategy> {
+        match name {
+            "resize" => Some(&ResizeStrategy),
+            "ephemeralcontainers" => Some(&EphemeralContainersStrategy),
+            _ => None,
+        }
     }
 
     fn apply_defaults(&self, cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
@@ -111,5 +150,18 @@ impl Strategy for PodStrategy {
             return Err(ApiError::forbidden("", "pods", cx.name_in_url(), why));
         }
         Ok(())
+    }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
+
+    /// The node agent terminates the containers of a pod before the pod is deleted.
+    fn is_deleted_gracefully(&self) -> bool {
+        true
+    }
+
+    fn grace_period(&self, given: Option<i64>, pod: &Value) -> Option<i64> {
+        deletion::grace_period(given, pod)
     }
 }

@@ -44,6 +44,10 @@ impl Strategy for PodTemplateStrategy {
     fn warnings_on_update(&self, _old: &Value, new: &Value) -> Vec<String> {
         pod_warnings::template(new, "/template", "template")
     }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
 }
 
 pub(crate) fn check(object: &Value, errors: &mut Errors) {

@@ -6,8 +6,8 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
 
 use super::pod::validation as pod;
-use crate::registry::Strategy;
 use crate::registry::core::pod::warnings as pod_warnings;
+use crate::registry::{GarbageCollectionPolicy, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::labels;
@@ -25,6 +25,10 @@ pub(in crate::registry) struct ReplicationControllerStrategy;
 impl Strategy for ReplicationControllerStrategy {
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
+    }
+
+    fn selectable_fields(&self) -> Option<&'static [&'static str]> {
+        Some(&["metadata.namespace", "status.replicas"])
     }
 
     fn counts_generation(&self) -> bool {
@@ -53,6 +57,10 @@ impl Strategy for ReplicationControllerStrategy {
         } else {
             Vec::new()
         }
+    }
+
+    fn default_garbage_collection_policy(&self) -> GarbageCollectionPolicy {
+        GarbageCollectionPolicy::OrphanDependents
     }
 }
 

@@ -36,6 +36,10 @@ impl Strategy for ResourceQuotaStrategy {
     fn warnings_on_create(&self, new: &Value) -> Vec<String> {
         warnings(&new["spec"]["hard"])
     }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
 }
 
 /// Warns of a quota of requests that is larger than the quota of limits.

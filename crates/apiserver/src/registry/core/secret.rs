@@ -27,6 +27,10 @@ impl Strategy for SecretStrategy {
         &PRINT_COLUMNS
     }
 
+    fn selectable_fields(&self) -> Option<&'static [&'static str]> {
+        Some(&["metadata.namespace", "type"])
+    }
+
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check(new, errors);
     }

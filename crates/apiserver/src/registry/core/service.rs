@@ -32,6 +32,10 @@ impl Strategy for ServiceStrategy {
         &PRINT_COLUMNS
     }
 
+    fn selectable_fields(&self) -> Option<&'static [&'static str]> {
+        Some(&["metadata.namespace", "spec.clusterIP", "spec.type"])
+    }
+
     fn allocate(
         &self,
         cx: Context<'_>,
@@ -63,6 +67,10 @@ impl Strategy for ServiceStrategy {
 
     fn warnings_on_status_update(&self, new: &Value) -> Vec<String> {
         addresses::of_list(&new["status"]["loadBalancer"]["ingress"], "status.loadBalancer.ingress", "")
+    }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
     }
 
     fn canonicalize(&self, new: &mut Value) {

@@ -23,6 +23,10 @@ impl Strategy for ServiceAccountStrategy {
         drop_all_but_names(new);
         Ok(())
     }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
 }
 
 /// A service account refers to secrets of its own namespace, by their names.

@@ -17,6 +17,22 @@ impl Strategy for EventStrategy {
         &print::EVENT
     }
 
+    fn selectable_fields(&self) -> Option<&'static [&'static str]> {
+        Some(&[
+            "metadata.namespace",
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reason",
+            "reportingController",
+            "type",
+        ])
+    }
+
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::create(new, errors);
     }

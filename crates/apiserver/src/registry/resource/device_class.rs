@@ -10,4 +10,8 @@ impl Strategy for DeviceClassStrategy {
     fn counts_generation(&self) -> bool {
         true
     }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
 }

@@ -6,4 +6,8 @@ use crate::registry::Strategy;
 #[derive(Debug)]
 pub(in crate::registry) struct ResourceClaimTemplateStrategy;
 
-impl Strategy for ResourceClaimTemplateStrategy {}
+impl Strategy for ResourceClaimTemplateStrategy {
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
+}

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::kinds::{FieldLabelError, Row};
 use crate::registry::Strategy;
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
@@ -15,7 +16,23 @@ impl Strategy for ResourceSliceStrategy {
         &PRINT_COLUMNS
     }
 
+    fn selectable_fields(&self) -> Option<&'static [&'static str]> {
+        Some(&["spec.nodeName", "spec.driver"])
+    }
+
+    fn unsupported_field_label(&self, row: &Row, label: &str) -> FieldLabelError {
+        FieldLabelError::NotSupportedFor {
+            api_version: row.api_version(),
+            kind: row.kind().to_owned(),
+            label: label.to_owned(),
+        }
+    }
+
     fn counts_generation(&self) -> bool {
+        true
+    }
+
+    fn returns_deleted_object(&self) -> bool {
         true
     }
 }

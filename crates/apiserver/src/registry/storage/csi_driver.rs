@@ -19,6 +19,10 @@ impl Strategy for CsiDriverStrategy {
     fn allow_unconditional_update(&self) -> bool {
         false
     }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
 }
 
 static PRINT_COLUMNS: PrintColumns = PrintColumns::new(

@@ -18,6 +18,10 @@ impl Strategy for CsiNodeStrategy {
     fn allow_unconditional_update(&self) -> bool {
         false
     }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
 }
 
 static PRINT_COLUMNS: PrintColumns =

@@ -19,6 +19,10 @@ impl Strategy for StorageClassStrategy {
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
     }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
 }
 
 static PRINT_COLUMNS: PrintColumns = PrintColumns::new(

@@ -22,6 +22,10 @@ impl Strategy for VolumeAttachmentStrategy {
     fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {
         &["labels", "annotations", "finalizers", "ownerReferences", "managedFields"]
     }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
 }
 
 static PRINT_COLUMNS: PrintColumns = PrintColumns::new(

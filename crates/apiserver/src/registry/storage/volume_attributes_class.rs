@@ -14,6 +14,10 @@ impl Strategy for VolumeAttributesClassStrategy {
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
     }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
 }
 
 static PRINT_COLUMNS: PrintColumns = PrintColumns::new(

@@ -3,7 +3,7 @@
 use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
-use crate::certificates::{DECISIONS, conditions, read};
+use super::request::{DECISIONS, conditions, read};
 use crate::validation::json::{int, list, text, texts};
 use crate::validation::{Errors, complain, format, one_of};
 

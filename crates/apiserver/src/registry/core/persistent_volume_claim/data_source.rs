@@ -1,8 +1,8 @@
-//! Claims of volumes: the two ways to say what a new volume is filled from.
+//! `dataSource` and `dataSourceRef`: the two fields for what a new volume is filled from.
 
 use serde_json::{Value, json};
 
-/// Brings the sources of a claim's spec into agreement.
+/// Prepares the data sources of a claim's spec.
 pub(super) fn prepare(old: Option<&Value>, spec: &mut Value) {
     let in_use = |field: &str| old.is_some_and(|old| old.get(field).is_some());
     // Other namespaces are a feature that is off.
@@ -15,7 +15,7 @@ pub(super) fn prepare(old: Option<&Value>, spec: &mut Value) {
         let kind = source["kind"].as_str().unwrap_or_default();
         matches!((group, kind), ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot"))
     };
-    // The old field holds what it always could; anything else is dropped from it as it always was.
+    // The older field can hold two kinds; upstream drops all others.
     if !in_use("dataSource")
         && !in_use("dataSourceRef")
         && spec.get("dataSourceRef").is_none()
@@ -26,14 +26,14 @@ pub(super) fn prepare(old: Option<&Value>, spec: &mut Value) {
     normalize(spec);
 }
 
-/// Has both fields say the same, where only one was said.
+/// Copies the field that is set to the other one.
 fn normalize(spec: &mut Value) {
     for (from, to) in [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")] {
         let Some(source) = spec.get(from) else { continue };
         let elsewhere = source["namespace"].as_str().is_some_and(|namespace| !namespace.is_empty());
         if spec.get(to).is_none() && !elsewhere {
             let mut copy = json!({"kind": source["kind"], "name": source["name"]});
-            // SPEC: a group that is not said is told as none in either field.
+            // SPEC: a missing group is null in either field.
             copy["apiGroup"] = source.get("apiGroup").cloned().unwrap_or_default();
             spec[to] = copy;
         }

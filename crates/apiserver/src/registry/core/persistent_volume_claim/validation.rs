@@ -102,7 +102,7 @@ fn means_the_same(one: &Map<String, Value>, other: &Map<String, Value>) -> bool 
     })
 }
 
-/// A class of attributes that is in force is not taken away.
+/// A volume attributes class that is applied cannot be removed.
 fn attributes_class(old: &Value, new: &Value, errors: &mut Errors) {
     let class = |claim: &Value| {
         claim["spec"].get("volumeAttributesClassName").and_then(Value::as_str).map(str::to_owned)

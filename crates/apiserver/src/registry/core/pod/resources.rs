@@ -18,7 +18,8 @@ use crate::defaults;
 use crate::error::ApiError;
 use crate::object::metadata;
 use crate::registry::validate::invalid;
-use crate::server::{ApiServer, Call};
+use crate::registry::{Context, SubresourceStrategy};
+use crate::server::ApiServer;
 
 /// A pod in the API's types.
 pub(crate) fn typed(object: &Value) -> Result<Pod, ApiError> {
@@ -84,8 +85,7 @@ pub(super) fn prepare_for_update(old: &Value, new: &mut Value, server: &ApiServe
 }
 
 /// Prepares an update through `/resize`: the stored pod with other resources.
-pub(crate) fn prepare_resize(call: &Call, old: &Value, new: &mut Value) -> Result<(), ApiError> {
-    let rules = call.server.rules();
+fn prepare_resize(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
     let stored = typed(old)?;
     let mut pod = validate::prepare_resize(&stored, typed(new)?, rules);
     propose(&stored, &mut pod, rules).map_err(unreadable)?;
@@ -153,9 +153,22 @@ pub(super) fn apply_defaults_to_stored(stored: &mut Value, rules: &Rules) {
     }
 }
 
-/// Checks an update through `/resize`.
-pub(crate) fn validate_resize(call: &Call, old: &Value, new: &Value) -> Result<(), ApiError> {
-    invalid(&call.row, new, &validation::resize(old, new, call.server.rules()))
+/// The strategy of `/resize`: only the resources change.
+#[derive(Debug)]
+pub(super) struct ResizeStrategy;
+
+impl SubresourceStrategy for ResizeStrategy {
+    fn prepare_for_update(&self, cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        prepare_resize(old, new, cx.server.rules())
+    }
+
+    fn counts_generation(&self) -> bool {
+        true
+    }
+
+    fn validate_update(&self, cx: Context<'_>, old: &Value, new: &Value) -> Result<(), ApiError> {
+        invalid(cx.row, new, &validation::resize(old, new, cx.server.rules()))
+    }
 }
 
 /// What is allocated to the containers of a pod and to the pod, by its status.

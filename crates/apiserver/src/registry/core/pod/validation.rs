@@ -89,7 +89,7 @@ pub fn resize(old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
 }
 
 /// Checks an update of a pod's ephemeral containers, with the metadata. All other fields are the stored ones.
-pub(crate) fn ephemeral_containers(old: &Value, new: &Value) -> Vec<FieldError> {
+pub(super) fn ephemeral_containers(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = POD.common_update(old, new);
     POD.metadata_update(old, new, &mut errors);
     POD.metadata(new, &mut errors);

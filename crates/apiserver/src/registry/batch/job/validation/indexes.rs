@@ -48,7 +48,7 @@ fn interval(written: &str, completions: i64) -> Result<(i64, i64), IndexesError>
     Ok((first, end))
 }
 
-/// The first index that stands in both of two texts; what cannot be read is passed over, since it is told elsewhere.
+/// The first index that stands in both of two texts. Parts that cannot be parsed are skipped: another check reports them.
 pub(super) fn overlap(one: &str, other: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|written| interval(written, completions).ok()).collect()

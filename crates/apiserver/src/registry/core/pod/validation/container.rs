@@ -92,7 +92,7 @@ pub(super) fn init(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The containers that somebody added to look at a running pod.
+/// Ephemeral containers, which debug a running pod.
 pub(super) fn ephemeral(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
     let spec = around.spec;
     let others = || spec.containers.iter().chain(spec.init_containers.iter().flatten());

@@ -1,4 +1,4 @@
-//! What a pod's containers are told of names and addresses.
+//! The DNS configuration and the host names of a pod.
 
 use k8s_openapi::api::core::v1::PodSpec;
 use plumb_validation::field::{FieldError, Path};

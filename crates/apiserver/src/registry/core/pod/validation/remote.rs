@@ -1,5 +1,4 @@
-//! Volumes that come over a network or from a cloud: what each has to say. No node here mounts them, but clients
-//! that write them are told of their mistakes.
+//! Volumes of networks and clouds. No node agent of ours mounts them, but invalid ones are rejected.
 
 use k8s_openapi::api::core::v1::Volume;
 use plumb_validation::field::{FieldError, Path};

@@ -1,5 +1,4 @@
-//! Requests for certificates: who asked is written down by the server, what was asked never changes, and who approves
-//! and who signs are two different rights.
+//! The parts of a `CertificateSigningRequest`: the PEM request, the requester, the conditions.
 
 use std::net::IpAddr;
 
@@ -8,18 +7,12 @@ use plumb_certificates::{CLIENT_ADDRESS, NODES_GROUP, Request, Unreadable};
 use serde_json::{Value, json};
 
 use crate::authn::User;
-use crate::kinds::Row;
 use crate::object::moment;
 
 /// The conditions by which a request is decided.
-pub(crate) const DECISIONS: [&str; 2] = ["Approved", "Denied"];
+pub(super) const DECISIONS: [&str; 2] = ["Approved", "Denied"];
 
-/// Whether a kind is that of requests for certificates.
-pub(crate) fn is_request(row: &Row) -> bool {
-    (row.group(), row.kind()) == ("certificates.k8s.io", "CertificateSigningRequest")
-}
-
-/// What a request asks for.
+/// The PEM request in an object.
 pub(crate) fn read(object: &Value) -> Result<Request, Unreadable> {
     use base64::Engine as _;
     let text = object["spec"]["request"].as_str().unwrap_or_default();
@@ -27,8 +20,8 @@ pub(crate) fn read(object: &Value) -> Result<Request, Unreadable> {
     Request::parse(&pem)
 }
 
-/// Records who asks, and for a node the address that the request came from: the approver decides by both.
-pub(crate) fn set_author(object: &mut Value, user: &User, remote: Option<IpAddr>) {
+/// Records the requester, and for a node the address that the request came from: the approver decides by both.
+pub(super) fn set_requester(object: &mut Value, user: &User, remote: Option<IpAddr>) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for field in ["username", "uid", "groups", "extra"] {
         spec.remove(field);
@@ -51,9 +44,9 @@ pub(crate) fn set_author(object: &mut Value, user: &User, remote: Option<IpAddr>
     }
 }
 
-/// Makes the conditions of a new status what they have to be: those that decide stay as they are, unless the write is
-/// one that decides, and every one says when it changed.
-pub(crate) fn prepare_conditions(old: &Value, new: &mut Value, decides: bool, now: Timestamp) {
+/// Prepares the conditions of an updated status: `Approved` and `Denied` are the stored ones, unless the update is an
+/// approval, and every condition gets its timestamps.
+pub(super) fn prepare_conditions(old: &Value, new: &mut Value, decides: bool, now: Timestamp) {
     let before = conditions(old).to_vec();
     let Some(after) = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut) else { return };
     if !decides {
@@ -62,7 +55,7 @@ pub(crate) fn prepare_conditions(old: &Value, new: &mut Value, decides: bool, no
             let kept: Vec<&Value> = before.iter().filter(of_type).collect();
             let mut given: Vec<&mut Value> =
                 after.iter_mut().filter(|condition| condition["type"] == decision).collect();
-            // Where one came or went, the rules refuse the write.
+            // Validation rejects an update that adds or removes one.
             if kept.len() == given.len() {
                 for (given, kept) in given.iter_mut().zip(kept) {
                     **given = kept.clone();
@@ -88,6 +81,6 @@ pub(crate) fn prepare_conditions(old: &Value, new: &mut Value, decides: bool, no
 }
 
 /// The conditions of a request.
-pub(crate) fn conditions(object: &Value) -> &[Value] {
+pub(super) fn conditions(object: &Value) -> &[Value] {
     object.pointer("/status/conditions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
