@@ -1,6 +1,6 @@
 //! Expressions that are ready to be evaluated.
 
-use crate::ast::{Expr, Kind};
+use crate::ast::{Expr, Kind, Literal};
 use crate::budget::Budget;
 use crate::check::{Checked, check};
 use crate::composition::Composition;
@@ -99,6 +99,14 @@ fn conversions(expr: &Expr, regexes: &Regexes) -> Option<String> {
     while let Some(expr) = waiting.pop() {
         if let Some(Err(error)) = constant(expr, regexes) {
             return Some(error.to_string());
+        }
+        // Patterns are compiled then as well; those of `matches` have been checked before.
+        if let Kind::Call { function, args, target: Some(_) } = &expr.kind
+            && matches!(function.as_str(), "find" | "findAll")
+            && let Some(Kind::Literal(Literal::Text(pattern))) = args.first().map(|arg| &arg.kind)
+            && let Err(why) = Regexes::compile(pattern)
+        {
+            return Some(why);
         }
         let before = waiting.len();
         expr.children(|child| waiting.push(child));

@@ -78,7 +78,11 @@ fn int<'a>(value: &Value<'_>) -> Option<Answer<'a>> {
         },
         Value::Text(text) => text.parse().map(Value::Int).or_else(|_| wrong("string")),
         Value::Duration(nanos) => Ok(Value::Int(*nanos)),
-        Value::Timestamp(moment) => Ok(Value::Int(moment.at.as_second())),
+        // Downwards, before the epoch too.
+        Value::Timestamp(moment) => {
+            let before = moment.at.subsec_nanosecond() < 0;
+            Ok(Value::Int(moment.at.as_second() - i64::from(before)))
+        }
         _ => return None,
     })
 }

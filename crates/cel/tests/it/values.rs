@@ -90,6 +90,7 @@ fn these_hold() {
         "timestamp('2024-01-01T02:00:00+02:00') == timestamp('2024-01-01T00:00:00Z')",
         "string(timestamp('2024-01-01T02:00:00+02:00') + duration('1h')) == '2024-01-01T03:00:00+02:00'",
         "timestamp('2024-01-01T9:00:00Z').getHours() == 9 && timestamp('2024-01-01T00:30:00Z').getMinutes('-00:45') == 45",
+        "int(timestamp(self.n - 3) - duration('1.5s')) == -2 && int(timestamp('1969-12-31T23:59:58Z')) == -2",
         "string(duration('1h15m30.5s')) == '4530.5s' && string(duration('-1ms')) == '-0.001s'",
         "'%.2f %f'.format([1234567.891, -1000.0]) == '1,234,567.89 -1,000.000000'",
         "'%e'.format([1234.5]) == '1.234500×10⁰³' && '%f'.format([1.0 / 0.0]) == '∞'",
@@ -109,6 +110,12 @@ fn these_hold() {
     for text in table {
         assert_eq!(holds(text), Ok(true), "{text}");
     }
+}
+
+#[test]
+fn a_pattern_that_does_not_compile_breaks_the_program() {
+    let program = Program::compile("'a'.findAll('a(').size() == 1", &Env::kubernetes()).unwrap();
+    assert_eq!(program.broken(), Some("error parsing regexp: missing closing ): `a(`"));
 }
 
 const NO_DURATION: &str = "type conversion error from 'string' to 'google.protobuf.Duration'";
