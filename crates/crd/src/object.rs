@@ -10,7 +10,6 @@ pub use default::{defaults, without_nulls};
 pub use embedded::{each_inside, embedded, unreadable};
 pub use lists::lists;
 pub use prune::{prune, prune_root};
-pub(crate) use types::compile as compile_pattern;
 pub use types::{Patterns, types};
 
 use plumb_validation::field::BadValue;

@@ -80,6 +80,15 @@ fn at_root(schema: &Schema, json: &Value, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
+/// Why a schema must not have a default, in upstream's words.
+#[derive(Clone, Debug, thiserror::Error)]
+enum NoDefault {
+    #[error("inside additionalProperties applying to object metadata")]
+    InMetadata,
+    #[error("in top-level {0}")]
+    TopLevel(String),
+}
+
 /// What is so at a place of a schema.
 #[derive(Clone)]
 struct Context {
@@ -88,7 +97,7 @@ struct Context {
     /// How often the place can be in an object; nothing if without a bound.
     times: Option<u64>,
     /// Whether there may be defaults, or why not.
-    allows_defaults: Result<(), String>,
+    allows_defaults: Result<(), NoDefault>,
     /// Whether it is inside metadata.
     in_meta: bool,
     /// The place above which old and new cannot be told apart.
@@ -171,8 +180,7 @@ impl Walk {
             }
             let mut inner = inner.clone();
             if context.in_meta {
-                inner.allows_defaults =
-                    Err("inside additionalProperties applying to object metadata".to_owned());
+                inner.allows_defaults = Err(NoDefault::InMetadata);
             }
             if let Additional::Schema(other) = additional {
                 self.visit(other, &path.child("additionalProperties"), &inner);
@@ -185,7 +193,7 @@ impl Walk {
             {
                 inner.in_meta = true;
                 if context.root {
-                    inner.allows_defaults = Err(format!("in top-level {name}"));
+                    inner.allows_defaults = Err(NoDefault::TopLevel(name.clone()));
                 }
             }
             self.visit(property, &path.child("properties").key(name), &inner);

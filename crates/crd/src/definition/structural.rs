@@ -1,9 +1,9 @@
 //! Whether a schema is structural: its shape stands apart from what is asked of values.
 
+use plumb_go::regexp::Regexp;
 use plumb_validation::field::{FieldError, Path};
 
 use super::Errors;
-use crate::object::compile_pattern;
 use crate::schema::Schema;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -148,7 +148,7 @@ fn asked(
         nested(not, false, level, &path.child("not"), errors);
     }
     if !schema.pattern.is_empty()
-        && let Err(why) = compile_pattern(&schema.pattern)
+        && let Err(why) = Regexp::new(&schema.pattern)
     {
         let rule = format!("must be a valid regular expression, but isn't: {why}");
         errors.push(FieldError::invalid(path.child("pattern"), &schema.pattern, rule));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use plumb_go::regexp::Regexp;
+use plumb_go::regexp::{Regexp, RegexpError};
 use plumb_validation::field::{BadValue, FieldError};
 use serde_json::Value;
 
@@ -12,15 +12,10 @@ use crate::schema::{Additional, Schema};
 
 /// The patterns of a schema, compiled once.
 #[derive(Debug, Default)]
-pub struct Patterns(HashMap<String, Result<Regexp, String>>);
+pub struct Patterns(HashMap<String, Result<Regexp, RegexpError>>);
 
 /// The largest floating-point number that is taken for a whole one: above it not all whole numbers have one.
 const MOST_WHOLE: f64 = 9_007_199_254_740_991.0;
-
-/// Compiles a pattern, or says why not.
-pub(crate) fn compile(pattern: &str) -> Result<Regexp, String> {
-    Regexp::new(pattern).map_err(|error| error.to_string())
-}
 
 impl Patterns {
     /// Those of a schema and all below it.
@@ -32,7 +27,7 @@ impl Patterns {
 
     fn gather(&mut self, schema: &Schema) {
         if !schema.pattern.is_empty() {
-            let compiled = compile(&schema.pattern);
+            let compiled = Regexp::new(&schema.pattern);
             self.0.insert(schema.pattern.clone(), compiled);
         }
         let combined = [&schema.all_of, &schema.any_of, &schema.one_of].into_iter().flatten();

@@ -2,36 +2,47 @@
 
 use crate::schema::Schema;
 
+/// Why a path leads nowhere in a schema, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FieldPathError {
+    #[error("unexpected end of JSON path")]
+    UnexpectedEnd,
+    #[error("array notation is not allowed")]
+    ArrayNotation,
+    #[error("expected single quoted string but got {0}")]
+    NotQuoted(String),
+    #[error("expected [ or . but got: {0}")]
+    NotASeparator(String),
+    #[error("does not refer to a valid field")]
+    InvalidField,
+}
+
 /// A path that leads somewhere in a schema: how messages write it, its first name, and the schema at its end.
-/// Else, why not.
 pub(crate) fn field_path<'s>(
     text: &str,
     schema: &'s Schema,
     brackets: bool,
-) -> Result<(String, String, &'s Schema), String> {
+) -> Result<(String, String, &'s Schema), FieldPathError> {
     let mut here = Some(schema);
     let (mut path, mut first) = (String::new(), String::new());
     let mut rest = text;
-    let end = || "unexpected end of JSON path".to_owned();
     while !rest.is_empty() {
         let name = if let Some(tail) = rest.strip_prefix('[') {
             if !brackets {
-                return Err("array notation is not allowed".to_owned());
+                return Err(FieldPathError::ArrayNotation);
             }
-            let tail = tail
-                .strip_prefix('\'')
-                .ok_or_else(|| format!("expected single quoted string but got {tail}"))?;
-            let close = tail.find('\'').ok_or_else(end)?;
+            let tail = tail.strip_prefix('\'').ok_or_else(|| FieldPathError::NotQuoted(tail.to_owned()))?;
+            let close = tail.find('\'').ok_or(FieldPathError::UnexpectedEnd)?;
             let (name, tail) = tail.split_at(close);
-            rest = tail[1..].strip_prefix(']').ok_or_else(end)?;
+            rest = tail[1..].strip_prefix(']').ok_or(FieldPathError::UnexpectedEnd)?;
             name
         } else if let Some(tail) = rest.strip_prefix('.') {
             let stop = tail.find(['.', '[', ']']).unwrap_or(tail.len());
             if stop == 0 {
                 return Err(if tail.is_empty() {
-                    end()
+                    FieldPathError::UnexpectedEnd
                 } else {
-                    "does not refer to a valid field".to_owned()
+                    FieldPathError::InvalidField
                 });
             }
             let (name, tail) = tail.split_at(stop);
@@ -39,12 +50,11 @@ pub(crate) fn field_path<'s>(
             name
         } else {
             let stop = rest.find(['.', '[', ']']).unwrap_or(rest.len()).max(1);
-            return Err(format!("expected [ or . but got: {}", &rest[..stop]));
+            return Err(FieldPathError::NotASeparator(rest[..stop].to_owned()));
         };
-        let invalid = || "does not refer to a valid field".to_owned();
-        let schema = here.ok_or_else(invalid)?;
+        let schema = here.ok_or(FieldPathError::InvalidField)?;
         if !schema.properties.is_empty() {
-            here = Some(schema.properties.get(name).ok_or_else(invalid)?);
+            here = Some(schema.properties.get(name).ok_or(FieldPathError::InvalidField)?);
             if !path.is_empty() {
                 path.push('.');
             }
@@ -53,11 +63,11 @@ pub(crate) fn field_path<'s>(
             here = schema.additional_schema();
             path.extend(["[", name, "]"]);
         } else {
-            return Err(invalid());
+            return Err(FieldPathError::InvalidField);
         }
         if first.is_empty() {
             name.clone_into(&mut first);
         }
     }
-    here.map(|schema| (path, first, schema)).ok_or_else(|| "does not refer to a valid field".to_owned())
+    here.map(|schema| (path, first, schema)).ok_or(FieldPathError::InvalidField)
 }
