@@ -1,7 +1,9 @@
 //! What a request is about: its address and its query, taken apart.
 
-use data_encoding::HEXLOWER_PERMISSIVE;
+use std::borrow::Cow;
+
 use http::{Method, Uri};
+use percent_encoding::percent_decode_str;
 
 use crate::error::ApiError;
 
@@ -218,25 +220,9 @@ impl Query {
     }
 }
 
+/// The text with `%2F` decoded; none if the result is not UTF-8.
 pub(crate) fn percent_decode(text: &str) -> Option<String> {
-    if !text.contains('%') {
-        return Some(text.to_owned());
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        if *first == b'%'
-            && let Some((hex, tail)) = tail.split_first_chunk::<2>()
-            && let Ok(byte) = HEXLOWER_PERMISSIVE.decode(hex)
-        {
-            bytes.extend(byte);
-            rest = tail;
-        } else {
-            bytes.push(*first);
-            rest = tail;
-        }
-    }
-    String::from_utf8(bytes).ok()
+    percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 
 #[cfg(test)]

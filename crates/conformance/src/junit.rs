@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use plumb_go::escape_xml;
+
 use crate::report::{Report, Summary, Verdict};
 
 /// The reports of a run, as a suite of this name.
@@ -11,45 +13,27 @@ pub fn junit(suite: &str, reports: &[Report]) -> String {
         summary.count(&report.verdict);
     }
     let time: f64 = reports.iter().map(|report| report.took.as_secs_f64()).sum();
-    let (suite, tests) = (escaped(suite), reports.len());
+    let (suite, tests) = (escape_xml(suite), reports.len());
     let counts = format!("tests=\"{tests}\" failures=\"{}\" skipped=\"{}\"", summary.failed, summary.skipped);
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     // Writing to a string does not fail.
     let _ = writeln!(text, "<testsuites {counts} time=\"{time:.3}\">");
     let _ = writeln!(text, "  <testsuite name=\"{suite}\" {counts} errors=\"0\" time=\"{time:.3}\">");
     for report in reports {
-        let (name, time) = (escaped(report.name), report.took.as_secs_f64());
+        let (name, time) = (escape_xml(report.name), report.took.as_secs_f64());
         let _ = write!(text, "    <testcase classname=\"{suite}\" name=\"{name}\" time=\"{time:.3}\"");
         let _ = match &report.verdict {
             Verdict::Passed => writeln!(text, "/>"),
             Verdict::Failed(why) => {
-                writeln!(text, "><failure message=\"{}\"/></testcase>", escaped(why))
+                writeln!(text, "><failure message=\"{}\"/></testcase>", escape_xml(why))
             }
             Verdict::Skipped(why) => {
-                writeln!(text, "><skipped message=\"{}\"/></testcase>", escaped(why))
+                writeln!(text, "><skipped message=\"{}\"/></testcase>", escape_xml(why))
             }
         };
     }
     text.push_str("  </testsuite>\n</testsuites>\n");
     text
-}
-
-/// The text as the value of an attribute. What XML has no way to say is left out.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\n' => escaped.push_str("&#10;"),
-            '\t' => escaped.push_str("&#9;"),
-            character if character.is_control() => {}
-            character => escaped.push(character),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]
@@ -70,7 +54,7 @@ mod tests {
 <testsuites tests="3" failures="1" skipped="1" time="4.500">
   <testsuite name="virtual.kep" tests="3" failures="1" skipped="1" errors="0" time="4.500">
     <testcase classname="virtual.kep" name="a" time="1.500"/>
-    <testcase classname="virtual.kep" name="b" time="1.500"><failure message="1 &lt; 2 &amp; &quot;3&quot;&#10;"/></testcase>
+    <testcase classname="virtual.kep" name="b" time="1.500"><failure message="1 &lt; 2 &amp; &#34;3&#34;&#xA;�"/></testcase>
     <testcase classname="virtual.kep" name="c" time="1.500"><skipped message="no node"/></testcase>
   </testsuite>
 </testsuites>

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
+use percent_encoding::percent_decode;
 use prost::Message;
 
 /// The longest message: as the kubelet's.
@@ -81,8 +82,8 @@ impl Status {
         if number == 0 {
             return Some(Ok(()));
         }
-        let message = headers.get("grpc-message").map(|message| percent_decoded(message.as_bytes()));
-        Some(Err(Self::new(Code::of(number), message.unwrap_or_default())))
+        let message = headers.get("grpc-message").map(HeaderValue::as_bytes).unwrap_or_default();
+        Some(Err(Self::new(Code::of(number), percent_decode(message).decode_utf8_lossy())))
     }
 }
 
@@ -199,39 +200,9 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// `%20` is a space. What is not encoded so stays.
-fn percent_decoded(text: &[u8]) -> String {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        let hex = |digit: &u8| char::from(*digit).to_digit(16);
-        let byte = match after {
-            [high, low, ..] if *first == b'%' => hex(high).zip(hex(low)).map(|(high, low)| high * 16 + low),
-            _ => None,
-        };
-        if let Some(byte) = byte.and_then(|byte| u8::try_from(byte).ok()) {
-            decoded.push(byte);
-            rest = after.get(2..).unwrap_or_default();
-        } else {
-            decoded.push(*first);
-            rest = after;
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn messages_of_errors_are_decoded() {
-        for (text, expected) in
-            [("a%20b", "a b"), ("100%", "100%"), ("%zz", "%zz"), ("%C3%A9", "é"), ("", "")]
-        {
-            assert_eq!(percent_decoded(text.as_bytes()), expected, "{text}");
-        }
-    }
 
     #[test]
     fn trailers_say_how_a_call_went() {
@@ -246,6 +217,10 @@ mod tests {
         let missing = Status::new(Code::NotFound, "no such container");
         assert_eq!(Status::of(&trailers("5", "no%20such container")), Some(Err(missing)));
         assert_eq!(Status::of(&trailers("13", "x")), Some(Err(Status::new(Code::Other(13), "x"))));
+        for (sent, message) in [("100%", "100%"), ("%zz", "%zz"), ("%C3%A9", "é"), ("", "")] {
+            let status = Status::new(Code::NotFound, message);
+            assert_eq!(Status::of(&trailers("5", sent)), Some(Err(status)), "{sent}");
+        }
     }
 
     #[test]

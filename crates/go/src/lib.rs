@@ -9,9 +9,12 @@
 //! | `time.ParseDuration`, `time.Duration.String` | [`duration::parse`], [`duration::format`] |
 //! | `regexp.Compile` | [`regexp::Regexp`] |
 //! | `strconv.Quote`, `fmt.Sprintf("%q")` | [`quote()`] |
+//! | `xml.EscapeText`, for reports | [`escape_xml`] |
 
 pub mod duration;
 mod quote;
 pub mod regexp;
+mod xml;
 
 pub use quote::quote;
+pub use xml::escape_xml;

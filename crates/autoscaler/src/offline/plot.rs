@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use plumb_go::escape_xml;
 use plumb_resize::resource::Resource;
 
 use crate::explain::short_units;
@@ -44,7 +45,7 @@ pub fn svg(explanations: &[ContainerExplanation]) -> String {
 }
 
 fn panel(svg: &mut String, container: &str, resource: Resource, explained: &ResourceExplanation) {
-    let title = escaped(container);
+    let title = escape_xml(container);
     let _ = writeln!(
         svg,
         "<text x=\"{MARGIN}\" y=\"20\" font-weight=\"bold\">{title}: {}</text>",
@@ -123,21 +124,4 @@ fn units(resource: Resource, quantity: plumb_resize::Quantity) -> f64 {
         Resource::Cpu => quantity.saturating_milli() as f64 / 1_000.0,
         Resource::Memory => quantity.saturating_units() as f64,
     }
-}
-
-/// Text for XML.
-pub(super) fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            // XML has no way to write other control characters.
-            control if control.is_control() => escaped.push('\u{fffd}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }

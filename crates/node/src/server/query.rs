@@ -1,5 +1,7 @@
 //! The query of a URL.
 
+use percent_encoding::percent_decode_str;
+
 /// The parameters of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Query(Vec<(String, String)>);
@@ -30,23 +32,9 @@ impl Query {
     }
 }
 
+/// A name or a value; a space is written as `+`.
 fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        let escaped = match (first, after) {
-            (b'%', [high, low, behind @ ..]) => {
-                hex(*high).zip(hex(*low)).map(|(high, low)| (high << 4 | low, behind))
-            }
-            (b'+', behind) => Some((b' ', behind)),
-            _ => None,
-        };
-        let (byte, behind) = escaped.unwrap_or((*first, after));
-        bytes.push(byte);
-        rest = behind;
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use kube::client::Body;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -85,7 +86,8 @@ fn address(text: &str) -> Result<(Uri, Option<(String, String)>), SettingsError>
     }
     let user = user.map(|user| {
         let (name, password) = user.split_once(':').unwrap_or((user, ""));
-        (percent_decoded(name), percent_decoded(password))
+        let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        (decoded(name), decoded(password))
     });
     Ok((uri, user))
 }
@@ -282,51 +284,13 @@ fn limit(timeout: Duration) -> String {
     format!("{}ms", timeout.as_millis().max(1))
 }
 
-/// `a=1&b=2`, with what is special written as `%20`.
-pub(in crate::recommender) fn form(fields: &[(&str, &str)]) -> String {
-    let mut form = String::new();
-    for (name, value) in fields {
-        if !form.is_empty() {
-            form.push('&');
-        }
-        form.push_str(name);
-        form.push('=');
-        for byte in value.bytes() {
-            match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                    form.push(char::from(byte));
-                }
-                _ => {
-                    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-                    form.push('%');
-                    form.push(char::from(DIGITS[usize::from(byte >> 4)]));
-                    form.push(char::from(DIGITS[usize::from(byte & 15)]));
-                }
-            }
-        }
-    }
-    form
-}
+/// Which characters of a value are encoded: all but RFC 3986's unreserved ones.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The reverse of what [`form`] writes for one value.
-fn percent_decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match (bytes[at], hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
-            (b'%', Some(byte)) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            (byte, _) => {
-                decoded.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+/// The fields as `application/x-www-form-urlencoded`: `a=1&b=2`.
+pub(in crate::recommender) fn form(fields: &[(&str, &str)]) -> String {
+    let field = |(name, value): &(&str, &str)| format!("{name}={}", utf8_percent_encode(value, ENCODED));
+    fields.iter().map(field).collect::<Vec<_>>().join("&")
 }
 
 #[cfg(test)]
@@ -349,7 +313,6 @@ mod tests {
     #[test]
     fn forms_are_encoded() {
         assert_eq!(form(&[("query", "a{b=\"c d\"}"), ("x", "1.5")]), "query=a%7Bb%3D%22c%20d%22%7D&x=1.5");
-        assert_eq!(percent_decoded("a%7Bb%"), "a{b%");
         assert_eq!(seconds(1_767_225_600_050), "1767225600.050");
     }
 }

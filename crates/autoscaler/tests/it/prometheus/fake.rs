@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -136,17 +137,7 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Asked {
     let body = String::from_utf8(body).unwrap();
     for field in query.unwrap_or(&body).split('&') {
         let (name, value) = field.split_once('=').unwrap_or((field, ""));
-        asked.fields.insert(name.to_owned(), decoded(value));
+        asked.fields.insert(name.to_owned(), percent_decode_str(value).decode_utf8().unwrap().into_owned());
     }
     asked
-}
-
-fn decoded(text: &str) -> String {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        bytes.push(u8::from_str_radix(&part[..2], 16).unwrap());
-        bytes.extend_from_slice(&part.as_bytes()[2..]);
-    }
-    String::from_utf8(bytes).unwrap()
 }

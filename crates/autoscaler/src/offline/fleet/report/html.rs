@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use plumb_go::escape_xml;
 use plumb_resize::resource::Resource;
 
-use super::super::super::plot::escaped;
 use super::{Change, Report, Row};
 
 const STYLE: &str = "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse}th,td{padding:.3em .8em;\
@@ -12,7 +12,7 @@ const STYLE: &str = "body{font:14px sans-serif;margin:2em}table{border-collapse:
     td.more{color:#b35900}td.less{color:#1a7f37}";
 
 pub(super) fn page(report: &Report, title: &str) -> String {
-    let title = escaped(title);
+    let title = escape_xml(title);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style></head>\n\
          <body>\n<h1>{title}</h1>\n"
@@ -22,13 +22,13 @@ pub(super) fn page(report: &Report, title: &str) -> String {
     page.push_str("<table>\n<tr>");
     for (column, cell) in head.iter().enumerate() {
         // Writing to a string does not fail.
-        let _ = write!(page, "<th{}>{}</th>", if column > 2 { " class=\"n\"" } else { "" }, escaped(cell));
+        let _ = write!(page, "<th{}>{}</th>", if column > 2 { " class=\"n\"" } else { "" }, escape_xml(cell));
     }
     page.push_str("</tr>\n");
     for (row, cells) in report.rows.iter().zip(rows) {
         page.push_str("<tr>");
         for (column, cell) in cells.iter().enumerate() {
-            let _ = write!(page, "<td class=\"{}\">{}</td>", class(row, column), escaped(cell));
+            let _ = write!(page, "<td class=\"{}\">{}</td>", class(row, column), escape_xml(cell));
         }
         page.push_str("</tr>\n");
     }
