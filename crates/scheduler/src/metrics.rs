@@ -129,7 +129,7 @@ impl Metrics {
     pub fn render(&self, text: &mut Text) {
         let profile = ("profile", "default-scheduler");
         let name = "scheduler_schedule_attempts_total";
-        text.counter(name, "attempts to schedule pods, by what came of them");
+        text.counter(name, "attempts to schedule pods, by result");
         for attempt in Attempt::ALL {
             let labels = [profile, ("result", attempt.name())];
             text.sample(name, &labels, self.attempts[attempt as usize].count());
@@ -156,22 +156,22 @@ impl Metrics {
                 "attempts until a pod was scheduled",
                 &self.attempts_per_pod,
             ),
-            ("scheduler_preemption_victims", "pods that had to leave for another", &self.victims),
+            ("scheduler_preemption_victims", "victims of a preemption", &self.victims),
         ];
         for (name, help, histogram) in plain {
             text.histogram(name, help);
             histogram.render(text, name, &[], |_| true);
         }
         let name = "scheduler_preemption_attempts_total";
-        text.counter(name, "how many times pods were looked for that could leave for another");
+        text.counter(name, "attempts to preempt pods");
         text.sample(name, &[], self.preemptions.load(Relaxed));
         let name = "scheduler_pending_pods";
-        text.gauge(name, "pods that wait for a node, by the queue that they are in");
+        text.gauge(name, "pending pods, by queue");
         for (queue, pods) in ["active", "backoff", "unschedulable", "gated"].into_iter().zip(&self.pending) {
             text.sample(name, &[("queue", queue)], pods.load(Relaxed));
         }
         let name = "scheduler_cache_size";
-        text.gauge(name, "nodes, pods and pods being bound that the scheduler knows");
+        text.gauge(name, "nodes, pods and assumed pods in the scheduler cache");
         for (kind, count) in ["nodes", "pods", "assumed_pods"].into_iter().zip(&self.cache_size) {
             text.sample(name, &[("type", kind)], count.load(Relaxed));
         }

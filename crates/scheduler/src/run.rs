@@ -76,7 +76,7 @@ async fn schedule(config: Config, recorder: Recorder, informers: Subscriptions) 
     let Subscriptions { mut nodes, mut pods, mut budgets, mut namespaces } = informers;
     let mut scheduler = Scheduler::new(config, recorder);
     let mut tick = tokio::time::interval(FLUSH_INTERVAL);
-    // The planner decides nothing before it has a list of every kind. Nodes come first: pods know only their names.
+    // The planner decides nothing before it has a list of every kind. Nodes come first: pods only have their names.
     let (first_nodes, first_namespaces) = (nodes.recv().await, namespaces.recv().await);
     let (first_budgets, first_pods) = (budgets.recv().await, pods.recv().await);
     let (Some(a), Some(b), Some(c), Some(d)) = (first_nodes, first_namespaces, first_budgets, first_pods)
