@@ -189,7 +189,7 @@ async fn a_server_that_does_not_answer_in_time_is_given_up() {
     };
     let failed = history(&prometheus(impatient)).await.unwrap_err();
     assert!(matches!(failed, PrometheusError::Timeout(_)), "{failed}");
-    assert_eq!(server.asked()[0].field("timeout"), "2s");
+    assert_eq!(server.asked()[0].field("timeout"), "2000ms");
     let unreachable = prometheus(settings("http://127.0.0.1:1"));
     assert!(matches!(history(&unreachable).await.unwrap_err(), PrometheusError::Connection(_)));
 }
