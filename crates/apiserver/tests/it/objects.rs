@@ -55,6 +55,19 @@ async fn what_is_missing_is_missed_in_the_words_of_kubernetes() {
 }
 
 #[tokio::test]
+async fn a_key_of_a_config_map_or_a_secret_is_not_empty() {
+    let door = Door::open(Rules::kep());
+    for kind in ["configmaps", "secrets"] {
+        let path = format!("/api/v1/namespaces/default/{kind}");
+        let object = json!({ "metadata": { "name": "a" }, "data": { "": "dg==" } });
+        let (code, reason, message) = door.post(&path, &object).await.refused();
+        assert_eq!((code, reason.as_str()), (422, "Invalid"));
+        assert!(message.contains("a valid config key must consist of alphanumeric characters"), "{message}");
+        assert_eq!(door.get(&format!("{path}/a")).await.status, 404);
+    }
+}
+
+#[tokio::test]
 async fn an_update_of_an_old_version_is_a_conflict() {
     let door = Door::open(Rules::kep());
     let first = door.post(MAPS, &map("a", &json!({ "k": "1" }))).await.ok();

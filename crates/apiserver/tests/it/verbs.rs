@@ -6,7 +6,7 @@ use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use super::door::Door;
-use super::watches::Events;
+use super::watches::{Events, within};
 
 /// The verbs of a kind whose objects are stored.
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -200,7 +200,7 @@ async fn play(door: &Door, resource: &Resource, example: &Value, status: &Value)
     // The watch showed all of it, from the first to the last.
     let (mut types, mut deleted) = (Vec::new(), 0);
     while deleted < 3 {
-        let event = events.next().await;
+        let event = within(events.next()).await;
         deleted += usize::from(event["type"] == "DELETED");
         if format!("{path}/{}", event["object"]["metadata"]["name"].as_str().unwrap()) == first {
             types.push(event["type"].as_str().unwrap().to_owned());

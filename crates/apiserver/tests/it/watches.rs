@@ -46,8 +46,8 @@ impl Events {
 }
 
 /// What comes within a time that no machine is too slow for: a test of something that never comes must end.
-async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(std::time::Duration::from_secs(30), what).await.expect("it comes")
+pub(super) async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(std::time::Duration::from_mins(1), what).await.expect("it comes")
 }
 
 fn said(kind: &str, name: &str) -> (String, String) {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController,
+    ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -357,6 +357,9 @@ async fn the_pods_of_a_namespace_are_deleted_before_everything_else() {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "team");
     let map = serde_json::from_value(json!({ "metadata": { "name": "needed" } })).unwrap();
     maps.create(&PostParams::default(), &map).await.unwrap();
+    let services: Api<Service> = Api::namespaced(cluster.client.clone(), "team");
+    let service = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
+    services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
     namespaces.delete("team", &DeleteParams::default()).await.unwrap();
     let waits = |team: &Namespace| {
         let conditions =
@@ -374,6 +377,7 @@ async fn the_pods_of_a_namespace_are_deleted_before_everything_else() {
     pods.patch("held", &PatchParams::default(), &free).await.unwrap();
     super::until_gone(&namespaces, "team").await;
     assert!(maps.get_opt("needed").await.unwrap().is_none());
+    assert!(services.get_opt("web").await.unwrap().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
