@@ -76,6 +76,8 @@ const PLAN: &[Section] = &[
                     "grow-and-shrink-of-two-containers-apply-together",
                     "resize-at-the-pod-itself-follows-the-dialect",
                     "resize-by-an-update-is-one-by-a-patch",
+                    "six-containers-gain-and-lose-as-many-ways",
+                    "amounts-that-are-the-same-to-the-kernel",
                 ],
             ),
         ],

@@ -102,6 +102,35 @@ pub(super) const CASES: &[Case] = &[
     three!("three-memory-moves-with-net-decrease", ["c1": g("100m", "80Mi"), "c2": g("100m", "32Mi"), "c3": g("100m", "32Mi")]),
     three!("three-cpu-moves-with-net-increase", ["c1": g("200m", "64Mi"), "c2": g("50m", "64Mi"), "c3": g("200m", "64Mi")]),
     three!("three-memory-moves-with-net-increase", ["c1": g("100m", "128Mi"), "c2": g("100m", "32Mi"), "c3": g("100m", "128Mi")]),
+    // As many operations as containers, and amounts that are the same to the kernel.
+    Case::new(
+        "six-containers-gain-and-lose-as-many-ways",
+        &[
+            Container::new("c1", b(("100m", ""), NONE)),
+            Container::new("c2", b(NONE, ("64Mi", ""))),
+            Container::new("c3", b(("100m", ""), ("64Mi", ""))),
+            Container::new("c4", b(("100m", ""), NONE)),
+            Container::new("c5", b(NONE, ("64Mi", ""))),
+            Container::new("c6", b(NONE, NONE)),
+        ],
+        &[Step::resize(
+            &[
+                ("c1", b(("150m", "200m"), NONE)),
+                ("c2", b(NONE, ("48Mi", "128Mi"))),
+                ("c3", b(("100m", ""), ("48Mi", ""))),
+                ("c4", b(("50m", ""), ("64Mi", ""))),
+                ("c5", b(("100m", ""), ("96Mi", ""))),
+                ("c6", b(("100m", "200m"), ("32Mi", "64Mi"))),
+            ],
+            UNRESTARTED,
+        )],
+    ),
+    walk!(
+        "amounts-that-are-the-same-to-the-kernel",
+        b(("2m", "10m"), NONE),
+        b(("1m", "5m"), NONE),
+        b(("2m", "10m"), NONE)
+    ),
     // Resize policies.
     policy!(
         "policy-by-default-restarts-nothing",

@@ -282,3 +282,104 @@ fn kubectl_says_who_one_is_and_what_one_may() {
     assert!(authority.starts_with("-----BEGIN CERTIFICATE-----"));
     assert!(run(&["get", "clusterrole", "edit", "-o", "jsonpath={.rules}"]).contains("deployments"));
 }
+
+const CONTROLLER: &str = r"
+apiVersion: v1
+kind: ReplicationController
+metadata: {name: old}
+spec:
+  replicas: 2
+  selector: {app: old}
+  template:
+    metadata: {labels: {app: old}}
+    spec: {containers: [{name: main, image: plumb/load}]}
+";
+
+#[test]
+#[ignore = "needs the testbed's kubectl; .ci/kubernetes runs it"]
+fn kubectl_runs_replaces_and_tries_pods_and_scales_replication_controllers() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--components", "apiserver,controllers", "--resize-dialect", "v1.36"];
+    let cluster = Cluster::start_with(&folder.path().join("data"), &flags);
+    let run = |args: &[&str]| kubectl(&cluster, args, "");
+    assert!(run(&["cluster-info"]).contains("Kubernetes control plane"));
+    assert!(run(&["run", "once", "--image=plumb/load", "--restart=Never"]).contains("pod/once created"));
+    let field = |object: &str, path: &str| run(&["get", object, "-o", &format!("jsonpath={{{path}}}")]);
+    assert_eq!(field("pod/once", ".spec.restartPolicy"), "Never");
+    let image = |image: &str| format!(r#"{{"spec":{{"containers":[{{"name":"once","image":"{image}"}}]}}}}"#);
+    assert!(run(&["patch", "pod", "once", "--dry-run=server", "-p", &image("other:1")]).contains("patched"));
+    assert_eq!(field("pod/once", ".spec.containers[0].image"), "plumb/load");
+    let whole = run(&["get", "pod", "once", "-o", "json"]);
+    let replaced = whole.replace(r#""image": "plumb/load""#, r#""image": "other:2""#);
+    assert!(kubectl(&cluster, &["replace", "-f", "-"], &replaced).contains("pod/once replaced"));
+    assert_eq!(field("pod/once", ".spec.containers[0].image"), "other:2");
+
+    assert!(kubectl(&cluster, &["create", "-f", "-"], CONTROLLER).contains("created"));
+    let wait = |count: &str| {
+        let condition = format!("--for=jsonpath={{.status.replicas}}={count}");
+        run(&["wait", &condition, "rc/old", "--timeout=60s"]);
+    };
+    wait("2");
+    let of_controller: (&[&str], &str) = (&["describe", "rc", "old"], "2 current / 2 desired");
+    let of_pods: (&[&str], &str) = (&["describe", "pods", "-l", "app=old"], "ReplicationController/old");
+    for (args, part) in [of_controller, of_pods] {
+        let described = run(args);
+        assert!(described.contains(part), "{described}");
+    }
+    let note = r#"{"metadata":{"annotations":{"x":"y"}}}"#;
+    for pod in run(&["get", "pods", "-l", "app=old", "-o", "name"]).lines() {
+        assert!(run(&["patch", pod, "-p", note]).contains("patched"));
+        assert_eq!(field(pod, ".metadata.annotations.x"), "y");
+    }
+    assert!(run(&["scale", "rc", "old", "--replicas=1"]).contains("scaled"));
+    wait("1");
+    run(&["scale", "rc", "old", "--current-replicas=1", "--replicas=3"]);
+    wait("3");
+    run(&["delete", "rc", "old", "--timeout=60s"]);
+    run(&["wait", "--for=delete", "pods", "-l", "app=old", "--timeout=60s"]);
+
+    run(&["create", "deployment", "web", "--image=plumb/load"]);
+    let file = folder.path().join("web.yaml");
+    let changed =
+        run(&["get", "deployment", "web", "-o", "yaml"]).replace("image: plumb/load", "image: other:3");
+    std::fs::write(&file, changed).unwrap();
+    let diff = command(&cluster, &["diff", "-f", file.to_str().unwrap()]).output().unwrap();
+    assert_eq!(diff.status.code(), Some(1), "{}", String::from_utf8_lossy(&diff.stderr));
+    assert!(String::from_utf8_lossy(&diff.stdout).contains("image: other:3"));
+}
+
+#[test]
+#[ignore = "needs the testbed's kubectl; .ci/kubernetes runs it"]
+fn kubectl_is_a_proxy_at_a_free_port_and_at_a_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &["--components", "apiserver"]);
+    let socket = folder.path().join("proxy");
+    let ask = |stream: &mut dyn ReadWrite| {
+        stream.write_all(b"GET /api/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200") && text.contains("APIVersions"), "{text}");
+    };
+    for args in [
+        vec!["proxy".to_owned(), "--port=0".to_owned()],
+        vec!["proxy".to_owned(), format!("--unix-socket={}", socket.display())],
+    ] {
+        let words: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut proxy = command(&cluster, &words).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(proxy.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let at = line.trim().strip_prefix("Starting to serve on ").unwrap_or_else(|| panic!("{line}"));
+        if at.starts_with('/') {
+            ask(&mut std::os::unix::net::UnixStream::connect(at).unwrap());
+        } else {
+            ask(&mut std::net::TcpStream::connect(at).unwrap());
+        }
+        proxy.kill().unwrap();
+        proxy.wait().unwrap();
+    }
+}
+
+/// A connection, whatever it is made of.
+trait ReadWrite: std::io::Read + std::io::Write {}
+
+impl<T: std::io::Read + std::io::Write> ReadWrite for T {}
