@@ -75,11 +75,9 @@ struct Change {
 }
 
 /// What a command comes to for a workload that has this record.
-fn change(
-    kind: WorkloadKind,
-    command: Command,
-    record: Option<WorkloadRecord>,
-) -> Result<Change, CommandError> {
+fn change(kind: WorkloadKind, command: Command, workload: &ObjectMeta) -> Result<Change, CommandError> {
+    // What the workload's own controller has rolled out since is not undone in place.
+    let record = WorkloadRecord::read(workload).filter(|record| !record.superseded);
     let Some(mut record) = record else {
         return Err(match command {
             Command::Undo => CommandError::NothingToUndo,
@@ -184,7 +182,7 @@ where
         attempts += 1;
         let workload = api.get(name).await.map_err(failed("reading"))?;
         let none = PodTemplateSpec::default();
-        let change = change(kind, command, WorkloadRecord::read(workload.meta()))?;
+        let change = change(kind, command, workload.meta())?;
         let patch = patch(kind, workload.meta(), template(&workload).unwrap_or(&none), &change);
         match api.patch(name, &params, &patch.map_err(failed("patching"))?).await {
             Ok(_) => return Ok(()),
@@ -208,6 +206,9 @@ pub enum NoRollout {
         "it does not opt in; kubectl annotate it with {IN_PLACE_ANNOTATION}=true, or select it by a RolloutPolicy"
     )]
     NotOptedIn,
+    /// Its own controller has rolled out another template since the last in-place rollout.
+    #[error("the last change was rolled out by the {0} controller")]
+    Superseded(&'static str),
     /// Nothing was to be rolled out.
     #[error("the cpu and memory in its template have not changed")]
     NoChange,
@@ -215,6 +216,9 @@ pub enum NoRollout {
 
 /// Finds out why a workload had no in-place rollout. What this user may not read counts as if it were there.
 pub async fn no_rollout(client: &Client, kind: WorkloadKind, metadata: &ObjectMeta) -> NoRollout {
+    if WorkloadRecord::read(metadata).is_some_and(|record| record.superseded) {
+        return NoRollout::Superseded(kind.name());
+    }
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     if let Ok(None) = webhooks.get_metadata_opt(webhook::NAME).await {
         return NoRollout::Off;
@@ -233,7 +237,8 @@ pub async fn no_rollout(client: &Client, kind: WorkloadKind, metadata: &ObjectMe
     if select(&policies, &workload).bound.is_some() { NoRollout::NoChange } else { NoRollout::NotOptedIn }
 }
 
-/// What is reported about the rollout of a workload; none if there was none.
+/// What is reported about the rollout of a workload; none if there was none, or the workload's own controller has rolled out
+/// another template since.
 pub fn status(workload: &ObjectMeta) -> Option<RolloutStatus> {
     let text = workload.annotations.as_ref()?.get(STATUS_ANNOTATION)?;
     serde_json::from_str(text).ok()

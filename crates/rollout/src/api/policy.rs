@@ -79,7 +79,8 @@ pub struct RolloutPolicySpec {
     /// What is done about a pod that is stuck.
     #[serde(default, deserialize_with = "known_or_default")]
     pub on_failure: OnFailure,
-    /// Whether pods that something else has resized afterwards, such as an autoscaler, are resized to the template again.
+    /// Whether pods that another client has resized after a rollout are resized to the template again. A resource that a
+    /// VerticalPodAutoscaler of the workload controls is left to the autoscaler, whatever this says.
     #[serde(default, deserialize_with = "known_or_default")]
     pub drift: Drift,
     /// Whether no further pods are resized for now.
@@ -189,7 +190,7 @@ impl OnFailure {
 /// What is done about a pod that was done and has other resources than its template now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Drift {
-    /// Nothing: whatever resized it owns its resources.
+    /// Nothing until the next rollout.
     #[default]
     Ignore,
     /// It is resized to the template again.

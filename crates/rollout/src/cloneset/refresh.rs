@@ -66,7 +66,7 @@ impl Scope<'_> {
     fn go_on(&self, view: &PodView) -> Refreshed {
         let pod = &view.pod;
         let hooks = self.hooks_under_way(view);
-        let Judgement { state, next, due } = judge(pod, &hooks, &self.state.policy.pod, self.context.now);
+        let Judgement { state, next, due, .. } = judge(pod, &hooks, &self.state.policy.pod, self.context.now);
         let stuck = match &state {
             PodState::Stuck { reason, message } | PodState::RollbackFailed { reason, message } => {
                 Some(format!("{}: {reason}: {message}", view.name()))

@@ -364,7 +364,7 @@ fn settled(view: &PodView) -> engine::PodView {
     engine::PodView {
         node: String::new(),
         order: 0,
-        judgement: Judgement { state, next: Next::Nothing, due: None },
+        judgement: Judgement { state, next: Next::Nothing, obstacle: None, due: None },
         available: view.is_available,
         grows: false,
         restarts: false,

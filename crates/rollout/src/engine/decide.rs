@@ -14,10 +14,10 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::failure::Failure;
+use super::failure::{Failure, StuckReason};
 use super::pod_state::PodState;
 use super::pods::Pods;
-use super::rollout::{Heading, Outcome, Phase, PodFailure, RolloutRecord, RolloutStatus, STUCK_NAMED};
+use super::rollout::{Heading, Outcome, PODS_NAMED, Phase, PodFailure, RolloutRecord, RolloutStatus};
 use super::settings::Settings;
 use crate::api::{OnFailure, Share};
 
@@ -79,17 +79,19 @@ pub fn decide(state: &State<'_>) -> Decision {
         Heading::Forward => forward(state, &mut actions, &mut due),
         Heading::Back => back(state, &mut actions),
     };
-    let stuck = state.pods.stuck().take(STUCK_NAMED).map(|(pod, reason, message)| PodFailure {
+    let named = |(pod, reason, message): (&str, StuckReason, &str)| PodFailure {
         pod: pod.to_owned(),
         reason,
         message: message.to_owned(),
-    });
+    };
     let status = RolloutStatus {
         revision: state.record.revision.clone(),
+        heading: state.record.heading,
         phase,
         message,
         pods: state.pods.counts(),
-        stuck: stuck.collect(),
+        stuck: state.pods.stuck().take(PODS_NAMED).map(named).collect(),
+        waiting: state.pods.waiting().take(PODS_NAMED).map(named).collect(),
         autoscaled: Vec::new(),
     };
     Decision { actions, status, due }
@@ -144,7 +146,11 @@ fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timest
 const NO_RESTARTS: &str = "pods have to be restarted, and maxUnavailable is 0";
 
 fn rolled_back(count: usize) -> String {
-    if count == 0 { String::new() } else { format!("{count} pods were resized back") }
+    match count {
+        0 => String::new(),
+        1 => "1 pod was resized back".to_owned(),
+        _ => format!("{count} pods were resized back"),
+    }
 }
 
 /// What the policy says about pods that are stuck.
@@ -238,7 +244,7 @@ fn step_is_done(
     let until = done_at.checked_add(pause).unwrap_or(Timestamp::MAX);
     if state.now < until {
         *due = Some(due.map_or(until, |due| due.min(until)));
-        return (Phase::Paused, format!("step {shown} of the canary is done; goes on at {until}"));
+        return (Phase::Paused, format!("step {shown} of the canary is done; goes on at {until:.0}"));
     }
     actions.push(Action::NextStep);
     (Phase::Progressing, String::new())
@@ -297,10 +303,10 @@ fn max_unavailable(state: &State<'_>) -> usize {
 fn back(state: &State<'_>, actions: &mut Vec<Action>) -> (Phase, String) {
     let counts = state.pods.counts();
     let failed = counts.stuck + counts.rollback_failed;
-    let why = || {
-        state.record.failure.as_ref().map(|failure| format!("{} was stuck: {}", failure.pod, failure.message))
+    let why = match &state.record.failure {
+        Some(failure) => format!("{} was stuck: {}", failure.pod, failure.message),
+        None => "undone by a user".to_owned(),
     };
-    let why = why().unwrap_or_default();
     if counts.pending == 0 && counts.in_flight() == 0 {
         let outcome = if failed == 0 { Outcome::RolledBack } else { Outcome::RollbackFailed };
         if actions.is_empty() && state.record.outcome.is_none() {

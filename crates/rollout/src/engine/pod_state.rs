@@ -90,7 +90,7 @@ impl fmt::Display for PodState {
                 write!(f, "{}: {reason}: {message}", self.name())
             }
             Self::Resizing { waits_for } => write!(f, "Resizing: {waits_for}"),
-            Self::Soaking { until } => write!(f, "Soaking until {until}"),
+            Self::Soaking { until } => write!(f, "Soaking until {until:.0}"),
             _ => f.write_str(self.name()),
         }
     }
@@ -118,6 +118,8 @@ pub struct Judgement {
     pub state: PodState,
     /// What is to be written next.
     pub next: Next,
+    /// Why the resize that is under way will be stuck after its deadline: the node defers it, or fails to actuate it.
+    pub obstacle: Option<(StuckReason, String)>,
     /// When the judgement may become another one without a change of the pod.
     pub due: Option<Timestamp>,
 }
@@ -161,7 +163,12 @@ pub(super) fn judge_recorded(
 
 impl Judgement {
     fn new(state: PodState, next: Next) -> Self {
-        Self { state, next, due: None }
+        Self { state, next, obstacle: None, due: None }
+    }
+
+    fn hindered_by(mut self, obstacle: Option<(StuckReason, String)>) -> Self {
+        self.obstacle = obstacle;
+        self
     }
 
     fn until(mut self, due: Option<Timestamp>) -> Self {
@@ -212,8 +219,9 @@ fn following(
             let waits_for = "the resize to be sent".to_owned();
             Judgement::new(PodState::Resizing { waits_for }, Next::Send(change))
         }
-        Resize::UnderWay(waits_for, due) => {
-            Judgement::new(PodState::Resizing { waits_for }, Next::Nothing).until(due)
+        Resize::UnderWay { waits_for, obstacle, deadline } => {
+            let judgement = Judgement::new(PodState::Resizing { waits_for }, Next::Nothing);
+            judgement.hindered_by(obstacle).until(Some(deadline))
         }
         Resize::Failed(reason, message, next, due) => {
             Judgement::new(PodState::Stuck { reason, message }, next).until(due)
@@ -235,7 +243,10 @@ fn rolling_back(
     let change = hooks.change(pod, &record.previous);
     match resize(pod, record, change, policy, now) {
         Resize::Unsent(change) => Judgement::new(PodState::RollingBack, Next::Send(change)),
-        Resize::UnderWay(_, due) => Judgement::new(PodState::RollingBack, Next::Nothing).until(due),
+        Resize::UnderWay { obstacle, deadline, .. } => {
+            let judgement = Judgement::new(PodState::RollingBack, Next::Nothing);
+            judgement.hindered_by(obstacle).until(Some(deadline))
+        }
         // Tried once.
         Resize::Failed(reason, message, _, _) => {
             Judgement::new(PodState::RollbackFailed { reason, message }, Next::Nothing)
@@ -252,7 +263,7 @@ fn rolling_back(
 /// How far the resize of a pod is that has an intent.
 enum Resize {
     Unsent(Box<Vertical>),
-    UnderWay(String, Option<Timestamp>),
+    UnderWay { waits_for: String, obstacle: Option<(StuckReason, String)>, deadline: Timestamp },
     Failed(StuckReason, String, Next, Option<Timestamp>),
     Applied,
 }
@@ -299,7 +310,9 @@ fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now
     if overdue {
         Resize::Failed(reason, message, Next::Nothing, None)
     } else {
-        Resize::UnderWay(stage.to_string(), Some(deadline))
+        let is_hindered = matches!(stage, Stage::Deferred { .. } | Stage::Failing { .. });
+        let obstacle = is_hindered.then_some((reason, message));
+        Resize::UnderWay { waits_for: stage.to_string(), obstacle, deadline }
     }
 }
 

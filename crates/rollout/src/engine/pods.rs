@@ -190,8 +190,11 @@ pub struct Counts {
     pub total: usize,
     /// Those that have other resources and wait.
     pub pending: usize,
-    /// Those whose resize is under way.
+    /// Those whose resize is under way, also if the node defers it.
     pub resizing: usize,
+    /// Those of `resizing` whose resize the node defers.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub deferred: usize,
     /// Those that are watched after their resize.
     pub soaking: usize,
     /// Those that follow.
@@ -204,6 +207,11 @@ pub struct Counts {
     pub rolled_back: usize,
     /// Those that could not be resized back.
     pub rollback_failed: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Counts {
@@ -237,6 +245,8 @@ pub struct Pods {
     /// Those that wait for a resize, by whether it restarts a container and whether it was begun before.
     queues: [[Queue; 2]; 2],
     stuck: BTreeSet<Name>,
+    /// Those whose resize the node defers or fails to actuate, before the deadline.
+    waiting: BTreeSet<Name>,
     /// How many resizes without a restart are in flight.
     plain_in_flight: usize,
     /// How many pods are unavailable, or about to be because a container is restarted.
@@ -283,6 +293,14 @@ impl Pods {
                 Some((name.as_str(), *reason, message.as_str()))
             }
             _ => None,
+        })
+    }
+
+    /// Those whose resize the node defers or fails to actuate, before the deadline that makes them stuck, by name, and why.
+    pub fn waiting(&self) -> impl Iterator<Item = (&str, StuckReason, &str)> {
+        self.waiting.iter().filter_map(|name| {
+            let (reason, message) = self.views.get(name)?.judgement.obstacle.as_ref()?;
+            Some((name.as_str(), *reason, message.as_str()))
         })
     }
 
@@ -335,6 +353,12 @@ impl Pods {
         }
         let position = || (view.order, name.to_owned());
         toggle(&mut self.stuck, name.to_owned(), added && is_stuck(state));
+        let obstacle = view.judgement.obstacle.as_ref();
+        toggle(&mut self.waiting, name.to_owned(), added && obstacle.is_some());
+        let is_deferred = obstacle.is_some_and(|(reason, _)| *reason == StuckReason::Deferred);
+        if is_deferred && matches!(state, PodState::Resizing { .. }) {
+            adjust(&mut self.counts.deferred);
+        }
         match view.class() {
             Class::None => {}
             Class::Write => toggle(&mut self.writes, name.to_owned(), added),

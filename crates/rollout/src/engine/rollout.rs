@@ -19,6 +19,14 @@ pub enum Heading {
     Recreate,
 }
 
+impl Heading {
+    /// Whether pods follow the template.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    const fn is_forward(&self) -> bool {
+        matches!(self, Self::Forward)
+    }
+}
+
 /// A failure of one pod, which decides about all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -154,6 +162,9 @@ impl Phase {
 pub struct RolloutStatus {
     /// The revision.
     pub revision: String,
+    /// Which way it goes: a rollback has the revision of the rollout that it undoes.
+    #[serde(default, skip_serializing_if = "Heading::is_forward")]
+    pub heading: Heading,
     /// Where it stands.
     pub phase: Phase,
     /// Why, for people.
@@ -164,6 +175,9 @@ pub struct RolloutStatus {
     /// The first pods that are stuck, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stuck: Vec<PodFailure>,
+    /// The first pods whose resize the node defers or fails to actuate, before the deadline that makes them stuck, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<PodFailure>,
     /// What the rollout leaves to autoscalers, such as `app: requests.cpu (VerticalPodAutoscaler web)`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub autoscaled: Vec<String>,
@@ -174,10 +188,18 @@ impl RolloutStatus {
     pub fn recreating(reported: Option<&str>, revision: &str, why: &str) -> Self {
         let reported: Option<Self> = reported.and_then(|text| serde_json::from_str(text).ok());
         let (pods, stuck) = reported.map(|status| (status.pods, status.stuck)).unwrap_or_default();
-        let (revision, message, autoscaled) = (revision.to_owned(), why.to_owned(), Vec::new());
-        Self { revision, phase: Phase::Recreating, message, pods, stuck, autoscaled }
+        Self {
+            revision: revision.to_owned(),
+            heading: Heading::Recreate,
+            phase: Phase::Recreating,
+            message: why.to_owned(),
+            pods,
+            stuck,
+            waiting: Vec::new(),
+            autoscaled: Vec::new(),
+        }
     }
 }
 
-/// How many stuck pods are reported by name.
-pub(super) const STUCK_NAMED: usize = 10;
+/// How many pods that are stuck, and how many that wait, are reported by name.
+pub(super) const PODS_NAMED: usize = 10;

@@ -205,6 +205,7 @@ fn status(policy: &RolloutPolicy, binding: &Binding, now: Timestamp) -> RolloutP
             let message = "older policies bind all workloads that the policy selects".to_owned();
             condition(ACTIVE, false, "Overruled", message)
         }
+        (1, _) => condition(ACTIVE, true, "Bound", "the policy binds 1 workload".to_owned()),
         (bound, _) => condition(ACTIVE, true, "Bound", format!("the policy binds {bound} workloads")),
     };
     let conflicting = if binding.conflicts.is_empty() {

@@ -35,7 +35,8 @@ pub struct Admitted {
 /// Decides about the update of a workload.
 ///
 /// - A change of nothing but cpu and memory is held, if the workload opted in.
-/// - Any other change of the template releases a workload that is held: its controller recreates the pods.
+/// - Any other change of the template releases a workload that is held: its controller recreates the pods. The status of a
+///   rollout that has ended is removed, because the controller rolls out another template.
 /// - While it is held, the fields that hold it stay; what a user sets them to is restored at the end.
 /// - What is recorded stays, whatever a user leaves out of an update. A write that changes the record itself is one of the
 ///   controller or of `plumb`, and passes as it is.
@@ -95,6 +96,12 @@ impl Admission {
             *annotations = json!({});
         }
         annotations[key] = json!(value);
+    }
+
+    fn remove_annotation(&mut self, key: &str) {
+        if let Some(annotations) = self.new["metadata"]["annotations"].as_object_mut() {
+            annotations.remove(key);
+        }
     }
 
     fn record(&mut self, record: WorkloadRecord) {
@@ -170,7 +177,13 @@ impl Admission {
     /// Gives a workload back to its controller, because of a change that is more than a resize.
     fn release(&mut self, change: &TemplateChange, context: &AdmissionContext<'_>) {
         let Some(mut record) = self.record.clone() else { return };
-        let Some(hold) = record.hold.take() else { return };
+        let Some(hold) = record.hold.take() else {
+            // What is reported is of a template that the controller replaces now.
+            record.superseded = true;
+            self.remove_annotation(STATUS_ANNOTATION);
+            self.record(record);
+            return;
+        };
         let restored = self.kind.restoring(&self.restored(&hold.restored));
         let spec = merged(self.new["spec"].take(), Some(restored));
         self.new["spec"] = without_nulls(spec);

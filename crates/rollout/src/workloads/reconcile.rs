@@ -71,6 +71,15 @@ impl Reconciler for Rollouts {
         if !record.is_open() && held {
             return self.release(&workload, record).await;
         }
+        let is_reported =
+            !record.superseded && !matches!(record.rollout.outcome, None | Some(Outcome::Recreated));
+        if is_reported && workload.template().is_some_and(|template| record.is_of_other_resources(template)) {
+            // An edit that the webhook was not called for: the workload's controller has rolled it out.
+            let record = WorkloadRecord { superseded: true, ..record };
+            let patch = engine::merged(write::recording(&record), Some(write::unreporting()));
+            self.patch(&workload, "recording", patch).await?;
+            return Ok(Requeue::Now);
+        }
         if !record.is_open() && !enforces {
             self.trackers.forget(key);
             self.restore_replica_sets(&workload, &record).await?;
@@ -172,7 +181,8 @@ impl Rollouts {
             return Ok(Requeue::Now);
         }
         let due = state.next_due(&decision);
-        let report_due = report::due(&state, &decision.status, now);
+        // A template that the workload's controller has rolled out is not reported on.
+        let report_due = report::due(&state, &decision.status, now).filter(|_| !record.superseded);
         if report_due == Some(Duration::ZERO) {
             self.report(workload, &decision.status).await?;
             self.set_condition(workload, &decision.status).await;

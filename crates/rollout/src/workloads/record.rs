@@ -143,6 +143,10 @@ pub struct WorkloadRecord {
     /// The hold; none once the workload is released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
+    /// Whether the workload's own controller has rolled out another template since the rollout ended. Then nothing is
+    /// reported about the rollout.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub superseded: bool,
 }
 
 impl WorkloadRecord {
@@ -172,19 +176,24 @@ impl WorkloadRecord {
         generation: i64,
         now: Timestamp,
     ) -> Option<Self> {
-        let expected = match self.rollout.heading {
-            Heading::Forward => self.template.as_ref()?,
-            Heading::Back => &self.previous_template,
-            Heading::Recreate => return None,
-        };
-        let resources = TemplateResources::of(template);
-        if self.hold.is_none() || resources == *expected {
+        if self.hold.is_none() || !self.is_of_other_resources(template) {
             return None;
         }
+        let resources = TemplateResources::of(template);
         let RolloutRecord { base, previous, paused, .. } = self.rollout.clone();
         let revision = revision_of(&plumb_client::encode_template(template), generation);
         let rollout = RolloutRecord { paused, ..RolloutRecord::new(revision, base, previous, now) };
         Some(Self { rollout, template: Some(resources), ..self.clone() })
+    }
+
+    /// Whether a template has other resources than those that are rolled out, or rolled back.
+    pub(super) fn is_of_other_resources(&self, template: &PodTemplateSpec) -> bool {
+        let expected = match self.rollout.heading {
+            Heading::Forward => self.template.as_ref(),
+            Heading::Back => Some(&self.previous_template),
+            Heading::Recreate => None,
+        };
+        expected.is_some_and(|expected| TemplateResources::of(template) != *expected)
     }
 
     /// Whether pods of the rollout may still have to be resized.
@@ -220,5 +229,6 @@ pub(super) fn intent(
         previous_template: previous,
         template: Some(TemplateResources::of(new)),
         hold: Some(hold),
+        superseded: false,
     }
 }

@@ -170,6 +170,11 @@ pub(super) fn reporting(status: &str) -> Value {
     json!({ "metadata": { "annotations": { STATUS_ANNOTATION: status } } })
 }
 
+/// The patch that removes what is reported.
+pub(super) fn unreporting() -> Value {
+    json!({ "metadata": { "annotations": { STATUS_ANNOTATION: null } } })
+}
+
 /// Performs a step on a ReplicaSet, and waits until the store has the result.
 pub(super) async fn perform_step(
     client: &Client,

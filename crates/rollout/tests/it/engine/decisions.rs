@@ -98,6 +98,15 @@ fn a_canary_pauses_after_each_step() {
     assert_eq!(decision.status.phase, Phase::Paused);
     assert_eq!(world.states()["Done"], 1);
     assert_eq!(decision.due.map(|due| due.duration_since(world.time()).as_secs()), Some(60));
+    // The time is printed in whole seconds.
+    let done_at = world.record.step_done_at.unwrap();
+    world.record.step_done_at = Some(done_at + SignedDuration::from_nanos(31_195_575));
+    let message = world.reconcile(usize::MAX).status.message;
+    assert_eq!(
+        message,
+        format!("step 1 of the canary is done; goes on at {}", done_at + SignedDuration::from_secs(60))
+    );
+    world.record.step_done_at = Some(done_at);
     world.now += 60;
     let decision = world.settle();
     assert_eq!((decision.status.phase, decision.due), (Phase::Paused, None));
@@ -138,6 +147,26 @@ fn a_user_or_the_policy_pauses_and_resumes_a_rollout() {
     assert_eq!(world.settle().status.message, "paused by the policy");
     world.settings.paused = false;
     assert_eq!(world.settle().status.phase, Phase::Complete);
+}
+
+#[test]
+fn pods_that_wait_for_their_node_are_named_before_the_deadline() {
+    for (fate, reason, deferred) in [(Fate::Defers, "Deferred", 1), (Fate::Fails, "Error", 0)] {
+        let mut world = World::new(3, 3, at_once(3), false);
+        world.fates.insert("web-001".into(), fate);
+        world.edit(200);
+        world.reconcile(usize::MAX);
+        world.node_acts("web-001");
+        let status = world.reconcile(usize::MAX).status;
+        assert_eq!((status.phase, status.pods.resizing), (Phase::Progressing, 3), "{fate:?}");
+        assert_eq!((status.pods.deferred, status.pods.stuck), (deferred, 0), "{fate:?}");
+        let named: Vec<_> = status.waiting.iter().map(|pod| (pod.pod.as_str(), pod.reason.name())).collect();
+        assert_eq!(named, [("web-001", reason)]);
+        // After it the pod is stuck, and waits no more.
+        let status = world.settle().status;
+        assert_eq!((status.phase, status.pods.deferred, status.waiting.len()), (Phase::Held, 0, 0));
+        assert_eq!(status.stuck[0].pod, "web-001");
+    }
 }
 
 #[test]
@@ -182,7 +211,7 @@ fn rollback_pod_takes_the_stuck_pod_back_and_goes_on_with_the_others() {
         world.edit(200);
         let decision = world.settle();
         assert_eq!(decision.status.phase, Phase::Complete, "{fate:?} {decision:?}");
-        assert_eq!(decision.status.message, "1 pods were resized back");
+        assert_eq!(decision.status.message, "1 pod was resized back");
         assert_eq!(world.sizes()["web-002"], "100m");
         assert_eq!((world.states()["Done"], world.states()["RolledBack"]), (5, 1));
     }

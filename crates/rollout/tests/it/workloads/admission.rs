@@ -1,7 +1,7 @@
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::Outcome;
 use plumb_rollout::workloads::{
-    AdmissionContext, Admitted, RECORD_ANNOTATION, WorkloadKind, WorkloadRecord, admit,
+    AdmissionContext, Admitted, RECORD_ANNOTATION, STATUS_ANNOTATION, WorkloadKind, WorkloadRecord, admit,
 };
 use serde_json::{Value, json};
 
@@ -305,4 +305,33 @@ fn the_controller_and_the_commands_write_the_record_themselves() {
     released["metadata"]["annotations"][RECORD_ANNOTATION] = json!(done.to_text());
     released["spec"]["paused"] = json!(false);
     assert_eq!(admitted(kind, &held, &released), Admitted::default());
+}
+
+#[test]
+fn a_change_that_the_controller_rolls_out_removes_the_status_of_the_rollout_before() {
+    for kind in WorkloadKind::ALL {
+        let old = workload(kind, "100m");
+        let mut done = with_cpu(&stored(kind, &old, &with_cpu(&old, "200m")), "200m");
+        let mut finished = record(&done);
+        finished.hold = None;
+        finished.rollout.outcome = Some(Outcome::Complete);
+        done["metadata"]["annotations"][RECORD_ANNOTATION] = json!(finished.to_text());
+        done["metadata"]["annotations"][STATUS_ANNOTATION] = json!("{}");
+        let superseded = WorkloadRecord { superseded: true, ..finished };
+        done["spec"][held_field(kind)] = old["spec"][held_field(kind)].clone();
+        let mut image = done.clone();
+        image["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
+        // Also if the update leaves all annotations out.
+        let mut replaced = image.clone();
+        replaced["metadata"]["annotations"] = json!({});
+        for new in [image, replaced] {
+            let stored = stored(kind, &done, &new);
+            assert_eq!(stored["metadata"]["annotations"].get(STATUS_ANNOTATION), None, "{kind:?}");
+            assert_eq!(record(&stored), superseded, "{kind:?}");
+        }
+        // What does not change the template leaves the status.
+        let mut scaled = done.clone();
+        scaled["spec"]["replicas"] = json!(9);
+        assert_eq!(admitted(kind, &done, &scaled), Admitted::default(), "{kind:?}");
+    }
 }

@@ -4,8 +4,9 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{LimitRange, Pod, ResourceQuota};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use plumb_rollout::api::RolloutPolicy;
+use plumb_rollout::commands::{Command, CommandError, command};
 use plumb_rollout::engine::Phase;
-use plumb_rollout::workloads::HELD_ANNOTATION;
+use plumb_rollout::workloads::{HELD_ANNOTATION, WorkloadKind};
 use serde_json::json;
 
 use super::cluster::{Answer, actual_cpu, cpu, is_resize_pending, rolled_out, status};
@@ -22,7 +23,7 @@ async fn rollback_pod_takes_the_stuck_pod_back_alone() {
     let web = cluster.until("web", is(Phase::Complete)).await;
     let reported = status(&web).unwrap();
     assert_eq!((reported.pods.done, reported.pods.rolled_back), (3, 1));
-    assert_eq!(reported.message, "1 pods were resized back");
+    assert_eq!(reported.message, "1 pod was resized back");
     let pods = cluster.pods().await;
     assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
     for (name, pod) in &pods {
@@ -78,6 +79,13 @@ async fn a_resize_that_is_deferred_past_its_deadline_and_then_fits_is_done() {
             && is_resize_pending(&pods[&before[0]])
     };
     cluster.until_all::<Pod>(deferred).await;
+    // It is named at once, and stuck only after the deadline.
+    let named = |web: &Deployment| status(web).is_some_and(|status| status.pods.deferred == 1);
+    let web = cluster.until("web", named).await;
+    let reported = status(&web).unwrap();
+    assert_eq!((reported.phase, reported.pods.resizing, reported.pods.stuck), (Phase::Progressing, 1, 0));
+    assert_eq!((&reported.waiting[0].pod, reported.waiting[0].reason.name()), (&before[0], "Deferred"));
+    assert_eq!(reported.waiting[0].message, "because of Deferred");
     cluster.clock.advance(Duration::from_secs(301));
     cluster.touch(&before[0]).await;
     let web = cluster.until("web", is(Phase::Held)).await;
@@ -152,6 +160,30 @@ async fn an_image_during_a_hold_is_rolled_out_by_the_native_controller() {
     let all = cluster.until_all::<ReplicaSet>(|all| all.len() == 2 && !all.values().any(marked)).await;
     let expected = [("1".into(), 0, "100m".into()), ("2".into(), 3, "200m".into())];
     assert_eq!(super::deployments::sets(&all), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_native_controller_rolls_out_after_a_rollout_outdates_the_status() {
+    let (mut cluster, _) = running(2, 2).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster.until("web", is(Phase::Complete)).await;
+    // Through the webhook, which does not hold it.
+    let mut image = sized("200m");
+    image["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
+    let web = cluster.edit::<Deployment>("web", image.clone()).await;
+    assert_eq!(status(&web), None);
+    let undone = command(&cluster.client, WorkloadKind::Deployment, "default", "web", Command::Undo).await;
+    assert!(matches!(undone, Err(CommandError::NothingToUndo)), "{undone:?}");
+    cluster.until("web", rolled_out).await;
+    // The next rollout is reported again.
+    image["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("300m");
+    cluster.edit::<Deployment>("web", image.clone()).await;
+    cluster.until("web", is(Phase::Complete)).await;
+    // While the webhook does not answer.
+    image["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("400m");
+    cluster.merge::<Deployment>("web", image).await;
+    cluster.until("web", |web: &Deployment| status(web).is_none() && rolled_out(web)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

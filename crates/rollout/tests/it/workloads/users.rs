@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use plumb_client::Api;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::commands::{Command, CommandError, command};
-use plumb_rollout::engine::Phase;
+use plumb_rollout::engine::{Heading, Phase};
 use plumb_rollout::workloads::WorkloadKind;
 use plumb_vpa_api::{VerticalPodAutoscaler, crds};
 use serde_json::{Value, json};
@@ -173,6 +173,8 @@ async fn of_two_policies_the_oldest_binds_and_both_have_a_condition() {
     };
     let older = cluster.until("web", is("Bound", "NewerPolicySelects")).await;
     assert_eq!(older.status.as_ref().unwrap().workloads, 1);
+    let (_, _, bound) = condition(&older, "Active").unwrap();
+    assert_eq!(bound, "the policy binds 1 workload");
     let younger = cluster.until("younger", is("Overruled", "OlderPolicyBinds")).await;
     let (conflicting, _, message) = condition(&younger, "Conflicting").unwrap();
     assert_eq!(
@@ -211,6 +213,8 @@ async fn a_rollout_is_paused_resumed_and_undone_by_command() {
         .await;
     ask(Command::Undo).await.unwrap();
     let web = cluster.until("web", is(Phase::RolledBack)).await;
+    let reported = status(&web).unwrap();
+    assert_eq!((reported.heading, reported.message.as_str()), (Heading::Back, "undone by a user"));
     let template = web.spec.unwrap().template.spec.unwrap();
     assert_eq!(json!(template.containers[0].resources), json!({ "requests": { "cpu": "100m" } }));
     cluster.edit::<Deployment>("web", sized("300m")).await;
