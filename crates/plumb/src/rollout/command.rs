@@ -37,8 +37,9 @@ pub(crate) struct RolloutArgs {
 enum RolloutCommand {
     /// Show how a rollout proceeds until it ends.
     ///
-    /// Exits with 0 when all pods that the partition allows have the new resources, with 1 when pods are stuck, or the
-    /// rollout was rolled back or left to the workload's own controller.
+    /// Exits with 0 when all pods that the partition allows have the new resources, or a rollback that a user asked for is
+    /// complete; with 1 when pods are stuck, or the rollout was rolled back because of a failure or left to the workload's own
+    /// controller.
     Status {
         #[command(flatten)]
         of: Named,
@@ -118,7 +119,7 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
             }
             RolloutCommand::Pause(named) => (named, Command::Pause, "paused"),
             RolloutCommand::Resume(named) => (named, Command::Resume, "resumed"),
-            RolloutCommand::Undo(named) => (named, Command::Undo, "is rolled back"),
+            RolloutCommand::Undo(named) => (named, Command::Undo, "is being rolled back"),
         };
         let (client, namespace) = named.cluster.connect().await?;
         let Workload { kind, name } = &named.workload;
@@ -210,20 +211,29 @@ enum Progress {
     /// The workload is held, and the controller has reported nothing yet.
     Held,
     /// What the controller has reported.
-    Reported(RolloutStatus),
+    Reported {
+        /// It.
+        status: RolloutStatus,
+        /// Whether a pod was stuck, and the policy had the rollout left for that reason.
+        failed: bool,
+    },
 }
 
 impl Progress {
     fn of(workload: &PartialObjectMeta<DynamicObject>) -> Self {
-        let open = WorkloadRecord::read(workload.meta()).filter(WorkloadRecord::is_open);
-        match (commands::status(workload.meta()), open) {
-            // What was reported may be of the rollout before.
-            (Some(status), Some(record)) if status.revision == record.rollout.revision => {
-                Self::Reported(status)
+        let record = WorkloadRecord::read(workload.meta());
+        // What was reported may be of the rollout before, or of this one before it was undone.
+        let is_of = |status: &RolloutStatus, record: &WorkloadRecord| {
+            status.revision == record.rollout.revision && status.heading == record.rollout.heading
+        };
+        match (commands::status(workload.meta()), record) {
+            (Some(status), Some(record)) if record.is_open() && !is_of(&status, &record) => Self::Held,
+            (Some(status), record) => {
+                let failed = record.is_none_or(|record| record.rollout.failure.is_some());
+                Self::Reported { status, failed }
             }
-            (_, Some(_)) => Self::Held,
-            (Some(status), None) => Self::Reported(status),
-            (None, None) => Self::None,
+            (None, Some(record)) if record.is_open() => Self::Held,
+            (None, _) => Self::None,
         }
     }
 
@@ -232,24 +242,29 @@ impl Progress {
         match self {
             Self::None => true,
             Self::Held => false,
-            Self::Reported(status) => status.phase.has_ended() && status.phase != Phase::Paused,
+            Self::Reported { status, .. } => status.phase.has_ended() && status.phase != Phase::Paused,
         }
     }
 
     fn exit_code(&self) -> ExitCode {
-        let has_failed = match self {
+        if self.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+
+    /// Whether what was asked for did not come about. A rollback that a user asked for did.
+    fn has_failed(&self) -> bool {
+        match self {
             Self::None | Self::Held => false,
-            Self::Reported(status) => matches!(
-                status.phase,
-                Phase::Held | Phase::RolledBack | Phase::RollbackFailed | Phase::Recreating
-            ),
-        };
-        if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+            Self::Reported { status, failed } => match status.phase {
+                Phase::Held | Phase::RollbackFailed | Phase::Recreating => true,
+                Phase::RolledBack => *failed,
+                _ => false,
+            },
+        }
     }
 
     /// What is printed; for programs the status, which is null until there is one.
     fn text(&self, workload: &Workload, output: Option<Output>) -> anyhow::Result<String> {
-        let status = if let Self::Reported(status) = self { Some(status) } else { None };
+        let status = if let Self::Reported { status, .. } = self { Some(status) } else { None };
         Ok(match output {
             Some(Output::Json) => json(&serde_json::json!(status))?,
             Some(Output::Yaml) => yaml(&serde_json::json!(status))?,
@@ -263,14 +278,15 @@ impl Progress {
         let status = match self {
             Self::None => return format!("{workload}: no in-place rollout\n"),
             Self::Held => return format!("{workload}: held, waiting for the rollout controller\n"),
-            Self::Reported(status) => status,
+            Self::Reported { status, .. } => status,
         };
         let pods = &status.pods;
         let mut text =
             format!("{workload}: {}, {} of {} pods done", status.phase.name(), pods.done, pods.total);
         let others = [
             (pods.pending, "pending"),
-            (pods.resizing, "resizing"),
+            (pods.resizing.saturating_sub(pods.deferred), "resizing"),
+            (pods.deferred, "deferred"),
             (pods.soaking, "soaking"),
             (pods.stuck, "stuck"),
             (pods.rolling_back, "rolling back"),
@@ -285,10 +301,10 @@ impl Progress {
             let _ = write!(text, ": {}", printable(&status.message));
         }
         text.push('\n');
-        let stuck = status.stuck.iter();
-        let stuck =
-            stuck.map(|pod| vec![format!("  {}", pod.pod), pod.reason.to_string(), pod.message.clone()]);
-        text.push_str(&table(&stuck.collect::<Vec<_>>()));
+        let pods = status.stuck.iter().chain(&status.waiting);
+        let pods =
+            pods.map(|pod| vec![format!("  {}", pod.pod), pod.reason.to_string(), pod.message.clone()]);
+        text.push_str(&table(&pods.collect::<Vec<_>>()));
         for owned in &status.autoscaled {
             let _ = writeln!(text, "  left to an autoscaler: {}", printable(owned));
         }
@@ -298,6 +314,9 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    use plumb_rollout::workloads::{RECORD_ANNOTATION, STATUS_ANNOTATION};
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -317,6 +336,77 @@ mod tests {
         }
         for text in ["web", "deploy", "deploy/", "pod/web", "cloneset/web", "deploy/a/b", ""] {
             assert!(text.parse::<Workload>().is_err(), "{text}");
+        }
+    }
+
+    /// How far a workload is that has this record and this status.
+    fn progress(record: &Value, status: &Value) -> Progress {
+        let mut annotations = json!({ RECORD_ANNOTATION: record.to_string() });
+        if !status.is_null() {
+            annotations[STATUS_ANNOTATION] = json!(status.to_string());
+        }
+        let metadata = json!({ "metadata": { "name": "web", "annotations": annotations } });
+        Progress::of(&serde_json::from_value(metadata).unwrap())
+    }
+
+    fn record(heading: &str, fields: &Value) -> Value {
+        let mut record = json!({ "revision": "r1", "base": "r0", "startedAt": "2026-01-01T00:00:00Z", "heading": heading });
+        record.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        record
+    }
+
+    fn status(phase: &str, fields: &Value) -> Value {
+        let pods = json!({ "total": 6, "pending": 0, "resizing": 0, "soaking": 0, "done": 0, "stuck": 6,
+            "rollingBack": 0, "rolledBack": 0, "rollbackFailed": 0 });
+        let mut status = json!({ "revision": "r1", "phase": phase, "pods": pods });
+        status.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        status
+    }
+
+    #[test]
+    fn what_was_reported_before_an_undo_is_not_taken_for_its_end() {
+        let (forward, back) = (record("Forward", &json!({})), record("Back", &json!({})));
+        let held = status("Held", &json!({}));
+        assert!(progress(&forward, &held).has_failed());
+        let undone = progress(&back, &held);
+        assert!(matches!(undone, Progress::Held) && !undone.has_ended() && !undone.has_failed());
+        let going = progress(&back, &status("RollingBack", &json!({ "heading": "Back" })));
+        assert!(matches!(going, Progress::Reported { .. }) && !going.has_ended());
+    }
+
+    #[test]
+    fn a_rollback_fails_unless_a_user_asked_for_it() {
+        let failure = json!({ "pod": "web-0", "reason": "Infeasible", "message": "too large" });
+        let table = [
+            ("RolledBack", json!({ "outcome": "RolledBack" }), false),
+            ("RolledBack", json!({ "outcome": "RolledBack", "failure": failure }), true),
+            ("RollbackFailed", json!({ "outcome": "RollbackFailed" }), true),
+        ];
+        for (phase, fields, failed) in table {
+            let ended = progress(&record("Back", &fields), &status(phase, &json!({ "heading": "Back" })));
+            assert!(ended.has_ended());
+            assert_eq!(ended.has_failed(), failed, "{phase} {fields}");
+        }
+    }
+
+    #[test]
+    fn a_rollout_that_the_native_controller_superseded_is_none() {
+        let complete = record("Forward", &json!({ "outcome": "Complete", "superseded": true }));
+        let progress = progress(&complete, &Value::Null);
+        assert!(matches!(progress, Progress::None) && !progress.has_failed());
+    }
+
+    #[test]
+    fn pods_that_are_deferred_are_named_before_they_are_stuck() {
+        let pods = json!({ "total": 3, "pending": 0, "resizing": 2, "deferred": 1, "soaking": 0, "done": 1, "stuck": 0,
+            "rollingBack": 0, "rolledBack": 0, "rollbackFailed": 0 });
+        let waiting = json!([{ "pod": "web-1", "reason": "Deferred", "message": "node has 1 cpu free" }]);
+        let status = status("Progressing", &json!({ "pods": pods, "waiting": waiting }));
+        let text = progress(&record("Forward", &json!({})), &status).lines(&"deploy/web".parse().unwrap());
+        let (first, second) = text.split_once('\n').unwrap();
+        assert_eq!(first, "deployment/web: Progressing, 1 of 3 pods done, 1 resizing, 1 deferred");
+        for word in ["web-1", "Deferred", "node has 1 cpu free"] {
+            assert!(second.contains(word), "{text}");
         }
     }
 }

@@ -297,7 +297,7 @@ async fn people_follow_pause_resume_and_undo_a_rollout() {
 
     policies.delete("web", &kube::api::DeleteParams::default()).await.unwrap();
     let undone = run(&cluster, &["rollout", "undo", "deploy/web"]);
-    assert_eq!(undone, (Some(0), "deployment/web is rolled back\n".to_owned()));
+    assert_eq!(undone, (Some(0), "deployment/web is being rolled back\n".to_owned()));
     let after = until_pods(&client, "web", 3, "100m").await;
     assert_eq!(uids(&after), before, "no pod was recreated");
     let (code, json) = run(&cluster, &["rollout", "status", "deploy/web", "-o", "json"]);
