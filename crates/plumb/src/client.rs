@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::OnceLock;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use http::header::{HeaderValue, USER_AGENT};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use plumb_autoscaler::explain::printable;
@@ -53,22 +55,60 @@ impl Target {
     pub(crate) async fn config(&self) -> anyhow::Result<(Config, Client)> {
         plumb_apiserver::serve::install_crypto();
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = match &self.kubeconfig {
-            Some(file) => match Kubeconfig::read_from(file) {
-                Ok(read) => Config::from_custom_kubeconfig(read, &options).await,
-                Err(error) => Err(error),
-            },
-            None => Config::from_kubeconfig(&options).await,
+        let read = match &self.kubeconfig {
+            Some(file) => Kubeconfig::read_from(file),
+            None => Kubeconfig::read(),
+        };
+        let config = match read {
+            Ok(read) => {
+                let contexts: Vec<String> = read.contexts.iter().map(|context| context.name.clone()).collect();
+                match Config::from_custom_kubeconfig(read, &options).await {
+                    Err(error) => match self.without_context(&error, &contexts) {
+                        Some(why) => return Err(why),
+                        None => Err(error),
+                    },
+                    config => config,
+                }
+            }
+            Err(error) => Err(error),
         };
         let is_named =
             self.kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|it| !it.is_empty());
-        let config = config.map_err(|error| unreadable(error, is_named, Path::new(OF_UP)))?;
+        let mut config = config.map_err(|error| unreadable(error, is_named, Path::new(OF_UP)))?;
+        config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
         let client = Client::try_from(config.clone()).context("making a client")?;
         // Only the first counts: a command talks to one server.
         let _ = SERVER.set(config.cluster_url.to_string().trim_end_matches('/').to_owned());
         Ok((config, client))
     }
 }
+
+impl Target {
+    /// The error for a context that the kubeconfig does not have.
+    fn without_context(&self, error: &KubeconfigError, contexts: &[String]) -> Option<anyhow::Error> {
+        let missing = match error {
+            KubeconfigError::LoadContext(name) => format!("no context {name:?}"),
+            KubeconfigError::CurrentContextNotSet => "no current context".to_owned(),
+            _ => return None,
+        };
+        let file = match &self.kubeconfig {
+            Some(file) => file.display().to_string(),
+            None => match std::env::var_os("KUBECONFIG").filter(|files| !files.is_empty()) {
+                Some(files) => files.to_string_lossy().into_owned(),
+                None => "~/.kube/config".to_owned(),
+            },
+        };
+        Some(match contexts {
+            [] => anyhow::anyhow!("{missing} in {file}, which has none"),
+            some => anyhow::anyhow!("{missing} in {file}; there are: {}", some.join(", ")),
+        })
+    }
+}
+
+/// How commands name themselves to the API server.
+const AGENT: &str = concat!("plumb/", env!("CARGO_PKG_VERSION"));
+/// The field manager of what a command writes: what the API server takes from the user agent, too.
+pub(crate) const FIELD_MANAGER: &str = "plumb";
 
 /// The URL of the server that the command talks to, for its error messages.
 static SERVER: OnceLock<String> = OnceLock::new();
@@ -94,9 +134,48 @@ fn unreadable(error: KubeconfigError, is_named: bool, of_up: &Path) -> anyhow::E
     }
 }
 
-/// The name of a pod that may be written as kubectl prints it: `pod/web`.
-pub(crate) fn pod_name(text: &str) -> &str {
-    ["pod/", "pods/", "po/"].iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or(text)
+/// The words for pods that stand before a name, as in kubectl.
+pub(crate) const POD_WORDS: [&str; 3] = ["pod", "pods", "po"];
+
+/// The kind of a workload by a word for it, as in kubectl, and the shortest word.
+pub(crate) fn workload_kind(word: &str) -> Option<(&'static str, &'static str)> {
+    // As kubectl prints it: deployment.apps.
+    let word = word.split('.').next().unwrap_or(word);
+    Some(match word.to_ascii_lowercase().as_str() {
+        "deploy" | "deployment" | "deployments" => ("Deployment", "deploy"),
+        "rs" | "replicaset" | "replicasets" => ("ReplicaSet", "rs"),
+        "sts" | "asts" | "statefulset" | "statefulsets" => ("StatefulSet", "sts"),
+        "ds" | "ads" | "daemonset" | "daemonsets" => ("DaemonSet", "ds"),
+        "clone" | "cloneset" | "clonesets" => ("CloneSet", "cloneset"),
+        "job" | "jobs" => ("Job", "job"),
+        "cj" | "cronjob" | "cronjobs" => ("CronJob", "cronjob"),
+        _ => return None,
+    })
+}
+
+/// The name of a pod, which may be written as kubectl prints it: `pod/web`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodName(String);
+
+impl PodName {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for PodName {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (kind, name) = text.split_once('/').unwrap_or(("pod", text));
+        if let Some((kind, _)) = workload_kind(kind) {
+            bail!("a {kind} cannot be resized; edit its template (docs/rollout.md)");
+        }
+        if !POD_WORDS.contains(&kind) || name.is_empty() {
+            bail!("write NAME or pod/NAME");
+        }
+        Ok(Self(name.to_owned()))
+    }
 }
 
 /// The error message for a response of the API server.

@@ -16,7 +16,7 @@ use crate::up::objects;
 pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     let data = &args.data_dir;
     if !data.is_dir() {
-        bail!("there is no data directory {}; --data-dir says which", data.display());
+        bail!("there is no data directory {}; --data-dir names another", data.display());
     }
     let data = std::fs::canonicalize(data).with_context(|| format!("finding {}", data.display()))?;
     let had_containers = data.join(builtin::FOLDER).is_dir();

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
+use anyhow::anyhow;
 use plumb_features::{FeatureError, FeatureGates, KnownFeatures};
 use plumb_metrics::Text;
 
@@ -12,8 +13,12 @@ use crate::components;
 static KNOWN: LazyLock<KnownFeatures> = LazyLock::new(|| KnownFeatures::new(components::features()));
 
 /// Reads the flag.
-pub(crate) fn parse(text: &str) -> Result<FeatureGates, FeatureError> {
-    KNOWN.parse(text)
+pub(crate) fn parse(text: &str) -> anyhow::Result<FeatureGates> {
+    KNOWN.parse(text).map_err(|error| match error {
+        FeatureError::InvalidValue { name, value } => anyhow!("{name}={value}: write true or false"),
+        FeatureError::MissingValue(name) => anyhow!("write {name}=true or {name}=false"),
+        other => other.into(),
+    })
 }
 
 /// Reads the gates of a cluster that may be of another version.

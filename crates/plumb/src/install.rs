@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use anyhow::Context as _;
-use clap::Args;
+use anyhow::{Context as _, bail};
+use clap::{Args, Parser as _};
 use plumb_install::apply::{ApplyError, Mode, apply};
 use plumb_install::uninstall::{Removal, UninstallError, uninstall};
 use plumb_install::{Component, Options, manifests, yaml};
 
+use crate::cli::Cli;
 use crate::client::{Target, block_on, refusal};
 use crate::features;
 
@@ -129,9 +130,24 @@ impl Install {
     }
 }
 
+/// The error for a command line of a component that the component would refuse: --arg adds flags to it.
+fn check(options: &Options) -> anyhow::Result<()> {
+    for (component, extra) in &options.extra_args {
+        // What the manifests add are flags that are known.
+        let line = ["plumb", "run", component.name()].into_iter().chain(extra.iter().map(String::as_str));
+        if let Err(error) = Cli::try_parse_from(line) {
+            let error = error.to_string();
+            let first = error.lines().next().unwrap_or_default();
+            bail!("--arg {}={}: {}", component.name(), extra.join(" "), first.trim_start_matches("error: "));
+        }
+    }
+    Ok(())
+}
+
 /// Prints or applies the manifests.
 pub(crate) fn install(args: Install) -> anyhow::Result<()> {
     let options = args.options();
+    check(&options)?;
     if !args.apply {
         let text = yaml(&manifests(&options)).context("writing YAML")?;
         // A reader that has seen enough is no failure.
@@ -180,11 +196,9 @@ fn explained(error: ApplyError) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
     use serde_json::Value;
 
     use super::*;
-    use crate::cli::Cli;
 
     fn containers(objects: &[kube::core::DynamicObject]) -> Vec<Value> {
         let deployments = objects
@@ -205,6 +219,26 @@ mod tests {
             if let Err(error) = read {
                 panic!("plumb {}: {error}", args.join(" "));
             }
+        }
+    }
+
+    #[test]
+    fn a_flag_that_its_component_does_not_know_is_refused() {
+        let options = |args: &[&str]| {
+            let line = [&["plumb", "install"], args].concat();
+            let cli = Cli::try_parse_from(line).expect("it is COMPONENT=FLAG");
+            let crate::cli::Command::Install(args) = cli.command else { panic!("another command") };
+            args.options()
+        };
+        let known = ["--arg", "recommender=--cap-by-quota", "--arg", "updater=--min-replicas=1"];
+        assert!(check(&options(&known)).is_ok());
+        assert!(
+            check(&options(&["--arg", "updater=--min-replicas", "--arg", "updater=1"])).is_ok(),
+            "a value may be an argument of its own"
+        );
+        for flag in ["recommender=--nope", "updater=--cap-by-quota", "updater=--min-replicas=many"] {
+            let refused = check(&options(&["--arg", flag])).unwrap_err().to_string();
+            assert!(refused.starts_with(&format!("--arg {flag}: ")), "{refused}");
         }
     }
 

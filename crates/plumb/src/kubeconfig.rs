@@ -20,6 +20,7 @@ use plumb_apiserver::pki::certificate_pem;
 use plumb_client::Api;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
+use crate::cli::length_of_time;
 use crate::client::{Cluster, block_on, refusal};
 
 /// The signer of client certificates.
@@ -45,7 +46,7 @@ pub(crate) struct Issue {
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
     /// How long the certificate is valid, such as 8h; ten minutes at least. The cluster may make it shorter.
-    #[arg(long, default_value = "24h", value_name = "TIME")]
+    #[arg(long, default_value = "24h", value_name = "TIME", value_parser = length_of_time)]
     expires: SignedDuration,
     /// The file to write; it must not exist. It holds a private key and is readable by its owner only.
     #[arg(long, value_name = "FILE")]

@@ -1,11 +1,12 @@
 //! `plumb resize`: requests a resize, waits for it, and prints the outcome.
 
+mod amounts;
+
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use clap::Args;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
@@ -14,39 +15,41 @@ use plumb_client::{Api, Codec as _};
 use plumb_controller::{Reflector, WatchConfig, WatchEvent};
 use plumb_resize::Quantity;
 use plumb_resize::list::ResourceList;
-use plumb_resize::resource::{PerResource, Resource};
+use plumb_resize::resource::Resource;
 use plumb_resize::status::Stage;
 use serde_json::{Value, json};
 
+use amounts::Amounts;
+
 use crate::cli::interval;
-use crate::client::{self, Cluster, Output, block_on, print, write_out};
+use crate::client::{self, Cluster, Output, PodName, block_on, print, write_out};
 use crate::{reading, status};
 
 /// Change the CPU and memory of a running pod, wait until the resize is applied, and print the outcome.
 ///
-/// Exits with 0 when it is applied, 1 when it was rejected, 3 when it is deferred (it does not fit the node now), 4 when
-/// it is infeasible (it can never fit the node) and 5 when it is still in progress; the last three after --timeout.
+/// Exits with 0 when it is applied, 1 when it was rejected, 4 when it is infeasible (it can never fit the node); after
+/// --timeout with 3 when it is deferred (it does not fit the node now) and with 5 when it is not applied for another reason.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    plumb resize web --cpu 650m\n  \
-    plumb resize web -c app --requests cpu=500m --limits cpu=1,memory=512Mi\n  \
-    plumb resize web --pod-level --memory 2Gi\n  \
-    plumb resize web --memory 1Gi --no-wait && plumb status web")]
+    plumb resize web --cpu 300m --memory 128Mi\n  \
+    plumb resize web -c web --requests cpu=200m --limits cpu=200m\n  \
+    plumb resize web --memory 256Mi --no-wait && plumb status web")]
 pub(crate) struct Resize {
     /// The pod.
     #[arg(value_name = "POD")]
-    pod: String,
+    pod: PodName,
     /// The container. Not needed where there is only one.
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
-    /// The resources of the pod as a whole instead of those of a container.
+    /// The resources of the pod as a whole (`spec.resources`), which it must have, instead of those of a container.
     #[arg(long, conflicts_with = "container")]
     pod_level: bool,
-    /// The CPU request, and the limit too if both are the same now: 650m or 1.5.
-    #[arg(long, value_name = "CPU")]
+    /// The CPU request, and the limit if there is one: 650m or 1.5. Refused if they differ now: --requests or --limits says
+    /// which.
+    #[arg(long, value_name = "CPU", value_parser = amounts::cpu)]
     cpu: Option<Quantity>,
-    /// The memory request, and the limit too if both are the same now: 512Mi or 1Gi.
-    #[arg(long, value_name = "MEMORY")]
+    /// The memory request, and the limit if there is one: 512Mi or 1Gi. Refused if they differ now.
+    #[arg(long, value_name = "MEMORY", value_parser = amounts::memory)]
     memory: Option<Quantity>,
     /// Requests, such as cpu=500m,memory=1Gi.
     #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
@@ -67,33 +70,12 @@ pub(crate) struct Resize {
     cluster: Cluster,
 }
 
-/// Amounts of cpu and memory, as they are written in a command.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Amounts(PerResource<Option<Quantity>>);
-
-impl FromStr for Amounts {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let mut amounts = Self::default();
-        for part in text.split(',').filter(|part| !part.is_empty()) {
-            let (name, amount) = part.split_once('=').context("write it as cpu=500m,memory=1Gi")?;
-            let resource = Resource::named(name);
-            let resource =
-                resource.with_context(|| format!("{name:?} cannot be resized; cpu and memory can"))?;
-            let amount = amount.parse().map_err(|error| anyhow!("{name} {amount:?}: {error}"))?;
-            amounts.0[resource] = Some(amount);
-        }
-        Ok(amounts)
-    }
-}
-
 pub(crate) fn run(args: Resize) -> anyhow::Result<ExitCode> {
     block_on(resize(args))
 }
 
 async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
-    let name = client::pod_name(&args.pod);
+    let name = args.pod.as_str();
     let (client, namespace) = args.cluster.connect().await?;
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
     let before = pods.get(name).await.map_err(client::refusal)?;
@@ -104,8 +86,14 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     }
     let patch = patch(&before, &args)?;
     let begun = Instant::now();
-    let asked = pods.patch_resize(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-    let asked = asked.map_err(refusal)?;
+    let params = PatchParams { field_manager: Some(client::FIELD_MANAGER.to_owned()), ..Default::default() };
+    let asked = match pods.patch_resize(name, &params, &Patch::Strategic(patch)).await {
+        Err(kube::Error::Api(status)) if is_over_capacity(&status) => {
+            eprintln!("plumb: pod/{name} is not resized: infeasible: {}", status.message);
+            return Ok(reading::INFEASIBLE.into());
+        }
+        asked => asked.map_err(refusal)?,
+    };
     let last = if args.no_wait {
         asked
     } else {
@@ -141,6 +129,12 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     Ok(if args.no_wait { ExitCode::SUCCESS } else { reading::exit_code(&stage) })
 }
 
+/// Whether the API server refuses a resize because the node can never hold it, as Kubernetes does from 1.36 on.
+fn is_over_capacity(status: &kube::core::Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 403 && causes.any(|cause| cause.reason == "NodeCapacity")
+}
+
 /// What a server's refusal means.
 fn refusal(error: kube::Error) -> anyhow::Error {
     match error {
@@ -155,6 +149,15 @@ fn refusal(error: kube::Error) -> anyhow::Error {
 fn patch(pod: &Pod, args: &Resize) -> anyhow::Result<Value> {
     let spec = pod.spec.as_ref().context("the pod has no spec")?;
     if args.pod_level {
+        let has_some =
+            spec.resources.as_ref().is_some_and(|own| own.requests.is_some() || own.limits.is_some());
+        if !has_some {
+            bail!(
+                "pod {:?} has no pod-level resources (spec.resources), which are set when a pod is created; resize a \
+                 container: leave --pod-level out",
+                args.pod.as_str()
+            );
+        }
         let resources = resources("the pod", spec.resources.as_ref(), args)?;
         return Ok(json!({ "spec": { "resources": resources } }));
     }
@@ -163,7 +166,7 @@ fn patch(pod: &Pod, args: &Resize) -> anyhow::Result<Value> {
         None if spec.containers.len() == 1 && init.is_empty() => ("containers", &spec.containers[0]),
         None => {
             let names: Vec<&str> = spec.containers.iter().chain(init).map(|one| one.name.as_str()).collect();
-            bail!("which container? -c says: {}", names.join(", "));
+            bail!("which container? -c NAME chooses one of: {}", names.join(", "));
         }
         Some(name) => {
             let among = |list: &'static str, containers: &'_ [Container]| {
@@ -204,7 +207,7 @@ fn resources(named: &str, now: Option<&ResourceRequirements>, args: &Resize) -> 
     }
     let (requests, limits) = (reading::wire(&requests), reading::wire(&limits));
     if requests.is_empty() && limits.is_empty() {
-        bail!("nothing is asked for: --cpu, --memory, --requests or --limits says what");
+        bail!("nothing to change is given: --cpu, --memory, --requests or --limits says what");
     }
     let mut resources = json!({});
     for (name, list) in [("requests", requests), ("limits", limits)] {

@@ -19,7 +19,7 @@ use plumb_resize::status::Values;
 use serde_json::Value;
 
 use crate::cli::Tuning;
-use crate::client::{self, Cluster, Output, block_on, print, write_out};
+use crate::client::{self, Cluster, Output, POD_WORDS, block_on, print, workload_kind, write_out};
 use crate::reading;
 use crate::rollout::command::{self, Workload};
 
@@ -40,8 +40,8 @@ const WIDE: [&str; 8] =
     plumb status vpa/web --explain\n  \
     plumb status deploy/web --watch")]
 pub(crate) struct Status {
-    /// A pod (`web`, `pod/web`), a VPA (`vpa/web`), all VPAs (`vpa`), or a workload (`deploy/web`, `sts/db`, `ds/agent`).
-    /// [default: all pods of the namespace]
+    /// A pod (`web`, `pod/web`), all pods (`pods`), a VPA (`vpa/web`), all VPAs (`vpa`), or a workload (`deploy/web`,
+    /// `sts/db`, `ds/agent`). [default: pods]
     #[arg(value_name = "OBJECT")]
     object: Option<Object>,
     /// Objects of all namespaces.
@@ -62,7 +62,7 @@ pub(crate) struct Status {
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
     /// Print pods again when their resources or their resize change, until Ctrl-C; or a rollout, until it ends.
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "true|false", default_value = "false", hide_default_value = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     watch: bool,
     #[command(flatten)]
     cluster: Cluster,
@@ -73,6 +73,8 @@ pub(crate) struct Status {
 enum Object {
     /// A pod by its name.
     Pod(String),
+    /// All pods.
+    Pods,
     /// A VPA by its name.
     Vpa(String),
     /// All VPAs.
@@ -86,18 +88,21 @@ impl FromStr for Object {
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
         const VPA: [&str; 4] = ["vpa", "vpas", "verticalpodautoscaler", "verticalpodautoscalers"];
-        const POD: [&str; 3] = ["pod", "pods", "po"];
         let is_vpa = |kind: &str| VPA.contains(&kind.split('.').next().unwrap_or(kind));
         Ok(match text.split_once('/') {
             Some((kind, name)) if is_vpa(kind) => Self::Vpa(name.to_owned()),
             None if is_vpa(text) => Self::Vpas,
-            Some((kind, name)) if POD.contains(&kind) => Self::Pod(name.to_owned()),
+            None if POD_WORDS.contains(&text) => Self::Pods,
+            Some((kind, name)) if POD_WORDS.contains(&kind) => Self::Pod(name.to_owned()),
             Some((kind, _)) => match text.parse() {
                 Ok(workload) => Self::Workload(workload),
                 Err(_) if kind.is_empty() => bail!("the kind is missing: write pod/NAME"),
                 Err(error) => bail!("{error}; a pod is pod/NAME or NAME, a VPA is vpa/NAME"),
             },
-            None => Self::Pod(text.to_owned()),
+            None => match workload_kind(text) {
+                Some((_, word)) => bail!("write {word}/NAME; a pod of that name is pod/{text}"),
+                None => Self::Pod(text.to_owned()),
+            },
         })
     }
 }
@@ -189,7 +194,7 @@ async fn show(client: &Client, pods: &[Pod], args: &Status) -> anyhow::Result<()
                 Ok(value)
             });
             let mut read = read.collect::<anyhow::Result<Vec<Value>>>()?;
-            match (args.object.is_some(), read.pop()) {
+            match (matches!(args.object, Some(Object::Pod(_))), read.pop()) {
                 (true, Some(one)) => print(&one, output)?,
                 (_, last) => {
                     read.extend(last);
@@ -286,6 +291,8 @@ mod tests {
         for (text, expected) in [
             ("web", Object::Pod("web".to_owned())),
             ("pod/vpa", Object::Pod("vpa".to_owned())),
+            ("pods", Object::Pods),
+            ("pod/deploy", Object::Pod("deploy".to_owned())),
             ("vpa", Object::Vpas),
             ("verticalpodautoscalers.autoscaling.k8s.io", Object::Vpas),
             ("vpa/web", Object::Vpa("web".to_owned())),
@@ -296,6 +303,14 @@ mod tests {
         for text in ["job/web", "deploy/", "cloneset/web", "/web"] {
             let refused = text.parse::<Object>().unwrap_err().to_string();
             assert!(refused.contains("pod/NAME"), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_kind_without_a_name_is_no_pod() {
+        for (text, words) in [("deploy", "write deploy/NAME"), ("statefulsets", "write sts/NAME")] {
+            let refused = text.parse::<Object>().unwrap_err().to_string();
+            assert!(refused.contains(words), "{text}: {refused}");
         }
     }
 

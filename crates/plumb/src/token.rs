@@ -1,6 +1,7 @@
 //! `plumb token`: the tokens by which machines join, as kubeadm has them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use anyhow::{Context as _, bail};
 use jiff::{SignedDuration, Timestamp};
@@ -67,6 +68,13 @@ async fn create(
         string_data: Some(data),
         ..Secret::default()
     };
+    if is_on_loopback(&invitation.server) {
+        eprintln!(
+            "plumb: {} is reached from this machine only; start `plumb up` with --listen 0.0.0.0:6443 (or \
+             --advertise-address) for others to join",
+            invitation.server
+        );
+    }
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     secrets.create(&PostParams::default(), &token).await.map_err(refusal)?;
     if token_only {
@@ -108,9 +116,23 @@ async fn list(client: &Client) -> anyhow::Result<()> {
 async fn delete(client: &Client, token: &str) -> anyhow::Result<()> {
     let id = token.split('.').next().unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
-    secrets.delete(&format!("{PREFIX}{id}"), &DeleteParams::default()).await.map_err(refusal)?;
+    match secrets.delete(&format!("{PREFIX}{id}"), &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => {
+            bail!("there is no token {id}; `plumb token ls` lists them");
+        }
+        deleted => deleted.map(drop).map_err(refusal)?,
+    }
     println!("token {id} is revoked; machines that have joined with it stay");
     Ok(())
+}
+
+/// Whether no other machine reaches the server at this URL.
+fn is_on_loopback(url: &str) -> bool {
+    let Some(host) = url.parse::<http::Uri>().ok().and_then(|url| url.host().map(str::to_owned)) else {
+        return false;
+    };
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// Random letters and digits.
@@ -130,4 +152,22 @@ fn word(length: usize) -> anyhow::Result<String> {
 
 fn rustls_random() -> &'static dyn rustls::crypto::SecureRandom {
     rustls::crypto::ring::default_provider().secure_random
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_on_loopback_is_known_by_its_url() {
+        for (url, expected) in [
+            ("https://127.0.0.1:6443", true),
+            ("https://[::1]:6443", true),
+            ("https://localhost:6443", true),
+            ("https://192.0.2.7:6443", false),
+            ("https://plumb.example:6443", false),
+        ] {
+            assert_eq!(is_on_loopback(url), expected, "{url}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use plumb_resize::Quantity;
 
 use super::interval;
 
-/// How the autoscaler works.
+/// How the autoscaler works. A heading holds for what is flattened after it, too, which needs one of its own.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Autoscaler")]
 pub(crate) struct AutoscalerFlags {

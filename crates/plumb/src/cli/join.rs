@@ -9,7 +9,7 @@ use plumb_features::FeatureGates;
 use plumb_node::join::CaPin;
 use plumb_resize::rules::Dialect;
 
-use super::{OnNode, socket_address};
+use super::{OnNode, length_of_time, socket_address};
 use crate::client::Cluster;
 use crate::features;
 
@@ -73,7 +73,7 @@ pub(crate) enum TokenCommand {
     /// Create a token, and print the command that joins a machine with it.
     Create {
         /// How long it is valid, such as 1h or 30m; 0s never expires.
-        #[arg(long, default_value = "24h", value_name = "TIME")]
+        #[arg(long, default_value = "24h", value_name = "TIME", value_parser = length_of_time)]
         ttl: SignedDuration,
         /// A description.
         #[arg(long, value_name = "TEXT")]

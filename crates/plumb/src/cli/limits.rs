@@ -5,6 +5,7 @@ use plumb_apiserver::{Limits, serve};
 
 /// How much clients may ask of the API server at once.
 #[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Limits of the API server")]
 pub(crate) struct ServerLimits {
     /// How many requests that read are in flight at once; further ones are refused with 429. One user gets at most
     /// three quarters of them.

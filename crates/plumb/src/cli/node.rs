@@ -14,16 +14,15 @@ use plumb_node::sysctls::UnsafeSysctls;
 use plumb_resize::Quantity;
 use plumb_runtime::fault::Call;
 
-use super::{RegistryFlags, interval};
+use super::{RegistryFlags, interval, length_of_time};
 
 /// What a node is like.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Nodes")]
 pub(crate) struct OnNode {
     /// The container runtime.
     #[arg(long, value_enum, default_value = "auto", value_name = "RUNTIME")]
     pub(crate) runtime: RuntimeKind,
-    #[command(flatten)]
-    pub(crate) cri: CriFlags,
     /// The node's name; several are named NAME-0, NAME-1 and so on. [default: plumb, or the name of the machine
     /// for one that joins]
     #[arg(long, visible_alias = "name", value_name = "NAME", value_parser = node_name)]
@@ -93,10 +92,14 @@ pub(crate) struct OnNode {
     /// and tests.
     #[arg(long, value_name = "CALL=TIME")]
     pub(crate) runtime_delay: Option<RuntimeDelay>,
+    // Last, since its heading holds for what follows it.
+    #[command(flatten)]
+    pub(crate) cri: CriFlags,
 }
 
 /// How a runtime is reached over its CRI socket.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Container runtime")]
 pub(crate) struct CriFlags {
     /// The socket of the container runtime of --runtime cri.
     #[arg(
@@ -197,7 +200,7 @@ fn node_name(text: &str) -> anyhow::Result<String> {
 
 /// How long a shutdown may take, by the kubelet's rule.
 fn grace_period(text: &str) -> anyhow::Result<Duration> {
-    let time: jiff::SignedDuration = text.parse()?;
+    let time = length_of_time(text)?;
     match Duration::try_from(time) {
         Ok(time) if time.is_zero() || time >= Duration::from_secs(1) => Ok(time),
         _ => bail!("it must be 0 or 1s or more"),
@@ -206,7 +209,8 @@ fn grace_period(text: &str) -> anyhow::Result<Duration> {
 
 /// What a node has of a resource.
 fn capacity(text: &str) -> anyhow::Result<Quantity> {
-    let amount: Quantity = text.parse()?;
+    let amount: Quantity =
+        text.parse().map_err(|_| anyhow!("write 4 or 1500m of cpu, 8Gi or 8G of memory"))?;
     ensure!(amount > Quantity::default(), "must be more than 0");
     Ok(amount)
 }

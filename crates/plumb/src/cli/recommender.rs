@@ -48,7 +48,7 @@ pub(crate) struct Tuning {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_time)]
     confidence_interval_memory: Duration,
     /// Write memory with two decimals of the largest unit. Deprecated: `--round-memory-bytes` rounds.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     humanize_memory: bool,
     /// Round cpu up to a multiple of so many millicores.
     #[arg(long, value_name = "MILLICORES", default_value = "1", value_parser = clap::value_parser!(i64).range(1..))]
@@ -75,7 +75,7 @@ pub(crate) struct Tuning {
     #[arg(long, value_name = "BYTES", default_value = "104857600", value_parser = non_negative)]
     oom_min_bump_up_bytes: f64,
     /// Let annotations of a VPA ask for whole cores.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     cpu_integer_post_processor_enabled: bool,
     /// The most cpu for a container whose policy has no maximum. [default: none]
     #[arg(long, value_name = "CPU")]
@@ -136,7 +136,7 @@ impl Tuning {
 #[command(next_help_heading = "Prometheus")]
 pub(crate) struct PrometheusFlags {
     /// Accept any certificate of the server.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     prometheus_insecure: bool,
     /// The job that scrapes cAdvisor; empty for any.
     #[arg(long, value_name = "JOB", default_value = "kubernetes-cadvisor")]
@@ -257,7 +257,10 @@ pub(super) fn positive_time(text: &str) -> anyhow::Result<Duration> {
     let time = if let Some(time) = whole('d', DAY).or_else(|| whole('w', 7 * DAY)) {
         time
     } else {
-        let nanos = plumb_go::duration::parse(text)?;
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let nanos = plumb_go::duration::parse(text).map_err(|error| {
+            if is_number { anyhow!("it needs a unit: write {text}s or {text}m") } else { error.into() }
+        })?;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or_default())
     };
     ensure!(!time.is_zero(), "it must be more than 0");

@@ -25,7 +25,7 @@ impl Section {
             let code = line.strip_prefix("| `-")?.split('`').next()?;
             // Of `-n, --namespace NAME` and `--purge` the long name.
             let long = code.strip_prefix('-').or_else(|| Some(code.split_once("--")?.1))?;
-            Some((long.split([' ', ',', '=']).next()?, line))
+            Some((long.split([' ', ',', '=', '[']).next()?, line))
         })
     }
 }
@@ -144,6 +144,26 @@ fn the_page_tells_of_no_flag_that_is_not_there() {
         invented.extend(strange.map(|(flag, _)| format!("{}: --{flag}", section.title)));
     }
     assert!(invented.is_empty(), "docs/cli.md has {invented:#?}");
+}
+
+#[test]
+fn each_group_of_flags_of_a_cluster_has_a_heading_of_its_own() {
+    let up = Cli::command();
+    let up = up.find_subcommand("up").expect("there is such a command");
+    for (flag, expected) in [
+        ("listen", None),
+        ("nodes", None),
+        ("updater-interval", Some("Autoscaler")),
+        ("max-connections", Some("Limits of the API server")),
+        ("runtime", Some("Nodes")),
+        ("insecure-registry", Some("Nodes")),
+        ("runtime-delay", Some("Nodes")),
+        ("container-runtime-endpoint", Some("Container runtime")),
+    ] {
+        let mut flags = up.get_arguments();
+        let found = flags.find(|arg| arg.get_long() == Some(flag)).expect("there is such a flag");
+        assert_eq!(found.get_help_heading(), expected, "--{flag}");
+    }
 }
 
 #[test]

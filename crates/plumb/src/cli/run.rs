@@ -325,19 +325,19 @@ pub(crate) struct RecommenderFlags {
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = positive_time)]
     pub(crate) checkpoints_gc_interval: Duration,
     /// Count nothing for pods that no VPA selects.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) memory_saver: bool,
     /// Recommend no more than the largest node that pods can be scheduled to has allocatable.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) cap_by_largest_node: bool,
     /// Recommend no more than the quotas of the namespace leave for each pod of the VPA.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) cap_by_quota: bool,
     /// Recommend no resource that a HorizontalPodAutoscaler scales the same target on, and report it on the VPA.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) yield_to_hpa: bool,
     /// Read present usage from external.metrics.k8s.io rather than from metrics.k8s.io.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) use_external_metrics: bool,
     /// The external metric of the cpu of containers; the label --container-name-label names the container.
     #[arg(long, value_name = "METRIC", default_value = "", hide_default_value = true)]
@@ -392,7 +392,7 @@ pub(crate) struct CommonFlags {
     )]
     pub(crate) feature_gates: FeatureGates,
     /// Install the CustomResourceDefinitions of these components where the cluster has none.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) install_crds: bool,
 }
 
@@ -408,7 +408,7 @@ pub(crate) struct VpaFlags {
     pub(crate) ignored_vpa_object_namespaces: String,
     /// Let VPAs of a DaemonSet select nodes, by the annotation plumb.dev/node-selector, and be about the pods on these alone.
     /// The recommender, the updater and the admission webhook need the same value.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) node_selectors: bool,
 }
 
@@ -445,7 +445,7 @@ impl VpaFlags {
 #[expect(clippy::struct_field_names, reason = "the flags have upstream's names")]
 pub(crate) struct ElectionFlags {
     /// Work only while this process holds the lease, so that several can run and one works.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) leader_elect: bool,
     /// How long after its last renewal others leave the lease to its holder.
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = positive_time)]

@@ -43,7 +43,7 @@ pub(super) async fn enrol(args: &Node, name: &str) -> anyhow::Result<Enrolled> {
     let user = format!("system:node:{name}");
     if let Some(other) = kept.as_ref().filter(|kept| kept.user != user) {
         bail!(
-            "{} is the data directory of {}; --name {} takes it up again, --data-dir says another",
+            "{} is the data directory of {}; --name {} takes it up again, --data-dir names another",
             args.data_dir.display(),
             other.user,
             other.user.trim_start_matches("system:node:")

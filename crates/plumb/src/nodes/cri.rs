@@ -52,7 +52,7 @@ pub(super) async fn open(data: &Path, flags: &CriFlags) -> anyhow::Result<Cri> {
     let folder = data.join(FOLDER);
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let opened = Cri::open(config, plumb_supervise::process()).await;
-    let runtime = opened.with_context(|| format!("connecting to the container runtime at {endpoint}"))?;
+    let runtime = opened.map_err(|error| unopened(error, endpoint))?;
     // Before the first pod runs, so that `plumb down` finds it.
     let file = endpoint_file(data);
     let record = serde_json::to_vec(&Endpoint { endpoint: endpoint.clone() })?;
@@ -66,6 +66,17 @@ pub(super) async fn open(data: &Path, flags: &CriFlags) -> anyhow::Result<Cri> {
         Err(error) => tracing::warn!(%error, image = load.name, "cannot import an image"),
     }
     Ok(runtime)
+}
+
+/// Why the runtime at a socket cannot be used. The error of one that cannot be reached names the socket already.
+fn unopened(error: plumb_runtime::Error, endpoint: &str) -> anyhow::Error {
+    match error {
+        plumb_runtime::Error::Unavailable(message) => anyhow::anyhow!(
+            "{message}; does containerd run? --container-runtime-endpoint names its socket"
+        ),
+        other => anyhow::Error::new(other)
+            .context(format!("connecting to the container runtime at {endpoint}")),
+    }
 }
 
 fn config(data: &Path, endpoint: &str) -> anyhow::Result<Config> {
@@ -91,7 +102,7 @@ pub(crate) async fn remove(data: &Path) -> anyhow::Result<()> {
     let Endpoint { endpoint } =
         serde_json::from_slice(&record).with_context(|| format!("reading {}", file.display()))?;
     let opened = Cri::open(config(data, &endpoint)?, plumb_supervise::process()).await;
-    let runtime = opened.with_context(|| format!("connecting to the container runtime at {endpoint}"))?;
+    let runtime = opened.map_err(|error| unopened(error, &endpoint))?;
     runtime.clear().await.with_context(|| format!("removing the pods at {endpoint}"))?;
     // Its directory is that of the files of pods, which may be gone with them.
     match fs::remove_file(&file) {

@@ -167,6 +167,9 @@ fn flags_that_no_node_can_have_are_refused_at_once() {
         ("--node-cpu", "0", "must be more than 0"),
         ("--node-memory", "0", "must be more than 0"),
         ("--node-cpu", "-1", "must be more than 0"),
+        ("--node-memory", "8GB", "8Gi or 8G of memory"),
+        ("--feature-gates", "InPlace=maybe", "InPlace=maybe: write true or false"),
+        ("--metric-resolution", "5", "write 5s or 5m"),
     ] {
         let mut command = up(&data);
         command.args(["--runtime", "virtual"]).arg(format!("{flag}={value}"));
@@ -220,6 +223,10 @@ fn images_are_listed_without_making_anything() {
     let (code, text) = plumb(&["down"]);
     assert_eq!((code, text.as_str()), (Some(0), ""));
     assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
+    fs::remove_dir(&data).unwrap();
+    let missing =
+        format!("plumb: there is no data directory {}; --data-dir names another\n", data.display());
+    assert_eq!(plumb(&["down"]), (Some(1), missing));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::process::{Command, Output};
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
@@ -11,9 +12,13 @@ use super::cluster::Cluster;
 
 /// A cluster with one virtual node of two cpus and a pod on it.
 async fn cluster(folder: &std::path::Path) -> Cluster {
+    cluster_with(folder, &[]).await
+}
+
+async fn cluster_with(folder: &std::path::Path, more: &[&str]) -> Cluster {
     let parts = ["--components", "apiserver,controllers,node", "--runtime", "virtual"];
     let capacity = ["--node-cpu", "2", "--node-memory", "4Gi"];
-    let cluster = Cluster::start_with(folder, &[&parts[..], &capacity[..]].concat());
+    let cluster = Cluster::start_with(folder, &[&parts[..], &capacity[..], more].concat());
     let pods: Api<Pod> = Api::namespaced(cluster.client().await, "default");
     create(&pods, "web", &[("app", "500m", "500m")]).await;
     cluster
@@ -127,8 +132,37 @@ async fn a_script_learns_from_the_exit_code_what_became_of_a_resize() {
     assert_eq!(read["containers"][0]["desired"]["limits"]["cpu"], "1800m");
     assert_eq!(read["containers"][0]["actual"]["limits"]["cpu"], "500m");
     // Of all pods it is a look, and no verdict.
-    let all = plumb(&cluster, &["status"]);
-    assert_eq!((all.status.code(), lines(&all).len()), (Some(0), 5), "{}", said(&all));
+    for args in [&["status"][..], &["status", "pods"], &["status", "--watch=false"]] {
+        let all = plumb(&cluster, args);
+        assert_eq!((all.status.code(), lines(&all).len()), (Some(0), 5), "{}", said(&all));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resize_that_the_api_server_refuses_for_the_capacity_of_the_node_is_infeasible() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = cluster_with(&folder.path().join("data"), &["--resize-dialect", "v1.36"]).await;
+    for more in [&[][..], &["--no-wait"], &["-o", "json"]] {
+        let never = plumb(&cluster, &[&["resize", "web", "--cpu", "64"][..], more].concat());
+        assert_eq!(never.status.code(), Some(4), "{}", said(&never));
+        assert!(said(&never).contains("pod/web is not resized: infeasible: "), "{}", said(&never));
+    }
+    let pods: Api<Pod> = Api::namespaced(cluster.client().await, "default");
+    assert_eq!(pods.get("web").await.unwrap().metadata.generation, Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_command_writes_has_the_field_manager_plumb() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = cluster(&folder.path().join("data")).await;
+    let done = plumb(&cluster, &["resize", "web", "--cpu", "650m"]);
+    assert_eq!(done.status.code(), Some(0), "{}", said(&done));
+    let pods: Api<Pod> = Api::namespaced(cluster.client().await, "default");
+    let managed = pods.get("web").await.unwrap().metadata.managed_fields.unwrap_or_default();
+    let of_resize = |entry: &&ManagedFieldsEntry| entry.subresource.as_deref() == Some("resize");
+    let managers: Vec<_> =
+        managed.iter().filter(of_resize).filter_map(|entry| entry.manager.as_deref()).collect();
+    assert_eq!(managers, ["plumb"], "{managed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,14 +174,22 @@ async fn what_cannot_be_asked_for_is_explained_and_changes_nothing() {
     let before = pods.get("two").await.unwrap().metadata.generation;
     for (args, code, words) in [
         (&["resize", "none", "--cpu", "1"][..], 1, "pods \"none\" not found"),
-        (&["resize", "web"], 1, "nothing is asked for"),
-        (&["resize", "two", "--cpu", "1"], 1, "which container? -c says: a, b"),
+        (&["resize", "web"], 1, "nothing to change is given"),
+        (&["resize", "two", "--cpu", "1"], 1, "which container? -c NAME chooses one of: a, b"),
         (&["resize", "two", "-c", "c", "--cpu", "1"], 1, "no container \"c\""),
         (&["resize", "two", "-c", "a", "--cpu", "1"], 1, "request of 100m and a limit of 200m"),
         (&["resize", "two", "-c", "b", "--cpu", "1", "--limits", "cpu=1"], 1, "leave cpu out there"),
         (&["resize", "two", "-c", "b", "--limits", "cpu=50m"], 1, "must be less than or equal to cpu limit"),
         (&["resize", "two", "--limits", "gpu=1"], 2, "cannot be resized"),
         (&["resize", "two", "--cpu", "much"], 2, "invalid value"),
+        (&["resize", "web", "--memory", "128m"], 2, "did you mean 128Mi?"),
+        (&["resize", "web", "--limits", "memory=128"], 2, "did you mean 128Mi?"),
+        (&["resize", "web", "--memory", "128MB"], 2, "write 128Mi or 128M"),
+        (&["resize", "web", "--cpu", "1", "--timeout", "5"], 2, "write 5s or 5m"),
+        (&["resize", "web", "--pod-level", "--cpu", "1"], 1, "has no pod-level resources"),
+        (&["resize", "deploy/web", "--cpu", "1"], 2, "a Deployment cannot be resized; edit its template"),
+        (&["resize", "svc/web", "--cpu", "1"], 2, "write NAME or pod/NAME"),
+        (&["status", "deploy"], 2, "write deploy/NAME"),
         (&["status", "none"], 1, "pods \"none\" not found"),
     ] {
         let refused = plumb(&cluster, args);
@@ -188,6 +230,10 @@ async fn who_names_no_cluster_or_one_that_does_not_run_is_told_what_to_do() {
         said_by(wrong),
         "plumb: reading the kubeconfig /nonexistent: No such file or directory (os error 2)\n"
     );
+    let mut other = status(home);
+    other.args(["--context", "nope", "--kubeconfig"]).arg(&kubeconfig);
+    let expected = format!("plumb: no context \"nope\" in {}; there are: plumb\n", kubeconfig.display());
+    assert_eq!(said_by(other), expected);
     let mut stopped = status(home);
     stopped.arg("--kubeconfig").arg(kubeconfig);
     let refused = "Connection refused (os error 111); does the cluster run?";

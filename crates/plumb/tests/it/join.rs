@@ -203,6 +203,8 @@ async fn whoever_may_not_join_is_told_why() {
     let mut revoke = Command::new(env!("CARGO_BIN_EXE_plumb"));
     revoke.args(["token", "rm", token, "--kubeconfig"]).arg(cluster.kubeconfig());
     assert!(revoke.status().unwrap().success());
+    let again = String::from_utf8(revoke.output().unwrap().stderr).unwrap();
+    assert!(again.contains("; `plumb token ls` lists them"), "{again}");
     let said = complaint(agent(&words, &node));
     assert!(said.contains("it has expired or was revoked"), "{said}");
     // Nothing was left that would make it look as if it had joined.

@@ -36,7 +36,7 @@ pub(crate) struct AdmissionFlags {
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) webhook_namespace: String,
     /// Register the webhook by a URL instead of the Service: `https://ADDRESS:PORT/` of the two flags below.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) register_by_url: bool,
     /// The host name or IP address of that URL.
     #[arg(long, value_name = "HOST", default_value = "", hide_default_value = true)]
@@ -45,13 +45,13 @@ pub(crate) struct AdmissionFlags {
     #[arg(long, value_name = "PORT")]
     pub(crate) webhook_port: Option<u16>,
     /// Create and repair the MutatingWebhookConfiguration `vpa-webhook-config`. Turn it off where a chart has it.
-    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) register_webhook: bool,
     /// How long the API server waits for an answer. (Upstream has 30: a webhook that hangs would delay every pod for that.)
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = clap::value_parser!(i32).range(1..=30))]
     pub(crate) webhook_timeout_seconds: i32,
     /// Refuse pods and VPAs while the webhook does not answer.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) webhook_failure_policy_fail: bool,
     /// Labels of the MutatingWebhookConfiguration.
     #[arg(long, value_name = "K:V,K:V", default_value = "", hide_default_value = true, value_parser = labels)]
@@ -88,7 +88,7 @@ pub(crate) struct AdmissionFlags {
     #[arg(long, value_name = "QUANTITY")]
     pub(crate) max_allowed_cpu_boost: Option<Quantity>,
     /// Accepted because upstream has it: here files of certificates are read again in any case.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide = true)]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide = true)]
     reload_cert: bool,
 }
 

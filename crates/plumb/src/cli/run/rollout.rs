@@ -22,7 +22,7 @@ pub(crate) struct RolloutFlags {
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     webhook_namespace: String,
     /// Register the webhook by a URL instead of the Service: `https://ADDRESS:PORT/` of the two flags below.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     register_by_url: bool,
     /// The host name or IP address of that URL.
     #[arg(long, value_name = "HOST", default_value = "", hide_default_value = true)]

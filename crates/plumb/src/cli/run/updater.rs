@@ -43,10 +43,10 @@ pub(crate) struct UpdaterFlags {
     pub(crate) evict_after_oom_threshold: Duration,
     /// Resize whatever the disruption budget if no container restarts by it. (Upstream's Helm chart sets it, too; its program
     /// has false.)
-    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) in_place_skip_disruption_budget: bool,
     /// Evict only while the admission webhook renews its lease.
-    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) use_admission_controller_status: bool,
     /// The lease of the admission webhook.
     #[arg(long, value_name = "NAME", default_value = "vpa-admission-controller")]
@@ -59,7 +59,7 @@ pub(crate) struct UpdaterFlags {
     pub(crate) admission_controller_status_lease_timeout: Duration,
     /// Never lower memory below the highest usage of the recent past plus a margin; a VPA's annotation
     /// `plumb.dev/memory-decrease-guard` overrides it.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) memory_decrease_guard: bool,
     /// That margin, in percent.
     #[arg(long, value_name = "PERCENT", default_value = "15")]
@@ -69,7 +69,7 @@ pub(crate) struct UpdaterFlags {
     pub(crate) startup_boost_deadline: Duration,
     /// Boost containers again when they restart, until their pod is ready again; a VPA's annotation
     /// `plumb.dev/startup-boost-on-restart` overrides it.
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) startup_boost_on_restart: bool,
     /// Accepted because upstream has it: here boosts end at once, however many.
     #[arg(long, value_name = "N", default_value = "1", hide = true)]
