@@ -18,7 +18,11 @@ use crate::up::objects;
 /// Writes a copy.
 pub(crate) fn backup(args: &Backup) -> anyhow::Result<()> {
     let directory = objects(&args.data_dir);
-    anyhow::ensure!(directory.is_dir(), "there are no objects in {}; --data-dir names another", args.data_dir.display());
+    anyhow::ensure!(
+        directory.is_dir(),
+        "there are no objects in {}; --data-dir names another",
+        args.data_dir.display()
+    );
     // Secrets are among the objects.
     let file = OpenOptions::new()
         .write(true)

@@ -61,7 +61,8 @@ impl Target {
         };
         let config = match read {
             Ok(read) => {
-                let contexts: Vec<String> = read.contexts.iter().map(|context| context.name.clone()).collect();
+                let contexts: Vec<String> =
+                    read.contexts.iter().map(|context| context.name.clone()).collect();
                 match Config::from_custom_kubeconfig(read, &options).await {
                     Err(error) => match self.without_context(&error, &contexts) {
                         Some(why) => return Err(why),
@@ -243,28 +244,39 @@ pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
     runtime.block_on(work)
 }
 
-/// Text that lines up: columns are as wide as what is in them. Cells may be what others wrote: what a terminal would act on
-/// is escaped.
+/// Text that lines up: columns are as wide as what is in them.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let rows: Vec<Vec<Cow<'_, str>>> =
-        rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            // Writing to a string does not fail.
-            let _ = write!(line, "{cell:<width$}   ");
+    Columns::default().lines(rows)
+}
+
+/// The widths of the columns of a table that is printed in parts. They only grow.
+#[derive(Debug, Default)]
+pub(crate) struct Columns(Vec<usize>);
+
+impl Columns {
+    /// Rows that line up with each other and with those before, as far as these were as wide. Cells may be what others
+    /// wrote: what a terminal would act on is escaped.
+    pub(crate) fn lines(&mut self, rows: &[Vec<String>]) -> String {
+        let rows: Vec<Vec<Cow<'_, str>>> =
+            rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
+        for row in &rows {
+            self.0.resize(self.0.len().max(row.len()), 0);
+            for (width, cell) in self.0.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
         }
-        text.push_str(line.trim_end());
-        text.push('\n');
+        let mut text = String::new();
+        for row in &rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&self.0) {
+                // Writing to a string does not fail.
+                let _ = write!(line, "{cell:<width$}   ");
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
     }
-    text
 }
 
 /// Prints a value for programs.
@@ -285,4 +297,18 @@ pub(crate) fn json(value: &Value) -> anyhow::Result<String> {
 pub(crate) fn yaml(value: &Value) -> anyhow::Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: true, folded_wrap_chars: 1 << 20 };
     serde_saphyr::to_string_with_options(value, options).context("writing YAML")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_never_get_narrower() {
+        let rows = |cells: [&str; 2]| vec![cells.map(str::to_owned).to_vec()];
+        let mut columns = Columns::default();
+        assert_eq!(columns.lines(&rows(["POD", "CPU"])), "POD   CPU\n");
+        assert_eq!(columns.lines(&rows(["longer", "1"])), "longer   1\n");
+        assert_eq!(columns.lines(&rows(["web", "2"])), "web      2\n");
+    }
 }

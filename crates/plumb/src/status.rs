@@ -230,44 +230,61 @@ fn boost_lines(pods: &[Pod], boosts: &[Vec<BoostView>]) -> String {
 
 /// Pods as a table, a line for each container and for what the pod has as a whole, and below it why a resize is not applied.
 pub(crate) fn table(pods: &[Pod], with_namespace: bool, wide: bool) -> anyhow::Result<String> {
-    let mut head = vec!["POD", "CONTAINER"];
-    let columns: &[&str] = if wide { &WIDE } else { &["CPU", "MEMORY", "RESIZE"] };
-    head.extend(columns);
-    if with_namespace {
-        head.insert(0, "NAMESPACE");
-    }
-    let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
-    let mut why = String::new();
-    for pod in pods {
-        let reading = reading::of(pod)?;
-        let name = pod.metadata.name.clone().unwrap_or_default();
-        for (label, values) in reading::values(&reading) {
-            let mut row = vec![name.clone(), label.to_owned()];
-            if with_namespace {
-                row.insert(0, pod.metadata.namespace.clone().unwrap_or_default());
-            }
-            for resource in Resource::ALL {
-                row.extend(cells(values, resource, wide));
-            }
-            row.push(reading::word(&reading.stage).to_owned());
-            if wide {
-                let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-                row.push(node.unwrap_or_else(|| "-".to_owned()));
-            }
-            rows.push(row);
-        }
-        let reason = reading::reason(&reading.stage);
-        if !reason.is_empty() {
-            // Writing to a string does not fail.
-            let _ = writeln!(why, "{name}: {}", printable(&reading.stage.to_string()));
-        }
-    }
+    let Listing { head, mut rows, why } = Listing::of(pods, with_namespace, wide)?;
+    rows.insert(0, head);
     let mut text = client::table(&rows);
-    if !why.is_empty() {
-        text.push('\n');
-        text.push_str(&why);
-    }
+    text.push_str(&why);
     Ok(text)
+}
+
+/// What is printed of pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Listing {
+    head: Vec<String>,
+    /// A row for each container and for what a pod has as a whole.
+    rows: Vec<Vec<String>>,
+    /// Why resizes are not applied, below an empty line; empty if there is nothing to say.
+    why: String,
+}
+
+impl Listing {
+    fn of(pods: &[Pod], with_namespace: bool, wide: bool) -> anyhow::Result<Self> {
+        let mut head = vec!["POD", "CONTAINER"];
+        let columns: &[&str] = if wide { &WIDE } else { &["CPU", "MEMORY", "RESIZE"] };
+        head.extend(columns);
+        if with_namespace {
+            head.insert(0, "NAMESPACE");
+        }
+        let mut rows = Vec::new();
+        let mut why = String::new();
+        for pod in pods {
+            let reading = reading::of(pod)?;
+            let name = pod.metadata.name.clone().unwrap_or_default();
+            for (label, values) in reading::values(&reading) {
+                let mut row = vec![name.clone(), label.to_owned()];
+                if with_namespace {
+                    row.insert(0, pod.metadata.namespace.clone().unwrap_or_default());
+                }
+                for resource in Resource::ALL {
+                    row.extend(cells(values, resource, wide));
+                }
+                row.push(reading::word(&reading.stage).to_owned());
+                if wide {
+                    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+                    row.push(node.unwrap_or_else(|| "-".to_owned()));
+                }
+                rows.push(row);
+            }
+            if !reading::reason(&reading.stage).is_empty() {
+                if why.is_empty() {
+                    why.push('\n');
+                }
+                // Writing to a string does not fail.
+                let _ = writeln!(why, "{name}: {}", printable(&reading.stage.to_string()));
+            }
+        }
+        Ok(Self { head: head.into_iter().map(str::to_owned).collect(), rows, why })
+    }
 }
 
 fn cells(values: &Values, resource: Resource, wide: bool) -> Vec<String> {

@@ -3,14 +3,16 @@
 use plumb_resize::Quantity;
 use plumb_resize::resource::Resource;
 
+use crate::recommender::MAX_AMOUNT;
+
 const UNITS: [(&str, i64); 4] = [("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
 
 /// Millicores or bytes as short as people want them: `126m`, `1.4`, `250Mi`, `1.1Gi`.
 pub(crate) fn short(resource: Resource, amount: i64) -> String {
     match resource {
+        // The upper bound without history, which a status writes as 100G of cpu.
+        _ if amount >= MAX_AMOUNT => "unbounded".to_owned(),
         Resource::Cpu if amount < 1_000 => format!("{amount}m"),
-        // The upper bound without history, as a status writes it: `100G`.
-        Resource::Cpu if amount >= 1_000_000_000_000 => Quantity::from_milli(amount).to_string(),
         Resource::Cpu => decimal(amount, 1_000),
         Resource::Memory => match UNITS.into_iter().find(|&(_, size)| amount >= size) {
             Some((unit, size)) => decimal(amount, size) + unit,
@@ -60,7 +62,8 @@ mod tests {
             (Resource::Cpu, 1_000, "1"),
             (Resource::Cpu, 1_350, "1.35"),
             (Resource::Cpu, 10_000, "10"),
-            (Resource::Cpu, 100_000_000_000_000, "100G"),
+            (Resource::Cpu, MAX_AMOUNT, "unbounded"),
+            (Resource::Memory, MAX_AMOUNT, "unbounded"),
             (Resource::Memory, 0, "0"),
             (Resource::Memory, 1_023, "1023"),
             (Resource::Memory, 262_144_000, "250Mi"),

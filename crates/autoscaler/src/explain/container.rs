@@ -76,7 +76,9 @@ fn line(resource: Resource, bound: &BoundExplanation) -> String {
         short(resource, steps.usage),
         short(resource, steps.with_margin),
     );
-    if bound.bound != Bound::Target {
+    if !steps.confidence_multiplier.is_finite() {
+        line.push_str(", unbounded for lack of history");
+    } else if bound.bound != Bound::Target {
         let _ = write!(
             line,
             ", times {} for confidence {}",

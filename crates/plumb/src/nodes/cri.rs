@@ -71,11 +71,12 @@ pub(super) async fn open(data: &Path, flags: &CriFlags) -> anyhow::Result<Cri> {
 /// Why the runtime at a socket cannot be used. The error of one that cannot be reached names the socket already.
 fn unopened(error: plumb_runtime::Error, endpoint: &str) -> anyhow::Error {
     match error {
-        plumb_runtime::Error::Unavailable(message) => anyhow::anyhow!(
-            "{message}; does containerd run? --container-runtime-endpoint names its socket"
-        ),
-        other => anyhow::Error::new(other)
-            .context(format!("connecting to the container runtime at {endpoint}")),
+        plumb_runtime::Error::Unavailable(message) => {
+            anyhow::anyhow!("{message}; does containerd run? --container-runtime-endpoint names its socket")
+        }
+        other => {
+            anyhow::Error::new(other).context(format!("connecting to the container runtime at {endpoint}"))
+        }
     }
 }
 

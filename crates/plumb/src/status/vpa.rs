@@ -8,9 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use kube::api::ListParams;
 use kube::{Client, ResourceExt as _};
-use plumb_autoscaler::api::{
-    ConditionStatus, ConditionType, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
-};
+use plumb_autoscaler::api::{ConditionStatus, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use plumb_autoscaler::explain::{VpaExplanation, printable, short_quantity};
 use plumb_autoscaler::recommender::{
     AggregationConfig, AggregationSettings, ContainerRecommendation, EstimationSettings, Resources,
@@ -60,8 +58,7 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
                 }
             }
         }
-        Some(Output::Wide) => write_out(&text(&vpas, &pods, &explained, args.all_namespaces, true))?,
-        None => write_out(&text(&vpas, &pods, &explained, args.all_namespaces, false))?,
+        Some(Output::Wide) | None => write_out(&text(args, &vpas, &pods, &explained))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -120,15 +117,15 @@ async fn explain(
     Ok(explained.collect())
 }
 
-/// VPAs as a table, a line for each container, below it what conditions say, how their pods stand, and where the numbers
-/// come from.
+/// VPAs as a table, a line for each container, below it what conditions say, how their pods stand (of several VPAs how
+/// many), and where the numbers come from.
 fn text(
+    args: &Status,
     vpas: &[VerticalPodAutoscaler],
     pods: &[pods::Pods],
     explained: &[VpaExplanation],
-    with_namespace: bool,
-    wide: bool,
 ) -> String {
+    let (with_namespace, wide) = (args.all_namespaces, args.output == Some(Output::Wide));
     let mut head = vec!["VPA", "MODE", "CONTAINER"];
     for resource in ["CPU", "MEMORY"] {
         head.extend([resource, "LOWER", "UPPER", "UNCAPPED"]);
@@ -149,7 +146,8 @@ fn text(
         }
         for condition in vpa.status.iter().flat_map(|status| &status.conditions) {
             let message = condition.message.as_deref().unwrap_or_default();
-            if condition.status == ConditionStatus::True && !message.is_empty() {
+            let holds = condition.status == ConditionStatus::True;
+            if (holds || is_expected(&condition.type_.to_string())) && !message.is_empty() {
                 let namespace = vpa.namespace().filter(|_| with_namespace).map(|namespace| namespace + "/");
                 let name = namespace.unwrap_or_default() + &vpa.name_any();
                 let line = format!("{name}: {}: {message}", condition.type_);
@@ -163,7 +161,10 @@ fn text(
         text.push('\n');
         text.push_str(&why);
     }
-    text.push_str(&pods::text(vpas, pods, with_namespace, wide));
+    text.push_str(&match args.object {
+        Some(Object::Vpa(_)) => pods::text(vpas, pods, with_namespace, wide),
+        _ => pods::counts(vpas, pods, with_namespace),
+    });
     for explained in explained {
         text.push('\n');
         text.push_str(&explained.text());
@@ -213,13 +214,18 @@ fn mode(vpa: &VerticalPodAutoscaler) -> String {
     given.map_or_else(|| "Recreate".to_owned(), |mode| mode.as_str().to_owned())
 }
 
-/// The conditions that hold, and that there is no recommendation where that is so.
+/// Whether a condition is one that is to hold: that a VPA has a recommendation, and that its pods have it.
+fn is_expected(condition: &str) -> bool {
+    ["RecommendationProvided", "PodsUpdated"].contains(&condition)
+}
+
+/// The conditions that hold, and those that are to hold and do not.
 fn conditions(vpa: &VerticalPodAutoscaler) -> String {
     let conditions = vpa.status.iter().flat_map(|status| &status.conditions);
     let shown = conditions.filter_map(|condition| {
         if condition.status == ConditionStatus::True {
             Some(condition.type_.to_string())
-        } else if condition.type_ == ConditionType::RecommendationProvided {
+        } else if is_expected(&condition.type_.to_string()) {
             Some(format!("{}={}", condition.type_, condition.status))
         } else {
             None

@@ -5,14 +5,15 @@ use std::process::ExitCode;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::ListParams;
 use plumb_autoscaler::explain::BoostView;
 use plumb_client::Api;
 use plumb_controller::{ObjectRef, Reflector, WatchConfig, WatchEvent};
 
-use super::{Object, Status, text, vpa};
-use crate::client::{refusal, write_out};
+use super::{Listing, Object, Status, boost_lines, vpa};
+use crate::client::{Columns, Output, refusal, write_out};
 
 /// Prints pods, and those that change, until the command is ended.
 pub(super) async fn run(client: Client, api: Api<Pod>, args: &Status) -> anyhow::Result<ExitCode> {
@@ -29,7 +30,8 @@ pub(super) async fn run(client: Client, api: Api<Pod>, args: &Status) -> anyhow:
     }
     // A server that cannot be reached, or does not allow it, ends the command; later failures are retried.
     api.list(&wanted).await.map_err(refusal)?;
-    let mut screen = Screen { args, client, printed: BTreeMap::new(), has_header: false };
+    let mut screen =
+        Screen { args, client, printed: BTreeMap::new(), columns: Columns::default(), has_header: false };
     let mut events = std::pin::pin!(Reflector::new(api, config).into_stream());
     while let Some(event) = events.next().await {
         match event {
@@ -45,8 +47,9 @@ pub(super) async fn run(client: Client, api: Api<Pod>, args: &Status) -> anyhow:
 struct Screen<'a> {
     args: &'a Status,
     client: Client,
-    /// The last rows of each pod.
-    printed: BTreeMap<ObjectRef, String>,
+    /// What was last printed of each pod, without the time.
+    printed: BTreeMap<ObjectRef, (Listing, String)>,
+    columns: Columns,
     has_header: bool,
 }
 
@@ -61,9 +64,12 @@ impl Screen<'_> {
         let boosts = vpa::pods::boosts(&self.client, pods).await;
         if !self.has_header {
             self.has_header = true;
-            write_out(&text(pods, &boosts, self.args)?)?;
+            let listing = self.listing(pods)?;
+            let head = at("TIME", &listing.head);
+            self.write(vec![head], &listing, &boost_lines(pods, &boosts))?;
             for (pod, boosts) in pods.iter().zip(boosts) {
-                self.printed.insert(ObjectRef::of(pod), self.rows(pod, boosts)?);
+                let shown = self.shown(pod, boosts)?;
+                self.printed.insert(ObjectRef::of(pod), shown);
             }
             return Ok(());
         }
@@ -77,25 +83,49 @@ impl Screen<'_> {
 
     /// Prints a pod, if it looks otherwise than before.
     fn print(&mut self, pod: &Pod, boosts: Vec<BoostView>) -> anyhow::Result<()> {
-        let rows = self.rows(pod, boosts)?;
-        if self.printed.get(&ObjectRef::of(pod)) == Some(&rows) {
+        let shown = self.shown(pod, boosts)?;
+        if self.printed.get(&ObjectRef::of(pod)) == Some(&shown) {
             return Ok(());
         }
-        write_out(&rows)?;
-        self.printed.insert(ObjectRef::of(pod), rows);
+        self.write(Vec::new(), &shown.0, &shown.1)?;
+        self.printed.insert(ObjectRef::of(pod), shown);
         Ok(())
     }
 
     fn delete(&mut self, pod: &ObjectRef) -> anyhow::Result<()> {
         self.printed.remove(pod);
-        let namespace =
-            if self.args.all_namespaces { format!("{}   ", pod.namespace) } else { String::new() };
-        write_out(&format!("{namespace}{}   deleted\n", pod.name))
+        let mut row = vec![pod.name.clone(), "deleted".to_owned()];
+        if self.args.all_namespaces {
+            row.insert(0, pod.namespace.clone());
+        }
+        write_out(&self.columns.lines(&[at(&now(), &row)]))
     }
 
-    /// The rows of a pod and what is below them, without the header.
-    fn rows(&self, pod: &Pod, boosts: Vec<BoostView>) -> anyhow::Result<String> {
-        let text = text(std::slice::from_ref(pod), &[boosts], self.args)?;
-        Ok(text.split_once('\n').map(|(_, rows)| rows.to_owned()).unwrap_or_default())
+    /// Prints rows with the time, and what is below them.
+    fn write(&mut self, mut rows: Vec<Vec<String>>, listing: &Listing, boosts: &str) -> anyhow::Result<()> {
+        let now = now();
+        rows.extend(listing.rows.iter().map(|row| at(&now, row)));
+        let lines = self.columns.lines(&rows);
+        write_out(&format!("{lines}{}{boosts}", listing.why))
     }
+
+    /// What is printed of a pod: its rows and why they are so, and its boosts.
+    fn shown(&self, pod: &Pod, boosts: Vec<BoostView>) -> anyhow::Result<(Listing, String)> {
+        let pods = std::slice::from_ref(pod);
+        Ok((self.listing(pods)?, boost_lines(pods, &[boosts])))
+    }
+
+    fn listing(&self, pods: &[Pod]) -> anyhow::Result<Listing> {
+        Listing::of(pods, self.args.all_namespaces, self.args.output == Some(Output::Wide))
+    }
+}
+
+/// A row with the time that it is of.
+fn at(time: &str, row: &[String]) -> Vec<String> {
+    std::iter::once(time.to_owned()).chain(row.iter().cloned()).collect()
+}
+
+/// The time of day, in UTC.
+fn now() -> String {
+    Timestamp::now().strftime("%H:%M:%SZ").to_string()
 }

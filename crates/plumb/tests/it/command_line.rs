@@ -145,7 +145,9 @@ async fn a_status_is_watched() {
         let line = lines.next().unwrap().unwrap();
         line.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(next(), "POD CONTAINER CPU MEMORY RESIZE");
+    assert_eq!(next(), "TIME POD CONTAINER CPU MEMORY RESIZE");
+    // What follows has the time first.
+    let mut next = || next().split_once(' ').map(|(_, row)| row.to_owned()).unwrap_or_default();
     assert_eq!(next(), "web app 100m/- -/- -");
     let patch = json!({ "spec": { "containers": [{ "name": "app", "resources": { "requests": { "cpu": "200m" } } }] } });
     pods.patch_resize("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
@@ -224,8 +226,7 @@ fn images_are_listed_without_making_anything() {
     assert_eq!((code, text.as_str()), (Some(0), ""));
     assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
     fs::remove_dir(&data).unwrap();
-    let missing =
-        format!("plumb: there is no data directory {}; --data-dir names another\n", data.display());
+    let missing = format!("plumb: there is no data directory {}; --data-dir names another\n", data.display());
     assert_eq!(plumb(&["down"]), (Some(1), missing));
 }
 

@@ -169,9 +169,7 @@ async fn pods_of_a_deployment_start_with_more_cpu_and_get_back_once_they_are_rea
         let until = ready_since(pod).unwrap() + SignedDuration::from_hours(1);
         let line =
             format!("{name}: CPU start-up boost of container load: 2/4 instead of 100m/200m until {until}");
-        for args in
-            [vec!["status", name.as_str()], vec!["status"], vec!["status", "vpa"], vec!["status", "vpa/web"]]
-        {
+        for args in [vec!["status", name.as_str()], vec!["status"], vec!["status", "vpa/web"]] {
             let shown = plumb(&cluster, &args);
             assert!(shown.lines().any(|found| found == line), "{line:?} is not in\n{shown}");
         }
@@ -186,6 +184,9 @@ async fn pods_of_a_deployment_start_with_more_cpu_and_get_back_once_they_are_rea
             "unboosted": { "request": "100m", "limit": "200m" }, "until": until.to_string(), "durationSeconds": 3600 }]);
         assert_eq!(value["boosts"], expected);
     }
+    let counted = plumb(&cluster, &["status", "vpa"]);
+    let counted: Vec<Vec<&str>> = counted.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(counted.contains(&vec!["web", "2", "2", "Boosted"]), "{counted:?}");
     let mut watching = watch(&cluster);
     for (name, pod) in &ready {
         let until = ready_since(pod).unwrap() + SignedDuration::from_hours(1);

@@ -87,7 +87,7 @@ async fn all_containers_of_all_vpas_are_shown_and_each_is_explained() {
     )
     .await;
     let no_pods = json!([{ "type": "NoPodsMatched", "status": "True", "message": "No pods match this VPA object" },
-        { "type": "RecommendationProvided", "status": "False" }]);
+        { "type": "RecommendationProvided", "status": "False", "message": "No usage has been measured yet for: app" }]);
     create_vpa(&client, "idle", json!({ "targetRef": target }), json!({ "conditions": no_pods })).await;
     create_checkpoint(&client, "web-web", "web", "web", one_sample()).await;
     create_checkpoint(&client, "web-log", "web", "log", json!({ "version": "v9\u{7}" })).await;
@@ -101,10 +101,11 @@ async fn all_containers_of_all_vpas_are_shown_and_each_is_explained() {
         [
             "VPA MODE CONTAINER CPU LOWER UPPER UNCAPPED MEMORY LOWER UPPER UNCAPPED CONDITIONS",
             "idle Recreate - - - - - - - - - NoPodsMatched,RecommendationProvided=False",
-            "web Off log 126m 25m 100G 126m 250Mi 250Mi 90.95Ti 250Mi LowConfidence,RecommendationProvided",
-            "web Off web 126m 25m 100G 126m 250Mi 250Mi 90.95Ti 250Mi LowConfidence,RecommendationProvided",
+            "web Off log 126m 25m unbounded 126m 250Mi 250Mi unbounded 250Mi LowConfidence,RecommendationProvided",
+            "web Off web 126m 25m unbounded 126m 250Mi 250Mi unbounded 250Mi LowConfidence,RecommendationProvided",
             "",
             "idle: NoPodsMatched: No pods match this VPA object",
+            "idle: RecommendationProvided: No usage has been measured yet for: app",
             "web: LowConfidence: \\u{1b}[31mshort\\u{a}history",
         ]
     );

@@ -11,7 +11,9 @@ use kube::api::ListParams;
 use kube::core::SelectorExt as _;
 use kube::{Client, ResourceExt};
 use plumb_autoscaler::api::{ConditionStatus, ConditionType, UpdateMode, VerticalPodAutoscaler};
-use plumb_autoscaler::explain::{self, BoostView, ContainerView, PodEvents, PodView, printable};
+use plumb_autoscaler::explain::{
+    self, BoostView, ContainerView, PodEvents, PodUpdateState, PodView, printable,
+};
 use plumb_autoscaler::node_groups::{node_of, node_selector, selects_nodes};
 use plumb_autoscaler::recommendation::{LimitRanges, PodRecommendation};
 use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
@@ -195,6 +197,33 @@ pub(in crate::status) async fn boosts(client: &Client, pods: &[Pod]) -> Vec<Vec<
     shown
 }
 
+/// A table of how many pods each VPA has at which state, and below it why that is not known.
+pub(super) fn counts(vpas: &[VerticalPodAutoscaler], pods: &[Pods], with_namespace: bool) -> String {
+    let mut head = vec!["VPA", "PODS", "STATES"];
+    if with_namespace {
+        head.insert(0, "NAMESPACE");
+    }
+    let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    let mut why = BTreeSet::new();
+    for (vpa, pods) in vpas.iter().zip(pods) {
+        if let Some(unknown) = &pods.unknown {
+            why.insert(format!("{}: {unknown}", vpa.name_any()));
+        }
+        let mut states: BTreeMap<&str, usize> = BTreeMap::new();
+        for pod in &pods.pods {
+            *states.entry(pod.state.as_str()).or_default() += 1;
+        }
+        if !states.is_empty() {
+            let states: Vec<String> =
+                states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+            let row = [vpa.name_any(), pods.pods.len().to_string(), states.join(", ")];
+            let namespace = with_namespace.then(|| vpa.namespace().unwrap_or_default());
+            rows.push(namespace.into_iter().chain(row).collect());
+        }
+    }
+    below(&rows, why)
+}
+
 /// A table of pods, a line for each container, and below it why they stand as they do.
 pub(super) fn text(
     vpas: &[VerticalPodAutoscaler],
@@ -221,7 +250,7 @@ pub(super) fn text(
                     container.name.clone(),
                     change(container, Resource::Cpu, wide),
                     change(container, Resource::Memory, wide),
-                    pod.state.as_str().to_owned(),
+                    state(pod, container).as_str().to_owned(),
                     pod.since.map_or_else(|| "-".to_owned(), |since| since.to_string()),
                 ];
                 rows.push(namespace.iter().cloned().chain(row).collect());
@@ -231,10 +260,28 @@ pub(super) fn text(
             why.extend(boosts.chain(own).map(|why| format!("{}: {why}", pod.pod.name)));
         }
     }
+    below(&rows, why)
+}
+
+/// The state of a container: of a pod with a boost only the boosted ones are.
+fn state(pod: &PodView, container: &ContainerView) -> PodUpdateState {
+    let is_boosted = pod.boosts.iter().any(|boost| boost.container == container.name);
+    match pod.state {
+        PodUpdateState::Boosted if !is_boosted => match &container.target {
+            None => PodUpdateState::NoRecommendation,
+            Some(target) if *target == container.current => PodUpdateState::Updated,
+            Some(_) => PodUpdateState::Waiting,
+        },
+        state => state,
+    }
+}
+
+/// A table that is below another one, if it has rows, and lines below it.
+fn below(rows: &[Vec<String>], why: BTreeSet<String>) -> String {
     let mut text = String::new();
     if rows.len() > 1 {
         text.push('\n');
-        text.push_str(&client::table(&rows));
+        text.push_str(&client::table(rows));
     }
     if !why.is_empty() {
         text.push('\n');
