@@ -24,6 +24,7 @@ pub(crate) fn check(expr: &mut Expr, count: usize, env: &Env) -> Result<Checked,
         env,
         scopes: Vec::new(),
         bound: Vec::new(),
+        undo: Vec::new(),
         types: vec![Type::Dyn; count],
         calls: vec![Vec::new(); count],
         issues: Vec::new(),
@@ -38,11 +39,16 @@ pub(crate) fn check(expr: &mut Expr, count: usize, env: &Env) -> Result<Checked,
     Ok(Checked { types, calls: checker.calls, mixed: checker.mixed })
 }
 
+/// How deep types nest.
+const MAX_DEPTH: usize = 64;
+
 struct Checker<'e> {
     env: &'e Env,
     scopes: Vec<(String, Type)>,
     /// What open types were found to be.
     bound: Vec<Option<Type>>,
+    /// What they were before, in the order of changes: a failed attempt undoes its own.
+    undo: Vec<(usize, Option<Type>)>,
     types: Vec<Type>,
     calls: Vec<Vec<&'static str>>,
     issues: Vec<Issue>,
@@ -50,6 +56,21 @@ struct Checker<'e> {
     mixed: Vec<Issue>,
     /// How many calls of `format` the visited expression is an argument of.
     formats: usize,
+}
+
+/// How much more of a type is known. A few levels of `{x: x}` make a type of any size, and what recurses through types that
+/// nest deep exhausts the stack.
+struct Bounds {
+    /// How many more types it is composed of.
+    parts: usize,
+    /// How much deeper they nest.
+    depth: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { parts: 256, depth: MAX_DEPTH }
+    }
 }
 
 /// The types of the elements of a literal.
@@ -81,28 +102,42 @@ impl Checker<'_> {
 
     /// The same, all the way down; what stayed open can be anything.
     fn settled(&self, ty: &Type) -> Type {
-        match self.known(ty) {
-            Type::List(of) => Type::list(self.settled(&of)),
-            Type::Optional(of) => Type::optional(self.settled(&of)),
-            Type::Map(key, value) => Type::Map(Arc::new(self.settled(&key)), Arc::new(self.settled(&value))),
-            Type::Param(_) => Type::Dyn,
-            other => other,
-        }
+        self.resolved(ty, &Type::is_param, &mut Bounds::default())
     }
 
     /// The same, where what stayed open stays so.
     fn substituted(&self, ty: &Type) -> Type {
-        match self.known(ty) {
-            Type::List(of) => Type::list(self.substituted(&of)),
-            Type::Optional(of) => Type::optional(self.substituted(&of)),
+        self.resolved(ty, &|_| false, &mut Bounds::default())
+    }
+
+    /// A type all the way down, as far as it is within bounds. What is said to be anything, and what is beyond the bounds,
+    /// can be anything.
+    fn resolved(&self, ty: &Type, is_anything: &dyn Fn(&Type) -> bool, bounds: &mut Bounds) -> Type {
+        let known = self.known(ty);
+        if is_anything(&known) || bounds.parts == 0 || bounds.depth == 0 {
+            return Type::Dyn;
+        }
+        bounds.parts -= 1;
+        bounds.depth -= 1;
+        let resolved = match known {
+            Type::List(of) => Type::list(self.resolved(&of, is_anything, bounds)),
+            Type::Optional(of) => Type::optional(self.resolved(&of, is_anything, bounds)),
             Type::Map(key, value) => {
-                Type::Map(Arc::new(self.substituted(&key)), Arc::new(self.substituted(&value)))
+                let key = self.resolved(&key, is_anything, bounds);
+                Type::Map(Arc::new(key), Arc::new(self.resolved(&value, is_anything, bounds)))
             }
             other => other,
-        }
+        };
+        bounds.depth += 1;
+        resolved
     }
 
     fn set(&mut self, expr: &Expr, ty: Type) -> Type {
+        // What is composed of types stays within the bounds.
+        let ty = match ty {
+            Type::List(_) | Type::Optional(_) | Type::Map(..) => self.substituted(&ty),
+            other => other,
+        };
         self.types[expr.id] = ty.clone();
         ty
     }
@@ -453,10 +488,12 @@ impl Checker<'_> {
     }
 
     fn assign_all(&mut self, types: &[Type], params: &[Type]) -> bool {
-        let before = self.bound.clone();
+        let before = self.undo.len();
         let fits = types.iter().zip(params).all(|(ty, param)| self.unify(ty, param, 0));
         if !fits {
-            self.bound = before;
+            for (number, was) in self.undo.drain(before..).rev() {
+                self.bound[number] = was;
+            }
         }
         fits
     }
@@ -467,7 +504,7 @@ impl Checker<'_> {
     }
 
     fn unify(&mut self, a: &Type, b: &Type, depth: usize) -> bool {
-        if depth > 64 {
+        if depth > MAX_DEPTH {
             return false;
         }
         match (self.known(a), self.known(b)) {
@@ -476,7 +513,7 @@ impl Checker<'_> {
                 if self.contains(&other, x) {
                     return false;
                 }
-                self.bound[x] = Some(other);
+                self.bind(x, other);
                 true
             }
             (Type::Dyn, other) if !matches!(other, Type::Error) => {
@@ -516,10 +553,16 @@ impl Checker<'_> {
     fn widen(&mut self, ty: &Type, known: &Type) {
         if let Type::Param(number) = ty
             && !known.is_open()
-            && let Some(slot) = self.bound.get_mut(*number)
+            && *number < self.bound.len()
         {
-            *slot = Some(Type::Dyn);
+            self.bind(*number, Type::Dyn);
         }
+    }
+
+    /// Finds what an open type is.
+    fn bind(&mut self, number: usize, ty: Type) {
+        let was = self.bound[number].replace(ty);
+        self.undo.push((number, was));
     }
 
     fn contains(&self, ty: &Type, number: usize) -> bool {

@@ -33,17 +33,27 @@ pub struct Issue {
     pub message: String,
 }
 
-/// Everything wrong with the text of an expression, shown as cel-go shows it: with the line and a mark below.
+/// How many issues are reported. As cel-go has it: each shows its whole line, and an expression can have as many issues as
+/// characters.
+const MAX_REPORTED: usize = 100;
+/// The longest line that is shown, in bytes, as cel-go has it.
+const MAX_SHOWN_LINE: usize = 16_384;
+
+/// What is wrong with the text of an expression, shown as cel-go shows it: with the line and a mark below.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Issues {
     text: String,
     list: Vec<Issue>,
+    /// How many there are besides.
+    truncated: usize,
 }
 
 impl Issues {
     pub(crate) fn new(text: &str, mut list: Vec<Issue>) -> Self {
+        let truncated = list.len().saturating_sub(MAX_REPORTED);
+        list.truncate(MAX_REPORTED);
         list.sort_by_key(|issue| issue.at);
-        Self { text: text.to_owned(), list }
+        Self { text: text.to_owned(), list, truncated }
     }
 
     /// One by one, in the order of the text.
@@ -59,6 +69,9 @@ impl fmt::Display for Issues {
                 f.write_str("\n")?;
             }
             show(&self.text, issue, f)?;
+        }
+        if self.truncated > 0 {
+            write!(f, "\n{} more errors were truncated", self.truncated)?;
         }
         Ok(())
     }
@@ -80,6 +93,9 @@ fn show(text: &str, issue: &Issue, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         number += 1;
     }
     write!(f, "ERROR: <input>:{number}:{}: {}", column + 1, issue.message)?;
+    if line.len() > MAX_SHOWN_LINE {
+        return Ok(());
+    }
     write!(f, "\n | {}\n | ", line.replace('\t', " "))?;
     let mut letters = line.chars();
     for letter in letters.by_ref().take(column) {

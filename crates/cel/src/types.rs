@@ -88,6 +88,11 @@ impl Type {
         }
     }
 
+    /// Whether it is not known yet.
+    pub(crate) fn is_param(&self) -> bool {
+        matches!(self, Self::Param(_))
+    }
+
     /// Whether it says nothing.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Self::Dyn | Self::Error)

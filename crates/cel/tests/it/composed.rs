@@ -127,6 +127,18 @@ fn variables_that_read_each_other_end_however_deep_they_are() {
 }
 
 #[test]
+fn the_types_of_variables_nest_only_so_deep() {
+    for next in ["[variables.v]", "{variables.v: variables.v}"] {
+        let (mut variables, mut env) = (Variables::default(), Env::kubernetes().composed());
+        variables.compile("v0", "1", &mut env).unwrap();
+        for number in 0..2_000 {
+            let text = next.replace("variables.v", &format!("variables.v{number}"));
+            variables.compile(&format!("v{}", number + 1), &text, &mut env).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_variable_with_the_name_of_another_has_no_value() {
     let declared = [("a", "1"), ("b", "variables.a"), ("a", "variables.b")];
     let declared = declared.map(|(name, text)| (name.to_owned(), text.to_owned()));

@@ -32,9 +32,34 @@ fn deep_and_long_texts_are_refused_or_run() {
         "'".repeat(99_999),
         "x".repeat(200_000),
         "timestamp('ä€😀') == timestamp(self.t)".to_owned(),
+        // Types that double at each level.
+        (0..60)
+            .map(|n| format!("cel.bind(v{}, {{v{n}: v{n}}}, ", n + 1))
+            .fold("cel.bind(v0, {1: 1}, ".to_owned(), |all, one| all + &one)
+            + "true"
+            + &")".repeat(61),
+        format!("[{}1+1]", "1+1,".repeat(20_000)),
     ] {
         try_it(&text, &data);
     }
+}
+
+#[test]
+fn the_first_hundred_issues_are_reported_and_a_long_line_is_not_shown() {
+    let wrong = |elements: usize| {
+        let text = format!("[{}]", vec!["a"; elements].join(","));
+        Program::compile(&text, &Env::kubernetes()).unwrap_err().to_string()
+    };
+    let hundred = wrong(100);
+    assert_eq!(hundred.lines().filter(|line| line.starts_with("ERROR")).count(), 100);
+    assert!(!hundred.contains("truncated"));
+    let more = wrong(103);
+    assert_eq!(more.lines().filter(|line| line.starts_with("ERROR")).count(), 100);
+    assert_eq!(more.lines().last(), Some("3 more errors were truncated"));
+    assert!(more.contains("\n | [a,a,"));
+    let long = wrong(40_000);
+    assert!(!long.contains(" | "), "a line of more than 16384 bytes is not shown");
+    assert!(long.len() < 10_000);
 }
 
 const PIECES: &[&str] = &[
