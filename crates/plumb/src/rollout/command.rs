@@ -213,7 +213,7 @@ enum Progress {
     /// What the controller has reported.
     Reported {
         /// It.
-        status: RolloutStatus,
+        status: Box<RolloutStatus>,
         /// Whether a pod was stuck, and the policy had the rollout left for that reason.
         failed: bool,
     },
@@ -230,7 +230,7 @@ impl Progress {
             (Some(status), Some(record)) if record.is_open() && !is_of(&status, &record) => Self::Held,
             (Some(status), record) => {
                 let failed = record.is_none_or(|record| record.rollout.failure.is_some());
-                Self::Reported { status, failed }
+                Self::Reported { status: Box::new(status), failed }
             }
             (None, Some(record)) if record.is_open() => Self::Held,
             (None, _) => Self::None,

@@ -210,7 +210,8 @@ async fn pods_of_a_deployment_start_with_more_cpu_and_get_back_once_they_are_rea
     let mut last = BTreeMap::new();
     while last.len() < 2 || last.values().any(|cpu| cpu != "100m/200m") {
         let line = watching.next().expect("--watch goes on");
-        let mut cells = line.split_whitespace();
+        // The time comes first.
+        let mut cells = line.split_whitespace().skip(1);
         if let (Some(pod), Some("load"), Some(cpu)) = (cells.next(), cells.next(), cells.next()) {
             last.insert(pod.to_owned(), cpu.to_owned());
         }
