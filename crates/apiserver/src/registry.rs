@@ -10,7 +10,7 @@
 //!   core::PodStrategy, apps::DeploymentStrategy, …  a kind overrides what is special about it
 //! ```
 //!
-//! A [`Row`](crate::kinds::Row) has the strategy of its kind, which [`find`] looks up once, when the row is made.
+//! A [`Row`](crate::kinds::Row) has the strategy of its kind, which `find` looks up once, when the row is made.
 
 mod admissionregistration;
 mod apiextensions;

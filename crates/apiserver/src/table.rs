@@ -1,6 +1,6 @@
 //! Objects as rows for people, and as metadata only.
 //!
-//! A kind's table is data: its [`PrintColumns`] have its columns and a function from an object to cells, and stand in the
+//! A kind's table is data: its `PrintColumns` have its columns and a function from an object to cells, and stand in the
 //! file of the kind in the [`registry`](crate::registry). A kind without them shows its name and its age. Names, order,
 //! types, priorities and texts are those of kube-apiserver, so that `kubectl get` and `get -o wide` show what people know.
 //!

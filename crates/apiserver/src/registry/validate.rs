@@ -1,5 +1,5 @@
 //! The checks of an object before it is stored, in the order and with the messages of kube-apiserver 1.36: those of every
-//! kind's metadata, and those of the kind's [`Strategy`].
+//! kind's metadata, and those of the kind's `Strategy`.
 
 use plumb_resize::rules::Rules;
 use plumb_validation::field::FieldError;
