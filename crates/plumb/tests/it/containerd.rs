@@ -87,12 +87,15 @@ impl Site {
     }
 }
 
-/// Whether a process may have files open, and locks with them: one that has ended has not, whether or not its parent
-/// knows.
+/// Whether a process may have files open, and locks with them: one has until all of its threads have ended, whether or not
+/// its parent knows. Its first thread can end long before the others.
 fn has_files(process: &std::path::Path) -> bool {
-    let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
-    state.is_some_and(|state| !["Z", "X"].contains(&state))
+    let threads = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    threads.into_iter().any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+        state.is_some_and(|state| !["Z", "X"].contains(&state))
+    })
 }
 
 fn web(resources: Value) -> Pod {
