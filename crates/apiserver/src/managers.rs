@@ -160,7 +160,7 @@ fn as_spoken(call: &Call, object: &mut Value, work: impl FnOnce(&mut Value)) {
         return work(object);
     }
     let mut spoken = call.as_served(object).into_owned();
-    // Nobody manages an empty field.
+    // An empty field has no manager.
     rest::canonicalize(call.body_kind(), &mut spoken);
     work(&mut spoken);
     put(object, take(&mut spoken));

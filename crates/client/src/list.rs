@@ -1,8 +1,8 @@
 //! The objects of a list, one by one as the response comes.
 //!
-//! A list is decoded to a multiple of its text. Whoever holds the text, all objects as decoded, and what is made of them at the
-//! same time needs memory for all three, and allocators give back little of that. Here an object is handed out before the
-//! next one is read.
+//! A decoded list takes a multiple of the memory of its text. A client that holds the text, all decoded objects, and what it
+//! makes of them at the same time needs memory for all three, and allocators give back little of that. Here the caller gets
+//! each object before the next one is read.
 
 use std::mem;
 

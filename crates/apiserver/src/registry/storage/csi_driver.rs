@@ -29,9 +29,12 @@ static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
     &[
         NAME,
         Column::boolean("AttachRequired", "whether volumes are attached before they are mounted"),
-        Column::boolean("PodInfoOnMount", "whether the driver is told which pod mounts"),
-        Column::boolean("StorageCapacity", "whether the scheduler looks at the driver's free room"),
-        Column::text("TokenRequests", "for whom the driver is given tokens of the pod"),
+        Column::boolean(
+            "PodInfoOnMount",
+            "whether the driver gets the name of the pod when it mounts a volume",
+        ),
+        Column::boolean("StorageCapacity", "whether the scheduler considers the free capacity of the driver"),
+        Column::text("TokenRequests", "the audiences of the tokens of the pod that the driver gets"),
         Column::boolean("RequiresRepublish", "whether the driver is called again from time to time"),
         Column::text("Modes", "which lifecycles of volumes it knows"),
         AGE,

@@ -17,7 +17,8 @@ pub(super) static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
         AGE,
         Column::text("IP", "the pod's first address").wide(),
         Column::text("Node", "the node that the pod is assigned to").wide(),
-        Column::text("Nominated Node", "the node where room is being made for the pod").wide(),
+        Column::text("Nominated Node", "the node on which the scheduler preempts other pods for the pod")
+            .wide(),
         Column::text("Readiness Gates", "how many of the pod's readiness gates are open").wide(),
     ],
     pod,
