@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use view::View;
 
 pub use duration::human_duration;
-pub(crate) use print_columns::{NAME_AND_AGE, PrintColumns};
+pub(crate) use print_columns::{NAME_AND_AGE, NAME_AND_CREATED_AT, PrintColumns};
 
 /// Objects as a `Table`. `included` is what comes of an object beside its row; `columns` says whether the columns are
 /// described, which a watch does once.

@@ -9,7 +9,6 @@ use super::validate::{Validation, invalid};
 use super::{Context, Strategy, generation, reset};
 use crate::admission::Warnings;
 use crate::custom::Custom;
-use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::meta;
@@ -41,12 +40,11 @@ impl Strategy for Custom {
     }
 
     fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
-        let Context { row, server, .. } = cx;
         // An object that names another kind is rejected by its validation.
-        if new["kind"] == row.kind() {
+        if new["kind"] == cx.row.kind() {
             self.version.complete(new);
         }
-        defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
+        cx.apply_defaults_of_types(new);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
+use super::core::pod;
 use super::{SubresourceStrategy, generation, pod_template, reset, validate};
 use crate::admission::Warnings;
 use crate::allocation::Reservation;
@@ -20,6 +21,7 @@ use crate::serve::Peer;
 use crate::server::{ApiServer, Call};
 use crate::table::{NAME_AND_AGE, PrintColumns};
 use crate::validation::{Errors, NameFormat};
+use crate::warnings;
 
 /// What a strategy can use beside the objects: the kind as it is served, the server, and who sent the request.
 #[derive(Clone, Copy)]
@@ -46,6 +48,12 @@ impl<'a> Context<'a> {
     /// The same request, about another kind or another version of the kind.
     pub(crate) fn with_row(self, row: &'a Row) -> Self {
         Self { row, ..self }
+    }
+
+    /// Fills in the defaults that the types of the fields have, whichever kind they are in.
+    pub(crate) fn apply_defaults_of_types(self, new: &mut Value) {
+        let Self { row, server, .. } = self;
+        defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
     }
 
     /// The user who sent the request.
@@ -203,8 +211,7 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
 
     /// Fills in the defaults of the fields that an object leaves out. `old` is null if the object is new.
     fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
-        let Context { row, server, .. } = cx;
-        defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
+        cx.apply_defaults_of_types(new);
         Ok(())
     }
 
@@ -258,8 +265,10 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
     /// Checks a new object; its metadata was checked before.
     fn validate(&self, _new: &Value, _rules: &Rules, _errors: &mut Errors) {}
 
-    /// Checks an updated object; its metadata was checked before.
-    fn validate_update(&self, _old: &Value, _new: &Value, _rules: &Rules, _errors: &mut Errors) {}
+    /// Checks an updated object; its metadata was checked before. Most kinds check it as a new one.
+    fn validate_update(&self, _old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+        self.validate(new, rules, errors);
+    }
 
     /// Checks an updated status. All other fields are the stored ones.
     fn validate_status_update(&self, _old: &Value, _new: &Value, _rules: &Rules, _errors: &mut Errors) {}
@@ -292,14 +301,19 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         validate::object_status_update(cx, old, new)
     }
 
-    /// Warnings about a valid new object.
-    fn warnings_on_create(&self, _new: &Value) -> Vec<String> {
-        Vec::new()
+    /// Warnings about what a valid object desires: those about its pod template, if it has one.
+    fn warnings(&self, new: &Value) -> Vec<String> {
+        self.pod_template().map_or_else(Vec::new, |template| pod::warnings::template(new, template))
     }
 
-    /// Warnings about a valid updated object.
-    fn warnings_on_update(&self, _old: &Value, _new: &Value) -> Vec<String> {
-        Vec::new()
+    /// Warnings about a valid new object.
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        self.warnings(new)
+    }
+
+    /// Warnings about a valid updated object: by default those about what it desires, if that changed.
+    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
+        if warnings::is_changed(old, new) { self.warnings(new) } else { Vec::new() }
     }
 
     /// Warnings about a valid updated status.

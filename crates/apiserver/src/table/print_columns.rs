@@ -19,17 +19,15 @@ pub(crate) struct PrintColumns {
 pub(crate) static NAME_AND_AGE: PrintColumns =
     PrintColumns::new(&[NAME, AGE], |object| json!([object.name(), object.age()]));
 
+/// The columns of the kinds whose objects are shown with the time of their creation, not with their age.
+pub(crate) static NAME_AND_CREATED_AT: PrintColumns = PrintColumns::new(&[NAME, CREATED_AT], |object| {
+    json!([object.name(), object.text("/metadata/creationTimestamp")])
+});
+
 impl PrintColumns {
     /// Columns, and the function from an object to the list of its cells.
     pub(crate) const fn new(columns: &'static [Column], cells: fn(View<'_>) -> Value) -> Self {
         Self { columns, cells, conditions: None }
-    }
-
-    /// The columns of a kind whose objects are shown with the time of their creation, not with their age.
-    pub(crate) const fn dated() -> Self {
-        Self::new(&[NAME, CREATED_AT], |object| {
-            json!([object.name(), object.text("/metadata/creationTimestamp")])
-        })
     }
 
     /// The same columns for rows that have conditions.

@@ -28,8 +28,4 @@ impl Strategy for MutatingAdmissionPolicyBindingStrategy {
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         policy::mutating_binding(new, errors);
     }
-
-    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        policy::mutating_binding(new, errors);
-    }
 }

@@ -28,8 +28,4 @@ impl Strategy for MutatingWebhookConfigurationStrategy {
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         webhook::check_configuration(new, errors);
     }
-
-    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        webhook::check_configuration(new, errors);
-    }
 }

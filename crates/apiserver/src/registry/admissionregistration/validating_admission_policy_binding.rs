@@ -28,8 +28,4 @@ impl Strategy for ValidatingAdmissionPolicyBindingStrategy {
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         policy::validating_binding(new, errors);
     }
-
-    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        policy::validating_binding(new, errors);
-    }
 }

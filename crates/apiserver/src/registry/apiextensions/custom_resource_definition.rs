@@ -8,7 +8,7 @@ use crate::custom;
 use crate::error::ApiError;
 use crate::object::moment;
 use crate::registry::{Context, Strategy};
-use crate::table::PrintColumns;
+use crate::table::{NAME_AND_CREATED_AT, PrintColumns};
 use crate::validation::Errors;
 
 /// The strategy of `CustomResourceDefinitions`.
@@ -17,7 +17,7 @@ pub(in crate::registry) struct CustomResourceDefinitionStrategy;
 
 impl Strategy for CustomResourceDefinitionStrategy {
     fn print_columns(&self) -> &'static PrintColumns {
-        &PRINT_COLUMNS
+        &NAME_AND_CREATED_AT
     }
 
     fn counts_generation(&self) -> bool {
@@ -61,5 +61,3 @@ impl Strategy for CustomResourceDefinitionStrategy {
         custom::release(object, &moment(cx.server.now()));
     }
 }
-
-static PRINT_COLUMNS: PrintColumns = PrintColumns::dated();

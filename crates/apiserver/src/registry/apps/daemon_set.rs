@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 
 use super::print::{CONTAINERS_OF_TEMPLATE, SELECTOR};
 use super::validation;
-use crate::defaults;
 use crate::error::ApiError;
 use crate::object::metadata;
-use crate::registry::core::pod::{validation as pod, warnings as pod_warnings};
+use crate::registry::core::pod::validation as pod;
 use crate::registry::{Context, Strategy, pod_template};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
@@ -17,7 +16,6 @@ use crate::table::labels::{labels, selector};
 use crate::table::view::View;
 use crate::validation::json::{shown, text};
 use crate::validation::{Errors, all_nonnegative, percent, template};
-use crate::warnings;
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -42,8 +40,7 @@ impl Strategy for DaemonSetStrategy {
     }
 
     fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
-        let Context { row, server, .. } = cx;
-        defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
+        cx.apply_defaults_of_types(new);
         // Upstream's field is a number, which is shown from the start.
         let annotations = metadata(new).entry("annotations").or_insert_with(|| json!({}));
         if annotations.get(TEMPLATE_GENERATION).is_none() {
@@ -83,18 +80,6 @@ impl Strategy for DaemonSetStrategy {
 
     fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check_status(old, new, errors);
-    }
-
-    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
-        pod_warnings::template(new, "/spec/template", "spec.template")
-    }
-
-    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
-        if warnings::is_changed(old, new) {
-            pod_warnings::template(new, "/spec/template", "spec.template")
-        } else {
-            Vec::new()
-        }
     }
 }
 

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::print::{CONTAINERS_OF_TEMPLATE, READY, SELECTOR, ready};
 use super::validation;
 use crate::kinds::Row;
-use crate::registry::core::pod::warnings as pod_warnings;
 use crate::registry::{Strategy, generation};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
@@ -61,16 +60,8 @@ impl Strategy for DeploymentStrategy {
 
     fn warnings_on_create(&self, new: &Value) -> Vec<String> {
         let mut warnings = warnings::of_name(new, "Pod names and hostnames");
-        warnings.extend(pod_warnings::template(new, "/spec/template", "spec.template"));
+        warnings.extend(self.warnings(new));
         warnings
-    }
-
-    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
-        if warnings::is_changed(old, new) {
-            pod_warnings::template(new, "/spec/template", "spec.template")
-        } else {
-            Vec::new()
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::print::{CONTAINERS_OF_TEMPLATE, READY, ready};
 use super::validation::{self, STATEFUL};
 use crate::registry::core::persistent_volume_claim::{validation as claim, warnings as claim_warnings};
-use crate::registry::core::pod::{validation as pod, warnings as pod_warnings};
+use crate::registry::core::pod::validation as pod;
 use crate::registry::{StatusMetadataChecks, Strategy, disabled_fields, pod_template};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, IMAGES, NAME};
@@ -68,17 +68,13 @@ impl Strategy for StatefulSetStrategy {
     }
 
     fn warnings_on_create(&self, new: &Value) -> Vec<String> {
-        let mut warnings = pod_warnings::template(new, "/spec/template", "spec.template");
+        let mut warnings = self.warnings(new);
         check_warnings(new, "", &mut warnings);
         warnings
     }
 
     fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
-        let mut warnings = if warnings::is_changed(old, new) {
-            pod_warnings::template(new, "/spec/template", "spec.template")
-        } else {
-            Vec::new()
-        };
+        let mut warnings = if warnings::is_changed(old, new) { self.warnings(new) } else { Vec::new() };
         // SPEC: the path is not the same as for a new one.
         check_warnings(new, ".Spec", &mut warnings);
         warnings

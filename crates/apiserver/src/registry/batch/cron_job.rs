@@ -7,8 +7,8 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
 
 use super::SELECTOR;
-use super::job::spec_warnings;
 use super::job::validation::job_spec;
+use super::job::warnings_of_spec;
 use crate::registry::{StatusMetadataChecks, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
@@ -49,17 +49,13 @@ impl Strategy for CronJobStrategy {
         check_spec(Some(&old["spec"]), &new["spec"], errors);
     }
 
-    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
-        let mut warnings = warnings::of_name(new, "Pod names and hostnames");
-        spec_warnings(&new["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec", &mut warnings);
-        warnings
+    fn warnings(&self, new: &Value) -> Vec<String> {
+        warnings_of_spec(new, "/spec/jobTemplate/spec")
     }
 
-    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if warnings::is_changed(old, new) {
-            spec_warnings(&new["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec", &mut warnings);
-        }
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        let mut warnings = warnings::of_name(new, "Pod names and hostnames");
+        warnings.extend(self.warnings(new));
         warnings
     }
 }

@@ -78,17 +78,13 @@ impl Strategy for JobStrategy {
         validation::status::check(old, new, errors);
     }
 
-    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
-        let mut warnings = warnings::of_name(new, "Pod names and hostnames");
-        spec_warnings(&new["spec"], "spec", &mut warnings);
-        warnings
+    fn warnings(&self, new: &Value) -> Vec<String> {
+        warnings_of_spec(new, "/spec")
     }
 
-    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if warnings::is_changed(old, new) {
-            spec_warnings(&new["spec"], "spec", &mut warnings);
-        }
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        let mut warnings = warnings::of_name(new, "Pod names and hostnames");
+        warnings.extend(self.warnings(new));
         warnings
     }
 
@@ -140,19 +136,23 @@ fn select_own_pods(job: &mut Value) {
     }
 }
 
-/// Warnings about the spec of a Job, also in a `CronJob`.
-pub(super) fn spec_warnings(spec: &Value, path: &str, warnings: &mut Vec<String>) {
+/// Warnings about the spec of a Job, also in a `CronJob`, at a JSON pointer.
+pub(super) fn warnings_of_spec(object: &Value, pointer: &str) -> Vec<String> {
+    let Some(spec) = object.pointer(pointer) else { return Vec::new() };
+    let mut warnings = Vec::new();
     let number = |field: &str| spec[field].as_i64().unwrap_or(0);
     if spec["completionMode"] == "Indexed"
         && number("completions") > 100_000
         && number("parallelism") > 10_000
     {
+        let path = pointer.trim_start_matches('/').replace('/', ".");
         warnings.push(format!(
             "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than \
              10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
         ));
     }
-    warnings.extend(pod_warnings::template(spec, "/template", &format!("{path}.template")));
+    warnings.extend(pod_warnings::template(object, &format!("{pointer}/template")));
+    warnings
 }
 
 static PRINT_COLUMNS: PrintColumns = PrintColumns::new(

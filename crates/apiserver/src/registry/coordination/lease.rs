@@ -38,10 +38,6 @@ impl Strategy for LeaseStrategy {
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check(new, errors);
     }
-
-    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
-    }
 }
 
 fn check(lease: &Value, errors: &mut Errors) {

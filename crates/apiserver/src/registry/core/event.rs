@@ -48,10 +48,6 @@ impl Strategy for EventStrategy {
         check_core_event(new, errors);
     }
 
-    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check_core_event(new, errors);
-    }
-
     fn default_garbage_collection_policy(&self) -> GarbageCollectionPolicy {
         GarbageCollectionPolicy::Unsupported
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::error::ApiError;
 use crate::object::{meta, metadata};
 use crate::registry::{Context, MetadataChecks, Strategy};
-use crate::table::PrintColumns;
+use crate::table::{NAME_AND_CREATED_AT, PrintColumns};
 use crate::validation::Errors;
 
 /// The strategy of `LimitRanges`.
@@ -21,7 +21,7 @@ impl Strategy for LimitRangeStrategy {
     }
 
     fn print_columns(&self) -> &'static PrintColumns {
-        &PRINT_COLUMNS
+        &NAME_AND_CREATED_AT
     }
 
     /// A limit range without a name gets one.
@@ -35,10 +35,4 @@ impl Strategy for LimitRangeStrategy {
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::check(new, errors);
     }
-
-    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        validation::check(new, errors);
-    }
 }
-
-static PRINT_COLUMNS: PrintColumns = PrintColumns::dated();

@@ -4,7 +4,6 @@ use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
 
-use crate::defaults;
 use crate::error::ApiError;
 use crate::object::{meta, metadata};
 use crate::registry::{Context, MetadataChecks, Strategy, SubresourceStrategy, reset};
@@ -42,8 +41,7 @@ impl Strategy for NamespaceStrategy {
     }
 
     fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
-        let Context { row, server, .. } = cx;
-        defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
+        cx.apply_defaults_of_types(new);
         label_with_name(new);
         Ok(())
     }
@@ -73,6 +71,9 @@ impl Strategy for NamespaceStrategy {
             }
         }
     }
+
+    /// The spec is the stored one.
+    fn validate_update(&self, _old: &Value, _new: &Value, _rules: &Rules, _errors: &mut Errors) {}
 
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         let phase = text(&new["status"], "phase");

@@ -5,7 +5,7 @@ use plumb_resize::rules::Rules;
 use plumb_validation::field::Path;
 use serde_json::{Value, json};
 
-use super::pod::{validation as pod, warnings as pod_warnings};
+use super::pod::validation as pod;
 use crate::registry::Strategy;
 use crate::table::PrintColumns;
 use crate::table::column::{CONTAINERS, Column, IMAGES, NAME};
@@ -33,16 +33,8 @@ impl Strategy for PodTemplateStrategy {
         check(new, errors);
     }
 
-    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
-    }
-
-    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
-        pod_warnings::template(new, "/template", "template")
-    }
-
     fn warnings_on_update(&self, _old: &Value, new: &Value) -> Vec<String> {
-        pod_warnings::template(new, "/template", "template")
+        self.warnings(new)
     }
 
     fn returns_deleted_object(&self) -> bool {

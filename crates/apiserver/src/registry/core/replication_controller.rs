@@ -6,7 +6,6 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
 
 use super::pod::validation as pod;
-use crate::registry::core::pod::warnings as pod_warnings;
 use crate::registry::{GarbageCollectionPolicy, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
@@ -14,7 +13,6 @@ use crate::table::labels::labels;
 use crate::validation::json::{int, is_empty, map};
 use crate::validation::template::{self, Selection};
 use crate::validation::{Errors, nonnegative, typed};
-use crate::warnings;
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -41,22 +39,6 @@ impl Strategy for ReplicationControllerStrategy {
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check(new, errors);
-    }
-
-    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
-    }
-
-    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
-        pod_warnings::template(new, "/spec/template", "spec.template")
-    }
-
-    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
-        if warnings::is_changed(old, new) {
-            pod_warnings::template(new, "/spec/template", "spec.template")
-        } else {
-            Vec::new()
-        }
     }
 
     fn default_garbage_collection_policy(&self) -> GarbageCollectionPolicy {

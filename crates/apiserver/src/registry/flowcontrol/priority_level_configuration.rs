@@ -6,7 +6,7 @@ use crate::registry::Strategy;
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::View;
-use crate::warnings::{self, no_effect};
+use crate::warnings::no_effect;
 
 /// The strategy of `PriorityLevelConfigurations`.
 #[derive(Debug)]
@@ -21,16 +21,8 @@ impl Strategy for PriorityLevelConfigurationStrategy {
         true
     }
 
-    fn warnings_on_create(&self, _new: &Value) -> Vec<String> {
+    fn warnings(&self, _new: &Value) -> Vec<String> {
         vec![no_effect::of_kind(no_effect::NO_FAIRNESS)]
-    }
-
-    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
-        if warnings::is_changed(old, new) {
-            vec![no_effect::of_kind(no_effect::NO_FAIRNESS)]
-        } else {
-            Vec::new()
-        }
     }
 }
 

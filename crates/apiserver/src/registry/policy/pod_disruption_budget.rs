@@ -42,10 +42,6 @@ impl Strategy for PodDisruptionBudgetStrategy {
         check(new, errors);
     }
 
-    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
-    }
-
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         check_status(&new["status"], errors);
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::validation;
 use crate::registry::{MetadataChecks, Strategy};
-use crate::table::PrintColumns;
+use crate::table::{NAME_AND_CREATED_AT, PrintColumns};
 use crate::validation::{Errors, NameFormat};
 
 /// The strategy of `ClusterRoles`.
@@ -22,16 +22,10 @@ impl Strategy for ClusterRoleStrategy {
     }
 
     fn print_columns(&self) -> &'static PrintColumns {
-        &PRINT_COLUMNS
+        &NAME_AND_CREATED_AT
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::cluster_role(new, errors);
     }
-
-    fn validate_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        validation::cluster_role(new, errors);
-    }
 }
-
-static PRINT_COLUMNS: PrintColumns = PrintColumns::dated();

@@ -1,7 +1,7 @@
 //! `CSIStorageCapacities`.
 
 use crate::registry::Strategy;
-use crate::table::PrintColumns;
+use crate::table::{NAME_AND_CREATED_AT, PrintColumns};
 
 /// The strategy of `CSIStorageCapacities`.
 #[derive(Debug)]
@@ -9,12 +9,10 @@ pub(in crate::registry) struct CsiStorageCapacityStrategy;
 
 impl Strategy for CsiStorageCapacityStrategy {
     fn print_columns(&self) -> &'static PrintColumns {
-        &PRINT_COLUMNS
+        &NAME_AND_CREATED_AT
     }
 
     fn allow_unconditional_update(&self) -> bool {
         false
     }
 }
-
-static PRINT_COLUMNS: PrintColumns = PrintColumns::dated();

@@ -346,11 +346,11 @@ pub(super) fn status(status: &Value) -> Vec<String> {
     warnings
 }
 
-/// Warnings about the pod template at a JSON pointer. `path` is that of the template.
-pub(in crate::registry) fn template(object: &Value, pointer: &str, path: &str) -> Vec<String> {
+/// Warnings about the pod template at a JSON pointer, such as `/spec/template`.
+pub(in crate::registry) fn template(object: &Value, pointer: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(template) = object.pointer(pointer) {
-        check(template, path, &mut warnings);
+        check(template, &pointer.trim_start_matches('/').replace('/', "."), &mut warnings);
     }
     warnings
 }
