@@ -56,14 +56,11 @@ impl StatusInput<'_> {
 
     /// Whether a container is ready.
     fn is_ready(&self, position: usize) -> bool {
-        let runs = self
-            .observed
-            .containers
-            .get(position)
-            .and_then(Option::as_ref)
-            .is_some_and(ObservedContainer::runs);
+        let observed = self.observed.containers.get(position).and_then(Option::as_ref);
         let health = self.health(position);
-        runs && health.ready && health.startup == Startup::Over
+        observed.is_some_and(ObservedContainer::has_started)
+            && health.ready
+            && health.startup == Startup::Over
     }
 
     /// The observed generation.
@@ -134,7 +131,7 @@ fn is_initialized(input: &StatusInput<'_>) -> bool {
             Role::Main => true,
             Role::Init => observed.is_some_and(ObservedContainer::has_initialized),
             Role::Sidecar => {
-                observed.is_some_and(ObservedContainer::runs)
+                observed.is_some_and(ObservedContainer::has_started)
                     && input.health(position).startup == Startup::Over
             }
         }

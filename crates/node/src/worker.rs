@@ -97,8 +97,8 @@ pub(crate) enum Message {
     Stopped(ContainerId),
     /// An image was pulled, or the pull failed.
     Pulled(Box<Pulled>),
-    /// A post-start hook failed.
-    HookFailed(Box<(ContainerId, String)>),
+    /// A post-start hook has completed, or failed with this error.
+    PostStartHook(Box<(ContainerId, Option<String>)>),
     /// A report of a container's probes.
     Probed(Box<Report>),
     /// The node shuts down.
@@ -150,6 +150,8 @@ pub(crate) struct Worker {
     /// The attempt after the last one that ran, of each container by position.
     next_attempts: Vec<u32>,
 
+    /// The containers whose post-start hook runs.
+    post_start_hooks: BTreeSet<ContainerId>,
     /// The containers that are being stopped.
     stopping: Stopping,
     /// The images that are being pulled.
@@ -193,6 +195,7 @@ impl Worker {
             start_backoffs: vec![StartBackoff::default(); count],
             ephemeral_backoffs: BTreeMap::new(),
             next_attempts: next_attempts(&pod),
+            post_start_hooks: BTreeSet::new(),
             stopping: Stopping::default(),
             images: BTreeMap::new(),
             status_manager: StatusManager::default(),
@@ -283,7 +286,7 @@ impl Worker {
                 self.stopping.remove(&id);
             }
             Message::Pulled(pulled) => self.handle_pulled(*pulled),
-            Message::HookFailed(failed) => self.handle_failed_hook(&failed.0, &failed.1),
+            Message::PostStartHook(hook) => self.handle_post_start_hook(&hook.0, hook.1.as_deref()),
             Message::Probed(report) => self.handle_probed(*report),
             Message::Shutdown(termination) => self.handle_shutdown(*termination),
         }
@@ -471,6 +474,11 @@ impl Worker {
         let observation =
             observe(&*node.runtime, uid, whose, &observation.observed, actuated, &effective, pod).await;
         self.observation = observation.map_err(SyncError::runtime("reading the state of the containers"))?;
+        for observed in self.observation.observed.containers.iter_mut().flatten() {
+            if observed.has_started() && self.post_start_hooks.contains(&observed.id) {
+                observed.state = State::Starting;
+            }
+        }
         let observed = &self.observation.observed;
         self.actuated
             .containers

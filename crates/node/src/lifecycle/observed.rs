@@ -60,6 +60,8 @@ pub struct ObservedContainer {
 pub enum State {
     /// Created, not started.
     Created,
+    /// Started, while its post-start hook runs. The kubelet does not report a container as running before that.
+    Starting,
     /// Running.
     Running {
         /// Since when.
@@ -81,8 +83,13 @@ pub enum State {
 }
 
 impl ObservedContainer {
-    /// Whether it runs.
+    /// Whether its process runs.
     pub fn runs(&self) -> bool {
+        matches!(self.state, State::Starting | State::Running { .. })
+    }
+
+    /// Whether it runs and its post-start hook has completed.
+    pub fn has_started(&self) -> bool {
         matches!(self.state, State::Running { .. })
     }
 

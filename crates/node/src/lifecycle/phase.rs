@@ -55,9 +55,12 @@ pub fn phase(spec: &PodSpec, shape: &PodShape, observed: &ObservedPod, restartin
                 initialized &= observed.is_some_and(ObservedContainer::has_initialized);
             }
             (Role::Init, Some(State::Exited { code, .. })) if over(*code) => return Phase::Failed,
-            (Role::Init, _) | (Role::Sidecar, None | Some(State::Created)) => initialized = false,
+            (Role::Init, _) | (Role::Sidecar, None | Some(State::Created | State::Starting)) => {
+                initialized = false;
+            }
             (Role::Sidecar, _) => {}
-            (Role::Main, None | Some(State::Created)) => waiting = true,
+            (Role::Main, Some(State::Starting)) if is_restarted(observed, position) => running = true,
+            (Role::Main, None | Some(State::Created | State::Starting)) => waiting = true,
             (Role::Main, Some(State::Running { .. })) => running = true,
             (Role::Main, Some(State::Exited { code, .. })) => {
                 if over(*code) {
@@ -74,6 +77,12 @@ pub fn phase(spec: &PodSpec, shape: &PodShape, observed: &ObservedPod, restartin
         () if failed => Phase::Failed,
         () => Phase::Succeeded,
     }
+}
+
+/// Whether a container was started before.
+fn is_restarted(observed: &ObservedPod, position: usize) -> bool {
+    let observed = observed.containers.get(position).and_then(Option::as_ref);
+    observed.is_some_and(|observed| observed.attempt > 0)
 }
 
 impl ObservedPod {

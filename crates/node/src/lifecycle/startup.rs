@@ -4,7 +4,8 @@ use plumb_resize::aggregate::Role;
 
 use super::{Action, Decision, ObservedContainer, Startup, State, StopReason, View, restarts_after};
 
-/// Decides about a pod whose sandbox is ready: init containers and sidecars in turn, then all main ones.
+/// Decides about a pod whose sandbox is ready: init containers and sidecars in turn, then all main ones. Like the kubelet, it
+/// starts no container while the post-start hook of one before it runs.
 pub(super) fn decide(view: View<'_>, decision: &mut Decision) {
     let has_run = view.observed.has_run(view.shape);
     for (position, part) in view.shape.containers.iter().enumerate() {
@@ -17,7 +18,7 @@ pub(super) fn decide(view: View<'_>, decision: &mut Decision) {
             }
             Role::Sidecar => {
                 reconcile(view, decision, position);
-                let started = view.observed(position).is_some_and(ObservedContainer::runs)
+                let started = view.observed(position).is_some_and(ObservedContainer::has_started)
                     && view.health(position).startup == Startup::Over;
                 if !started && !has_run {
                     return;
@@ -25,7 +26,24 @@ pub(super) fn decide(view: View<'_>, decision: &mut Decision) {
             }
             Role::Main => reconcile(view, decision, position),
         }
+        if awaits_hook(view, decision, position) {
+            return;
+        }
     }
+}
+
+/// Whether the post-start hook of a container runs, or will after the decided start.
+fn awaits_hook(view: View<'_>, decision: &Decision, position: usize) -> bool {
+    let has_hook = || {
+        let lifecycle = view.container(position).and_then(|container| container.lifecycle.as_ref());
+        lifecycle.is_some_and(|lifecycle| lifecycle.post_start.is_some())
+    };
+    let starts = decision.actions.last().is_some_and(|action| match action {
+        Action::Start { container, .. } | Action::StartCreated { container } => *container == position,
+        Action::CreateSandbox { .. } | Action::Stop { .. } | Action::StopSandbox => false,
+    });
+    view.observed(position).is_some_and(|observed| observed.state == State::Starting)
+        || (starts && has_hook())
 }
 
 /// Runs an init container; true once it has succeeded.
@@ -71,6 +89,7 @@ fn reconcile(view: View<'_>, decision: &mut Decision, position: usize) {
                 decision.act(Action::StartCreated { container: position });
             }
         }
+        State::Starting => {}
         State::Running { .. } => {
             let health = view.health(position);
             let changed = container.image.as_deref().is_some_and(|image| image != observed.image);

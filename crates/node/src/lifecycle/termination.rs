@@ -32,6 +32,5 @@ pub(super) fn decide(view: View<'_>) -> Decision {
 
 /// Whether a container has to be stopped.
 fn runs(view: View<'_>, position: usize) -> bool {
-    view.observed(position)
-        .is_some_and(|observed| matches!(observed.state, State::Running { .. } | State::Created))
+    view.observed(position).is_some_and(|observed| !matches!(observed.state, State::Exited { .. }))
 }

@@ -63,7 +63,9 @@ fn ephemeral(
     };
     let state = match &observed.state {
         State::Running { since } => running(*since),
-        State::Created => waits(&Waiting { reason: "ContainerCreating".to_owned(), message: String::new() }),
+        State::Created | State::Starting => {
+            waits(&Waiting { reason: "ContainerCreating".to_owned(), message: String::new() })
+        }
         State::Exited { .. } => ended(input, observed).unwrap_or_default(),
     };
     ContainerStatus {
@@ -93,7 +95,7 @@ fn of(
     let previous = input.observed.previous.get(position).and_then(Option::as_ref);
     let waiting = input.waiting.get(position).and_then(Option::as_ref);
     let health = input.health(position);
-    let runs = observed.is_some_and(ObservedContainer::runs);
+    let has_started = observed.is_some_and(ObservedContainer::has_started);
     let mut status = ContainerStatus {
         name: container.name.clone(),
         image: observed
@@ -103,7 +105,7 @@ fn of(
         image_id: observed.map(|observed| observed.image_id.clone()).unwrap_or_default(),
         container_id: observed.map(|observed| id(input, observed)),
         restart_count: observed.map_or(0, |observed| i32::try_from(observed.attempt).unwrap_or(i32::MAX)),
-        started: Some(runs && health.startup == Startup::Over),
+        started: Some(has_started && health.startup == Startup::Over),
         ready: match role {
             Role::Init => {
                 observed.is_some_and(|observed| matches!(observed.state, State::Exited { code: 0, .. }))

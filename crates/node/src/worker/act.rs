@@ -17,7 +17,7 @@ use crate::env::{EnvFacts, environment};
 use crate::events::Kind;
 use crate::lifecycle::{Action, Decision, ObservedContainer, State, containers};
 use crate::node::Node;
-use crate::observe::MADE_WITH;
+use crate::observe::{MADE_WITH, Outdated};
 use crate::readback;
 use crate::runtime_class;
 use crate::status::Waiting;
@@ -315,29 +315,39 @@ impl Worker {
                 self.entry = entry;
             }
         }
-        self.after_start(position, id);
+        self.run_post_start_hook(position, id);
         self.clear_stale().await;
         Ok(())
     }
 
-    /// Runs the post-start hook of a container, in a task of its own.
-    fn after_start(&self, position: usize, id: &ContainerId) {
+    /// Runs the post-start hook of a container, in a task of its own. The container is [`State::Starting`] until the hook has
+    /// completed.
+    fn run_post_start_hook(&mut self, position: usize, id: &ContainerId) {
         let Some(container) = self.container(position) else { return };
         let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.clone());
         let Some(hook) = hook else { return };
         let target = self.target(container, id.clone(), Duration::ZERO);
+        self.post_start_hooks.insert(id.clone());
         let (sender, supervisor) = (self.sender.clone(), self.node.supervisor.clone());
         tokio::spawn(async move {
             let ran = supervisor.guard(POD_WORKER, crate::hook::run(&target, &hook)).await;
-            if let Some(error) = ran.unwrap_or_else(|panic| Some(panic.to_string())) {
-                // The worker may have ended.
-                let _ = sender.send(Message::HookFailed(Box::new((target.id, error))));
-            }
+            let error = ran.unwrap_or_else(|panic| Some(panic.to_string()));
+            // The worker may have ended.
+            let _ = sender.send(Message::PostStartHook(Box::new((target.id, error))));
         });
     }
 
+    /// Handles the end of a post-start hook: the container has started, or is stopped because its hook failed.
+    pub(super) fn handle_post_start_hook(&mut self, id: &ContainerId, error: Option<&str>) {
+        self.post_start_hooks.remove(id);
+        self.observation.mark(Outdated::All);
+        if let Some(error) = error {
+            self.handle_failed_hook(id, error);
+        }
+    }
+
     /// Stops a container whose post-start hook failed; its restart policy decides whether it is started again.
-    pub(super) fn handle_failed_hook(&mut self, id: &ContainerId, message: &str) {
+    fn handle_failed_hook(&mut self, id: &ContainerId, message: &str) {
         let observed = self.observation.observed.containers.iter().position(|observed| {
             observed.as_ref().is_some_and(|observed| observed.id == *id && observed.runs())
         });

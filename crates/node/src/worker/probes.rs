@@ -25,13 +25,13 @@ impl Worker {
         self.probed.iter().map(|probed| probed.health).collect()
     }
 
-    /// Starts the probes of containers that run, and stops those of containers that have exited.
+    /// Starts the probes of containers that have started, and stops those of containers that have exited.
     pub(super) fn update_probes(&mut self) {
         let pod = self.pod.clone();
         let Some(spec) = &pod.spec else { return };
         for (position, container) in containers(spec).enumerate() {
             let observed = self.observation.observed.containers.get(position).and_then(Option::as_ref);
-            let observed = observed.filter(|observed| observed.runs());
+            let observed = observed.filter(|observed| observed.has_started());
             let before = self.probed.get(position).and_then(|probed| probed.id.as_ref());
             if observed.map(|observed| &observed.id) == before {
                 continue;

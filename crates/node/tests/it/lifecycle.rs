@@ -1,9 +1,9 @@
-//! What is decided about a pod, by what is observed of it.
+//! Decisions about a pod by its observed state.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Lifecycle, LifecycleHandler, Pod, SleepAction};
 use plumb_node::lifecycle::{
     Action, Decision, Health, ObservedContainer, ObservedPod, ObservedSandbox, Phase, Startup, State,
     StopReason, View, decide, phase,
@@ -12,7 +12,7 @@ use plumb_resize::pod::PodShape;
 use plumb_runtime::types::ContainerId;
 use serde_json::json;
 
-/// A pod that is played through by hand.
+/// A pod whose observed state a test sets.
 struct Scene {
     pod: Pod,
     shape: PodShape,
@@ -147,6 +147,31 @@ fn a_pod_comes_up_in_turn() {
     assert_eq!(scene.phase(), Phase::Pending);
     scene.run(3);
     assert_eq!((scene.actions(), scene.phase()), (vec![], Phase::Running));
+}
+
+#[test]
+fn no_container_is_started_while_the_post_start_hook_of_one_before_it_runs() {
+    let mut scene = Scene::new("Always");
+    scene.sandbox(true);
+    scene.exit(0, 0);
+    scene.put(1, State::Starting);
+    assert_eq!(scene.decide(), Decision::default(), "the hook of the sidecar runs");
+    scene.run(1);
+    assert_eq!(scene.actions(), [start(2, 0), start(3, 0)]);
+    let hook = LifecycleHandler { sleep: Some(SleepAction { seconds: 1 }), ..LifecycleHandler::default() };
+    scene.pod.spec.as_mut().unwrap().containers[0].lifecycle =
+        Some(Lifecycle { post_start: Some(hook), ..Lifecycle::default() });
+    assert_eq!(scene.actions(), [start(2, 0)], "its hook is to run before the next is started");
+    scene.put(2, State::Starting);
+    assert_eq!((scene.decide(), scene.phase()), (Decision::default(), Phase::Pending));
+    scene.run(2);
+    assert_eq!(scene.actions(), [start(3, 0)]);
+    scene.put(3, State::Starting);
+    scene.observed.containers[3].as_mut().unwrap().attempt = 1;
+    assert_eq!(scene.phase(), Phase::Running, "a pod whose container is restarted runs");
+    scene.terminating = true;
+    let stop = |container| Action::Stop { container, why: StopReason::PodTerminates };
+    assert_eq!(scene.actions(), [stop(2), stop(3)]);
 }
 
 #[test]

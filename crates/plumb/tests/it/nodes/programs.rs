@@ -273,31 +273,41 @@ async fn a_pod_has_the_names_and_the_resolver_that_it_asks_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hooks_run_when_a_container_starts_and_before_it_stops() {
+async fn a_container_is_reported_as_running_after_its_post_start_hook_and_stops_after_its_pre_stop_hook() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     let api = pods(&cluster).await;
     let folder = tempfile::tempdir().unwrap();
     let volumes = json!([{ "name": "host", "hostPath": { "path": folder.path() } }]);
-    let mut main =
-        script("main", "until [ -e /host/started ]; do sleep 0.1; done; exec sleep 1000", &[at("host")]);
+    let mut main = script("main", "touch /host/runs; exec sleep 1000", &[at("host")]);
+    let next = script("next", "exec sleep 1000", &[]);
     let run = |script: &str| json!({ "exec": { "command": ["/bin/sh", "-c", script] } });
+    let start = "until [ -e /host/go ]; do sleep 0.1; done; echo yes > /host/started";
     let stop = "cat /proc/1/cmdline | tr '\\0' ' ' > /host/stopping";
-    main["lifecycle"] = json!({ "postStart": run("echo yes > /host/started"), "preStop": run(stop) });
-    let spec = json!({ "containers": [main], "volumes": volumes, "terminationGracePeriodSeconds": 60 });
+    main["lifecycle"] = json!({ "postStart": run(start), "preStop": run(stop) });
+    let spec = json!({ "containers": [main, next], "volumes": volumes, "terminationGracePeriodSeconds": 60 });
     create(&api, &pod("hooks", spec)).await;
-    let runs = |pod: &Pod| {
+    soon("runs beside its postStart hook", || folder.path().join("runs").exists()).await;
+    let status = api.get("hooks").await.unwrap().status.unwrap();
+    let states = status.container_statuses.unwrap_or_default().into_iter().filter_map(|status| status.state);
+    let is_running: Vec<bool> = states.map(|state| state.running.is_some()).collect();
+    assert!(!is_running.contains(&true), "before the hook has completed: {is_running:?}");
+    fs::write(folder.path().join("go"), "").unwrap();
+    let is_ready = |pod: &Pod| {
         let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-        statuses.is_some_and(|all| all[0].ready)
+        statuses.is_some_and(|all| all.len() == 2 && all.iter().all(|status| status.ready))
     };
-    until(&api, "hooks", "running", runs).await;
+    until(&api, "hooks", "ready", is_ready).await;
     assert_eq!(fs::read_to_string(folder.path().join("started")).unwrap(), "yes\n");
     let params = DeleteParams::default().grace_period(30);
     api.delete("hooks", &params).await.unwrap();
     let stopping = folder.path().join("stopping");
-    soon("told that it stops", || stopping.exists()).await;
+    soon("the preStop hook", || stopping.exists()).await;
     let seen = || fs::read_to_string(&stopping).unwrap_or_default();
-    soon("stopped while it ran", || seen().contains("sleep 1000") || seen().contains("/bin/sh")).await;
+    soon("the preStop hook beside the container", || {
+        seen().contains("sleep 1000") || seen().contains("/bin/sh")
+    })
+    .await;
     cluster.stop();
     machine.clear().await;
 }
