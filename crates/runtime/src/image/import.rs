@@ -65,7 +65,7 @@ impl Images {
         limits: Limits,
     ) -> Result<Vec<ImageRecord>, ImageError> {
         let unusable = |why: String| ImageError::Unusable { file: file.to_owned(), why };
-        self.import_found(file, limits, |staging| {
+        self.import_found(file, limits, VerifiedFiles::new(), |staging| {
             let archive = Archive::open(file, staging.path(), within_free_space(staging, limits))
                 .map_err(|error| explained(error, file, "reading it".to_owned()))?;
             let mut found = images(&archive).map_err(|error| unusable(error.to_string()))?;
@@ -79,11 +79,13 @@ impl Images {
         })
     }
 
-    /// Checks, unpacks and stores images that were found; `file` is their name in messages.
+    /// Checks, unpacks and stores images that were found; `file` is their name in messages, and `verified` are the layers
+    /// that were checked already.
     pub(super) fn import_found(
         &self,
         file: &Path,
         limits: Limits,
+        verified: VerifiedFiles,
         find: impl FnOnce(&Staging) -> Result<(Archive, Vec<Found>), ImageError>,
     ) -> Result<Vec<ImageRecord>, ImageError> {
         let unusable =
@@ -97,7 +99,7 @@ impl Images {
         let checked: Vec<Checked> =
             found.into_iter().map(|image| check(image).map_err(unusable)).collect::<Result<_, _>>()?;
         self.refuse_pinned_names(&checked, file)?;
-        let new = self.verify_layers(&archive, &checked, &staging, file, limits)?;
+        let new = self.verify_layers(&archive, &checked, &staging, file, (limits, verified))?;
         unpack_all(&archive, &checked, &staging, file, &new)?;
         self.commit(&lock, checked, &staging)
     }
@@ -124,7 +126,7 @@ impl Images {
         images: &[Checked],
         staging: &Staging,
         file: &Path,
-        limits: Limits,
+        (limits, known): (Limits, VerifiedFiles),
     ) -> Result<HashMap<Digest, Verified>, ImageError> {
         let unusable = |why: String| ImageError::Unusable { file: file.to_owned(), why };
         let mut new: Vec<&Layer> = Vec::new();
@@ -134,11 +136,11 @@ impl Images {
                 new.push(layer);
             }
         }
-        let files = verify_files(archive, &new, file, limits)?;
+        let files = verify_files(archive, &new, file, limits, known)?;
         let mut total = Verified::default();
         let mut verified_chains: HashMap<Digest, Verified> = HashMap::new();
         for layer in new {
-            let verified = files.get(&(&layer.file, layer.diff)).copied().unwrap_or_default();
+            let verified = files.get(&(layer.file.clone(), layer.diff)).copied().unwrap_or_default();
             verified_chains.insert(layer.chain, verified);
             // A layer counts as often as it is unpacked: once for each stack of layers that it is on top of.
             total = total.and(verified);
@@ -225,17 +227,21 @@ impl Images {
     }
 }
 
-/// Checks the content of layers, each file once and several at a time.
-fn verify_files<'a>(
+/// Layers whose content was checked, and the digest of the uncompressed layer that it was checked against.
+pub(super) type VerifiedFiles = HashMap<(LayerFile, Digest), Verified>;
+
+/// Checks the content of layers that are not known yet, each file once and several at a time.
+fn verify_files(
     archive: &Archive,
-    layers: &[&'a Layer],
+    layers: &[&Layer],
     file: &Path,
     limits: Limits,
-) -> Result<HashMap<(&'a LayerFile, Digest), Verified>, ImageError> {
+    known: VerifiedFiles,
+) -> Result<VerifiedFiles, ImageError> {
     let mut files: Vec<(&LayerFile, Digest)> = Vec::new();
-    let mut known: HashSet<(&LayerFile, Digest)> = HashSet::new();
+    let mut seen: HashSet<(&LayerFile, Digest)> = HashSet::new();
     for layer in layers {
-        if known.insert((&layer.file, layer.diff)) {
+        if seen.insert((&layer.file, layer.diff)) && !known.contains_key(&(layer.file.clone(), layer.diff)) {
             files.push((&layer.file, layer.diff));
         }
     }
@@ -264,11 +270,11 @@ fn verify_files<'a>(
     let mut results = results.into_inner();
     results.sort_by_key(|(index, _)| *index);
     let complete = results.len() == files.len();
-    let mut verified = HashMap::new();
+    let mut verified = known;
     for (index, result) in results {
         let (layer, diff) = files[index];
         let doing = || format!("reading the layer {:?}", layer.name);
-        verified.insert((layer, diff), result.map_err(|error| error.explained(file, doing()))?);
+        verified.insert((layer.clone(), diff), result.map_err(|error| error.explained(file, doing()))?);
     }
     if complete {
         Ok(verified)
@@ -286,19 +292,34 @@ fn unpack_all(
     file: &Path,
     new: &HashMap<Digest, Verified>,
 ) -> Result<(), ImageError> {
-    for image in images {
-        let mut below = Vec::new();
-        for layer in &image.layers {
-            let verified = new.get(&layer.chain);
-            if let Some(verified) = verified.filter(|_| !staging.has(&layer.chain)) {
-                staging.unpack(archive, &layer.file, layer.diff, layer.chain, &below, *verified).map_err(
-                    |error| error.explained(file, format!("unpacking the layer {:?}", layer.file.name)),
-                )?;
+    let unwritten = |error| ImageError::io("writing layers to disk")(error);
+    thread::scope(|scope| {
+        let mut syncs = Vec::new();
+        for image in images {
+            let mut below = Vec::new();
+            for layer in &image.layers {
+                let verified = new.get(&layer.chain);
+                if let Some(verified) = verified.filter(|_| !staging.has(&layer.chain)) {
+                    staging
+                        .unpack(archive, &layer.file, layer.diff, layer.chain, &below, *verified)
+                        .map_err(|error| {
+                            error.explained(file, format!("unpacking the layer {:?}", layer.file.name))
+                        })?;
+                    // The disk writes while the next layer is unpacked.
+                    if syncs.last().is_none_or(thread::ScopedJoinHandle::is_finished) {
+                        syncs.push(scope.spawn(|| staging.sync()));
+                    }
+                }
+                below.insert(0, (layer.chain, verified.is_some()));
             }
-            below.insert(0, (layer.chain, verified.is_some()));
         }
-    }
-    staging.sync().map_err(ImageError::io("writing layers to disk"))
+        // The kernel reports an error of writing once: the last sync may not see it.
+        for sync in syncs {
+            let synced = sync.join().unwrap_or_else(|_| Err(io::Error::other("syncing broke off")));
+            synced.map_err(unwritten)?;
+        }
+        staging.sync().map_err(unwritten)
+    })
 }
 
 /// Checks an image's documents: for which machine it is, its layers' digests, its names.

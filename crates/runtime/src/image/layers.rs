@@ -12,6 +12,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use plumb_registry::{Digest, Digesting};
@@ -239,8 +240,7 @@ impl Staging {
                 // The working directory is this thread's own now, as the mounts are.
                 nix::unistd::chdir(&self.0)?;
                 mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-                let flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
-                mount(Some("overlay"), &merged, Some("overlay"), flags, Some(options.as_str()))?;
+                mount_overlay(&merged, &options)?;
                 let changed = change(&merged);
                 umount2(&merged, MntFlags::MNT_DETACH)?;
                 changed
@@ -278,6 +278,18 @@ impl Drop for Staging {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             tracing::warn!(path = %self.0.display(), %error, "a staging directory of images stays until the next start");
         }
+    }
+}
+
+/// Mounts an overlay of which nothing is synced when it is unmounted: without `volatile` each layer would wait for all that
+/// was written to the file system, also by others. [`Staging::sync`] does so once.
+fn mount_overlay(merged: &Path, options: &str) -> nix::Result<()> {
+    let flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    let mount = |options: &str| mount(Some("overlay"), merged, Some("overlay"), flags, Some(options));
+    match mount(&format!("{options},volatile")) {
+        // A kernel before 5.10, or no space for one more option in the page that they have to fit into.
+        Err(Errno::EINVAL) => mount(options),
+        mounted => mounted,
     }
 }
 

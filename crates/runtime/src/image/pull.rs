@@ -6,8 +6,8 @@
 //!   downloads/pull-…/             the layers of one pull, as an OCI layout: links to those above
 //! ```
 //!
-//! A pull downloads layers that no image of the store has, several at once, and then has them imported as those of an
-//! archive are: with the same checks and the same limits.
+//! A pull downloads layers that no image of the store has, several at once, checks each as soon as it is there, and then has
+//! them imported as those of an archive are: with the same checks and the same limits.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,8 +22,8 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::archive::Archive;
 use super::config::WholeConfig;
-use super::import::chains;
-use super::layers::free;
+use super::import::{VerifiedFiles, chains};
+use super::layers::{free, verify};
 use super::limits::Limits;
 use super::manifest::{Found, LayerFile, blob_path};
 use super::store::{DOWNLOADS, ImageError, ImageRecord, Images};
@@ -87,7 +87,8 @@ async fn pull_within(
     let config = resolved.config().await.map_err(registry_error("failed to download"))?.to_vec();
     let missing = missing(images, image, &config, resolved.layers())?;
     let directory = make_directory(images, &missing)?;
-    let layers = download(images, registry, &resolved, missing, &directory, progress).await?;
+    let (layers, verified) =
+        download(images, registry, &resolved, missing, (&directory, *limits), progress).await?;
     let found = Found {
         config,
         layers: resolved.layers().iter().map(|layer| layer_file(layer.digest)).collect(),
@@ -97,7 +98,7 @@ async fn pull_within(
     };
     let (images, image, limits) = (images.clone(), image.to_string(), *limits);
     let importing = tokio::task::spawn_blocking(move || {
-        let imported = images.import_pulled(&directory, found, &image, limits);
+        let imported = images.import_pulled(&directory, found, &image, (limits, verified));
         // One that the system could not unpack now is there for the next pull; one that cannot be used is not.
         if !matches!(imported, Err(ImageError::Io { .. })) {
             for layer in layers {
@@ -141,30 +142,31 @@ async fn add_names(images: &Arc<Images>, id: Digest, names: &Names) -> Result<Op
     Ok(added?)
 }
 
-/// The layers that the store does not have on top of those below them.
+/// The layers that the store does not have on top of those below them, and their digests when they are uncompressed.
 fn missing(
     images: &Images,
     image: &Reference,
     config: &[u8],
     layers: &[Descriptor],
-) -> Result<Vec<Descriptor>> {
+) -> Result<Vec<(Descriptor, Digest)>> {
     let unusable = |why: String| ImageError::Unusable { file: PathBuf::from(image.to_string()), why };
     let config: WholeConfig = serde_json::from_slice(config)
         .map_err(|error| unusable(format!("a configuration that is not understood: {error}")))?;
-    let mut missing: Vec<Descriptor> = Vec::new();
-    for (layer, chain) in layers.iter().zip(chains(&config.rootfs.diff_ids)) {
-        let is_new = missing.iter().all(|other| other.digest != layer.digest);
+    let mut missing: Vec<(Descriptor, Digest)> = Vec::new();
+    let diffs = config.rootfs.diff_ids.iter().copied();
+    for ((layer, diff), chain) in layers.iter().zip(diffs).zip(chains(&config.rootfs.diff_ids)) {
+        let is_new = missing.iter().all(|(other, _)| other.digest != layer.digest);
         if is_new && images.stored(&chain)?.is_none() {
-            missing.push(layer.clone());
+            missing.push((layer.clone(), diff));
         }
     }
     Ok(missing)
 }
 
-fn make_directory(images: &Images, missing: &[Descriptor]) -> Result<PullDirectory> {
+fn make_directory(images: &Images, missing: &[(Descriptor, Digest)]) -> Result<PullDirectory> {
     let downloads = images.downloads();
     let doing = |error: io::Error| Error::io(format!("downloading to {}", downloads.display()), &error);
-    let bytes = missing.iter().fold(0_u64, |sum, layer| sum.saturating_add(layer.size));
+    let bytes = missing.iter().fold(0_u64, |sum, (layer, _)| sum.saturating_add(layer.size));
     let free = free(&downloads).map_err(doing)?.bytes;
     if bytes > free {
         return Err(Error::failed(
@@ -177,17 +179,18 @@ fn make_directory(images: &Images, missing: &[Descriptor]) -> Result<PullDirecto
     PullDirectory::make(&downloads).map_err(doing)
 }
 
-/// Downloads layers, several at once, and returns where they are.
+/// Downloads layers, several at once, and checks each as soon as it is there. Returns where they are, and those whose content
+/// is right. Why another one is not is the import's to say, which checks it again.
 async fn download(
     images: &Images,
     registry: &Registry,
     resolved: &Resolved,
-    layers: Vec<Descriptor>,
-    directory: &PullDirectory,
+    layers: Vec<(Descriptor, Digest)>,
+    (directory, limits): (&PullDirectory, Limits),
     progress: &Progress,
-) -> Result<Vec<PathBuf>> {
+) -> Result<(Vec<PathBuf>, VerifiedFiles)> {
     let downloads = images.downloads();
-    let one = |layer: Descriptor| {
+    let one = |(layer, diff): (Descriptor, Digest)| {
         let downloads = &downloads;
         async move {
             let path = resolved.layer(&layer, downloads, progress).await;
@@ -195,14 +198,23 @@ async fn download(
             directory
                 .add(&path, layer.digest)
                 .map_err(|error| Error::io(format!("storing the layer {}", layer.digest), &error))?;
-            Ok::<PathBuf, Error>(path)
+            let (folder, file) = (directory.path.clone(), layer_file(layer.digest));
+            let checking = tokio::task::spawn_blocking(move || {
+                let archive = Archive::Directory(RootFs::open(&folder).ok()?);
+                let verified = verify(&archive, &file, diff, limits).ok()?;
+                Some(((file, diff), verified))
+            });
+            Ok::<_, Error>((path, checking))
         }
     };
-    stream::iter(layers)
-        .map(one)
-        .buffer_unordered(registry.limits().parallel_layers.max(1))
-        .try_collect()
-        .await
+    let parallel = registry.limits().parallel_layers.max(1);
+    let downloaded: Vec<_> = stream::iter(layers).map(one).buffer_unordered(parallel).try_collect().await?;
+    let (mut paths, mut verified) = (Vec::new(), VerifiedFiles::new());
+    for (path, checking) in downloaded {
+        paths.push(path);
+        verified.extend(checking.await.ok().flatten());
+    }
+    Ok((paths, verified))
 }
 
 fn layer_file(digest: Digest) -> LayerFile {
@@ -220,12 +232,12 @@ impl Images {
         directory: &PullDirectory,
         found: Found,
         image: &str,
-        limits: Limits,
+        (limits, verified): (Limits, VerifiedFiles),
     ) -> Result<ImageRecord, ImageError> {
         let archive = RootFs::open(&directory.path).map(Archive::Directory);
         let archive = archive.map_err(ImageError::io(format!("opening {}", directory.path.display())))?;
         let image = Path::new(image);
-        let mut imported = self.import_found(image, limits, |_| Ok((archive, vec![found])))?;
+        let mut imported = self.import_found(image, limits, verified, |_| Ok((archive, vec![found])))?;
         imported
             .pop()
             .ok_or_else(|| ImageError::Unusable { file: image.to_owned(), why: "no image".to_owned() })
