@@ -10,11 +10,13 @@
 
 mod admission;
 mod http;
+mod informers;
 mod rate_limit;
 mod recommender;
 mod rollout;
 mod updater;
 
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,6 +36,7 @@ use crate::cli::{Chosen, CommonFlags, ElectionFlags, Ignored, Run};
 use crate::features;
 use crate::up::Signals;
 use http::{Asked, Handler, Page};
+use informers::SharedInformers;
 
 /// The work of a component, for as long as this process leads.
 type Work = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
@@ -88,14 +91,22 @@ pub(crate) struct Ground {
     pub(crate) metrics: Metrics,
     /// Restarts tasks.
     pub(crate) supervisor: Supervisor,
+    /// VPAs and pods.
+    pub(crate) informers: SharedInformers,
     /// Set when the process is asked to stop.
     pub(crate) stopped: watch::Receiver<bool>,
 }
 
+/// How many threads poll tasks at most. Components wait for the API server most of the time, and each thread has a heap of its
+/// own, so that a node with many cores would cost memory for nothing.
+const MOST_THREADS: usize = 2;
+
 /// Runs components until the process is asked to stop.
 pub(crate) fn run(args: Run) -> anyhow::Result<()> {
     plumb_apiserver::serve::install_crypto();
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.min(MOST_THREADS))
         .enable_all()
         .build()
         .context("starting the asynchronous runtime")?;
@@ -113,7 +124,8 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
     }
     let (ask_to_stop, stopped) = watch::channel(false);
     let supervisor = plumb_supervise::process().clone();
-    let ground = Ground { client, metrics, supervisor, stopped: stopped.clone() };
+    let informers = SharedInformers::new(&chosen, &metrics);
+    let ground = Ground { client, metrics, supervisor, informers, stopped: stopped.clone() };
     let parts: Arc<[Part]> = parts(&chosen, &ground)?.into();
 
     let mut signals = Signals::listen()?;

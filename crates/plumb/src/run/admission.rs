@@ -29,15 +29,23 @@ pub(super) fn part(flags: &AdmissionFlags, vpas: &VpaScope, gates: &FeatureGates
     let namespaces = vpas.namespaces.clone();
     let (client, metrics, supervisor) =
         (ground.client.clone(), ground.metrics.clone(), ground.supervisor.clone());
+    let shared = ground.informers.clone();
     let work = move || {
-        let vpas: Informer<VerticalPodAutoscaler> = Informer::default().with_metrics(&metrics);
-        let api = match namespaces.only() {
-            Some(only) => Api::namespaced(client.clone(), only),
-            None => Api::all(client.clone()),
+        let own = || {
+            let vpas: Informer<VerticalPodAutoscaler> = Informer::default().with_metrics(&metrics);
+            let api: Api<VerticalPodAutoscaler> = match namespaces.only() {
+                Some(only) => Api::namespaced(client.clone(), only),
+                None => Api::all(client.clone()),
+            };
+            let informing = vpas.supervised(api, &supervisor);
+            (vpas, informing)
         };
+        let shared = shared.take(&client, &supervisor);
+        // By itself it reads no pods.
+        let (vpas, informing) = shared.map_or_else(own, |(informers, informing)| (informers.vpas, informing));
         let environment = Environment {
             client: client.clone(),
-            vpas: vpas.clone(),
+            vpas,
             supervisor: supervisor.clone(),
             metrics: metrics.clone(),
             admission_metrics: admission_metrics.clone(),
@@ -45,7 +53,7 @@ pub(super) fn part(flags: &AdmissionFlags, vpas: &VpaScope, gates: &FeatureGates
         };
         let admission = Admission::new(options.clone(), environment);
         *listening.lock() = Some(admission.listening());
-        join(admission.run(), vpas.supervised(api, &supervisor)).map(drop).boxed()
+        join(admission.run(), informing).map(drop).boxed()
     };
     Part {
         metrics: Box::new(move |text| shown.render(text)),

@@ -8,7 +8,6 @@ use futures_util::future::{FutureExt as _, join, select};
 use parking_lot::Mutex;
 use plumb_autoscaler::explain::{VpaExplanation, printable};
 use plumb_autoscaler::features::PER_VPA_CONFIG;
-use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::recommender::environment::EnvironmentOptions;
 use plumb_autoscaler::recommender::external_metrics::ExternalMetrics;
 use plumb_autoscaler::recommender::live_usage::{LiveUsage, MetricsApi};
@@ -67,9 +66,9 @@ pub(super) fn part(
     let (shown, healthy, explained) = (metrics.clone(), current.clone(), current.clone());
     let (client, of_toolkit, supervisor) =
         (ground.client.clone(), ground.metrics.clone(), ground.supervisor.clone());
-    // What was watched in an earlier term is out of date: each term has its own informers.
+    let shared = ground.informers.clone();
     let work = move || {
-        let informers = Informers::new(options.namespaces.clone(), &of_toolkit);
+        let (informers, informing) = shared.of_term(&options.namespaces, &client, &of_toolkit, &supervisor);
         let targets = Targets::new(client.clone(), TargetConfig::default());
         let usage: Arc<dyn LiveUsage> = match external.clone() {
             None => Arc::new(MetricsApi::new(client.clone(), &options.namespaces)),
@@ -84,14 +83,14 @@ pub(super) fn part(
             usage,
             history: history.clone(),
             options: options.clone(),
-            informers: informers.clone(),
+            informers,
             clock: Clock::default(),
             supervisor: supervisor.clone(),
             ownership: ownership.clone(),
             metrics: metrics.clone(),
         });
         *current.lock() = Some(recommender.clone());
-        let working = join(recommender.run(), informers.run(&client, &supervisor)).map(drop);
+        let working = join(recommender.run(), informing).map(drop);
         let Some(elections) = elections.lock().take() else { return working.boxed() };
         let electing = elections.run(super::until_stopped(stopped.clone()).boxed());
         // The leases are released while requests that are under way end.

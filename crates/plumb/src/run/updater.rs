@@ -1,7 +1,6 @@
 //! The updater as a part of `plumb run`.
 
 use futures_util::future::{FutureExt as _, join};
-use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_autoscaler::updater::{Config, Options, Updater, UpdaterMetrics};
 use plumb_controller::Clock;
@@ -26,12 +25,12 @@ pub(super) fn part(
     let namespaces = vpas.namespaces.clone();
     let (client, metrics, supervisor) =
         (ground.client.clone(), ground.metrics.clone(), ground.supervisor.clone());
-    // What was watched in an earlier term is out of date: each term has its own informers.
+    let shared = ground.informers.clone();
     let work = move || {
-        let informers = Informers::new(namespaces.clone(), &metrics);
+        let (informers, informing) = shared.of_term(&namespaces, &client, &metrics, &supervisor);
         let updater = Updater::new(Config {
             client: client.clone(),
-            informers: informers.clone(),
+            informers,
             targets: Targets::new(client.clone(), TargetConfig::default()),
             options: options.clone(),
             rules: rules.clone(),
@@ -40,7 +39,7 @@ pub(super) fn part(
             metrics: metrics.clone(),
             updater_metrics: updater_metrics.clone(),
         });
-        join(updater.run(), informers.run(&client, &supervisor)).map(drop).boxed()
+        join(updater.run(), informing).map(drop).boxed()
     };
     Part {
         lease: Some(elected.lease.clone()),

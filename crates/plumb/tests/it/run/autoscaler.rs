@@ -59,6 +59,29 @@ fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
+/// Checks that all components work for the pod of `web`, of which the webhook is the process with this end of its identity.
+async fn check_autoscaled(client: &Client, own: &str) {
+    // Recommender and updater: the pod that runs is resized.
+    let mut first = None;
+    eventually(async || {
+        let pod = only_pod(client).await;
+        first = first.clone().or_else(|| pod.as_ref().and_then(Pod::uid));
+        pod.is_some_and(|pod| requested(&pod) != "10m" && pod.uid() == first)
+    })
+    .await;
+    // The webhook: a new pod gets it at once.
+    let status: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
+    until(&status, "vpa-admission-controller", |lease: &Lease| holder(lease).ends_with(own)).await;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let name = only_pod(client).await.unwrap().name_any();
+    pods.delete(&name, &DeleteParams::default().grace_period(0)).await.unwrap();
+    eventually(async || {
+        let new = only_pod(client).await.filter(|pod| pod.uid() != first);
+        new.is_some_and(|pod| requested(&pod) != "10m" && pod.annotations().contains_key("vpaUpdates"))
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_whole_autoscaler_runs_in_one_process_with_a_lease_for_each_component() {
     let folder = tempfile::tempdir().unwrap();
@@ -82,25 +105,7 @@ async fn the_whole_autoscaler_runs_in_one_process_with_a_lease_for_each_componen
     for name in ["vpa-recommender-lease", "vpa-updater"] {
         until(&leases, name, |lease: &Lease| holder(lease).ends_with(&own)).await;
     }
-    // Recommender and updater: the pod that runs is resized.
-    let mut first = None;
-    eventually(async || {
-        let pod = only_pod(&client).await;
-        first = first.clone().or_else(|| pod.as_ref().and_then(Pod::uid));
-        pod.is_some_and(|pod| requested(&pod) != "10m" && pod.uid() == first)
-    })
-    .await;
-    // The webhook: a new pod gets it at once.
-    let status: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
-    until(&status, "vpa-admission-controller", |lease: &Lease| holder(lease).ends_with(&own)).await;
-    let pods: Api<Pod> = Api::default_namespaced(client.clone());
-    let name = only_pod(&client).await.unwrap().name_any();
-    pods.delete(&name, &DeleteParams::default().grace_period(0)).await.unwrap();
-    eventually(async || {
-        let new = only_pod(&client).await.filter(|pod| pod.uid() != first);
-        new.is_some_and(|pod| requested(&pod) != "10m" && pod.annotations().contains_key("vpaUpdates"))
-    })
-    .await;
+    check_autoscaled(&client, &own).await;
 
     let (_, metrics) = all.get("/metrics");
     for series in [
@@ -120,6 +125,31 @@ async fn the_whole_autoscaler_runs_in_one_process_with_a_lease_for_each_componen
     for name in ["vpa-recommender-lease", "vpa-updater"] {
         until(&leases, name, |lease: &Lease| holder(lease).is_empty()).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn components_of_one_process_that_are_not_elected_watch_vpas_and_pods_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);
+    let client = cluster.client().await;
+    let flags = [
+        "--install-crds",
+        "--recommender-interval=1s",
+        "--register-by-url",
+        "--webhook-address=127.0.0.1",
+        "--port=0",
+    ];
+    let all = Running::start(&cluster, "all", &flags);
+    eventually(async || all.get("/readyz") == (200, "OK".to_owned())).await;
+    create_web(&client).await;
+    check_autoscaled(&client, &format!("_{}", all.process.id())).await;
+    let (_, metrics) = all.get("/metrics");
+    for resource in ["pods", "verticalpodautoscalers"] {
+        let listed_once = format!("reflector_list_duration_seconds_count{{name=\"{resource}\"}} 1\n");
+        assert!(metrics.contains(&listed_once), "{listed_once} is not in\n{metrics}");
+    }
+    let (status, said) = all.stop();
+    assert!(status.success(), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
