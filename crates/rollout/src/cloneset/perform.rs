@@ -42,11 +42,32 @@ pub(super) struct Performer<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Performed {
     /// Errors that have nothing to do with the requests, such as an API server that does not answer.
-    pub(super) errors: Vec<String>,
+    pub(super) errors: Vec<RequestError>,
     /// Another writer was faster: what was decided upon is not what is there.
     pub(super) conflict: bool,
-    /// Whether creating and deleting pods was tried and succeeded.
-    scaled: bool,
+}
+
+/// A request that failed for no reason of its own.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RequestError {
+    #[error("{operation} {kind} {name}: {source}")]
+    Write {
+        operation: &'static str,
+        kind: &'static str,
+        name: String,
+        #[source]
+        source: kube::Error,
+    },
+    /// The message of an update that takes several requests.
+    #[error("updating pod {pod} in place: {message}")]
+    Update { pod: String, message: String },
+}
+
+/// What came of the writes for a pod.
+enum PodOutcome {
+    Updated,
+    /// Why it could not be updated.
+    Failed(String),
 }
 
 /// A write that the informers have to observe.
@@ -62,11 +83,11 @@ enum Observed {
 struct Attempt {
     writes: Vec<Observed>,
     conflict: bool,
-    error: Option<String>,
+    error: Option<RequestError>,
     /// Why pods or claims could not be created or deleted.
     scale_failure: Option<String>,
-    /// Why a pod could not be updated; an empty text if it was.
-    pod: Option<(String, String)>,
+    /// What came of the writes for a pod, by its uid.
+    pod: Option<(String, PodOutcome)>,
     note: Option<Note>,
 }
 
@@ -90,8 +111,8 @@ impl Performer<'_> {
             if let Some(message) = attempt.scale_failure {
                 failures.scale = Some(message);
             }
-            if let Some((uid, message)) = attempt.pod {
-                note_failure(failures, uid, message, self.now);
+            if let Some((uid, outcome)) = attempt.pod {
+                note(failures, uid, outcome, self.now);
             }
             if let Some(note) = attempt.note {
                 (self.emit)(note);
@@ -120,8 +141,7 @@ impl Performer<'_> {
             let attempt = self.status(status).await;
             take(attempt, failures);
         }
-        performed.scaled = scales && succeeded;
-        if performed.scaled {
+        if scales && succeeded {
             failures.scale = None;
         }
         self.observe(writes).await;
@@ -153,27 +173,29 @@ impl Performer<'_> {
         match action {
             Action::CreateRevision(revision) => {
                 let created = self.api().create(&PostParams::default(), &*revision).await;
-                written(created, |metadata| Observed::Revision(Write::created(metadata)))
+                let failed = failed("creating", "ControllerRevision", &*revision);
+                written(created, failed, |metadata| Observed::Revision(Write::created(metadata)))
             }
             Action::UpdateRevision(revision) => {
                 let name = revision.name_any();
                 let replaced = self.api().replace(&name, &PostParams::default(), &*revision).await;
-                written(replaced, |metadata| Observed::Revision(Write::updated(metadata)))
+                let failed = failed("replacing", "ControllerRevision", &*revision);
+                written(replaced, failed, |metadata| Observed::Revision(Write::updated(metadata)))
             }
             Action::DeleteRevision(revision) => {
                 let deleted = self.delete(&*revision).await;
-                deleted_or(deleted, Observed::Revision)
+                deleted_or(deleted, failed("deleting", "ControllerRevision", &*revision), Observed::Revision)
             }
             Action::DeleteClaim(claim) => {
                 let deleted = self.delete(&*claim).await;
-                deleted_or(deleted, Observed::Claim)
+                deleted_or(deleted, failed("deleting", "PersistentVolumeClaim", &*claim), Observed::Claim)
             }
             Action::CreatePod { pod, claims } => self.create(*pod, claims).await,
             Action::DeletePod { pod, claims } => self.delete_pod(&pod, &claims).await,
             Action::PatchPod { pod, patch, purpose } => self.patch_pod(&pod, patch, purpose).await,
             Action::PatchPodStatus { pod, patch } => {
                 let patched = self.patch_status(&pod, &patch).await;
-                pod_attempt(&pod, patched, "failed to set conditions")
+                pod_attempt(&pod, patched, "setting conditions of")
             }
             Action::UpdatePod { pod, unready, plan, begins } => {
                 self.update_pod(&pod, unready, &plan, begins).await
@@ -181,7 +203,9 @@ impl Performer<'_> {
             Action::PatchSet(patch) => {
                 let api: Api<CloneSet> = self.api();
                 let patched = api.patch(&self.set.name_any(), &params(), &Patch::Merge(&patch)).await;
-                written(patched, |metadata| Observed::Set(Write::updated(metadata)))
+                written(patched, failed("patching", "CloneSet", self.set), |metadata| {
+                    Observed::Set(Write::updated(metadata))
+                })
             }
         }
     }
@@ -191,7 +215,8 @@ impl Performer<'_> {
         set.status = Some(status);
         let api: Api<CloneSet> = self.api();
         let replaced = api.replace_status(&set.name_any(), &PostParams::default(), &set).await;
-        written(replaced, |metadata| Observed::Set(Write::updated(metadata)))
+        let failed = failed("replacing the status of", "CloneSet", &set);
+        written(replaced, failed, |metadata| Observed::Set(Write::updated(metadata)))
     }
 
     async fn delete<K>(&self, object: &K) -> kube::Result<Option<Write>>
@@ -267,22 +292,21 @@ impl Performer<'_> {
     async fn patch_pod(&self, pod: &Arc<Pod>, mut patch: Value, purpose: Purpose) -> Attempt {
         patch["metadata"]["uid"] = json!(pod.metadata.uid);
         let patched = self.api::<Pod>().patch(&pod.name_any(), &params(), &Patch::Strategic(&patch)).await;
-        let failed = patched.is_err();
-        let what = match purpose {
-            Purpose::Lifecycle => "failed to set the lifecycle state",
-            Purpose::Recreate => "failed to mark for deletion",
+        let operation = match purpose {
+            Purpose::Lifecycle => "setting the lifecycle state of",
+            Purpose::Recreate => "marking for deletion",
         };
-        let mut attempt = pod_attempt(pod, patched, what);
+        let mut attempt = pod_attempt(pod, patched, operation);
         if purpose == Purpose::Recreate {
             attempt.note = match &attempt.pod {
-                Some((_, message)) if failed && !message.is_empty() => {
+                Some((_, PodOutcome::Failed(message))) => {
                     Some(warning("FailedUpdatePodReCreate", message.clone()))
                 }
-                _ if failed => None,
-                _ => {
+                Some((_, PodOutcome::Updated)) => {
                     let message = format!("pod {} is deleted for an update", pod.name_any());
                     Some(normal("SuccessfulUpdatePodReCreate", message))
                 }
+                None => None,
             };
         }
         attempt
@@ -296,7 +320,7 @@ impl Performer<'_> {
         if let Some(patch) = unready {
             let patched = self.patch_status(pod, &patch).await;
             if patched.is_err() {
-                return pod_attempt(pod, patched, "failed to make it unready");
+                return pod_attempt(pod, patched, "making unready");
             }
         }
         let result = update(&self.api(), pod, plan, self.now).await;
@@ -309,7 +333,7 @@ impl Performer<'_> {
         let resizes = plan.writes.iter().any(|write| matches!(write, PodWrite::Resize(_)));
         match result.error {
             None => {
-                attempt.pod = Some((uid, String::new()));
+                attempt.pod = Some((uid, PodOutcome::Updated));
                 if begins {
                     let revision = &plan.record.revision;
                     let message = format!("updating pod {name} in place to revision {revision}");
@@ -318,14 +342,15 @@ impl Performer<'_> {
             }
             Some(Refusal::Gone) => {}
             Some(Refusal::Transient(message)) => {
-                attempt.error = Some(format!("{name}: {message}"));
+                attempt.error = Some(RequestError::Update { pod: name, message });
             }
             Some(Refusal::Refused(reason, message)) => {
                 let text = format!("{name}: {reason}: {message}");
                 // A resize that was refused is recorded on the pod, with the time of the next attempt.
                 let recorded = resizes && result.pod.is_some();
-                attempt.pod = Some((uid, if recorded { String::new() } else { text.clone() }));
                 let message = format!("failed to update pod in place: {text}");
+                attempt.pod =
+                    Some((uid, if recorded { PodOutcome::Updated } else { PodOutcome::Failed(text) }));
                 attempt.note = Some(warning("FailedUpdatePodInPlace", message));
             }
         }
@@ -334,21 +359,22 @@ impl Performer<'_> {
 }
 
 /// What came of a patch of a pod.
-fn pod_attempt(pod: &Pod, patched: kube::Result<Pod>, what: &str) -> Attempt {
+fn pod_attempt(pod: &Pod, patched: kube::Result<Pod>, operation: &'static str) -> Attempt {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let mut attempt = Attempt::default();
     match patched {
         Ok(patched) => {
             attempt.writes.push(Observed::Pod(Write::updated(&patched.metadata)));
-            attempt.pod = Some((uid, String::new()));
+            attempt.pod = Some((uid, PodOutcome::Updated));
         }
         Err(error) if is_conflict(&error) => attempt.conflict = true,
         Err(error) if is_settled(&error) => {}
         Err(error) => match Refusal::of(&error) {
             Refusal::Refused(_, message) => {
-                attempt.pod = Some((uid, format!("{}: {what}: {message}", pod.name_any())));
+                let message = format!("{operation} pod {}: {message}", pod.name_any());
+                attempt.pod = Some((uid, PodOutcome::Failed(message)));
             }
-            _ => attempt.error = Some(format!("{}: {what}: {}", pod.name_any(), text(&error))),
+            _ => attempt.error = Some(failed(operation, "pod", pod)(error)),
         },
     }
     attempt
@@ -362,11 +388,11 @@ impl Attempt {
 }
 
 /// Notes what came of the writes for a pod.
-fn note_failure(failures: &mut Failures, uid: String, message: String, now: Timestamp) {
-    if message.is_empty() {
+fn note(failures: &mut Failures, uid: String, outcome: PodOutcome, now: Timestamp) {
+    let PodOutcome::Failed(message) = outcome else {
         failures.pods.remove(&uid);
         return;
-    }
+    };
     let count = failures.pods.get(&uid).map_or(0, |before| before.count).saturating_add(1);
     let retry_at = now.checked_add(BACKOFF.after(count)).unwrap_or(now);
     failures.pods.insert(uid, PodFailure { message, count, retry_at });
@@ -391,7 +417,21 @@ fn text(error: &kube::Error) -> String {
     }
 }
 
-fn written<K: Resource>(result: kube::Result<K>, observed: impl Fn(&ObjectMeta) -> Observed) -> Attempt {
+/// Makes an error of the API server that of a request.
+fn failed<K: Resource>(
+    operation: &'static str,
+    kind: &'static str,
+    object: &K,
+) -> impl FnOnce(kube::Error) -> RequestError + use<K> {
+    let name = object.name_any();
+    move |source| RequestError::Write { operation, kind, name, source }
+}
+
+fn written<K: Resource>(
+    result: kube::Result<K>,
+    failed: impl FnOnce(kube::Error) -> RequestError,
+    observed: impl Fn(&ObjectMeta) -> Observed,
+) -> Attempt {
     match result {
         Ok(object) => Attempt { writes: vec![observed(object.meta())], ..Attempt::default() },
         Err(error) if is_conflict(&error) => Attempt { conflict: true, ..Attempt::default() },
@@ -400,13 +440,17 @@ fn written<K: Resource>(result: kube::Result<K>, observed: impl Fn(&ObjectMeta) 
             Attempt { conflict: true, ..Attempt::default() }
         }
         Err(error) if is_settled(&error) => Attempt::default(),
-        Err(error) => Attempt { error: Some(text(&error)), ..Attempt::default() },
+        Err(error) => Attempt { error: Some(failed(error)), ..Attempt::default() },
     }
 }
 
-fn deleted_or(deleted: kube::Result<Option<Write>>, observed: impl Fn(Write) -> Observed) -> Attempt {
+fn deleted_or(
+    deleted: kube::Result<Option<Write>>,
+    failed: impl FnOnce(kube::Error) -> RequestError,
+    observed: impl Fn(Write) -> Observed,
+) -> Attempt {
     match deleted {
         Ok(write) => Attempt { writes: write.map(observed).into_iter().collect(), ..Attempt::default() },
-        Err(error) => Attempt { error: Some(text(&error)), ..Attempt::default() },
+        Err(error) => Attempt { error: Some(failed(error)), ..Attempt::default() },
     }
 }

@@ -23,7 +23,7 @@ use plumb_controller::{
 use super::action::{Action, Note};
 use super::decide::{Context, Failures, State, decide};
 use super::openkruise::{OpenKruise, Sign};
-use super::perform::{Performed, Performer};
+use super::perform::{Performed, Performer, RequestError};
 use crate::api::RolloutPolicy;
 use crate::api::cloneset::{CloneSet, GROUP};
 use crate::engine::{self, Selected};
@@ -138,8 +138,10 @@ fn selected(set: &CloneSet) -> Selected<'_> {
 /// Why a set could not be reconciled.
 #[derive(Debug, thiserror::Error)]
 enum ReconcileError {
+    #[error(transparent)]
+    Request(#[from] RequestError),
     #[error("{0}")]
-    Write(String),
+    Scale(String),
     #[error("another writer was faster")]
     Conflict,
     #[error("cannot adopt or release a pod")]
@@ -321,7 +323,7 @@ impl Reconciler for CloneSets {
         let emit = |note: Note| self.emit(&set, note, now);
         let performer =
             Performer { client: &self.config.write, informers: &self.informers, set: &set, now, emit: &emit };
-        let Performed { errors, conflict, .. } =
+        let Performed { errors, conflict } =
             performer.perform(decision.actions, decision.status, &mut failures).await;
         if let Some(due) = decision.due {
             // Even if a write failed, whose backoff may be longer.
@@ -331,7 +333,7 @@ impl Reconciler for CloneSets {
         let scale = failures.scale.clone();
         self.set_failures(key, failures);
         if let Some(error) = errors.into_iter().next() {
-            return Err(ReconcileError::Write(error));
+            return Err(error.into());
         }
         if conflict {
             return Err(ReconcileError::Conflict);
@@ -341,7 +343,7 @@ impl Reconciler for CloneSets {
             self.queue.add(key.clone());
         }
         match scale {
-            Some(message) => Err(ReconcileError::Write(message)),
+            Some(message) => Err(ReconcileError::Scale(message)),
             None => Ok(Requeue::AwaitChange),
         }
     }
