@@ -300,8 +300,8 @@ impl<'a> Inputs<'a> {
     pub(super) fn bindings<'b>(&'b self, namespace: Option<&'b Value>, params: &'b Value) -> Bindings<'b> {
         static DYNAMIC: LazyLock<Arc<Decl>> = LazyLock::new(Decl::dynamic);
         let (attributes, invocation) = (self.attributes, self.invocation);
-        let object = self.object.get_or_init(|| invocation.convert(attributes, self.new));
-        let old = self.old.get_or_init(|| invocation.convert(attributes, attributes.old));
+        let object = self.object.get_or_init(|| invocation.object(attributes, self.new));
+        let old = self.old.get_or_init(|| invocation.old_object(attributes));
         let mut values = Bindings::new();
         values.json("object", object, &DYNAMIC);
         values.json("oldObject", old, &DYNAMIC);

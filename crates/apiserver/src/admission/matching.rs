@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
 use super::{Attributes, Operation, stored};
 use crate::conversion::Shown;
-use crate::custom::has_converter;
+use crate::custom::{between_versions, has_converter};
 use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::Row;
@@ -50,14 +52,75 @@ enum Scope {
 }
 
 /// The version in which a webhook or a policy gets a write: that of the request, or an equivalent one that a rule names.
+///
+/// Only the conversion webhook of a definition converts objects of its kind: they are converted before anything reads
+/// them, by [`Invocation::converted`].
 #[derive(Clone, Debug)]
 pub(super) struct Invocation {
     pub(super) row: Row,
+    /// The objects of the write, if a conversion webhook converted them.
+    converted: Option<Arc<Converted>>,
 }
 
+/// The objects of a write in another version.
+#[derive(Debug)]
+struct Converted {
+    object: Value,
+    old: Value,
+}
+
+/// The versions that conversion webhooks converted the objects of a write to, so that each is asked for once. It starts
+/// anew when the write changes.
+#[derive(Debug, Default)]
+pub(super) struct Versions(Vec<(String, Arc<Converted>)>);
+
 impl Invocation {
+    /// The invocation with the objects of the write, where a conversion webhook has to convert them.
+    pub(super) async fn converted(
+        mut self,
+        attributes: &Attributes<'_>,
+        new: &Value,
+        versions: &mut Versions,
+    ) -> Result<Self, ApiError> {
+        if !self.converts(attributes) || !has_converter(attributes.row) {
+            return Ok(self);
+        }
+        let version = self.row.api_version();
+        if let Some((_, known)) = versions.0.iter().find(|(own, _)| *own == version) {
+            self.converted = Some(Arc::clone(known));
+            return Ok(self);
+        }
+        // Such a write is not tried as often as others if it meets conflicts.
+        attributes.called_webhooks.store(true, Ordering::Relaxed);
+        let both = [new, attributes.old].into_iter().filter(|object| object.is_object()).cloned().collect();
+        let both = between_versions(attributes.server, attributes.row, &self.row, both).await?;
+        let mut both = both.into_iter();
+        let mut next =
+            |given: &Value| if given.is_object() { both.next().unwrap_or_default() } else { Value::Null };
+        let converted = Arc::new(Converted { object: next(new), old: next(attributes.old) });
+        versions.0.push((version, Arc::clone(&converted)));
+        self.converted = Some(converted);
+        Ok(self)
+    }
+
+    /// The object of the write in this version.
+    pub(super) fn object<'a>(&'a self, attributes: &Attributes<'_>, new: &'a Value) -> Cow<'a, Value> {
+        match &self.converted {
+            Some(converted) => Cow::Borrowed(&converted.object),
+            None => self.convert(attributes, new),
+        }
+    }
+
+    /// The object as it stands, in this version.
+    pub(super) fn old_object<'a>(&'a self, attributes: &Attributes<'a>) -> Cow<'a, Value> {
+        match &self.converted {
+            Some(converted) => Cow::Borrowed(&converted.old),
+            None => self.convert(attributes, attributes.old),
+        }
+    }
+
     /// A stored object in this version.
-    pub(super) fn convert<'a>(&self, attributes: &Attributes<'_>, object: &'a Value) -> Cow<'a, Value> {
+    fn convert<'a>(&self, attributes: &Attributes<'_>, object: &'a Value) -> Cow<'a, Value> {
         if !self.converts(attributes) || !object.is_object() {
             return Cow::Borrowed(object);
         }
@@ -70,17 +133,27 @@ impl Invocation {
     }
 
     /// An object in this version as it is stored.
-    pub(super) fn convert_back(&self, attributes: &Attributes<'_>, mut object: Value) -> Value {
+    pub(super) async fn convert_back(
+        &self,
+        attributes: &Attributes<'_>,
+        mut object: Value,
+    ) -> Result<Value, ApiError> {
         if !self.converts(attributes) || !object.is_object() {
-            return object;
+            return Ok(object);
         }
         if let Some(shown) = self.shown() {
             let row = &self.row;
             defaults::apply(row.group(), row.version(), row.kind(), &mut object, attributes.server.rules());
-            return shown.store(attributes.row, object);
+            return Ok(shown.store(attributes.row, object));
+        }
+        if let Some(custom) = self.row.custom().filter(|_| has_converter(attributes.row)) {
+            custom.version.complete(&mut object);
+            let back = between_versions(attributes.server, &self.row, attributes.row, vec![object]).await;
+            let back = back.map_err(|error| ApiError::internal(error.message))?;
+            return Ok(back.into_iter().next().unwrap_or_default());
         }
         object["apiVersion"] = json!(attributes.row.api_version());
-        object
+        Ok(object)
     }
 
     /// Whether objects are not in the version that is stored. What is written below an object has one version.
@@ -139,7 +212,7 @@ impl Criteria {
         };
         let Some(row) = row else { return Ok(None) };
         let matches = self.selects_object(attributes, new) && self.selects_namespace(attributes, new)?;
-        Ok(matches.then_some(Invocation { row }))
+        Ok(matches.then_some(Invocation { row, converted: None }))
     }
 
     /// The version of the written resource that one of the rules names.
@@ -160,9 +233,7 @@ impl Criteria {
             .filter(|other| other.is_stored_with(stored) && !other.is_same_resource(requested))
             .collect();
         let of_rule = |rule: &Rule| equivalent.iter().find(|row| rule.matches(attributes, new, row));
-        let found = rules.iter().find_map(of_rule)?;
-        // An object that only a conversion webhook converts is put as it was sent.
-        Some(if has_converter(stored) { requested.clone() } else { (*found).clone() })
+        rules.iter().find_map(of_rule).map(|row| (*row).clone())
     }
 
     /// Whether the labels of the namespace are selected. An object in no namespace always is.

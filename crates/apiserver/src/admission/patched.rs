@@ -9,12 +9,12 @@ use crate::error::ApiError;
 use crate::registry::Context;
 
 /// An object that was changed in the version of an invocation, decoded, completed and converted back.
-pub(super) fn accept(
+pub(super) async fn accept(
     invocation: &Invocation,
     attributes: &Attributes<'_>,
     patched: Value,
 ) -> Result<Value, ApiError> {
-    let patched = invocation.convert_back(attributes, patched);
+    let patched = invocation.convert_back(attributes, patched).await?;
     let mut patched = match attributes.body() {
         Some(kind) => {
             schema_json::decode_value(Schema::builtin(), kind, patched)

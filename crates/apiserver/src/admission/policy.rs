@@ -30,6 +30,7 @@ pub(super) use mutate::{MutatingPolicies, Round};
 pub(super) use permission::ParameterPermission;
 
 use super::expression::Inputs;
+use super::matching::Versions;
 use super::{Attributes, Plugins};
 use crate::authz::followed::Followed;
 use crate::error::{ApiError, Cause};
@@ -52,10 +53,10 @@ impl ValidatingPolicies {
     pub(super) async fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
         let Some(policies) = self.0.as_ref().filter(|_| !is_exempt(attributes)) else { return Ok(()) };
         let bound = policies.ask(|policies| policies.about(attributes.row.plural()));
-        let mut refusal = None;
+        let (mut refusal, mut versions) = (None, Versions::default());
         for policy in &bound {
             // The warnings of all policies are given, and the first refusal.
-            let denied = Box::pin(judge(policy, attributes, new)).await?;
+            let denied = Box::pin(judge(policy, attributes, new, &mut versions)).await?;
             refusal = refusal.or(denied);
         }
         refusal.map_or(Ok(()), Err)
@@ -79,6 +80,7 @@ async fn judge(
     (policy, bindings): &Bound,
     attributes: &Attributes<'_>,
     new: &Value,
+    versions: &mut Versions,
 ) -> Result<Option<ApiError>, ApiError> {
     let misconfigured = |binding: Option<&Binding>, why: String| {
         let what = if binding.is_some() { "binding" } else { "policy" };
@@ -95,7 +97,6 @@ async fn judge(
         Ok(row) => row,
         Err(why) => return Ok(misconfigured(None, why)),
     };
-    let inputs = Inputs::of(attributes, &invocation, new, policy.compiled().reading);
     let mut refusal = None;
     let mut parameters = Parameters::of(row.as_ref());
     for binding in bindings {
@@ -106,6 +107,18 @@ async fn judge(
                 continue;
             }
         };
+        if params.is_empty() {
+            continue;
+        }
+        let invocation = match invocation.clone().converted(attributes, new, versions).await {
+            Ok(invocation) => invocation,
+            Err(error) => {
+                let why = format!("failed to convert object version: {}", error.message);
+                refusal = refusal.or_else(|| misconfigured(Some(binding), why));
+                continue;
+            }
+        };
+        let inputs = Inputs::of(attributes, &invocation, new, policy.compiled().reading);
         for params in &*params {
             for denial in decide(policy.compiled(), policy.ignores_failure, &inputs, params)? {
                 let own = enforce(policy, binding, attributes, &denial);

@@ -26,7 +26,7 @@ use plumb_apischema::patch;
 use plumb_store::Prefix;
 use serde_json::Value;
 
-use super::matching::Invocation;
+use super::matching::{Invocation, Versions};
 use super::{Attributes, Operation, Plugins, patched};
 use crate::error::{ApiError, Cause};
 use crate::webhook::Connections;
@@ -96,22 +96,22 @@ impl Webhooks {
             round.call_again();
         }
         let hooks = round.hooks.clone();
+        let mut versions = Versions::default();
         for (index, hook) in hooks.iter().enumerate() {
-            let Some(invocation) = matching::invocation(hook, attributes, new)? else { continue };
+            let invocation = matching::invocation(hook, attributes, new, &mut versions).await?;
+            let Some(invocation) = invocation else { continue };
             if again && !round.again.contains(&index) {
                 continue;
             }
             let changed = match self.ask(hook, &invocation, attributes, new, true).await {
-                Ok(verdict) => {
-                    let changed = verdict
-                        .patch
-                        .map(|patch| apply(hook, &invocation, attributes, new, patch))
-                        .transpose()?;
-                    changed.unwrap_or_default()
+                Ok(Verdict { patch: Some(patch), .. }) => {
+                    apply(hook, &invocation, attributes, new, patch).await?
                 }
+                Ok(_) => false,
                 Err(failure) => hook.forgive(failure).map(|()| false)?,
             };
             if changed {
+                versions = Versions::default();
                 round.call_again();
                 round.needed = true;
             }
@@ -127,9 +127,9 @@ impl Webhooks {
     /// Has validating webhooks judge what is to be written, all at once.
     pub(super) async fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
         let hooks = self.hooks(self.validating.as_ref(), attributes)?;
-        let mut asked = Vec::new();
+        let (mut asked, mut versions) = (Vec::new(), Versions::default());
         for hook in hooks.iter() {
-            if let Some(invocation) = matching::invocation(hook, attributes, new)? {
+            if let Some(invocation) = matching::invocation(hook, attributes, new, &mut versions).await? {
                 asked.push(async move {
                     match self.ask(hook, &invocation, attributes, new, false).await {
                         Ok(_) => Ok(()),
@@ -263,7 +263,7 @@ impl Hook {
 }
 
 /// Changes an object as a webhook wants it; answers whether it is another one then.
-fn apply(
+async fn apply(
     hook: &Hook,
     invocation: &Invocation,
     attributes: &Attributes<'_>,
@@ -279,10 +279,10 @@ fn apply(
             hook.name
         )));
     }
-    let given = invocation.convert(attributes, new).into_owned();
+    let given = invocation.object(attributes, new).into_owned();
     let patched =
         patch::json::apply(given, operations).map_err(|error| ApiError::internal(error.to_string()))?;
-    let patched = patched::accept(invocation, attributes, patched)?;
+    let patched = patched::accept(invocation, attributes, patched).await?;
     let changed = patched != *new;
     *new = patched;
     Ok(changed)

@@ -302,6 +302,19 @@ pub(crate) async fn in_storage_version(call: &Call, object: &Value) -> Result<Op
     Ok(Some(converted))
 }
 
+/// Objects of one version of a definition in another, which its conversion webhook converts.
+pub(crate) async fn between_versions(
+    server: &ApiServer,
+    from: &Row,
+    to: &Row,
+    objects: Vec<Value>,
+) -> Result<Vec<Value>, ApiError> {
+    let converter = converter(from).ok_or_else(|| ApiError::internal("a conversion without a webhook"))?;
+    let mut converted = Box::pin(converter.convert(server, objects, &to.api_version())).await?;
+    converted.iter_mut().for_each(signed_numbers);
+    Ok(converted)
+}
+
 /// Whether objects of a row may have to be converted.
 pub(crate) fn has_converter(row: &Row) -> bool {
     converter(row).is_some()

@@ -13,7 +13,7 @@ use plumb_store::Store;
 use serde_json::{Value, json};
 
 use super::super::expression::{CALL_BUDGET, CONDITIONS_BUDGET, Expression, Inputs, POLICY_BUDGET};
-use super::super::matching::Invocation;
+use super::super::matching::{Invocation, Versions};
 use super::super::{Attributes, Operation, Plugins, condition, patched};
 use super::compiled::{Compiled, Mutation};
 use super::index::{Binding, Mutating, Policies, Policy};
@@ -102,7 +102,7 @@ impl MutatingPolicies {
         }
         let mut patched = false;
         for evaluation in &evaluations {
-            patched |= evaluate(evaluation, round, attributes, new, &mut failures)?;
+            patched |= Box::pin(evaluate(evaluation, round, attributes, new, &mut failures)).await?;
         }
         if patched {
             // As upstream, a policy is evaluated again for what it did itself, too.
@@ -163,7 +163,7 @@ fn failure(policy: &Policy, binding: Option<&Binding>, why: &str, reason: &'stat
 }
 
 /// Changes what is to be written by one policy; whether any of its mutations was applied.
-fn evaluate(
+async fn evaluate(
     evaluation: &Evaluation,
     round: &mut Round,
     attributes: &Attributes<'_>,
@@ -172,8 +172,16 @@ fn evaluate(
 ) -> Result<bool, ApiError> {
     let Evaluation { policy, binding, invocation, params } = evaluation;
     let compiled = policy.compiled();
+    let mut current = match invocation.clone().converted(attributes, new, &mut Versions::default()).await {
+        Ok(current) => current,
+        Err(error) => {
+            let why = format!("failed to configure policy: {}", error.message);
+            failures.extend(failure(policy, None, &why, "Forbidden"));
+            return Ok(false);
+        }
+    };
     if !compiled.conditions.is_empty() {
-        let inputs = Inputs::of(attributes, invocation, new, compiled.reading);
+        let inputs = Inputs::of(attributes, &current, new, compiled.reading);
         let mut values = inputs.bindings(None, params);
         inputs.bind_authorizer(&mut values);
         let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, CONDITIONS_BUDGET);
@@ -196,10 +204,13 @@ fn evaluate(
         if new.is_null() {
             break;
         }
-        match patch(mutation, compiled, attributes, invocation, params, new)? {
-            Ok(object) => {
-                *new = object;
+        match patch(mutation, compiled, attributes, &current, params, new)? {
+            Ok(None) => patched = true,
+            Ok(Some(object)) => {
+                *new = patched::accept(&current, attributes, object).await?;
                 patched = true;
+                let again = invocation.clone().converted(attributes, new, &mut Versions::default()).await;
+                current = again.map_err(|error| ApiError::internal(error.message))?;
             }
             Err(why) => failures.extend(failure(policy, Some(binding), &why, "Invalid")),
         }
@@ -214,7 +225,8 @@ fn evaluate(
     Ok(patched)
 }
 
-/// The object as one mutation leaves it. The inner error is the policy's, the outer one ends the write.
+/// The object as one mutation leaves it, in the version of the invocation; none if it stays as it is. The inner error is
+/// the policy's, the outer one ends the write.
 fn patch(
     mutation: &Mutation,
     compiled: &Compiled,
@@ -222,7 +234,7 @@ fn patch(
     invocation: &Invocation,
     params: &Value,
     new: &Value,
-) -> Result<Result<Value, String>, ApiError> {
+) -> Result<Result<Option<Value>, String>, ApiError> {
     let inputs = Inputs::of(attributes, invocation, new, compiled.reading);
     let namespace = inputs.namespace()?;
     let mut values = inputs.bindings(Some(namespace), params);
@@ -232,16 +244,11 @@ fn patch(
         Ok(value) => value,
         Err(why) => return Ok(Err(why)),
     };
-    let given = invocation.convert(attributes, new);
-    let patched = match mutation {
+    let given = invocation.object(attributes, new);
+    Ok(match mutation {
         Mutation::Apply(_) => applied(&value, attributes, invocation, &given),
         Mutation::JsonPatch(_) => json_patched(&value, &given),
-    };
-    match patched {
-        Err(why) => Ok(Err(why)),
-        Ok(None) => Ok(Ok(new.clone())),
-        Ok(Some(patched)) => patched::accept(invocation, attributes, patched).map(Ok),
-    }
+    })
 }
 
 fn run<'a>(

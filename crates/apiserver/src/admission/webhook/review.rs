@@ -23,8 +23,8 @@ pub(super) struct Verdict {
 /// The review of a write.
 pub(super) fn request(uid: &str, invocation: &Invocation, attributes: &Attributes<'_>, new: &Value) -> Value {
     let mut request = request::of(uid, invocation, attributes, new);
-    request["object"] = invocation.convert(attributes, new).into_owned();
-    request["oldObject"] = invocation.convert(attributes, attributes.old).into_owned();
+    request["object"] = invocation.object(attributes, new).into_owned();
+    request["oldObject"] = invocation.old_object(attributes).into_owned();
     json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request })
 }
 

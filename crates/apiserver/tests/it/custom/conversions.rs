@@ -1,5 +1,7 @@
 //! Conversion webhooks of custom kinds: a real server takes objects from one version to another, or fails to.
 
+mod admission;
+
 use std::sync::Arc;
 
 use plumb_resize::rules::Rules;
