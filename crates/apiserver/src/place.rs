@@ -153,14 +153,25 @@ impl Places {
         Ok(self.initial_lists.try_take(user.name(), 1)?)
     }
 
-    /// What a list of about so many bytes holds until they are sent. One that is larger than half of the limit counts as
-    /// half of it, so that it can be had at all.
-    pub(crate) fn list(&self, origin: Origin, user: &User, bytes: usize) -> Result<Held, ApiError> {
-        if !origin.is_socket() {
-            return Ok(Held::default());
+    /// Has a request hold about so many bytes for its list until they are sent, if it does not hold as many yet. A list
+    /// that is larger than half of the limit counts as half of it, so that it can be had at all.
+    pub(crate) fn hold_list(
+        &self,
+        place: &Place,
+        origin: Origin,
+        user: &User,
+        bytes: usize,
+    ) -> Result<(), ApiError> {
+        let mut kept = place.held.lock();
+        let list = kept.list.get_or_insert_default();
+        if origin.is_socket() {
+            let units = bytes.div_ceil(UNIT).min(self.lists.all() / 2).max(1);
+            let missing = units.saturating_sub(list.many());
+            if missing > 0 {
+                list.merge(self.lists.try_take(user.name(), missing)?);
+            }
         }
-        let units = bytes.div_ceil(UNIT).min(self.lists.all() / 2).max(1);
-        Ok(self.lists.try_take(user.name(), units)?)
+        Ok(())
     }
 
     /// Writes what is taken, and how often a request was refused.
@@ -245,11 +256,6 @@ impl Place {
             }
         }
         outcome
-    }
-
-    /// Holds the bytes of a list as well.
-    pub(crate) fn hold_list(&self, list: Held) {
-        self.held.lock().list = Some(list);
     }
 
     /// The list is of so many bytes, now that it is written. True if there is a list.
@@ -346,10 +352,12 @@ mod tests {
     fn a_list_larger_than_the_limit_can_be_had_and_counts_as_what_it_is_in_the_end() {
         let places = Places::new(Limits { lists: 100 << 10, ..Limits::default() });
         let user = User::new("u", "", Vec::<String>::new());
-        let held = places.list(Origin::Outside, &user, usize::MAX).unwrap();
-        assert_eq!(places.lists.taken(), 50);
         let place = Place::default();
-        place.hold_list(held);
+        let hold = |bytes| places.hold_list(&place, Origin::Outside, &user, bytes);
+        for (bytes, taken) in [(10 << 10, 10), (20 << 10, 20), (10 << 10, 20), (usize::MAX, 50)] {
+            hold(bytes).unwrap();
+            assert_eq!(places.lists.taken(), taken, "{bytes}");
+        }
         assert!(place.settle_list(2 << 10));
         assert_eq!(places.lists.taken(), 2);
         drop(place);

@@ -1,6 +1,7 @@
 //! Reading objects: one, or a page of them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -8,7 +9,7 @@ use plumb_store::{List, Object, Page, RevisionError};
 use serde::Deserialize;
 
 use crate::body::Body;
-use crate::custom::{all_in_version, has_converter, presented_value};
+use crate::custom::{REVIEW_BYTES, all_in_version, has_converter, presented_value};
 use crate::error::ApiError;
 use crate::kinds::{Row, field_label, field_value};
 use crate::list_options::{Continue, ListOptions, minimum_revision};
@@ -118,13 +119,18 @@ pub(crate) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
 pub(crate) async fn list(call: &Call) -> Result<Response<Body>, ApiError> {
     let (options, selection) = (ListOptions::of(&call.query)?, Selection::of(call)?);
     let page = page(call, &options, &selection).await?;
-    let size = page.objects.iter().map(|object| object.value.len()).sum::<usize>();
-    let size = if call.is_copied() { size } else { size.saturating_mul(DECODED) };
-    call.place.hold_list(call.server.places().list(call.origin, &call.user, size)?);
     show_page(call, &page, &selection)
 }
 
-/// The page of objects that a request wants, in its version.
+/// Has a request hold what the list of some objects takes in memory, and what it takes to convert some of them.
+fn hold(call: &Call, listed: &[Arc<Object>], converting: usize) -> Result<(), ApiError> {
+    let size = listed.iter().map(|object| object.value.len()).sum::<usize>();
+    let size = if call.is_copied() { size } else { size.saturating_mul(DECODED) };
+    let size = size.saturating_add(converting.saturating_mul(DECODED));
+    call.server.places().hold_list(&call.place, call.origin, &call.user, size)
+}
+
+/// The page of objects that a request wants, in its version. The request holds its bytes until they are sent.
 pub(crate) async fn page(
     call: &Call,
     options: &ListOptions,
@@ -133,7 +139,9 @@ pub(crate) async fn page(
     let (server, row) = (&call.server, &call.row);
     let (snapshot, prefix) = (server.store().snapshot(), row.prefix(call.namespace())?);
     if !has_converter(row) {
-        return options.page(&snapshot, prefix, |object| selection.wants(object));
+        let page = options.page(&snapshot, prefix, |object| selection.wants(object))?;
+        hold(call, &page.objects, 0)?;
+        return Ok(page);
     }
     let mut converted = HashMap::new();
     if !selection.is_everything() {
@@ -147,8 +155,11 @@ pub(crate) async fn page(
     let wants =
         |object: &Object| known(object).map_or_else(|| selection.wants(object), |own| selection.wants(&own));
     let mut page = options.page(&snapshot, prefix, wants)?;
-    let objects = page.objects.into_iter().map(|object| known(&object).unwrap_or(object)).collect();
+    let objects = page.objects.into_iter().map(|object| known(&object).unwrap_or(object)).collect::<Vec<_>>();
+    hold(call, &objects, REVIEW_BYTES)?;
     page.objects = all_in_version(server, row, objects).await?;
+    // A webhook may have made more of them.
+    hold(call, &page.objects, 0)?;
     Ok(page)
 }
 

@@ -124,6 +124,11 @@ impl Held {
         }
     }
 
+    /// How much it is.
+    pub(crate) fn many(&self) -> usize {
+        self.counted.as_ref().map_or(0, |(_, _, many)| *many)
+    }
+
     /// Gives back all but `many`.
     pub(crate) fn shrink(&mut self, many: usize) {
         if let Some((pool, at, held)) = &mut self.counted

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   stored bytes of another version ─┐                              ┌─▶ bytes in the version of the request
-//!                                    ├─▶ one ConversionReview ──────┤
-//!   object to be stored ─────────────┘   (all objects of a page)    └─▶ object in the storage version
+//!                                    ├─▶ ConversionReview ──────────┤
+//!   object to be stored ─────────────┘   (2 MiB of a page each)     └─▶ object in the storage version
 //! ```
 //!
 //! Kind, name, namespace and uid of a converted object have to be those of the original, and its metadata is the
@@ -32,6 +32,10 @@ use crate::write::store_failed;
 
 /// How long a call may take, as upstream.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How many bytes of stored objects one review is made of. A webhook may answer with four times as many, and the review
+/// of a page of any size takes no more memory than that of a few objects.
+pub(crate) const REVIEW_BYTES: usize = 2 << 20;
 
 /// The conversion webhook of a definition.
 #[derive(Debug)]
@@ -232,35 +236,67 @@ fn converter(row: &Row) -> Option<&Arc<Converter>> {
     row.custom().and_then(|custom| custom.converter.as_ref())
 }
 
-/// Stored objects in the version of a row: those that were stored in another are converted, all by one call.
+/// Stored objects in the version of a row: those that were stored in another are converted, one review after the other.
 async fn convert_all(
     converter: &Converter,
     server: &ApiServer,
     row: &Row,
     mut stored: Vec<Bytes>,
 ) -> Result<Vec<Bytes>, ApiError> {
-    let (own, wanted) = (head(row), row.api_version());
+    let own = head(row);
+    let others = stored.iter().enumerate().filter(|(_, bytes)| !bytes.starts_with(own.as_bytes()));
+    let others: Vec<(usize, Bytes)> = others.map(|(place, bytes)| (place, bytes.clone())).collect();
+    for review in reviews(&others, |(_, bytes)| bytes.len()) {
+        for (place, converted) in convert_some(converter, server, row, review).await? {
+            stored[place] = converted;
+        }
+    }
+    Ok(stored)
+}
+
+/// Splits objects into reviews, in their order. An object that is larger than a review goes alone.
+fn reviews<T>(mut objects: &[T], size: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let mut total = 0_usize;
+        let fits = objects.iter().take_while(|object| {
+            total = total.saturating_add(size(object));
+            total <= REVIEW_BYTES
+        });
+        let (review, left) = objects.split_at(fits.count().max(1).min(objects.len()));
+        objects = left;
+        (!review.is_empty()).then_some(review)
+    })
+}
+
+/// Stored objects in the version of a row, by one review. Each comes with its place in the list.
+async fn convert_some(
+    converter: &Converter,
+    server: &ApiServer,
+    row: &Row,
+    stored: &[(usize, Bytes)],
+) -> Result<Vec<(usize, Bytes)>, ApiError> {
+    let wanted = row.api_version();
     let (mut places, mut objects) = (Vec::new(), Vec::new());
-    for (place, bytes) in stored.iter().enumerate().filter(|(_, bytes)| !bytes.starts_with(own.as_bytes())) {
+    for (place, bytes) in stored {
         let object = decode(bytes)?;
         if object["apiVersion"] != *wanted {
-            places.push(place);
+            places.push(*place);
             objects.push(object);
         }
     }
     if objects.is_empty() {
-        return Ok(stored);
+        return Ok(Vec::new());
     }
     let converted = converter.convert(server, objects, &wanted).await?;
-    for (place, mut object) in places.into_iter().zip(converted) {
+    let encoded = |(place, mut object): (usize, Value)| {
         signed_numbers(&mut object);
         if let Some(custom) = row.custom() {
             custom.version.prune(&mut object);
         }
         let revision = meta(&object, "resourceVersion").parse().unwrap_or_default();
-        stored[place] = encode_at(row, &object, revision)?;
-    }
-    Ok(stored)
+        Ok((place, encode_at(row, &object, revision)?))
+    };
+    places.into_iter().zip(converted).map(encoded).collect()
 }
 
 /// A stored object in the version of a row.
@@ -332,4 +368,30 @@ pub(crate) async fn tried(call: &Call, object: Value) -> Result<Value, ApiError>
         custom.version.complete(&mut converted);
     }
     Ok(converted)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn reviews_are_bounded_and_together_are_all_objects_in_order(
+            sizes in prop::collection::vec(0..3 * REVIEW_BYTES / 2, 0..40),
+        ) {
+            let split: Vec<&[usize]> = reviews(&sizes, |size| *size).collect();
+            prop_assert_eq!(&split.concat(), &sizes);
+            for (index, review) in split.iter().enumerate() {
+                let total: usize = review.iter().sum();
+                prop_assert!(!review.is_empty());
+                prop_assert!(total <= REVIEW_BYTES || review.len() == 1);
+                // The next object would not have fit.
+                if let Some(next) = split.get(index + 1).and_then(|next| next.first()) {
+                    prop_assert!(total + next > REVIEW_BYTES);
+                }
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Conversion webhooks of custom kinds: a real server takes objects from one version to another, or fails to.
 
 mod admission;
+mod lists;
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ const V2: &str = "/apis/example.com/v2/namespaces/default/plugs";
 
 const INITIAL: &str = "sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
 
-/// `spec.size: "3x4"` in v1 is `spec.width: 3, spec.height: 4` in v2.
+/// `spec.size: "3x4"` in v1 is `spec.width: 3, spec.height: 4` in v2; `spec.text` is the same in both.
 fn convert(object: &Value, wanted: &str) -> Value {
     let (mut object, from) = (object.clone(), object["apiVersion"].clone());
     object["apiVersion"] = json!(wanted);
@@ -33,6 +34,9 @@ fn convert(object: &Value, wanted: &str) -> Value {
             object["spec"] = json!({ "size": format!("{}x{}", spec["width"], spec["height"]) });
         }
         _ => {}
+    }
+    if let Some(text) = spec.get("text") {
+        object["spec"]["text"] = text.clone();
     }
     object
 }
@@ -60,9 +64,11 @@ fn reviews(answer: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Does {
 
 /// A definition with two versions, the second one stored, and a webhook.
 fn plugs(client: &Value) -> Value {
-    let text = json!({ "type": "object", "properties": { "size": { "type": "string" } } });
+    let text = json!({ "type": "object", "properties": {
+        "size": { "type": "string" }, "text": { "type": "string" },
+    } });
     let numbers = json!({ "type": "object", "properties": {
-        "width": { "type": "integer" }, "height": { "type": "integer" },
+        "width": { "type": "integer" }, "height": { "type": "integer" }, "text": { "type": "string" },
     } });
     let mut old = version("v1", text);
     old["storage"] = json!(false);

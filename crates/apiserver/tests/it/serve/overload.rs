@@ -20,7 +20,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::server::{Client, Connection, rest, soon};
-use crate::it::{door::admin, pki::Place};
+use crate::it::{
+    custom::{DEFINITIONS, definition, version},
+    door::admin,
+    pki::Place,
+    webhooks::{Does, Webhook},
+};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// What a client that does not read lets the server send of each response.
@@ -91,9 +96,15 @@ impl Api {
 
     /// Makes a config map of about so many bytes.
     async fn fill(&self, name: &str, bytes: usize) {
-        let map = json!({ "metadata": { "name": name }, "data": { "k": "v".repeat(bytes) } }).to_string();
-        let request = Request::post(MAPS).header("content-type", "application/json").extension(admin());
-        let response = self.server.handle(request.body(Full::new(Bytes::from(map))).unwrap()).await;
+        let map = json!({ "metadata": { "name": name }, "data": { "k": "v".repeat(bytes) } });
+        self.post(MAPS, &map).await;
+    }
+
+    /// Makes an object.
+    async fn post(&self, path: &str, object: &Value) {
+        let request = Request::post(path).header("content-type", "application/json").extension(admin());
+        let body = Full::new(Bytes::from(object.to_string()));
+        let response = self.server.handle(request.body(body).unwrap()).await;
         assert_eq!(response.status(), 201);
     }
 
@@ -301,6 +312,35 @@ async fn the_bytes_of_lists_are_limited_until_they_are_sent() {
     let bytes = "apiserver_flowcontrol_current_executing_seats{flow_schema=\"all\",priority_level=\"list-kibibytes\"}";
     api.until(bytes, 0).await;
     assert_eq!(alice.send(MAPS).await.unwrap().status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_counts_before_a_webhook_converts_it() {
+    let api = Api::start(Limits { lists: 1 << 20, ..Limits::default() });
+    let hook = Webhook::start(Does::Hangs).await;
+    let text = json!({ "type": "object", "properties": { "text": { "type": "string" } } });
+    let mut old = version("v1", text.clone());
+    old["storage"] = json!(false);
+    let mut plugs = definition("plugs", "Plug", json!([old, version("v2", text)]));
+    plugs["spec"]["conversion"] = json!({
+        "strategy": "Webhook",
+        "webhook": { "clientConfig": hook.client(), "conversionReviewVersions": ["v1"] },
+    });
+    api.post(DEFINITIONS, &plugs).await;
+    let plug = json!({
+        "apiVersion": "example.com/v2", "kind": "Plug", "metadata": { "name": "a" },
+        "spec": { "text": "t".repeat(100_000) },
+    });
+    api.post("/apis/example.com/v2/namespaces/default/plugs", &plug).await;
+    let list = "/apis/example.com/v1/namespaces/default/plugs";
+    let (mut first, mut second) =
+        (api.client("alice").http1().await.unwrap(), api.client("alice").http1().await.unwrap());
+    let waiting = tokio::spawn(async move { first.send(list).await.map(|response| response.status()) });
+    let bytes = "apiserver_flowcontrol_current_executing_seats{flow_schema=\"all\",priority_level=\"list-kibibytes\"}";
+    api.until(bytes, 512).await;
+    is_refused(second.send(list).await.unwrap()).await;
+    assert!(hook.seen().len() <= 1, "the second list is refused before it is converted");
+    waiting.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
