@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use plumb_store::{Key, List, Page, Prefix, Revision, RevisionError, Snapshot};
+use plumb_store::{Key, List, Object, Page, Prefix, Revision, RevisionError, Snapshot};
 use plumb_validation::field::FieldError;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -55,19 +55,39 @@ impl ListOptions {
         Ok(Self { limit, continues, revision, exact })
     }
 
+    /// The most objects on a page.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.unwrap_or(usize::MAX)
+    }
+
     /// The page of a subtree that the options ask for.
     pub(crate) fn page(
         &self,
         snapshot: &Snapshot,
         prefix: Prefix,
-        wanted: impl FnMut(&plumb_store::Object) -> bool,
+        wanted: impl FnMut(&Object) -> bool,
+    ) -> Result<Page, ApiError> {
+        self.list(snapshot, prefix, self.limit, wanted)
+    }
+
+    /// All objects that this page and those after it are made of.
+    pub(crate) fn rest(&self, snapshot: &Snapshot, prefix: Prefix) -> Result<Page, ApiError> {
+        self.list(snapshot, prefix, None, |_| true)
+    }
+
+    fn list(
+        &self,
+        snapshot: &Snapshot,
+        prefix: Prefix,
+        limit: Option<usize>,
+        wanted: impl FnMut(&Object) -> bool,
     ) -> Result<Page, ApiError> {
         let current = snapshot.revision();
         if let Some(revision) = self.revision.filter(|revision| *revision > current) {
             return Err(ApiError::too_large_resource_version(revision, current));
         }
         let mut list = List::all(prefix);
-        if let Some(limit) = self.limit {
+        if let Some(limit) = limit {
             list = list.limit(limit);
         }
         if let Some(continues) = &self.continues {

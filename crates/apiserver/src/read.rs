@@ -1,15 +1,17 @@
 //! Reading objects: one, or a page of them.
 
-use std::collections::{BTreeMap, HashMap};
+mod converted;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use plumb_store::{List, Object, Page, RevisionError};
+use plumb_store::{Object, Page, RevisionError};
 use serde::Deserialize;
 
 use crate::body::Body;
-use crate::custom::{REVIEW_BYTES, all_in_version, has_converter, presented_value};
+use crate::custom::{has_converter, presented_value};
 use crate::error::ApiError;
 use crate::kinds::{Row, field_label, field_value};
 use crate::list_options::{Continue, ListOptions, minimum_revision};
@@ -71,15 +73,19 @@ impl Selection {
         self.wants_labels(&object.value) && self.wants_fields(object)
     }
 
+    /// Whether it may want an object once it is converted. A conversion changes neither name nor namespace; labels and
+    /// all other fields are those of the converted object.
+    pub(crate) fn may_want(&self, object: &Object) -> bool {
+        let identified = |field: &str| identity(object, field);
+        self.fields.terms().iter().all(|term| identified(&term.field).is_none_or(|value| term.takes(value)))
+    }
+
     fn wants_labels(&self, bytes: &[u8]) -> bool {
         has_labels(bytes, &self.labels)
     }
 
     fn wants_fields(&self, object: &Object) -> bool {
-        let beside = |field: &str| match field {
-            "metadata.name" => object.key.segments().last(),
-            field => object.attributes.get(field),
-        };
+        let beside = |field: &str| identity(object, field).or_else(|| object.attributes.get(field));
         let mut all_known = true;
         for term in self.fields.terms() {
             match beside(&term.field) {
@@ -93,6 +99,20 @@ impl Selection {
             None => decode(&object.value),
         };
         all_known || decoded().is_ok_and(|value| self.fields.matches(|field| field_value(&value, field)))
+    }
+}
+
+/// The name or the namespace of a stored object, which its key has.
+fn identity<'a>(object: &'a Object, field: &str) -> Option<&'a str> {
+    match field {
+        "metadata.name" => object.key.segments().last(),
+        // `core/pods/default/web`, `core/nodes/n1`
+        "metadata.namespace" => {
+            let mut below = object.key.segments().skip(2);
+            let first = below.next();
+            Some(first.filter(|_| below.next().is_some()).unwrap_or_default())
+        }
+        _ => None,
     }
 }
 
@@ -136,29 +156,11 @@ pub(crate) async fn page(
     options: &ListOptions,
     selection: &Selection,
 ) -> Result<Page, ApiError> {
-    let (server, row) = (&call.server, &call.row);
-    let (snapshot, prefix) = (server.store().snapshot(), row.prefix(call.namespace())?);
-    if !has_converter(row) {
-        let page = options.page(&snapshot, prefix, |object| selection.wants(object))?;
-        hold(call, &page.objects, 0)?;
-        return Ok(page);
+    if has_converter(&call.row) {
+        return converted::page(call, options, selection).await;
     }
-    let mut converted = HashMap::new();
-    if !selection.is_everything() {
-        // Selectors look at the objects of this version, so all of them are converted before.
-        let all = snapshot.list(&List::all(prefix.clone())).map_err(gone)?.objects;
-        for object in all_in_version(server, row, all).await? {
-            converted.insert((object.key.clone(), object.mod_revision), object);
-        }
-    }
-    let known = |object: &Object| converted.get(&(object.key.clone(), object.mod_revision)).cloned();
-    let wants =
-        |object: &Object| known(object).map_or_else(|| selection.wants(object), |own| selection.wants(&own));
-    let mut page = options.page(&snapshot, prefix, wants)?;
-    let objects = page.objects.into_iter().map(|object| known(&object).unwrap_or(object)).collect::<Vec<_>>();
-    hold(call, &objects, REVIEW_BYTES)?;
-    page.objects = all_in_version(server, row, objects).await?;
-    // A webhook may have made more of them.
+    let (snapshot, prefix) = (call.server.store().snapshot(), call.row.prefix(call.namespace())?);
+    let page = options.page(&snapshot, prefix, |object| selection.wants(object))?;
     hold(call, &page.objects, 0)?;
     Ok(page)
 }

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::body::Body;
-use crate::custom::{Custom, all_in_version, has_converter, presented};
+use crate::custom::{Custom, REVIEW_BYTES, all_in_version, has_converter, presented};
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::list_options::WatchOptions;
@@ -137,12 +137,17 @@ impl Initial {
             if let Some(object) = self.batch.pop_front() {
                 return Ok(Some(object));
             }
-            let mut last = None;
+            let (mut last, mut bytes) = (None, 0);
             let converts = has_converter(row);
             for object in self.snapshot.iter_after(&self.prefix, self.after.as_ref()).take(BATCH) {
                 last = Some(object);
-                if converts || selection.wants(object) {
+                let wanted = if converts { selection.may_want(object) } else { selection.wants(object) };
+                if wanted {
                     self.batch.push_back(Arc::clone(object));
+                    bytes += object.value.len();
+                }
+                if converts && bytes >= REVIEW_BYTES {
+                    break;
                 }
             }
             let Some(last) = last else { return Ok(None) };
@@ -312,6 +317,9 @@ async fn states(
     let (previous, current) = (event.previous().cloned(), event.current().cloned());
     if !has_converter(row) {
         return Ok((previous, current));
+    }
+    if current.as_ref().or(previous.as_ref()).is_some_and(|object| !selection.may_want(object)) {
+        return Ok((None, None));
     }
     if current.is_some() && (previous.is_none() || selection.is_everything()) {
         let current = all_in_version(server, row, current.into_iter().collect()).await?.pop();

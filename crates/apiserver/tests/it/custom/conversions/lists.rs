@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Door, V1, V2, opened, reviews, wide, works};
+use super::{Door, Events, INITIAL, V1, V2, Webhook, opened, reviews, wide, works};
 
 /// The field of each object of a list.
 fn each<'a>(objects: &'a Value, pointer: &str) -> Vec<&'a str> {
@@ -59,4 +59,111 @@ async fn a_review_that_fails_fails_the_list() {
     assert_eq!(why, "conversion webhook for example.com/v2, Kind=Plug failed: not today");
     assert_eq!(code, 500);
     assert_eq!(each(&door.get(&format!("{V1}?limit=2")).await.ok()["items"], "/metadata/name"), ["m0", "m1"]);
+}
+
+/// The webhook labels objects in v1 by their width, which no stored object is.
+fn labels(review: &Value) -> Value {
+    let mut answer = works(review);
+    for object in answer["response"]["convertedObjects"].as_array_mut().into_iter().flatten() {
+        let size = object["spec"]["size"].as_str().unwrap_or_default();
+        let odd = size.starts_with(['1', '3', '5', '7', '9']);
+        object["metadata"]["labels"] = json!({ "odd": odd.to_string() });
+    }
+    answer
+}
+
+/// How many objects were converted.
+fn count(hook: &Webhook) -> usize {
+    hook.seen().iter().filter_map(|review| review["objects"].as_array().map(Vec::len)).sum()
+}
+
+/// The names of all objects that a list has, page by page.
+async fn pages(door: &Door, query: &str, limit: usize) -> Vec<String> {
+    let (mut names, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = door.get(&format!("{V1}?{query}&limit={limit}&continue={token}")).await.ok();
+        let own = each(&page["items"], "/metadata/name");
+        assert!(own.len() <= limit);
+        names.extend(own.into_iter().map(str::to_owned));
+        match page["metadata"]["continue"].as_str() {
+            Some(next) => next.clone_into(&mut token),
+            None => return names,
+        }
+    }
+}
+
+#[tokio::test]
+async fn selectors_see_converted_objects_and_fill_pages_at_a_linear_cost() {
+    let (door, hook) = opened(reviews(labels)).await;
+    for width in 10..40 {
+        door.post(V2, &wide(&format!("m{width}"), width)).await.ok();
+    }
+    let odd: Vec<String> = (10..20).chain(30..40).map(|width| format!("m{width}")).collect();
+    for (query, expected) in [
+        ("labelSelector=odd%3Dtrue", &odd[..]),
+        ("labelSelector=odd%3Dtrue&fieldSelector=spec.size!%3D10x1", &odd[1..]),
+        ("fieldSelector=spec.size%3D39x1", &odd[19..]),
+    ] {
+        for limit in [1, 2, 3, 7, 20, 100] {
+            let before = count(&hook);
+            assert_eq!(pages(&door, query, limit).await, expected, "{query} by {limit}");
+            let converted = count(&hook) - before;
+            assert!(converted <= 2 * 30, "{converted} of 30 objects for {query} by {limit}");
+        }
+    }
+    let before = count(&hook);
+    assert_eq!(pages(&door, "", 7).await.len(), 30);
+    assert_eq!(count(&hook) - before, 30, "nothing but the pages is converted without a selector");
+}
+
+#[tokio::test]
+async fn the_pages_of_a_list_are_selected_as_of_its_revision() {
+    let (door, _hook) = opened(reviews(labels)).await;
+    for width in 1..=5 {
+        door.post(V2, &wide(&format!("m{width}"), width)).await.ok();
+    }
+    let query = "labelSelector=odd%3Dtrue&limit=1";
+    let first = door.get(&format!("{V1}?{query}")).await.ok();
+    assert_eq!(each(&first["items"], "/metadata/name"), ["m1"]);
+    // One leaves the selection after the first page, one comes, one is deleted.
+    for (name, width) in [("m3", 4), ("m2", 3)] {
+        door.merge(&format!("{V2}/{name}"), &json!({ "spec": { "width": width } })).await.ok();
+    }
+    door.delete(&format!("{V2}/m5"), &Value::Null).await.ok();
+    let mut page = first;
+    for expected in ["m3", "m5"] {
+        let token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+        page = door.get(&format!("{V1}?{query}&continue={token}")).await.ok();
+        assert_eq!(each(&page["items"], "/metadata/name"), [expected]);
+        assert_eq!(each(&page["items"], "/spec/size"), [format!("{}x1", &expected[1..])]);
+    }
+    assert_eq!(page["metadata"]["continue"], Value::Null);
+    assert_eq!(pages(&door, "labelSelector=odd%3Dtrue", 1).await, ["m1", "m2"]);
+}
+
+#[tokio::test]
+async fn objects_of_another_name_or_namespace_are_not_converted() {
+    let (door, hook) = opened(reviews(works)).await;
+    for width in 1..=5 {
+        door.post(V2, &wide(&format!("m{width}"), width)).await.ok();
+    }
+    door.post("/api/v1/namespaces", &json!({ "metadata": { "name": "other" } })).await.ok();
+    door.post("/apis/example.com/v2/namespaces/other/plugs", &wide("m1", 7)).await.ok();
+    let list = door.get(&format!("{V1}?fieldSelector=metadata.name%3Dm2")).await.ok();
+    assert_eq!(each(&list["items"], "/spec/size"), ["2x1"]);
+    assert_eq!(count(&hook), 1);
+    let selector = "fieldSelector=metadata.namespace%3Dother";
+    let list = door.get(&format!("/apis/example.com/v1/plugs?{selector}")).await.ok();
+    assert_eq!(each(&list["items"], "/spec/size"), ["7x1"]);
+    assert_eq!(count(&hook), 2);
+    let selector = "fieldSelector=metadata.name%3Dm3";
+    let mut events = Events::open(&door, &format!("{V1}?watch=1&{INITIAL}&{selector}")).await;
+    assert_eq!(events.next().await["object"]["spec"]["size"], "3x1");
+    assert_eq!(events.next().await["type"], "BOOKMARK");
+    for name in ["m2", "m3"] {
+        door.merge(&format!("{V2}/{name}"), &json!({ "spec": { "width": 9 } })).await.ok();
+    }
+    assert_eq!(events.next().await["object"]["metadata"]["name"], "m3");
+    // The initial object, and the one that changed, before and after.
+    assert_eq!(count(&hook), 2 + 3);
 }

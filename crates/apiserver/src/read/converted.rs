@@ -1,0 +1,87 @@
+//! A page of objects that a conversion webhook converts.
+//!
+//! Selectors see objects in the version of the request, and the webhook may change everything but name and namespace. So
+//! objects are converted one part after the other until as many are selected as a page has. No part has more objects
+//! than all before it, unless that many are still missing: all pages of a list together convert no object more than
+//! twice on average, however few are selected.
+
+use std::sync::Arc;
+
+use plumb_store::{Object, Page};
+
+use super::{Selection, hold};
+use crate::custom::{REVIEW_BYTES, all_in_version};
+use crate::error::ApiError;
+use crate::list_options::ListOptions;
+use crate::server::Call;
+
+/// The page of objects that a request wants, in its version.
+pub(super) async fn page(
+    call: &Call,
+    options: &ListOptions,
+    selection: &Selection,
+) -> Result<Page, ApiError> {
+    let (server, row, limit) = (&call.server, &call.row, options.limit());
+    let mut page = options.rest(&server.store().snapshot(), row.prefix(call.namespace())?)?;
+    let all = std::mem::take(&mut page.objects);
+    if selection.is_everything() {
+        let wanted = &all[..limit.min(all.len())];
+        hold(call, wanted, bytes(wanted).min(REVIEW_BYTES))?;
+    }
+    let (mut read, mut converted) = (0, 0);
+    while read < all.len() && page.objects.len() < limit {
+        let most = converted.max(limit - page.objects.len());
+        let mut part = Part::next(&all[read..], most, |object| selection.may_want(object));
+        hold(call, &page.objects, bytes(&part.objects))?;
+        converted += part.objects.len();
+        let objects = all_in_version(server, row, part.objects).await?;
+        for (place, object) in part.places.into_iter().zip(objects) {
+            if selection.wants(&object) {
+                page.objects.push(object);
+                if page.objects.len() == limit {
+                    part.end = place + 1;
+                    break;
+                }
+            }
+        }
+        read += part.end;
+    }
+    // The webhook may have made more of them.
+    hold(call, &page.objects, 0)?;
+    page.remaining = all.len() - read;
+    page.next = page.objects.last().filter(|_| page.remaining > 0).map(|object| object.key.clone());
+    Ok(page)
+}
+
+fn bytes(objects: &[Arc<Object>]) -> usize {
+    objects.iter().map(|object| object.value.len()).sum()
+}
+
+/// The objects that are converted together.
+struct Part {
+    objects: Vec<Arc<Object>>,
+    /// Where each of them is in the list.
+    places: Vec<usize>,
+    /// Where the rest of the list begins.
+    end: usize,
+}
+
+impl Part {
+    /// The next objects of a list that may be wanted: at most so many, and no more than a review has; but at least one, if
+    /// there is one.
+    fn next(list: &[Arc<Object>], most: usize, may_want: impl Fn(&Object) -> bool) -> Self {
+        let (mut part, mut size) = (Self { objects: Vec::new(), places: Vec::new(), end: 0 }, 0);
+        for (place, object) in list.iter().enumerate() {
+            if may_want(object) {
+                size += object.value.len();
+                if !part.objects.is_empty() && (part.objects.len() >= most || size > REVIEW_BYTES) {
+                    break;
+                }
+                part.objects.push(Arc::clone(object));
+                part.places.push(place);
+            }
+            part.end = place + 1;
+        }
+        part
+    }
+}
