@@ -22,7 +22,7 @@ mod table;
 pub(crate) use controller::{reconcile_now, run};
 pub(crate) use conversion::{
     Converter, REVIEW_BYTES, all_in_version, between_versions, has_converter, in_storage_version, in_version,
-    tried,
+    is_stored_as, tried,
 };
 pub(crate) use definitions::{
     Definitions, accept_names, prepare_create, prepare_update, release, serve_current, writable,

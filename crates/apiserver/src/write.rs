@@ -20,7 +20,7 @@ pub(crate) use part::Part;
 use crate::admission::{Attributes, Operation, system_classes};
 use crate::allocation::Reservation;
 use crate::body::Body;
-use crate::custom::{in_version, presented_value, tried};
+use crate::custom::{in_version, is_stored_as, presented_value, tried};
 use crate::error::ApiError;
 use crate::exchange::{FieldValidation, of_another_kind};
 use crate::kinds::{Row, field_value};
@@ -299,7 +299,7 @@ async fn try_change(
         return tried(call, new).await.map(Changed::Tried);
     }
     // Both carry the resource version of the stored object by now.
-    if new == old {
+    if new == old && is_stored_as(call, &current, &new).await? {
         return Ok(Changed::Kept(current));
     }
     let stored = (!released(&new)).then_some(&new);

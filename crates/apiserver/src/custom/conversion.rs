@@ -21,7 +21,7 @@ use plumb_validation::field::aggregate_message;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::signed_numbers;
+use super::{signed_numbers, whole_numbers};
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::{decode, encode_at, head, meta};
@@ -336,6 +336,19 @@ pub(crate) async fn in_storage_version(call: &Call, object: &Value) -> Result<Op
     signed_numbers(&mut converted);
     converter.storage.prune(&mut converted);
     Ok(Some(converted))
+}
+
+/// Whether an object is stored as it would be stored now. It is not if the storage version or its schema has changed
+/// since: then an update without changes writes it, which is how objects are migrated to another storage version.
+pub(crate) async fn is_stored_as(call: &Call, stored: &Object, object: &Value) -> Result<bool, ApiError> {
+    let Some(custom) = call.row.custom() else { return Ok(true) };
+    let mut current = match in_storage_version(call, object).await? {
+        Some(converted) => converted,
+        None => object.clone(),
+    };
+    current["apiVersion"] = json!(custom.stored);
+    whole_numbers(&mut current);
+    Ok(decode(&stored.value)? == current)
 }
 
 /// Objects of one version of a definition in another, which its conversion webhook converts.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
-use crate::custom::{self, in_version, presented_value};
+use crate::custom::{self, in_version, is_stored_as, presented_value};
 use crate::error::ApiError;
 use crate::exchange::object as read_object;
 use crate::kinds::Row;
@@ -78,7 +78,7 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     let cx = Context::of(call);
     call.row.strategy().validate_object_update(cx, &old, &new, &call.warnings)?;
     chain.validate(&attributes, &scale).await?;
-    if new == old || attributes.dry_run {
+    if attributes.dry_run || (new == old && is_stored_as(call, &current, &new).await?) {
         return Ok(Some(new));
     }
     let charge = || chain.charge(&attributes, &scale);

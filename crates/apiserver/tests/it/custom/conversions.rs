@@ -2,6 +2,7 @@
 
 mod admission;
 mod lists;
+mod migration;
 
 use std::sync::Arc;
 
