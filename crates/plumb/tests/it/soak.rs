@@ -1,140 +1,148 @@
-//! A cluster that is edited at random for half an hour of its own time, and what must hold in it all along.
+//! A soak test: random edits of a cluster for half an hour of virtual time, with invariants that are checked at every event.
 //!
 //! ```text
-//!   edits ──▶ API ◀── lag ──▶ controllers, scheduler, agents: each is cut off now and then
+//!   edits ──▶ API ◀── lag ──▶ controllers, scheduler, agents: each is killed and restarted now and then
 //!              │
-//!              └── watch ──▶ witness: every event, in order ──▶ laws
+//!              └── watch ──▶ observer: every event, in order ──▶ invariants
 //! ```
 //!
-//! Chance comes from a seed. The same seed does the same edits at the same times; the process's own randomness (uids,
-//! suffixes of names, the order in hash maps) is another one each time.
+//! A seed decides all random choices: the same seed does the same edits at the same times. The randomness of the process (uids,
+//! suffixes of names, the order of hash maps) differs each time.
 
+mod cluster;
+mod converged;
 mod edits;
+mod event_log;
+mod invariants;
 mod lag;
-mod laws;
-mod ledger;
-mod rest;
-mod story;
-mod witness;
-mod world;
-mod zoo;
+mod observed_pods;
+mod observer;
+mod workloads;
 
 use std::time::{Duration, Instant};
 
+use self::cluster::Cluster;
 use self::edits::Editor;
-use self::laws::Laws;
-use self::ledger::ByHand;
-use self::story::Story;
-use self::witness::Witness;
-use self::world::World;
+use self::event_log::EventLog;
+use self::invariants::Invariants;
+use self::observed_pods::DeletedByEditor;
+use self::observer::Observer;
 use super::dice::Dice;
 
-/// How long workloads have to come about, and to come to rest in the end.
-const TO_BEGIN: Duration = Duration::from_secs(30);
-const TO_REST: Duration = Duration::from_mins(30);
+/// How long workloads have to start before the first edit.
+const START_PERIOD: Duration = Duration::from_secs(30);
+/// How long the cluster has to converge after the last edit.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_mins(30);
 
-/// How much is soaked.
+/// The parameters of a soak.
 struct Soak {
     seed: u64,
     nodes: u16,
     workloads: u64,
     time: Duration,
-    /// The longest between two edits, in milliseconds.
+    /// The longest pause between two edits, in milliseconds.
     between: u64,
 }
 
-/// Who sees what happens, and judges it.
-struct Court {
-    witness: Witness,
-    laws: Laws,
-    story: Story,
+/// Observes all events and checks the invariants.
+struct Monitor {
+    observer: Observer,
+    invariants: Invariants,
+    event_log: EventLog,
 }
 
 impl Soak {
     async fn run(&self) {
         let real = Instant::now();
         let mut dice = Dice::new(self.seed);
-        let mut world = World::start(self.nodes, Dice::new(dice.next())).await;
-        let by_hand = ByHand::default();
-        let mut court = Court {
-            witness: Witness::listen(&world.admin()),
-            laws: Laws::new(by_hand.clone()),
-            story: Story::default(),
+        let mut cluster = Cluster::start(self.nodes, Dice::new(dice.next())).await;
+        let deleted_by_editor = DeletedByEditor::default();
+        let mut monitor = Monitor {
+            observer: Observer::start(&cluster.admin()),
+            invariants: Invariants::new(deleted_by_editor.clone()),
+            event_log: EventLog::default(),
         };
-        let mut editor = Editor::begin(world.admin(), self.workloads, by_hand, Dice::new(dice.next())).await;
+        let mut editor =
+            Editor::start(cluster.admin(), self.workloads, deleted_by_editor, Dice::new(dice.next())).await;
 
-        self.pass(&world, &mut court, TO_BEGIN).await;
-        let watches = world.watches();
-        let end = world.age() + self.time;
-        while world.age() < end {
-            editor.edit(&mut world).await;
+        self.advance(&cluster, &mut monitor, START_PERIOD).await;
+        let watches = cluster.watches();
+        let end = cluster.age() + self.time;
+        while cluster.age() < end {
+            editor.edit(&mut cluster).await;
             let pause = Duration::from_millis(editor.dice.below(self.between));
-            self.pass(&world, &mut court, pause).await;
+            self.advance(&cluster, &mut monitor, pause).await;
         }
         println!(
             "{}: {} writes, {:?}, {:?} real",
-            self.moment(&world),
-            world.writes(),
-            editor.done,
+            self.moment(&cluster),
+            cluster.writes(),
+            editor.counts,
             real.elapsed()
         );
-        editor.come_to_rest(&world).await;
-        let deadline = world.age() + TO_REST;
+        editor.set_final_state(&cluster).await;
+        let deadline = cluster.age() + CONVERGENCE_TIMEOUT;
         loop {
-            self.pass(&world, &mut court, Duration::from_secs(5)).await;
-            let Err(unrest) = rest::at_rest(&world, &court.laws).await else { break };
-            assert!(world.age() < deadline, "{}: it does not come to rest: {unrest}", self.moment(&world));
+            self.advance(&cluster, &mut monitor, Duration::from_secs(5)).await;
+            let Err(difference) = converged::check_converged(&cluster, &monitor.invariants).await else {
+                break;
+            };
+            assert!(
+                cluster.age() < deadline,
+                "{}: it does not converge: {difference}",
+                self.moment(&cluster)
+            );
         }
-        // Whoever was cut off watches no more.
-        assert_eq!(world.watches(), watches, "{}: watches", self.moment(&world));
+        // Components that were killed have no watches left.
+        assert_eq!(cluster.watches(), watches, "{}: watches", self.moment(&cluster));
         println!(
-            "seed {}: {:?} of virtual time in {:?}, {} writes, {} events judged, {} pods at the end, {:?}",
+            "seed {}: {:?} of virtual time in {:?}, {} writes, {} events checked, {} pods at the end, {:?}",
             self.seed,
-            world.age(),
+            cluster.age(),
             real.elapsed(),
-            world.writes(),
-            court.laws.judged,
-            court.laws.pods.iter().count(),
-            editor.done,
+            cluster.writes(),
+            monitor.invariants.checked,
+            monitor.invariants.pods.iter().count(),
+            editor.counts,
         );
-        world.end().await;
+        cluster.end().await;
     }
 
-    /// Lets time go by, and judges what happens.
-    async fn pass(&self, world: &World, court: &mut Court, time: Duration) {
-        let end = world.age() + time;
-        while world.age() < end {
-            for happening in court.witness.tick(|| world.writes()).await {
-                let (revision, now) = (happening.revision, world.age());
-                court.story.take(&happening, now);
-                if let Err(broken) = court.laws.take(happening, now) {
-                    let (moment, story) = (self.moment(world), court.story.tell());
-                    panic!("{moment}, revision {revision}: {broken}\n{story}");
+    /// Advances the virtual time, and checks all events.
+    async fn advance(&self, cluster: &Cluster, monitor: &mut Monitor, time: Duration) {
+        let end = cluster.age() + time;
+        while cluster.age() < end {
+            for event in monitor.observer.tick(|| cluster.writes()).await {
+                let (revision, now) = (event.revision, cluster.age());
+                monitor.event_log.push(&event, now);
+                if let Err(violation) = monitor.invariants.apply(event, now) {
+                    let (moment, log) = (self.moment(cluster), monitor.event_log.render());
+                    panic!("{moment}, revision {revision}: {violation}\n{log}");
                 }
             }
         }
     }
 
-    fn moment(&self, world: &World) -> String {
-        format!("seed {} of a soak, after {:?}, at {}", self.seed, world.age(), world.now())
+    fn moment(&self, cluster: &Cluster) -> String {
+        format!("seed {} of a soak, after {:?}, at {}", self.seed, cluster.age(), cluster.now())
     }
 }
 
-/// A number that somebody may say otherwise.
-fn asked(name: &str, usual: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+/// A number from an environment variable, or its default.
+fn number_from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_broken_by_random_edits_for_three_minutes() {
-    let seed = asked("PLUMB_SOAK_SEED", 1);
+async fn invariants_hold_under_random_edits_for_three_minutes() {
+    let seed = number_from_env("PLUMB_SOAK_SEED", 1);
     Soak { seed, nodes: 10, workloads: 40, time: Duration::from_mins(3), between: 5_000 }.run().await;
 }
 
 #[tokio::test(start_paused = true)]
 #[ignore = "takes minutes; PLUMB_SOAK_SEED says which edits, docs/proof.md how to run it"]
-async fn nothing_is_broken_by_random_edits_for_half_an_hour() {
-    let seed = asked("PLUMB_SOAK_SEED", 1);
-    let time = Duration::from_mins(asked("PLUMB_SOAK_MINUTES", 30));
+async fn invariants_hold_under_random_edits_for_half_an_hour() {
+    let seed = number_from_env("PLUMB_SOAK_SEED", 1);
+    let time = Duration::from_mins(number_from_env("PLUMB_SOAK_MINUTES", 30));
     Soak { seed, nodes: 50, workloads: 200, time, between: 4_000 }.run().await;
 }

@@ -1,4 +1,4 @@
-//! A client that waits for its answers, and hears of things late: each time for as long as the dice say.
+//! A client with random latency of requests, responses and watch events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use tower::ServiceExt as _;
 
 use super::super::dice::Dice;
 
-/// The longest that a request is on its way, and its answer, and an event.
-const LONGEST: u64 = 20;
+/// The largest latency of a request, a response or an event, in milliseconds.
+const MAX_LATENCY_MS: u64 = 20;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How late everything is.
+/// The latency of all clients.
 #[derive(Clone)]
 pub(super) struct Lag(Arc<Mutex<Dice>>);
 
@@ -32,11 +32,11 @@ impl Lag {
     }
 
     async fn wait(&self) {
-        let wait = self.0.lock().below(LONGEST + 1);
+        let wait = self.0.lock().below(MAX_LATENCY_MS + 1);
         tokio::time::sleep(Duration::from_millis(wait)).await;
     }
 
-    /// The API as a user far away sees it.
+    /// A client of the API server with latency.
     pub(super) fn client(&self, server: &ApiServer, user: User) -> Client {
         let (inside, lag) = (server.inside(user), self.clone());
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
@@ -46,7 +46,7 @@ impl Lag {
                 lag.wait().await;
                 let answer = inside.oneshot(request).await.map_err(|never| match never {})?;
                 lag.wait().await;
-                Ok::<_, Failure>(if watches { late(answer, lag) } else { answer.map(boxed) })
+                Ok::<_, Failure>(if watches { delayed(answer, lag) } else { answer.map(boxed) })
             }
         });
         Client::new(service, "default")
@@ -61,8 +61,8 @@ where
     body.map_err(Into::into).boxed_unsync()
 }
 
-/// Has events come later than they happen, in order. What has come meanwhile comes with the first.
-fn late<B>(answer: Response<B>, lag: Lag) -> Response<UnsyncBoxBody<Bytes, Failure>>
+/// Delays the events of a watch, in order. Events that arrive during a delay are delivered with the first.
+fn delayed<B>(answer: Response<B>, lag: Lag) -> Response<UnsyncBoxBody<Bytes, Failure>>
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Failure> + Send,

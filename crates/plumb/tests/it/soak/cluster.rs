@@ -1,13 +1,13 @@
-//! A whole cluster in this process, in which time goes on as soon as everybody waits for it.
+//! A whole cluster in this process with virtual time.
 //!
 //! ```text
 //!   API server (store in memory) ◀── lag ──▶ controllers, scheduler, agents of virtual nodes
-//!          ▲                                      ✂ each is cut off now and then, and starts anew
-//!          └── no lag ── whoever edits, and who witnesses
+//!          ▲                                      ✂ each is killed and restarted now and then
+//!          └── no lag ── editor, observer
 //! ```
 //!
-//! All of it is on one thread, and nothing waits for a disk: the clock of Tokio stands still while anything can be done,
-//! and jumps to the next moment at which something is due.
+//! Everything runs on one thread without a disk: Tokio's paused clock advances only when no task can make progress, and then
+//! jumps to the next timer.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -37,13 +37,13 @@ use tokio::time::Instant;
 use super::super::dice::Dice;
 use super::lag::Lag;
 
-/// Which zones nodes are in, one after the other.
+/// The zones of the nodes, in turn.
 pub(super) const ZONES: [&str; 5] = ["a", "b", "c", "d", "e"];
-/// The label that says so.
+/// The label of the zone.
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A cluster.
-pub(super) struct World {
+pub(super) struct Cluster {
     api: TestCluster,
     rules: Rules,
     clock: Clock,
@@ -54,29 +54,29 @@ pub(super) struct World {
     nodes: Vec<TestNode>,
 }
 
-async fn cut_off(running: &mut JoinSet<()>) {
+async fn kill(running: &mut JoinSet<()>) {
     running.abort_all();
     while let Some(ended) = running.join_next().await {
         // A component that panicked is a bug that a restart must not hide.
-        assert!(!ended.is_err_and(|error| error.is_panic()), "a part of the cluster panicked");
+        assert!(!ended.is_err_and(|error| error.is_panic()), "a component panicked");
     }
 }
 
-impl World {
-    /// One with so many nodes, all parts of which run.
+impl Cluster {
+    /// Starts a cluster with so many nodes.
     pub(super) async fn start(nodes: u16, dice: Dice) -> Self {
         let began = Instant::now();
         let clock = virtual_clock("2026-03-01T09:00:30Z".parse().unwrap());
         let rules = Rules::kep();
-        // Virtual pods ask nobody anything, so they need no account: the plugin for it is off.
+        // Virtual pods send no requests, so they need no service account: the plugin is off.
         let options = plumb_harness::Options {
             rules: rules.clone(),
             clock: wall(&clock),
-            // Whoever resumes a watch does so minutes later, and much has happened by then.
+            // A restarted component resumes its watches minutes later, after many events.
             store: Store::in_memory(&Options { history: 512 << 20, ..Options::default() }),
             ..Default::default()
         };
-        let mut world = Self {
+        let mut cluster = Self {
             api: TestCluster::with(options),
             rules,
             clock,
@@ -86,24 +86,28 @@ impl World {
             scheduler: JoinSet::new(),
             nodes: Vec::new(),
         };
-        world.start_controllers();
-        world.start_scheduler();
+        cluster.start_controllers();
+        cluster.start_scheduler();
         let allocations = Store::in_memory(&Options { history: 64 << 10, ..Options::default() });
         for index in 0..nodes {
             let network = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + (u32::from(index) << 8));
-            let runtime = Virtual::new(VirtualConfig { now: world.now(), pod_network: network });
-            world.nodes.push(TestNode::new(format!("node-{index}"), Arc::new(runtime), allocations.clone()));
-            world.start_agent(index.into()).await;
+            let runtime = Virtual::new(VirtualConfig { now: cluster.now(), pod_network: network });
+            cluster.nodes.push(TestNode::new(
+                format!("node-{index}"),
+                Arc::new(runtime),
+                allocations.clone(),
+            ));
+            cluster.start_agent(index.into()).await;
         }
-        world
+        cluster
     }
 
-    /// The API, without delay and without bounds.
+    /// A client of the API server without latency, with all permissions.
     pub(super) fn admin(&self) -> Client {
         self.api.admin()
     }
 
-    /// For how long the world has been there, by its own clock.
+    /// The virtual time since the start.
     pub(super) fn age(&self) -> std::time::Duration {
         self.began.elapsed()
     }
@@ -112,12 +116,12 @@ impl World {
         self.clock.now()
     }
 
-    /// How many writes there were.
+    /// The number of writes.
     pub(super) fn writes(&self) -> u64 {
         self.api.store().revision()
     }
 
-    /// How many watch.
+    /// The number of watches.
     pub(super) fn watches(&self) -> usize {
         self.api.store().stats().watches
     }
@@ -126,15 +130,15 @@ impl World {
         self.nodes.len()
     }
 
-    /// Cuts the controllers off wherever they are, and starts them anew.
+    /// Kills the controllers and starts them again.
     pub(super) async fn restart_controllers(&mut self) {
-        cut_off(&mut self.controllers).await;
+        kill(&mut self.controllers).await;
         self.start_controllers();
     }
 
     /// The same with the scheduler.
     pub(super) async fn restart_scheduler(&mut self) {
-        cut_off(&mut self.scheduler).await;
+        kill(&mut self.scheduler).await;
         self.start_scheduler();
     }
 
@@ -144,17 +148,17 @@ impl World {
         self.start_agent(index).await;
     }
 
-    /// Cuts everybody off for good.
+    /// Kills all components.
     pub(super) async fn end(mut self) {
-        cut_off(&mut self.controllers).await;
-        cut_off(&mut self.scheduler).await;
+        kill(&mut self.controllers).await;
+        kill(&mut self.scheduler).await;
         for node in &mut self.nodes {
             node.kill_agent().await;
         }
     }
 
     /// The uids of the pods that nodes run or have admitted: of their sandboxes, then of their allocations.
-    pub(super) async fn held_by_nodes(&self) -> (Vec<String>, Vec<String>) {
+    pub(super) async fn pods_on_nodes(&self) -> (Vec<String>, Vec<String>) {
         let (mut sandboxes, mut allocations) = (Vec::new(), Vec::new());
         for node in &self.nodes {
             let all = node.runtime().list_sandboxes(&SandboxFilter::default()).await.unwrap();
@@ -219,7 +223,7 @@ impl World {
     }
 }
 
-/// The wall clock alone, for components that wait by Tokio's.
+/// The wall clock, for components that use Tokio's clock for timers.
 fn wall(clock: &Clock) -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
     let clock = clock.clone();
     Arc::new(move || clock.now())

@@ -1,34 +1,34 @@
-//! The workloads of a soak, as they are first asked for.
+//! The workloads of a soak.
 //!
-//! What may be done to a workload is written on it ([`CLASS`]), so that whoever watches from the outside knows what must
-//! hold: a [`STEADY`] one is only rolled out and stays available, a [`GUARDED`] one is only evicted from within its
-//! budget, one that is [`LEFT`] alone keeps its very pods, and to [`ELASTIC`] ones anything happens.
+//! The label [`CLASS`] says which edits a workload gets, and so which invariants hold for it: a [`STEADY`] one is only rolled out,
+//! and stays available; of a [`GUARDED`] one pods are evicted within its budget; an [`UNTOUCHED`] one keeps its pods; an
+//! [`ELASTIC`] one gets all edits.
 
 use serde_json::{Value, json};
 
 use super::super::dice::Dice;
-use super::world::{ZONE, ZONES};
+use super::cluster::{ZONE, ZONES};
 
-/// The label of a workload that says what may be done to it.
+/// The label with the class of a workload.
 pub(super) const CLASS: &str = "soak/class";
 pub(super) const STEADY: &str = "steady";
 pub(super) const ELASTIC: &str = "elastic";
 pub(super) const GUARDED: &str = "guarded";
-pub(super) const LEFT: &str = "left";
+pub(super) const UNTOUCHED: &str = "untouched";
 
-/// A namespace with less room than is asked for in it.
-pub(super) const TIGHT: &str = "tight";
-/// The room there.
-pub(super) const TIGHT_PODS: i64 = 40;
-pub(super) const TIGHT_CPU: &str = "450m";
-/// What the names of namespaces begin with that come and go.
-pub(super) const GUEST: &str = "guest-";
-/// How many namespaces there are besides.
-const SPACES: u64 = 4;
+/// A namespace with a quota that its workloads exceed.
+pub(super) const LIMITED: &str = "limited";
+/// The quota.
+pub(super) const LIMITED_PODS: i64 = 40;
+pub(super) const LIMITED_CPU: &str = "450m";
+/// The prefix of namespaces that are created and deleted.
+pub(super) const TEMPORARY: &str = "temporary-";
+/// The number of other namespaces.
+const NAMESPACES: u64 = 4;
 
-/// Which kind of workload.
+/// The kind of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum Kind {
     Deployment,
     StatefulSet,
     DaemonSet,
@@ -36,23 +36,23 @@ pub(super) enum Sort {
     CronJob,
 }
 
-/// A workload, and who it is about.
+/// A workload.
 #[derive(Clone, Debug)]
 pub(super) struct Workload {
-    pub(super) sort: Sort,
+    pub(super) kind: Kind,
     pub(super) class: &'static str,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// How often its template was changed, or it was made anew.
+    /// How often its template was changed, or it was created again.
     pub(super) version: u64,
 }
 
 /// The namespaces of a soak.
 pub(super) fn namespaces() -> Vec<String> {
-    (0..SPACES).map(|space| format!("space-{space}")).chain([TIGHT.to_owned()]).collect()
+    (0..NAMESPACES).map(|number| format!("namespace-{number}")).chain([LIMITED.to_owned()]).collect()
 }
 
-/// What a pod is like.
+/// How pods behave.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pods {
     /// Ready after so many seconds.
@@ -87,52 +87,53 @@ pub(super) fn template(app: &str, version: u64, pods: Pods) -> Value {
     json!({ "metadata": metadata, "spec": spec })
 }
 
-/// Pods that become ready sooner or later.
-pub(super) fn good(dice: &mut Dice) -> Pods {
+/// Pods that become ready within seconds.
+pub(super) fn becomes_ready(dice: &mut Dice) -> Pods {
     Pods::ReadyAfter(dice.below(6))
 }
 
-/// So many workloads, with what asks for them.
+/// So many workloads, with their objects.
 pub(super) fn all(count: u64, dice: &mut Dice) -> Vec<(Workload, Vec<Value>)> {
-    (0..count).map(|number| one(number, dice)).collect()
+    (0..count).map(|number| workload_at(number, dice)).collect()
 }
 
-fn one(number: u64, dice: &mut Dice) -> (Workload, Vec<Value>) {
-    let (herd, row) = (number / 20, number % 20);
-    let (sort, class) = match row {
-        0..=5 => (Sort::Deployment, STEADY),
-        6..=8 => (Sort::Deployment, ELASTIC),
-        9 => (Sort::Deployment, GUARDED),
-        10 => (Sort::Deployment, LEFT),
-        11..=13 => (Sort::StatefulSet, ELASTIC),
-        14 => (Sort::StatefulSet, LEFT),
-        15 => (Sort::DaemonSet, if herd % 2 == 0 { STEADY } else { ELASTIC }),
-        16..=18 => (Sort::Job, ELASTIC),
-        _ => (Sort::CronJob, ELASTIC),
+fn workload_at(number: u64, dice: &mut Dice) -> (Workload, Vec<Value>) {
+    let (batch, row) = (number / 20, number % 20);
+    let (kind, class) = match row {
+        0..=5 => (Kind::Deployment, STEADY),
+        6..=8 => (Kind::Deployment, ELASTIC),
+        9 => (Kind::Deployment, GUARDED),
+        10 => (Kind::Deployment, UNTOUCHED),
+        11..=13 => (Kind::StatefulSet, ELASTIC),
+        14 => (Kind::StatefulSet, UNTOUCHED),
+        15 => (Kind::DaemonSet, if batch % 2 == 0 { STEADY } else { ELASTIC }),
+        16..=18 => (Kind::Job, ELASTIC),
+        _ => (Kind::CronJob, ELASTIC),
     };
-    let is_tight = matches!((row, herd % 2), (6 | 7, 0) | (18, _));
-    let namespace = if is_tight { TIGHT.to_owned() } else { format!("space-{}", number % SPACES) };
-    let prefix = match sort {
-        Sort::Deployment => "web",
-        Sort::StatefulSet => "db",
-        Sort::DaemonSet => "agent",
-        Sort::Job => "sum",
-        Sort::CronJob => "tick",
+    let is_limited = matches!((row, batch % 2), (6 | 7, 0) | (18, _));
+    let namespace =
+        if is_limited { LIMITED.to_owned() } else { format!("namespace-{}", number % NAMESPACES) };
+    let prefix = match kind {
+        Kind::Deployment => "web",
+        Kind::StatefulSet => "db",
+        Kind::DaemonSet => "agent",
+        Kind::Job => "sum",
+        Kind::CronJob => "tick",
     };
-    let workload = Workload { sort, class, namespace, name: format!("{prefix}-{number}"), version: 0 };
-    let objects = match sort {
-        Sort::Deployment => deployment(&workload, row == 8, dice),
-        Sort::StatefulSet => vec![stateful_set(&workload, row == 13, dice)],
-        Sort::DaemonSet => vec![daemon_set(&workload, herd, dice)],
-        Sort::Job => vec![job(&workload, dice)],
-        Sort::CronJob => vec![cron_job(&workload, dice)],
+    let workload = Workload { kind, class, namespace, name: format!("{prefix}-{number}"), version: 0 };
+    let objects = match kind {
+        Kind::Deployment => deployment(&workload, row == 8, dice),
+        Kind::StatefulSet => vec![stateful_set(&workload, row == 13, dice)],
+        Kind::DaemonSet => vec![daemon_set(&workload, batch, dice)],
+        Kind::Job => vec![job(&workload, dice)],
+        Kind::CronJob => vec![cron_job(&workload, dice)],
     };
     (workload, objects)
 }
 
 impl Workload {
     fn object(&self, kind: &str, spec: Value) -> Value {
-        let group = if matches!(self.sort, Sort::Job | Sort::CronJob) { "batch/v1" } else { "apps/v1" };
+        let group = if matches!(self.kind, Kind::Job | Kind::CronJob) { "batch/v1" } else { "apps/v1" };
         let metadata =
             json!({ "name": self.name, "namespace": self.namespace, "labels": { CLASS: self.class } });
         json!({ "apiVersion": group, "kind": kind, "metadata": metadata, "spec": spec })
@@ -143,7 +144,7 @@ impl Workload {
     }
 }
 
-/// A deployment that went and is asked for again.
+/// A deleted deployment that is created again.
 pub(super) fn deployment_again(workload: &Workload, dice: &mut Dice) -> Value {
     deployment(workload, false, dice).swap_remove(0)
 }
@@ -171,7 +172,7 @@ fn deployment(workload: &Workload, recreate: bool, dice: &mut Dice) -> Vec<Value
             "revisionHistoryLimit": 2,
             "selector": workload.selector(),
             "strategy": if recreate { json!({ "type": "Recreate" }) } else { rolling },
-            "template": template(&workload.name, 0, good(dice)),
+            "template": template(&workload.name, 0, becomes_ready(dice)),
         }),
     )];
     if workload.class == GUARDED {
@@ -198,18 +199,18 @@ fn stateful_set(workload: &Workload, parallel: bool, dice: &mut Dice) -> Value {
             "revisionHistoryLimit": 2,
             "podManagementPolicy": if parallel { "Parallel" } else { "OrderedReady" },
             "selector": workload.selector(),
-            "template": template(&workload.name, 0, good(dice)),
+            "template": template(&workload.name, 0, becomes_ready(dice)),
         }),
     )
 }
 
-fn daemon_set(workload: &Workload, herd: u64, dice: &mut Dice) -> Value {
-    let mut template = template(&workload.name, 0, good(dice));
-    // One of them is everywhere.
-    if herd > 0 {
+fn daemon_set(workload: &Workload, batch: u64, dice: &mut Dice) -> Value {
+    let mut template = template(&workload.name, 0, becomes_ready(dice));
+    // One of them runs on all nodes.
+    if batch > 0 {
         template["spec"]["nodeSelector"] = json!({ ZONE: dice.pick(&ZONES).unwrap() });
     }
-    let rolling = if herd % 3 == 2 {
+    let rolling = if batch % 3 == 2 {
         json!({ "maxSurge": 2, "maxUnavailable": 0 })
     } else {
         json!({ "maxSurge": 0, "maxUnavailable": 1 + dice.below(3) })
@@ -225,7 +226,7 @@ fn daemon_set(workload: &Workload, herd: u64, dice: &mut Dice) -> Value {
     )
 }
 
-/// A Job: its name says how often it was made anew.
+/// A Job: its name has its version.
 pub(super) fn job(workload: &Workload, dice: &mut Dice) -> Value {
     let name = job_name(workload);
     let code = i32::from(dice.percent(20));

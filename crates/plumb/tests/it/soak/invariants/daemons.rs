@@ -1,32 +1,34 @@
-//! Daemon sets: one pod a node, or two where the new one comes first, and few nodes without.
+//! Daemon sets: one pod on each node, or two during a surge, and at most `maxUnavailable` nodes without one.
 
 use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::super::ledger::{Pods, Turn, controller, has_ended, is_active, label, name, serves, share, uid};
-use super::super::zoo::{CLASS, STEADY};
-use super::Verdict;
+use super::super::observed_pods::{
+    PodChange, Pods, controller, has_ended, is_active, is_available, label, name, share, uid,
+};
+use super::super::workloads::{CLASS, STEADY};
+use super::Check;
 
 #[derive(Default)]
 pub(in super::super) struct Daemons {
-    all: HashMap<String, Kept>,
+    all: HashMap<String, Tracked>,
 }
 
-struct Kept {
+struct Tracked {
     name: String,
     is_steady: bool,
     surges: bool,
     unavailable: i64,
-    /// On how many nodes it is to be, once it was on all of them.
+    /// The desired number of nodes, once its pods were available on all of them.
     nodes: Option<i64>,
 }
 
 impl Daemons {
-    pub(in super::super) fn take(&mut self, set: DaemonSet, gone: bool) {
+    pub(in super::super) fn apply(&mut self, set: DaemonSet, deleted: bool) {
         let uid = uid(&set.metadata).to_owned();
-        if gone || set.metadata.deletion_timestamp.is_some() {
+        if deleted || set.metadata.deletion_timestamp.is_some() {
             self.all.remove(&uid);
             return;
         }
@@ -35,7 +37,7 @@ impl Daemons {
         let is_complete = status.number_available.map(i64::from) == Some(wanted) && wanted > 0;
         let rolling = set.spec.and_then(|spec| spec.update_strategy?.rolling_update).unwrap_or_default();
         let surges = share(wanted, rolling.max_surge.as_ref(), "0%", true) > 0;
-        let kept = self.all.entry(uid).or_insert_with(|| Kept {
+        let tracked = self.all.entry(uid).or_insert_with(|| Tracked {
             name: name(&set.metadata).to_owned(),
             is_steady: label(&set.metadata, CLASS) == STEADY,
             surges,
@@ -43,38 +45,41 @@ impl Daemons {
             nodes: None,
         });
         if is_complete {
-            kept.nodes = Some(wanted);
+            tracked.nodes = Some(wanted);
         }
     }
 
-    pub(in super::super) fn judge(&self, turn: &Turn, pods: &Pods) -> Verdict {
-        let pod = turn.pod();
+    pub(in super::super) fn check(&self, change: &PodChange, pods: &Pods) -> Check {
+        let pod = change.pod();
         let Some(owner) = controller(&pod.metadata) else { return Ok(()) };
-        let Some(kept) = self.all.get(&owner.uid) else { return Ok(()) };
-        if turn.before.is_none() {
+        let Some(tracked) = self.all.get(&owner.uid) else { return Ok(()) };
+        if change.before.is_none() {
             let here = node(pod);
-            let there = || pods.of(&owner.uid).filter(|pod| node(pod) == here && !has_ended(pod));
-            let (all, active) = (there().count(), there().filter(|pod| is_active(pod)).count());
-            if !kept.surges && all > 1 {
-                return Err(format!("it is one of {all} pods of {} on {here:?}", kept.name));
+            let on_node = || pods.of_owner(&owner.uid).filter(|pod| node(pod) == here && !has_ended(pod));
+            let (all, active) = (on_node().count(), on_node().filter(|pod| is_active(pod)).count());
+            if !tracked.surges && all > 1 {
+                return Err(format!("it is one of {all} pods of {} on {here:?}", tracked.name));
             }
             if active > 2 {
-                return Err(format!("it is one of {active} pods of {} on {here:?}", kept.name));
+                return Err(format!("it is one of {active} pods of {} on {here:?}", tracked.name));
             }
         }
-        if let Some(nodes) = kept.nodes.filter(|_| kept.is_steady && turn.left()) {
+        if let Some(nodes) = tracked.nodes.filter(|_| tracked.is_steady && change.became_unavailable()) {
             let serving: BTreeSet<&str> =
-                pods.of(&owner.uid).filter(|pod| serves(pod)).filter_map(node).collect();
+                pods.of_owner(&owner.uid).filter(|pod| is_available(pod)).filter_map(node).collect();
             let missing = nodes - i64::try_from(serving.len()).unwrap();
-            if missing > kept.unavailable {
-                return Err(format!("{missing} nodes are without, and at most {} may be", kept.unavailable));
+            if missing > tracked.unavailable {
+                return Err(format!(
+                    "{missing} nodes have no available pod, and at most {} may",
+                    tracked.unavailable
+                ));
             }
         }
         Ok(())
     }
 }
 
-/// The node that a daemon is for, whether it is bound yet or not.
+/// The node of a daemon pod, bound or not.
 fn node(pod: &Pod) -> Option<&str> {
     let spec = pod.spec.as_ref()?;
     let wanted = || {
