@@ -304,4 +304,25 @@ async fn people_follow_pause_resume_and_undo_a_rollout() {
     let status: Value =
         serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {code:?} {json}"));
     assert_eq!((&status["phase"], &status["pods"]["done"]), (&json!("Complete"), &json!(3)));
+
+    // One that is under way is undone, too, and that is what was asked for.
+    create_policy(&client, json!({ "canary": [{ "pods": 1 }] })).await;
+    deployments.patch("web", &PatchParams::default(), &more_cpu()).await.unwrap();
+    eventually(async || run(&cluster, &["status", "deploy/web"]).1.contains("Paused, 1 of 3 pods done"))
+        .await;
+    assert_eq!(run(&cluster, &["rollout", "undo", "deploy/web"]).0, Some(0));
+    let (code, followed) = run(&cluster, &["rollout", "status", "deploy/web"]);
+    assert!(code == Some(0) && followed.contains("RolledBack"), "{code:?} {followed}");
+    until_pods(&client, "web", 3, "100m").await;
+
+    // What another controller rolls out afterwards is not reported as an in-place rollout.
+    let container = json!({ "name": "main", "env": [{ "name": "GREETING", "value": "hello" }] });
+    let other =
+        Patch::Strategic(json!({ "spec": { "template": { "spec": { "containers": [container] } } } }));
+    until(&deployments, "web", |web: &Deployment| web.spec.as_ref().unwrap().paused != Some(true)).await;
+    deployments.patch("web", &PatchParams::default(), &other).await.unwrap();
+    let (code, native) = run(&cluster, &["rollout", "status", "deploy/web"]);
+    assert!(native.starts_with("deployment/web: no in-place rollout"), "{native}");
+    let expected = ": the last change was rolled out by the Deployment controller\n";
+    assert!(code == Some(0) && native.ends_with(expected), "{code:?} {native}");
 }
