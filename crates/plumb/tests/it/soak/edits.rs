@@ -21,7 +21,7 @@ pub(super) struct Editor {
     /// The number of the temporary namespace, and whether it exists.
     temporary: (u64, bool),
     /// The pods that it deletes itself.
-    deleted_by_editor: DeletedByEditor,
+    deleted_pods: DeletedByEditor,
     /// What it has done.
     pub(super) counts: EditCounts,
 }
@@ -68,7 +68,7 @@ impl Editor {
             dice: Dice::new(0),
             workloads: Vec::new(),
             temporary: (0, false),
-            deleted_by_editor,
+            deleted_pods: deleted_by_editor,
             counts: EditCounts::default(),
         };
         for namespace in workloads::namespaces() {
@@ -292,7 +292,7 @@ impl Editor {
     async fn delete_a_pod(&mut self, workload: &Workload) {
         let Some(pod) = self.random_pod(workload).await else { return };
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &workload.namespace);
-        self.deleted_by_editor.lock().insert(pod.uid().unwrap_or_default());
+        self.deleted_pods.lock().insert(pod.uid().unwrap_or_default());
         may_fail(api.delete(&pod.name_any(), &DeleteParams::default()).await);
     }
 

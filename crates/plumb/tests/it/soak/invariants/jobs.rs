@@ -19,8 +19,8 @@ const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 #[derive(Default)]
 pub(in super::super) struct Jobs {
     all: HashMap<String, Tracked>,
-    /// Whether the jobs of a cron job may run concurrently.
-    cron_jobs: HashMap<String, bool>,
+    /// Whether the jobs of a cron job may run concurrently, by its uid.
+    concurrency_allowed: HashMap<String, bool>,
     /// The uids of all jobs that cron jobs ever created, by name.
     created: HashMap<(String, String), String>,
 }
@@ -36,10 +36,10 @@ impl Jobs {
     pub(in super::super) fn apply_cron_job(&mut self, cron_job: CronJob, deleted: bool) {
         let uid = uid(&cron_job.metadata).to_owned();
         if deleted {
-            self.cron_jobs.remove(&uid);
+            self.concurrency_allowed.remove(&uid);
         } else {
             let policy = cron_job.spec.concurrency_policy;
-            self.cron_jobs.insert(uid, policy.as_deref() != Some("Forbid"));
+            self.concurrency_allowed.insert(uid, policy.as_deref() != Some("Forbid"));
         }
     }
 
@@ -94,7 +94,7 @@ impl Jobs {
             return Err("it is created a second time".to_owned());
         }
         let runs = |tracked: &Tracked| tracked.cron_job.as_deref() == Some(cron_job) && !tracked.has_ended;
-        if self.cron_jobs.get(cron_job) == Some(&false) && self.all.values().any(runs) {
+        if self.concurrency_allowed.get(cron_job) == Some(&false) && self.all.values().any(runs) {
             return Err("it is created while another one runs, which is forbidden".to_owned());
         }
         Ok(())
