@@ -4,18 +4,20 @@
 //! objects from the stores. So a thousand events of one pod between two runs cost what one costs, nothing is queued, and
 //! nothing waits for the loop.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::Resource;
+use kube::core::{Selector, SelectorExt as _};
+use kube::{Resource, ResourceExt as _};
 use plumb_controller::{Change, ObjectRef, WatchEvent};
 use tokio::sync::Notify;
 
 use super::oom::{OomKill, kills_of_event, kills_of_pod};
 use crate::api::VerticalPodAutoscaler;
 use crate::informers::Informers;
+use crate::target::ControllerRef;
 
 /// How many OOM kills are held between two runs; more are dropped. They are a few hundred bytes each.
 pub(super) const MAX_KILLS: usize = 100_000;
@@ -24,8 +26,31 @@ pub(super) const MAX_KILLS: usize = 100_000;
 #[derive(Debug, Default)]
 pub(super) struct Feed {
     changes: Mutex<Changes>,
-    /// Wakes the loop when a VPA was created, deleted or edited.
-    vpa_changed: Notify,
+    /// The VPAs that match no pod, by namespace.
+    unmatched: Mutex<HashMap<String, Vec<Unmatched>>>,
+    /// Wakes the loop when a VPA was created, deleted or edited, or when the first pod of one starts.
+    run_due: Notify,
+}
+
+/// A VPA that matches no pod.
+#[derive(Debug)]
+pub(super) struct Unmatched {
+    /// What it targets.
+    pub(super) target: ControllerRef,
+    /// The selector of the target; none while the target is not resolved, such as before it is created.
+    pub(super) selector: Option<Arc<Selector>>,
+}
+
+impl Unmatched {
+    /// Whether a pod may be of the VPA. While the selector is not known, the name of the pod's controller decides: that of a
+    /// `ReplicaSet` or Job begins with the name of the Deployment or `CronJob`.
+    fn may_match(&self, pod: &Pod) -> bool {
+        match &self.selector {
+            Some(selector) => selector.matches(pod.labels()),
+            None => ControllerRef::controller_of(&pod.metadata)
+                .is_some_and(|controller| controller.name.starts_with(&self.target.name)),
+        }
+    }
 }
 
 /// What has changed.
@@ -34,6 +59,8 @@ pub(super) struct Changes {
     pub(super) vpas: HashSet<ObjectRef>,
     pub(super) pods: HashSet<ObjectRef>,
     pub(super) kills: Vec<OomKill>,
+    /// Targets that were not resolved, and of which a pod has started since: they have been created.
+    pub(super) targets: HashSet<ControllerRef>,
 }
 
 impl Feed {
@@ -63,7 +90,7 @@ impl Feed {
         self.changes().vpas.extend(vpas.iter().map(|vpa| ObjectRef::of(&**vpa)));
         // Kills that the last owner counted and that are in no checkpoint yet. What is counted here does not count again.
         self.kills(pods.iter().flat_map(|pod| kills_of_pod(None, pod)).collect());
-        self.vpa_changed.notify_one();
+        self.run_due.notify_one();
     }
 
     /// Takes what has changed since it was taken last.
@@ -71,9 +98,39 @@ impl Feed {
         mem::take(&mut self.changes())
     }
 
-    /// Waits until a VPA is created, deleted or edited. One that was meanwhile counts.
-    pub(super) async fn vpa_changed(&self) {
-        self.vpa_changed.notified().await;
+    /// Waits until a VPA is created, deleted or edited, or the first pod of one starts. What happened meanwhile counts.
+    pub(super) async fn run_due(&self) {
+        self.run_due.notified().await;
+    }
+
+    /// Wakes the loop when a pod starts that one of these VPAs may match. A pod that has started since the changes were taken
+    /// counts.
+    pub(super) fn watch_for_pods(&self, unmatched: Vec<Unmatched>, informers: &Informers) {
+        let mut by_namespace: HashMap<String, Vec<Unmatched>> = HashMap::new();
+        for vpa in unmatched {
+            by_namespace.entry(vpa.target.namespace.clone()).or_default().push(vpa);
+        }
+        *self.unmatched() = by_namespace;
+        let changed: Vec<ObjectRef> = self.changes().pods.iter().cloned().collect();
+        for pod in changed.iter().filter_map(|key| informers.pods.get(key)).filter(|pod| has_started(pod)) {
+            self.pod_started(&pod);
+        }
+    }
+
+    /// Wakes the loop if a VPA that matches no pod may match this one, which has started.
+    fn pod_started(&self, pod: &Pod) {
+        let unmatched = self.unmatched();
+        let of_namespace = unmatched.get(pod.metadata.namespace.as_deref().unwrap_or_default());
+        let matching: Vec<&Unmatched> =
+            of_namespace.into_iter().flatten().filter(|vpa| vpa.may_match(pod)).collect();
+        if matching.is_empty() {
+            return;
+        }
+        let unresolved = matching.iter().filter(|vpa| vpa.selector.is_none());
+        let unresolved: Vec<ControllerRef> = unresolved.map(|vpa| vpa.target.clone()).collect();
+        drop(unmatched);
+        self.changes().targets.extend(unresolved);
+        self.run_due.notify_one();
     }
 
     /// Notes the pods that the kubelet evicted for memory.
@@ -98,7 +155,7 @@ impl Feed {
             meta(before) == meta(after)
         });
         if !is_status {
-            self.vpa_changed.notify_one();
+            self.run_due.notify_one();
         }
     }
 
@@ -108,6 +165,9 @@ impl Feed {
         if let Some(after) = change.after {
             let is_same = |before: &&Arc<Pod>| before.metadata.uid == after.metadata.uid;
             let before = change.before.filter(is_same);
+            if has_started(after) && !before.is_some_and(|before| has_started(before)) {
+                self.pod_started(after);
+            }
             self.kills(kills_of_pod(before.map(|pod| &**pod), after));
         }
     }
@@ -127,4 +187,14 @@ impl Feed {
     fn changes(&self) -> MutexGuard<'_, Changes> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn unmatched(&self) -> MutexGuard<'_, HashMap<String, Vec<Unmatched>>> {
+        self.unmatched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a pod counts for VPAs: one that is pending uses nothing.
+pub(super) fn has_started(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase.is_some_and(|phase| phase != "Pending")
 }

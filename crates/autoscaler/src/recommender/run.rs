@@ -7,8 +7,8 @@
 //!                            └── checkpoints of VPAs that are new, or the history in Prometheus
 //! ```
 //!
-//! A run takes place every interval, and at once when a VPA was created or edited. Without VPAs there are none: the loop
-//! waits for the first. Everything that is decided is decided by [`State`], which this module only feeds and obeys.
+//! A run takes place every interval, and at once when a VPA was created or edited, or when the first pod of one starts. Without
+//! VPAs there are none: the loop waits for the first. Everything that is decided is decided by [`State`], which this module only feeds and obeys.
 
 mod activity;
 mod checkpoints;
@@ -50,7 +50,7 @@ use checkpoints::Checkpoints;
 /// The name of the task that a recommender is.
 pub const TASK: &str = "vpa-recommender";
 
-/// The least time between two runs of which the second is because of a VPA that was created or edited.
+/// The least time between two runs of which the second does not wait for the interval.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a recommender runs with.
@@ -242,7 +242,7 @@ impl Run {
             let (next, pause) = (started + interval, started + SHORTEST_PAUSE);
             if self.state.read(State::vpa_count).unwrap_or_default() == 0 {
                 self.activity.rest();
-                self.feed.vpa_changed().await;
+                self.feed.run_due().await;
                 tokio::time::sleep_until(pause).await;
                 continue;
             }
@@ -253,7 +253,7 @@ impl Run {
                 () = tokio::time::sleep_until(next) => {}
                 () = history::read(&mut self.history), if !self.history.is_empty() => {}
                 () = async {
-                    self.feed.vpa_changed().await;
+                    self.feed.run_due().await;
                     tokio::time::sleep_until(pause.min(next)).await;
                 } => {}
             }
@@ -276,6 +276,7 @@ impl Run {
         {
             changes.pods.extend(self.config.informers.pods.all().iter().map(|pod| ObjectRef::of(&**pod)));
         }
+        changes.targets.iter().for_each(|target| self.config.targets.expire(target));
         self.watch_targets();
         self.load_environment();
         self.resolve_targets().await;
@@ -291,6 +292,8 @@ impl Run {
         timer.step(Step::DeleteRemovedPods);
         self.state.write_slowly(State::recommend).await;
         self.status_conflicts = statuses::write(&self.config, &self.state).await;
+        let unmatched = self.state.read(State::unmatched).unwrap_or_default();
+        self.feed.watch_for_pods(unmatched, &self.config.informers);
         timer.step(Step::UpdateVpas);
         self.checkpoints.write(&self.state).await;
         self.checkpoints.collect(&self.state).await;

@@ -18,6 +18,7 @@ use super::cluster::{
 use super::decide::{Decision, Knowledge, Written, decide, unsupported};
 use super::environment::Bearing;
 use super::estimate::ContainerExplanation;
+use super::feed::has_started;
 use super::histogram::HistogramOptionsError;
 use super::live_usage::{LiveUsageError, Measurements};
 use super::metrics::{RecommenderMetrics, VpaObservation};
@@ -206,10 +207,10 @@ impl State {
     /// as the pod does.
     pub fn apply_pod(&mut self, pod: &Pod) {
         let (Some(namespace), Some(name)) = (&pod.metadata.namespace, &pod.metadata.name) else { return };
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending");
-        if phase == "Pending" || !self.options.namespaces.contains(namespace) {
+        if !has_started(pod) || !self.options.namespaces.contains(namespace) {
             return;
         }
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let spec = pod.spec.as_ref();
         let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
         let sidecars = spec.and_then(|spec| spec.init_containers.as_ref());
@@ -226,7 +227,7 @@ impl State {
             name,
             labels: &labels,
             containers: &containers,
-            active: phase != "Succeeded" && phase != "Failed",
+            active: !matches!(phase, Some("Succeeded" | "Failed")),
         });
     }
 

@@ -9,6 +9,7 @@ use super::{State, Tracked};
 use crate::api::CrossVersionObjectReference;
 use crate::node_groups::node_selector;
 use crate::recommender::cluster::{SelectorUpdate, VpaKey, VpaUpdate};
+use crate::recommender::feed::Unmatched;
 use crate::recommender::node_groups::requirement;
 use crate::recommender::{Time, VpaSettings};
 use crate::target::{ControllerRef, Target, TargetRefError, WellKnown};
@@ -62,6 +63,13 @@ impl State {
             (key.clone(), target, selector)
         };
         self.vpas.iter().map(target).collect()
+    }
+
+    /// The VPAs that match no pod.
+    pub(in crate::recommender) fn unmatched(&self) -> Vec<Unmatched> {
+        let has_pods = |key: &VpaKey| self.cluster.vpa(key).is_some_and(|view| view.pods() > 0);
+        let unmatched = self.targets().into_iter().filter(|(key, ..)| !has_pods(key));
+        unmatched.map(|(_, target, selector)| Unmatched { target, selector }).collect()
     }
 
     /// The well-known kinds that VPAs target.

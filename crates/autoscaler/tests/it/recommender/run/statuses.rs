@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use plumb_autoscaler::api::ConditionType;
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::Options;
+use plumb_harness::object;
 use serde_json::json;
 
 use super::bed::{Bed, Setup, conditions, message, recommendations, targets};
@@ -230,6 +231,41 @@ async fn without_vpas_nothing_is_asked_of_the_api() {
     bed.vpa("web", json!({})).await;
     let provided = |vpa: &plumb_autoscaler::api::VerticalPodAutoscaler| !recommendations(vpa).is_empty();
     plumb_harness::until(&bed.vpas(), "web", provided).await;
+}
+
+#[tokio::test]
+async fn the_first_pod_that_matches_waits_for_no_interval() {
+    let bed = Bed::new().await;
+    // One VPA has a target that does not exist yet.
+    bed.deployment("web").await;
+    let spec = json!({ "containers": [{ "name": "app", "image": "plumb/load" }] });
+    bed.pod_with("default", "web-1", "web", spec, "Pending").await;
+    for vpa in ["web", "late"] {
+        bed.vpa(vpa, json!({})).await;
+    }
+    let options = Options { interval: Duration::from_hours(1), ..Options::default() };
+    let (recommender, _informers, mut running) = bed.prepare(Setup { options, ..Setup::default() });
+    running.spawn(recommender.run());
+    let matches = |expected: bool| {
+        move |vpa: &plumb_autoscaler::api::VerticalPodAutoscaler| {
+            let conditions = conditions(vpa);
+            !conditions.is_empty() && conditions.contains(&"NoPodsMatched=True".to_owned()) != expected
+        }
+    };
+    for vpa in ["web", "late"] {
+        plumb_harness::until(&bed.vpas(), vpa, matches(false)).await;
+    }
+    bed.pod_status("default", "web-1", json!({ "phase": "Running" })).await;
+    plumb_harness::until(&bed.vpas(), "web", matches(true)).await;
+
+    bed.deployment("late").await;
+    let owner = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "late-5d8f", "uid": "1", "controller": true }]);
+    let metadata = json!({ "name": "late-5d8f-1", "labels": { "app": "late" }, "ownerReferences": owner });
+    let spec = json!({ "containers": [{ "name": "app", "image": "plumb/load" }] });
+    let pod = object(json!({ "metadata": metadata, "spec": spec }));
+    bed.pods().create(&PostParams::default(), &pod).await.unwrap();
+    bed.pod_status("default", "late-5d8f-1", json!({ "phase": "Running" })).await;
+    plumb_harness::until(&bed.vpas(), "late", matches(true)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
