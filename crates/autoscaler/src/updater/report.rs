@@ -66,9 +66,9 @@ impl Summary {
         *self.waiting.entry(reason).or_default() += 1;
     }
 
-    /// The condition that says so.
-    pub fn condition(&self, plan: &Plan) -> Option<Condition> {
-        let told = match plan {
+    /// The condition that says so. `has_recommendation` is whether the VPA recommends anything.
+    pub fn condition(&self, plan: &Plan, has_recommendation: bool) -> Option<Condition> {
+        let (is_true, reason, message) = match plan {
             // Running pods are left as they are, but for the boost that they were created with.
             Plan::None(NoActuation::Mode) if self.boosted > 0 => {
                 (false, "PodsBoosted", format!("boosted: {}", self.boosted))
@@ -86,12 +86,13 @@ impl Summary {
                     () if waiting > 0 => "PodsWaiting",
                     () if self.without_recommendation > 0 => "NoRecommendation",
                     () if self.boosted > 0 => "PodsBoosted",
+                    () if !has_recommendation => "NoRecommendation",
+                    () if self.updated == 0 => "NoPodsMatched",
                     () => "AllPodsUpdated",
                 };
                 (reason == "AllPodsUpdated", reason, self.message(waiting))
             }
         };
-        let (is_true, reason, message) = told;
         Some(Condition { is_true, reason, message })
     }
 

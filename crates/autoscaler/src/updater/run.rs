@@ -370,6 +370,12 @@ fn recommendation_of(vpa: &VerticalPodAutoscaler) -> Option<&crate::api::Recomme
     vpa.status.as_ref().and_then(|status| status.recommendation.as_ref())
 }
 
+/// Whether a VPA recommends a target for any container.
+fn has_recommendation(vpa: &VerticalPodAutoscaler) -> bool {
+    let containers = recommendation_of(vpa).map(|recommended| &recommended.container_recommendations);
+    containers.into_iter().flatten().any(|container| !container.target.is_empty())
+}
+
 /// What is to be done about the pods of a VPA.
 struct Prepared {
     gathered: Gathered,
@@ -452,7 +458,8 @@ impl Inner {
             return Ok(Requeue::Now);
         }
         let summary = Summary::new(&triage, &plan);
-        let written = self.write_condition(key, summary.condition(&plan).as_ref()).await;
+        let condition = summary.condition(&plan, has_recommendation(&gathered.vpa));
+        let written = self.write_condition(key, condition.as_ref()).await;
         self.config.updater_metrics.step(Step::Total, self.since(began));
         Ok(self.requeue(next, written))
     }

@@ -45,6 +45,25 @@ async fn a_pod_is_resized_in_place_and_that_is_said() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_vpa_without_recommendation_or_without_pods_does_not_say_that_pods_are_updated() {
+    let [rules, _] = dialects();
+    let world = World::start(rules, "InPlace").await;
+    let said = async || {
+        let condition = world.condition("PodsUpdated").await.unwrap();
+        (condition.status.as_str().to_owned(), condition.reason.unwrap())
+    };
+    let (no, yes) = ("False".to_owned(), "True".to_owned());
+    world.pass(MOMENT).await;
+    assert_eq!(said().await, (no.clone(), "NoRecommendation".to_owned()));
+    world.recommend("1/1Gi").await;
+    world.pass(MOMENT).await;
+    assert_eq!(said().await, (no, "NoPodsMatched".to_owned()));
+    world.pod("web-1", "1/1Gi").await;
+    world.pass(MOMENT).await;
+    assert_eq!(said().await, (yes, "AllPodsUpdated".to_owned()));
+}
+
 /// No eviction on failure, infeasible status, patch rejection, no retry for an unchanged recommendation, retry after a change,
 /// a successful update clears the attempt.
 #[tokio::test(start_paused = true)]
