@@ -13,6 +13,7 @@ mod semver;
 mod set;
 mod text;
 mod time;
+mod unordered;
 mod url;
 
 pub(crate) use convert::shown;

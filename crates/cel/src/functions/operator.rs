@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Answer, Regexes, fail};
+use super::{Answer, Regexes, fail, unordered};
 use crate::decl::{Decl, DeclKind, ListOrder};
 use crate::error::EvalError;
 use crate::value::{List, Map, Value};
@@ -139,7 +139,7 @@ fn declared<'a>(list: &List<'a>) -> Option<&'a Decl> {
     }
 }
 
-fn order_of<'a>(list: &List<'a>) -> &'a ListOrder {
+pub(super) fn order_of<'a>(list: &List<'a>) -> &'a ListOrder {
     declared(list).map_or(&ListOrder::Listed, |decl| &decl.order)
 }
 
@@ -149,9 +149,8 @@ fn same_list(a: &List<'_>, b: &List<'_>) -> bool {
     }
     match order_of(a) {
         ListOrder::Listed => a.iter().zip(b.iter()).all(|(a, b)| equal(&a, &b)),
-        ListOrder::Set | ListOrder::Keyed(_) => {
-            a.iter().all(|wanted| b.iter().any(|other| equal(&wanted, &other)))
-        }
+        ListOrder::Set => unordered::same_set(a, b),
+        ListOrder::Keyed(keys) => unordered::same_keyed(a, keys, b),
     }
 }
 
@@ -248,31 +247,10 @@ fn joined<'a>(a: &List<'a>, b: &List<'a>) -> Value<'a> {
     let mut all: Vec<Value<'a>> = a.iter().collect();
     match order_of(a) {
         ListOrder::Listed => all.extend(b.iter()),
-        ListOrder::Set => {
-            for element in b.iter() {
-                if !all.iter().any(|own| equal(own, &element)) {
-                    all.push(element);
-                }
-            }
-        }
-        ListOrder::Keyed(keys) => {
-            for element in b.iter() {
-                match all.iter_mut().find(|own| same_keys(own, &element, keys)) {
-                    Some(own) => *own = element,
-                    None => all.push(element),
-                }
-            }
-        }
+        ListOrder::Set => unordered::add_to_set(&mut all, b),
+        ListOrder::Keyed(keys) => unordered::add_to_keyed(&mut all, keys, b),
     }
     Value::List(List::Made(Arc::new(all), declared(a)))
-}
-
-fn same_keys(a: &Value<'_>, b: &Value<'_>, keys: &[String]) -> bool {
-    let part = |value: &Value<'_>, key: &str| match value {
-        Value::Map(Map::Data(map, _)) => map.get(key).cloned(),
-        _ => None,
-    };
-    keys.iter().all(|key| part(a, key) == part(b, key))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::{Answer, Regexes, fail};
@@ -27,6 +28,19 @@ impl fmt::Display for Semver {
             write!(f, "+{}", self.build)?;
         }
         Ok(())
+    }
+}
+
+/// Versions that compare as equal have the same hash.
+impl Hash for Semver {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.numbers.hash(state);
+        for part in &self.pre {
+            match part.parse::<u64>() {
+                Ok(number) => number.hash(state),
+                Err(_) => part.hash(state),
+            }
+        }
     }
 }
 

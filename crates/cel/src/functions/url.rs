@@ -10,7 +10,7 @@ use super::{Answer, Regexes, fail};
 use crate::value::{Key, Map, Value};
 
 /// An address of the web, taken apart.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Url {
     scheme: String,
     /// What stands after the scheme where no path does.

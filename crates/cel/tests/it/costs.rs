@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plumb_cel::{Bindings, Budget, Decl, DeclKind, Env, EvalError, Field, ListOrder, Program};
+use plumb_cel::{Bindings, Budget, Decl, DeclKind, Env, EvalError, Field, ListOrder, Program, Value};
 use serde_json::json;
 
 fn list(of: Arc<Decl>, max: u64) -> Arc<Decl> {
@@ -59,4 +59,40 @@ fn whoever_runs_out_of_budget_stops() {
     let mut budget = Budget::of(10_000);
     assert_eq!(program.evaluate(&values, &mut budget), Err(EvalError::TooExpensive));
     assert!(budget.spent() < 10_100);
+}
+
+/// The price is that of going over both lists once. Comparing each element with each, this test would run for many minutes.
+#[test]
+fn lists_without_an_order_are_compared_and_added_in_time_that_grows_with_their_length() {
+    const LENGTH: usize = 200_000;
+    let unordered = |of, order| {
+        let kind = DeclKind::List(of);
+        Arc::new(Decl { kind, max_elements: u64::MAX, min_size: 2, order })
+    };
+    let mut fields = BTreeMap::new();
+    let set = unordered(Decl::simple(DeclKind::Text, 40, 2), ListOrder::Set);
+    let keyed = unordered(Decl::dynamic(), ListOrder::Keyed(vec!["k".to_owned()]));
+    for (name, decl) in [("set", &set), ("otherSet", &set), ("keyed", &keyed), ("otherKeyed", &keyed)] {
+        fields.insert(name.to_owned(), Field { json: name.to_owned(), decl: decl.clone() });
+    }
+    let object = DeclKind::Object { name: "it".to_owned(), fields };
+    let env = Env::kubernetes().with("self", Decl::simple(object, 0, 2));
+    let texts: Vec<String> = (0..LENGTH).map(|n| format!("element-{n}")).collect();
+    let objects: Vec<_> = texts.iter().map(|text| json!({ "k": text })).collect();
+    let data = json!({
+        "set": texts, "otherSet": texts.iter().rev().collect::<Vec<_>>(),
+        "keyed": objects, "otherKeyed": objects.iter().rev().collect::<Vec<_>>(),
+    });
+    let mut values = Bindings::new();
+    values.json("self", &data, env.decl("self").unwrap());
+    for text in [
+        "self.set == self.otherSet",
+        "self.keyed == self.otherKeyed",
+        "(self.set + self.otherSet).size() == self.set.size()",
+        "(self.keyed + self.otherKeyed).size() == self.keyed.size()",
+    ] {
+        let mut budget = Budget::of(1_000_000);
+        let program = Program::compile(text, &env).unwrap();
+        assert_eq!(program.evaluate(&values, &mut budget), Ok(Value::Bool(true)), "{text}");
+    }
 }
