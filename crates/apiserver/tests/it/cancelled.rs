@@ -26,7 +26,7 @@ use super::door::{Door, admin};
 use gated::Gate;
 
 /// How long anything may take that is waited for.
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(3);
 /// More polls than any request needs.
 const MOST_POLLS: usize = 200;
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::door::Door;
 use super::scenarios;
+use super::watches::within;
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -131,10 +132,13 @@ async fn the_status_of_a_policy_says_what_its_expressions_get_wrong_about_their_
             tokio::task::yield_now().await;
         }
     };
-    let status = tokio::select! {
-        () = controllers => Value::Null,
-        status = seen => status,
-    };
+    let status = within(async {
+        tokio::select! {
+            () = controllers => Value::Null,
+            status = seen => status,
+        }
+    })
+    .await;
     let replicas = "/v1, Kind=Pod: ERROR: <input>:1:12: undefined field 'replicas'\n | object.spec.replicas > 1\n | ...........^\n";
     let added = |kind: &str| {
         format!(

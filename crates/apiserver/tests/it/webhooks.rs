@@ -17,7 +17,7 @@ use plumb_resize::rules::Rules;
 use plumb_store::{Key, Write};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 
 use super::custom::{DEFINITIONS, definition, version};
@@ -290,39 +290,52 @@ async fn whoever_cannot_be_asked_fails_the_write_or_is_passed_over() {
     let broken = Webhook::start(Does::Says(500, "on fire")).await;
     let other = Webhook::start(Does::Says(200, "{\"response\":{\"uid\":\"other\"}}")).await;
     let hangs = Webhook::start(Does::Hangs).await;
-    let gone = { TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port() };
+    // A socket that is bound and does not listen: its port refuses connections and is not given to another test.
+    let reserved = TcpSocket::new_v4().unwrap();
+    reserved.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let gone = reserved.local_addr().unwrap().port();
     let strange =
         json!({ "url": format!("https://127.0.0.1:{}/hook", garbage.port), "caBundle": broken.bundle });
     let gone_client = json!({ "url": format!("https://127.0.0.1:{gone}/"), "caBundle": broken.bundle });
     let service =
         json!({ "service": { "namespace": "default", "name": "nobody" }, "caBundle": broken.bundle });
-    let post = |port: u16, path: &str| format!("Post \"https://127.0.0.1:{port}{path}?timeout=1s\": ");
+    // The one that hangs times out after a second; a loaded machine has the longest timeout there is for the others.
+    let post = |port: u16, path: &str, timeout: u64| {
+        format!("Post \"https://127.0.0.1:{port}{path}?timeout={timeout}s\": ")
+    };
     let table = [
-        (garbage.client(), "couldn't get version/kind; json parse error".to_owned()),
+        (30, garbage.client(), "couldn't get version/kind; json parse error".to_owned()),
         (
+            30,
             broken.client(),
             "an error on the server (\"on fire\") has prevented the request from succeeding".to_owned(),
         ),
-        (other.client(), "received invalid webhook response: expected response.uid=".to_owned()),
-        (hangs.client(), format!("{}context deadline exceeded", post(hangs.port, "/hook"))),
-        (gone_client, format!("{}dial tcp 127.0.0.1:{gone}: connect: connection refused", post(gone, "/"))),
+        (30, other.client(), "received invalid webhook response: expected response.uid=".to_owned()),
+        (1, hangs.client(), format!("{}context deadline exceeded", post(hangs.port, "/hook", 1))),
         (
+            30,
+            gone_client,
+            format!("{}dial tcp 127.0.0.1:{gone}: connect: connection refused", post(gone, "/", 30)),
+        ),
+        (
+            30,
             strange,
             format!(
                 "{}tls: failed to verify certificate: x509: certificate signed by unknown authority",
-                post(garbage.port, "/hook")
+                post(garbage.port, "/hook", 30)
             ),
         ),
         (
+            30,
             service,
-            "Post \"https://nobody.default.svc:443/?timeout=1s\": service \"nobody\" not found".to_owned(),
+            "Post \"https://nobody.default.svc:443/?timeout=30s\": service \"nobody\" not found".to_owned(),
         ),
     ];
     for kind in ["mutating", "validating"] {
-        for (client, why) in &table {
+        for (timeout, client, why) in &table {
             let door = Door::open(Rules::v1_36());
             let mut webhook = entry(client.clone(), json!(["CREATE"]), "configmaps");
-            webhook["timeoutSeconds"] = json!(1);
+            webhook["timeoutSeconds"] = json!(timeout);
             configure(&door, kind, "c", json!([webhook.clone()])).await;
             let (code, reason, message) = door.post(MAPS, &map("a")).await.refused();
             assert_eq!((code, reason.as_str()), (500, "InternalError"), "{message}");

@@ -65,11 +65,12 @@ async fn a_client_that_takes_too_long_is_let_go() {
     until_closed(TcpStream::connect(server.address).await.unwrap()).await;
     // A plain request that never ends.
     let mut plain = TcpStream::connect(server.address).await.unwrap();
-    plain.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+    // The server may be the faster one, here and below.
+    drop(plain.write_all(b"GET / HTTP/1.1\r\n").await);
     until_closed(plain).await;
     // Half a handshake.
     let mut half = TcpStream::connect(server.address).await.unwrap();
-    half.write_all(b"\x16\x03\x01\x02\x00\x01").await.unwrap();
+    drop(half.write_all(b"\x16\x03\x01\x02\x00\x01").await);
     until_closed(half).await;
 
     let server = Server::with(Limits { request_head: short, farewell: short, ..Limits::default() });
@@ -83,7 +84,7 @@ async fn a_client_that_takes_too_long_is_let_go() {
     ];
     for (alpn, head) in heads {
         let mut stream = Client { alpn, ..server.client() }.connect().await.unwrap();
-        stream.write_all(head).await.unwrap();
+        drop(stream.write_all(head).await);
         until_closed(stream).await;
     }
 }
@@ -91,7 +92,7 @@ async fn a_client_that_takes_too_long_is_let_go() {
 #[tokio::test]
 async fn a_connection_ends_when_it_was_idle_for_too_long_and_not_while_something_is_under_way() {
     // Not so short that a busy machine takes as long for a request.
-    let short = Duration::from_millis(500);
+    let short = Duration::from_secs(2);
     let mut server = Server::with(Limits { request_head: short, ..Limits::default() });
     let mut idle = server.client().http1().await.unwrap();
     assert_eq!(idle.get("/who").await.unwrap(), "nobody HTTP/1.1");
@@ -102,12 +103,10 @@ async fn a_connection_ends_when_it_was_idle_for_too_long_and_not_while_something
         };
         let (answer, ()) = tokio::join!(busy.get("/wait"), async {
             soon(server.began.recv()).await.unwrap();
-            // Two others come and go idle meanwhile, each for longer than this one may be without a request.
-            for _ in 0..2 {
-                let mut other = server.client().http2().await.unwrap();
-                other.get("/who").await.unwrap();
-                other.closed().await;
-            }
+            // Another one comes and is idle meanwhile, for longer than this one may be without a request.
+            let mut other = server.client().http2().await.unwrap();
+            other.get("/who").await.unwrap();
+            other.closed().await;
             server.release.notify_one();
         });
         assert_eq!(answer.unwrap(), "waited", "{over}");
@@ -151,11 +150,11 @@ async fn an_upgraded_connection_is_the_handlers_and_keeps_its_place() {
 
     let client = server.client();
     let next = tokio::spawn(async move { client.http1().await.unwrap().get("/who").await.unwrap() });
-    assert!(!next.is_finished());
     stream.write_all(b"hello").await.unwrap();
     let mut word = [0; 5];
     soon(stream.read_exact(&mut word)).await.unwrap();
     assert_eq!(&word, b"olleh");
+    assert!(!next.is_finished());
     drop(stream);
     assert_eq!(soon(next).await.unwrap(), "nobody HTTP/1.1");
 }

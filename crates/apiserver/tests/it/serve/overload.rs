@@ -200,7 +200,8 @@ async fn a_thousand_lists_of_one_user_do_not_keep_another_from_reading() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_its_lists_and_watches_loses_its_connection_and_its_places() {
-    let limits = serve::Limits { progress: Duration::from_millis(300), ..serve::Limits::default() };
+    // Long enough that a loaded machine sends the second request before the first one has stalled.
+    let limits = serve::Limits { progress: Duration::from_secs(5), ..serve::Limits::default() };
     let api = Api::with(Limits::default(), limits);
     api.fill("large", 200_000).await;
     let watches =

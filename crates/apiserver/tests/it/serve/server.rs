@@ -38,8 +38,10 @@ use crate::it::pki::{Place, TestClock};
 type ServerBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Long enough for a loaded machine, and no test waits that long unless it fails.
+const TIMEOUT: Duration = Duration::from_mins(3);
+
 pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_mins(1), future).await.expect("it happens in time")
+    tokio::time::timeout(TIMEOUT, future).await.expect("it happens in time")
 }
 
 /// A server, with what a test needs to steer it.
@@ -82,8 +84,9 @@ impl Drop for Flood {
 }
 
 impl Server {
+    /// One that waits for the requests under way as long as a loaded machine needs.
     pub(super) fn start() -> Self {
-        Self::with(Limits::default())
+        Self::with(Limits { drain: TIMEOUT, ..Limits::default() })
     }
 
     pub(super) fn with(limits: Limits) -> Self {
@@ -141,8 +144,10 @@ async fn respond(mut request: Request<Incoming>, behind: Behind) -> Result<Respo
             full(format!("{user} {:?}", request.version()))
         }
         "/wait" => {
+            // Made before the test learns of the request, so that it misses no notification.
+            let released = behind.release.notified();
             behind.told.send(()).unwrap();
-            behind.release.notified().await;
+            released.await;
             full("waited".to_owned())
         }
         "/livez" | "/api" => {

@@ -12,7 +12,7 @@ use super::server::{Client, Server, rest, soon};
 const BUFFERS: usize = 48 << 20;
 
 fn impatient() -> Limits {
-    Limits { progress: Duration::from_millis(200), ..Limits::default() }
+    Limits { progress: Duration::from_secs(1), ..Limits::default() }
 }
 
 #[tokio::test]
@@ -67,7 +67,11 @@ async fn a_watch_without_events_and_a_person_who_pauses_are_not_cut() {
 
 #[tokio::test]
 async fn a_client_that_reads_on_gets_all_of_it_however_long_it_takes() {
-    let server = Server::with(Limits { progress: Duration::from_millis(20), ..Limits::default() });
+    // For twice as long as a client may be without progress it reads a piece now and then.
+    const PIECE: usize = 512 << 10;
+    const EVERY: Duration = Duration::from_millis(50);
+    let limits = impatient();
+    let server = Server::with(limits);
     for alpn in ["http/1.1", "h2"] {
         let client = server.client();
         let mut connection = match alpn {
@@ -75,9 +79,14 @@ async fn a_client_that_reads_on_gets_all_of_it_however_long_it_takes() {
             _ => client.http1().await.unwrap(),
         };
         let mut body = connection.send("/flood").await.unwrap().into_body();
-        let mut read = 0;
-        while read < 16 << 20 {
-            read += soon(body.frame()).await.unwrap().unwrap().into_data().unwrap().len();
+        let mut ticks = tokio::time::interval(EVERY);
+        let began = ticks.tick().await;
+        while began.elapsed() < 2 * limits.progress {
+            let mut read = 0;
+            while read < PIECE {
+                read += soon(body.frame()).await.unwrap().unwrap().into_data().unwrap().len();
+            }
+            ticks.tick().await;
         }
     }
 }
