@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     sync::Arc,
+    time::Duration,
 };
 
 use parking_lot::{Condvar, Mutex};
@@ -114,9 +115,8 @@ impl SimDisk {
     /// Returns when a sync stands still.
     pub(crate) fn wait_for_held_sync(&self) {
         let mut state = self.0.state.lock();
-        while state.held == 0 {
-            self.0.turn.wait(&mut state);
-        }
+        let waited = self.0.turn.wait_while_for(&mut state, |state| state.held == 0, Duration::from_mins(3));
+        assert!(!waited.timed_out(), "no sync has begun");
     }
 
     /// The bytes of a file.
