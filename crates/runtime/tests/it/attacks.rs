@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use plumb_runtime::Runtime as _;
 use plumb_runtime::types::{
@@ -12,7 +13,7 @@ use plumb_runtime::types::{
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use crate::node::{Node, SHIM, said};
+use crate::node::{Node, SHIM, TIMEOUT, said};
 
 /// Why a container does not start; fails the test if it does.
 async fn refusal(node: &Node, pod: &str, config: ContainerConfig) -> String {
@@ -183,12 +184,18 @@ async fn a_device_file_on_a_mount_of_the_containers_own_cannot_be_opened() {
     node.end().await;
 }
 
+/// Copies a program by another process. If this one had it open for writing, processes that other threads start would have
+/// it open as well for a moment, and the kernel would refuse to execute it.
+fn copy(from: &str, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_of_shims_cannot_be_written_by_way_of_proc_self_exe() {
     let test = "the_program_of_shims_cannot_be_written_by_way_of_proc_self_exe";
     let installed = tempfile::tempdir().unwrap();
     let installed = installed.path().join("plumb-shim");
-    fs::copy(SHIM, &installed).unwrap();
+    copy(SHIM, &installed);
     let shim = (installed.clone(), Vec::new());
     let Some(node) = Node::with(test, |config| config.shim = shim.clone()).await else { return };
     // As in CVE-2019-5736: the container opens the program of a shim that was made to execute itself, and waits until
@@ -203,13 +210,13 @@ async fn the_program_of_shims_cannot_be_written_by_way_of_proc_self_exe() {
     node.says(&attacker, "up").await;
     // An upgrade: the shim beside the container goes on executing the old program, so the new one is not busy.
     let upgrade = installed.with_extension("new");
-    fs::copy(SHIM, &upgrade).unwrap();
+    copy(SHIM, &upgrade);
     fs::rename(&upgrade, &installed).unwrap();
     let folder = node.folder.clone();
     drop(node);
     let node = Node::again_with(folder, |config| config.shim = shim).await;
     let command = ["/proc/self/exe", "load", "--cpu", "1m"].map(Into::into);
-    let killed = node.runtime.exec_sync(&attacker, &command, Some(Duration::from_mins(1))).await.unwrap();
+    let killed = node.runtime.exec_sync(&attacker, &command, Some(TIMEOUT)).await.unwrap();
     assert_eq!(killed.exit_code, 137, "{}", String::from_utf8_lossy(&killed.stderr));
     node.says(&attacker, "end").await;
     let log = node.runtime.container_status(&attacker).await.unwrap().log_path.unwrap();
@@ -275,7 +282,7 @@ async fn what_a_container_has_for_a_list_of_users_does_not_hold_up_commands() {
         let id = node.start(&sandbox, config).await;
         node.says(&id, "up").await;
         let command = ["/bin/sh", "-c", "echo done"].map(Into::into);
-        let output = node.runtime.exec_sync(&id, &command, Some(Duration::from_mins(1))).await.unwrap();
+        let output = node.runtime.exec_sync(&id, &command, Some(TIMEOUT)).await.unwrap();
         let printed = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
         assert_eq!(printed, ("done\n".into(), String::new()), "{list}");
         node.runtime.remove_container(&id).await.unwrap();

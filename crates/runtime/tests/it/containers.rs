@@ -15,7 +15,7 @@ use plumb_runtime::types::{
 use plumb_runtime::{Error, ExecRequest, Runtime as _};
 use tokio::io::AsyncReadExt as _;
 
-use crate::node::{Node, SHIM, said};
+use crate::node::{Node, SHIM, TIMEOUT, said};
 
 /// The usual capabilities, as the kernel shows them.
 const USUAL: &str = "00000000a80425fb";
@@ -276,7 +276,7 @@ async fn an_oom_kill_is_reported_as_an_event() {
             }
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), out_of_memory).await.unwrap();
+    tokio::time::timeout(TIMEOUT, out_of_memory).await.unwrap();
     node.end().await;
 }
 
@@ -295,7 +295,7 @@ async fn the_load_image_is_always_there_and_ends_when_asked() {
     let id = node.start(&sandbox, config).await;
     node.says(&id, "using 10m of cpu and 8 Mi of memory").await;
     assert!(node.runtime.container_stats(&id).await.unwrap().memory.rss >= 8 << 20);
-    node.runtime.stop_container(&id, Duration::from_mins(1)).await.unwrap();
+    node.runtime.stop_container(&id, TIMEOUT).await.unwrap();
     assert_eq!(node.ended(&mut events, &id).await.exit_code, Some(0));
     node.end().await;
 }
@@ -314,7 +314,7 @@ async fn stopping_asks_first_and_kills_then() {
     for id in [&polite, &deaf] {
         node.says(id, "up").await;
     }
-    node.runtime.stop_container(&polite, Duration::from_mins(1)).await.unwrap();
+    node.runtime.stop_container(&polite, TIMEOUT).await.unwrap();
     let status = node.runtime.container_status(&polite).await.unwrap();
     assert_eq!((status.exit_code, status.stop_signal.as_str()), (Some(7), "SIGQUIT"));
     assert_eq!(said(&status.log_path.unwrap()), "up\nbye\n");
@@ -410,7 +410,7 @@ async fn commands_run_in_a_running_container() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), gone).await.unwrap();
+    tokio::time::timeout(TIMEOUT, gone).await.unwrap();
     let missing = node.runtime.exec_sync(&id, &["nothing".into()], None).await.unwrap();
     assert_eq!(missing.exit_code, 127);
     node.runtime.stop_container(&id, Duration::ZERO).await.unwrap();
@@ -433,7 +433,7 @@ async fn a_pods_containers_share_its_network_memory_and_files() {
     let status = node.runtime.sandbox_status(&sandbox).await.unwrap();
     let [ip] = status.ips[..] else { panic!("{status:?}") };
     // No process listens on the port, but the host answers with a reset.
-    let refused = TcpStream::connect_timeout(&(ip, 9).into(), Duration::from_secs(10)).unwrap_err();
+    let refused = TcpStream::connect_timeout(&(ip, 9).into(), TIMEOUT).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
 
     let one = node
@@ -552,7 +552,7 @@ async fn logs_are_rotated_and_reopened() {
     let Some(node) = Node::new("logs_are_rotated_and_reopened").await else { return };
     let sandbox = node.sandbox("logs").await;
     let script = "i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done; echo up; \
-                  while :; do echo more; sleep 0.02; done";
+                  while :; do echo more; sleep 0.2; done";
     let mut config = Node::shell("c", script);
     config.log_limits = LogLimits { max_size: 4096, max_files: 3 };
     let id = node.start(&sandbox, config).await;
@@ -562,7 +562,7 @@ async fn logs_are_rotated_and_reopened() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), waiting).await.unwrap();
+    tokio::time::timeout(TIMEOUT, waiting).await.unwrap();
     assert!(fs::read_dir(node.logs()).unwrap().count() <= 4);
     fs::rename(&log, node.logs().join("aside")).unwrap();
     node.runtime.reopen_container_log(&id).await.unwrap();
@@ -614,8 +614,13 @@ async fn a_sandbox_whose_pause_process_died_is_not_ready_and_no_container_joins_
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     // The kernel kills what is in its namespace.
     assert_eq!(node.ended(&mut events, &one).await.exit_code, Some(137));
-    let status = node.runtime.sandbox_status(&sandbox).await.unwrap();
-    assert_eq!(status.sandbox.state, SandboxState::NotReady);
+    // The pause process ends after all that are in its namespace.
+    let lost = async {
+        while node.runtime.sandbox_status(&sandbox).await.unwrap().sandbox.state != SandboxState::NotReady {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, lost).await.unwrap();
     assert!(node.runtime.start_container(&waiting).await.is_err());
     let late = node.runtime.create_container(&sandbox, Node::shell("late", "true")).await.unwrap_err();
     assert!(matches!(late, Error::FailedPrecondition(_)), "{late:?}");

@@ -9,7 +9,7 @@ use plumb_runtime::cgroup::{Controller, Group, Version};
 use plumb_runtime::types::{ContainerId, ContainerState, Event, LinuxResources, Mount, QosClass, SandboxId};
 use plumb_runtime::{Events, Runtime as _};
 
-use crate::node::Node;
+use crate::node::{Node, TIMEOUT, soon};
 
 const MIB: i64 = 1 << 20;
 /// Allocates 160 MiB once its trigger file exists.
@@ -78,17 +78,18 @@ impl Grower {
         self.node.runtime.cgroups().container(QosClass::Burstable, "uid-grower", self.id.as_str())
     }
 
-    /// Waits until limits were taken back: the container's, or the pod's, by who is named.
-    async fn taken_back(&mut self) -> Vec<Option<ContainerId>> {
+    /// Waits until so many limits were restored, and the container has grown: the container's, or the pod's, by who is
+    /// named.
+    async fn taken_back(&mut self, limits: usize) -> Vec<Option<ContainerId>> {
         let mut whose = Vec::new();
-        let first = async {
-            loop {
+        let restored = async {
+            while whose.len() < limits {
                 if let Event::LimitRestored { container, .. } = self.events.next().await.unwrap() {
-                    return container;
+                    whose.push(container);
                 }
             }
         };
-        whose.push(tokio::time::timeout(Duration::from_mins(1), first).await.unwrap());
+        assert!(tokio::time::timeout(TIMEOUT, restored).await.is_ok(), "{whose:?}");
         self.has_grown().await;
         // The other events until it had grown.
         while let Some(Some(event)) = futures_util::FutureExt::now_or_never(self.events.next()) {
@@ -104,23 +105,23 @@ impl Grower {
         soon("grown", || group.memory().unwrap().0 > 160 << 20).await;
     }
 
-    /// The container still runs, no process of it was killed, and no cgroup is guarded any more.
     /// The container grows beyond its guarded limit, and the runtime restores the limit before it kills anything.
     async fn outgrows_its_limit_and_gets_it_back(mut self, limit: i64) {
         assert_eq!(guarded(&self.group()), 1);
         self.grow();
-        assert_eq!(self.taken_back().await, [Some(self.id.clone())]);
+        assert_eq!(self.taken_back(1).await, [Some(self.id.clone())]);
         assert_eq!(self.group().read().unwrap().memory_limit, Some(limit));
         self.is_unharmed().await;
         self.node.end().await;
     }
 
+    /// The container still runs, no process of it was killed, and no cgroup is guarded any more.
     async fn is_unharmed(&self) {
         let status = self.node.runtime.container_status(&self.id).await.unwrap();
         assert_eq!(status.container.state, ContainerState::Running);
         assert_eq!(self.group().oom_kills().unwrap(), 0);
         for group in [self.group(), self.pod()] {
-            assert_eq!(guarded(&group), 0, "{}", group.path().display());
+            soon("disarmed", || guarded(&group) == 0).await;
         }
     }
 }
@@ -135,15 +136,6 @@ fn guarded(group: &Group) -> u64 {
         }
         Version::V2 => u64::from(group.read().unwrap().memory_high != Some(-1)),
     }
-}
-
-async fn soon(what: &str, mut holds: impl FnMut() -> bool) {
-    let wait = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    assert!(tokio::time::timeout(Duration::from_mins(1), wait).await.is_ok(), "not {what}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -162,7 +154,7 @@ async fn what_goes_back_is_what_there_was_before_several_changes() {
         grower.lower(bytes * MIB).await;
     }
     grower.grow();
-    grower.taken_back().await;
+    grower.taken_back(1).await;
     assert_eq!(grower.group().read().unwrap().memory_limit, Some(512 * MIB));
     grower.is_unharmed().await;
     grower.node.end().await;
@@ -175,7 +167,7 @@ async fn a_pods_limit_goes_back_before_its_containers() {
     grower.lower(64 * MIB).await;
     grower.node.runtime.update_sandbox_resources(&grower.sandbox, &limit(64 * MIB)).await.unwrap();
     grower.grow();
-    let whose = grower.taken_back().await;
+    let whose = grower.taken_back(2).await;
     assert!(whose.first() == Some(&None) && whose.contains(&Some(grower.id.clone())), "{whose:?}");
     for group in [grower.group(), grower.pod()] {
         assert_eq!(group.read().unwrap().memory_limit, Some(512 * MIB));
@@ -194,7 +186,7 @@ async fn a_pods_limit_goes_back_by_itself_where_its_containers_have_none() {
     let other = grower.node.runtime.cgroups().container(QosClass::Burstable, "uid-grower", other.as_str());
     assert_eq!((guarded(&grower.pod()), guarded(&other)), (1, 0));
     grower.grow();
-    assert_eq!(grower.taken_back().await, [None]);
+    assert_eq!(grower.taken_back(1).await, [None]);
     assert_eq!(grower.pod().read().unwrap().memory_limit, Some(512 * MIB));
     grower.is_unharmed().await;
     grower.node.end().await;
@@ -272,7 +264,7 @@ async fn a_group_that_was_left_armed_is_disarmed_by_the_next_runtime_whatever_th
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_that_comes_again_after_the_limit_went_down_gets_it_back() {
     let test = "a_burst_that_comes_again_after_the_limit_went_down_gets_it_back";
-    let Some(node) = Node::settling(test, Duration::from_secs(1)).await else { return };
+    let Some(node) = Node::settling(test, Duration::from_secs(2)).await else { return };
     let script = format!("/plumb load --memory 120Mi --duration 200ms --quiet; {GROWS}");
     let grower = Grower::running(node, -1, 512 * MIB, &script).await;
     // Another that has never used that much is guarded for as long as usual.

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -19,9 +19,7 @@ use plumb_runtime::types::{PortMapping, Protocol, SandboxId};
 use plumb_runtime::{Error, Runtime as _};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::node::Node;
-
-const LIMIT: Duration = Duration::from_mins(1);
+use crate::node::{Node, TIMEOUT};
 
 /// Runs a test in a network namespace of its own, with all its threads.
 fn on_own_machine(test: impl AsyncFnOnce() + Send + 'static) {
@@ -96,7 +94,7 @@ impl Pod {
     }
 
     fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
-        self.within(|| TcpStream::connect_timeout(&to, LIMIT))
+        self.within(|| TcpStream::connect_timeout(&to, TIMEOUT))
     }
 }
 
@@ -104,10 +102,24 @@ fn tcp(host_port: u16, container_port: u16) -> PortMapping {
     PortMapping { protocol: Protocol::Tcp, container_port, host_port, host_ip: None }
 }
 
+/// Accepts a connection, which must come in time.
+fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    listener.set_nonblocking(true).unwrap();
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        match listener.accept() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            accepted => return accepted.unwrap(),
+        }
+    }
+}
+
 /// Who a listener was called by, for a connection that was made.
 fn caller(listener: &TcpListener, connected: io::Result<TcpStream>) -> IpAddr {
     let connection = connected.unwrap();
-    let (accepted, peer) = listener.accept().unwrap();
+    let (accepted, peer) = accept(listener);
     assert_eq!(accepted.peer_addr().unwrap().port(), peer.port());
     drop(connection);
     peer.ip()
@@ -193,8 +205,8 @@ fn a_host_port_reaches_the_pod_from_everywhere() {
         let machine = |address: Ipv4Addr| SocketAddr::from((address, 8080));
         let gateway = machine(web.gateway());
         let table = [
-            ("loopback", TcpStream::connect_timeout(&machine(Ipv4Addr::LOCALHOST), LIMIT), web.gateway()),
-            ("the machine", TcpStream::connect_timeout(&gateway, LIMIT), web.gateway()),
+            ("loopback", TcpStream::connect_timeout(&machine(Ipv4Addr::LOCALHOST), TIMEOUT), web.gateway()),
+            ("the machine", TcpStream::connect_timeout(&gateway, TIMEOUT), web.gateway()),
             ("another pod", other.connect(gateway), web.gateway()),
             ("itself", web.connect(gateway), web.gateway()),
             ("outside", outside.connect(machine(outside.gateway())), web.gateway()),
@@ -207,7 +219,7 @@ fn a_host_port_reaches_the_pod_from_everywhere() {
         let own = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 8081)).unwrap();
         caller(&own, other.connect((web.gateway(), 8081).into()));
         here.end().await;
-        TcpStream::connect_timeout(&machine(Ipv4Addr::LOCALHOST), LIMIT).unwrap_err();
+        TcpStream::connect_timeout(&machine(Ipv4Addr::LOCALHOST), TIMEOUT).unwrap_err();
         there.end().await;
     });
 }
@@ -225,14 +237,14 @@ fn a_host_port_has_a_protocol_and_an_address() {
         let udp = PortMapping { protocol: Protocol::Udp, ..tcp(53, 2) };
         let names = Pod::run(&node, "names", &[udp, at(local.gateway(), 3)]).await.unwrap();
         let (one, three) = (local.listen(1), names.listen(3));
-        caller(&one, TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 53).into(), LIMIT));
-        caller(&three, TcpStream::connect_timeout(&(local.gateway(), 53).into(), LIMIT));
+        caller(&one, TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 53).into(), TIMEOUT));
+        caller(&three, TcpStream::connect_timeout(&(local.gateway(), 53).into(), TIMEOUT));
 
         let two = names.within(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 2)).unwrap());
         for address in [Ipv4Addr::LOCALHOST, local.gateway()] {
             let client = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             for socket in [&client, &two] {
-                socket.set_read_timeout(Some(LIMIT)).unwrap();
+                socket.set_read_timeout(Some(TIMEOUT)).unwrap();
             }
             client.connect((address, 53)).unwrap();
             client.send(b"question").unwrap();
@@ -262,9 +274,9 @@ fn a_host_port_is_free_again_when_its_pod_ends_and_forwarded_when_the_agent_come
         );
         let (first, kept) = (first.unwrap(), kept.unwrap());
         let listener = first.listen(80);
-        caller(&listener, TcpStream::connect_timeout(&port, LIMIT));
+        caller(&listener, TcpStream::connect_timeout(&port, TIMEOUT));
         node.runtime.stop_sandbox(&first.id).await.unwrap();
-        let refused = TcpStream::connect_timeout(&port, LIMIT).unwrap_err();
+        let refused = TcpStream::connect_timeout(&port, TIMEOUT).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         node.runtime.remove_sandbox(&first.id).await.unwrap();
 
@@ -273,12 +285,12 @@ fn a_host_port_is_free_again_when_its_pod_ends_and_forwarded_when_the_agent_come
         drop(node);
         let node = Node::again(folder).await;
         let still = kept.listen(443);
-        caller(&still, TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 8443).into(), LIMIT));
+        caller(&still, TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 8443).into(), TIMEOUT));
         let second = Pod::run(&node, "second", &[tcp(8080, 81)]).await.unwrap();
         let listener = second.listen(81);
-        caller(&listener, TcpStream::connect_timeout(&port, LIMIT));
+        caller(&listener, TcpStream::connect_timeout(&port, TIMEOUT));
         node.runtime.remove_sandbox(&kept.id).await.unwrap();
-        TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 8443).into(), LIMIT).unwrap_err();
+        TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 8443).into(), TIMEOUT).unwrap_err();
         node.end().await;
     });
 }
@@ -294,7 +306,7 @@ fn a_port_that_a_process_of_the_machine_listens_on_is_refused() {
         let own = TcpListener::bind((Ipv4Addr::LOCALHOST, 6443)).unwrap();
         let refused = Pod::run(&node, "a", &[tcp(6443, 80)]).await.err().unwrap();
         assert!(refused.to_string().starts_with("cannot open hostport 6443: "), "{refused}");
-        caller(&own, TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 6443).into(), LIMIT));
+        caller(&own, TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 6443).into(), TIMEOUT));
         // A server of the node on the bridge is in the way of none, and no pod gets its connections.
         let service = Ipv4Addr::new(10, 96, 0, 1);
         node.runtime.add_bridge_address(service).unwrap();
@@ -337,20 +349,20 @@ fn rules_that_another_program_flushes_are_made_anew() {
         let listener = web.listen(80);
         let port = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
         flush_ruleset();
-        TcpStream::connect_timeout(&port, LIMIT).unwrap_err();
+        TcpStream::connect_timeout(&port, TIMEOUT).unwrap_err();
         // The next pod with a host port notices.
         let other = Pod::run(&node, "other", &[tcp(8081, 80)]).await.unwrap();
-        caller(&listener, TcpStream::connect_timeout(&port, LIMIT));
+        caller(&listener, TcpStream::connect_timeout(&port, TIMEOUT));
         // An agent that runs notices by itself.
         let watching = tokio::spawn(node.runtime.watch_network());
         tokio::task::yield_now().await;
         flush_ruleset();
         let reached = async {
-            while TcpStream::connect_timeout(&port, LIMIT).is_err() {
+            while TcpStream::connect_timeout(&port, TIMEOUT).is_err() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(LIMIT, reached).await.unwrap();
+        tokio::time::timeout(TIMEOUT, reached).await.unwrap();
         watching.abort();
         node.runtime.remove_sandbox(&other.id).await.unwrap();
         node.end().await;

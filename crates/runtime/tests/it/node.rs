@@ -26,6 +26,18 @@ pub(crate) const SHELL: &str = "test/shell";
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_hours(1);
+/// How long anything may take on a loaded machine; no test waits that long unless it fails.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(3);
+
+/// Polls until something holds for which there is no event.
+pub(crate) async fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(TIMEOUT, wait).await.is_ok(), "not {what}");
+}
 
 pub(crate) struct Node {
     pub(crate) folder: Arc<TempDir>,
@@ -153,7 +165,7 @@ impl Node {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), waiting).await.unwrap()
+        tokio::time::timeout(TIMEOUT, waiting).await.unwrap()
     }
 
     /// Waits until a running container has said this.
@@ -164,7 +176,7 @@ impl Node {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), waiting).await.unwrap_or_else(|_| {
+        tokio::time::timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| {
             panic!("{word:?} was not said, but: {}", said(&log));
         });
     }

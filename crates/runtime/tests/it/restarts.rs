@@ -11,7 +11,7 @@ use plumb_runtime::types::{
     ContainerFilter, ContainerState, LinuxResources, Resources, SandboxFilter, SandboxState,
 };
 
-use crate::node::{Node, said};
+use crate::node::{Node, TIMEOUT, said, soon};
 
 fn quota(quota: i64) -> LinuxResources {
     LinuxResources { cpu_quota: Some(quota), cpu_period: Some(100_000), ..LinuxResources::default() }
@@ -44,9 +44,7 @@ async fn what_runs_is_taken_up_again() {
     fs::write(inside.join("dev/shm/go"), "").unwrap();
     let exit = fs::read_dir(folder.path().join("data/runtime/containers")).unwrap();
     let exits: Vec<_> = exit.map(|entry| entry.unwrap().path().join("exit.json")).collect();
-    while !exits.iter().any(|path| path.exists()) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    soon("exited", || exits.iter().any(|path| path.exists())).await;
     let node = Node::again(folder).await;
 
     let after = node.runtime.container_status(&runs).await.unwrap();
@@ -98,17 +96,20 @@ async fn a_shim_that_dies_takes_its_container_along() {
     drop(node);
     kill(parent_of(second), Signal::SIGKILL).unwrap();
     let node = Node::again(folder).await;
-    let mut status = node.runtime.container_status(&away).await.unwrap();
     // The shim may have been dying still when the runtime was opened.
-    while status.exit_code.is_none() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        status = node.runtime.container_status(&away).await.unwrap();
-    }
-    assert_eq!((status.exit_code, status.reason.as_str()), (Some(137), "ContainerStatusUnknown"));
-    for pid in [first, second] {
-        while fs::metadata(format!("/proc/{pid}")).is_ok() {
+    let ended = async {
+        loop {
+            let status = node.runtime.container_status(&away).await.unwrap();
+            if status.exit_code.is_some() {
+                return status;
+            }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    };
+    let status = tokio::time::timeout(TIMEOUT, ended).await.unwrap();
+    assert_eq!((status.exit_code, status.reason.as_str()), (Some(137), "ContainerStatusUnknown"));
+    for pid in [first, second] {
+        soon("gone", || fs::metadata(format!("/proc/{pid}")).is_err()).await;
     }
     node.end().await;
 }

@@ -8,12 +8,10 @@ use plumb_runtime::types::{ContainerConfig, ContainerId};
 use plumb_runtime::{AttachRequest, Error, Execution, Runtime as _, TerminalSize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::node::Node;
+use crate::node::{Node, TIMEOUT};
 
 const ALL: AttachRequest = AttachRequest { stdin: true, stdout: true, stderr: true, tty: false };
 const OUTPUT: AttachRequest = AttachRequest { stdin: false, ..ALL };
-/// Longer than anything takes here.
-const LONG: Duration = Duration::from_mins(1);
 
 async fn attach(node: &Node, id: &ContainerId, request: AttachRequest) -> Execution {
     node.runtime.attach(id, request).await.unwrap().streams().unwrap()
@@ -30,7 +28,7 @@ async fn reads(from: &mut (impl AsyncRead + Unpin), expected: &str) {
             text.extend_from_slice(&piece[..length]);
         }
     };
-    let read = tokio::time::timeout(LONG, reading).await;
+    let read = tokio::time::timeout(TIMEOUT, reading).await;
     assert!(read.is_ok(), "{expected:?} did not come, but {:?}", String::from_utf8_lossy(&text));
 }
 
@@ -63,10 +61,10 @@ async fn a_client_types_and_reads_and_the_container_ends_with_it_if_its_input_is
     typing.shutdown().await.unwrap();
     drop(typing);
     let mut rest = String::new();
-    stdout.read_to_string(&mut rest).await.unwrap();
+    tokio::time::timeout(TIMEOUT, stdout.read_to_string(&mut rest)).await.unwrap().unwrap();
     assert_eq!(rest, "end\n");
-    assert_eq!(tokio::time::timeout(LONG, running).await.unwrap().unwrap().unwrap(), 0);
-    assert_eq!(tokio::time::timeout(LONG, other_ended).await.unwrap().unwrap().unwrap(), 0);
+    assert_eq!(tokio::time::timeout(TIMEOUT, running).await.unwrap().unwrap().unwrap(), 0);
+    assert_eq!(tokio::time::timeout(TIMEOUT, other_ended).await.unwrap().unwrap().unwrap(), 0);
     node.says(&id, "got a").await;
     node.says(&id, "end").await;
     let late = node.runtime.attach(&id, ALL).await.unwrap_err();
@@ -93,7 +91,7 @@ async fn a_client_that_leaves_leaves_the_container_and_its_input_as_they_were() 
         } else {
             // Types no more, which detaches it.
             stdin.take().unwrap().shutdown().await.unwrap();
-            assert_eq!(tokio::time::timeout(LONG, running).await.unwrap().unwrap().unwrap(), 0);
+            assert_eq!(tokio::time::timeout(TIMEOUT, running).await.unwrap().unwrap().unwrap(), 0);
         }
     }
     node.says(&id, "got c").await;
@@ -112,11 +110,11 @@ async fn all_output_arrives_though_the_client_reads_slowly() {
     let running = tokio::spawn(ended);
     stdin.as_mut().unwrap().write_all(b"go\n").await.unwrap();
     let (mut total, mut piece, mut stdout) = (0, vec![0; 512], stdout.take().unwrap());
-    while let length @ 1.. = stdout.read(&mut piece).await.unwrap() {
+    while let length @ 1.. = tokio::time::timeout(TIMEOUT, stdout.read(&mut piece)).await.unwrap().unwrap() {
         total += length;
         tokio::task::yield_now().await;
     }
-    let outcome = tokio::time::timeout(LONG, running).await.unwrap().unwrap();
+    let outcome = tokio::time::timeout(TIMEOUT, running).await.unwrap().unwrap();
     assert_eq!((total, outcome), (3000 * 1024, Ok(0)));
     node.end().await;
 }
@@ -172,7 +170,7 @@ async fn a_port_is_connected_to_inside_of_the_pod() {
     connection.write_all(b"hello").await.unwrap();
     connection.shutdown().await.unwrap();
     let mut received = String::new();
-    connection.read_to_string(&mut received).await.unwrap();
+    tokio::time::timeout(TIMEOUT, connection.read_to_string(&mut received)).await.unwrap().unwrap();
     assert_eq!(received, "hello");
     echo.await.unwrap();
     let Err(refused) = node.runtime.port_forward(&sandbox, port).await else {
@@ -190,10 +188,10 @@ async fn a_container_sees_the_processes_of_its_target() {
     let sandbox = node.sandbox("target").await;
     let target = node.start(&sandbox, Node::shell("web", "echo up; exec sleep 86398")).await;
     node.says(&target, "up").await;
-    let config = ContainerConfig {
-        pid_target: Some(target.clone()),
-        ..Node::shell("debugger", "cat /proc/1/cmdline; echo; cat /proc/1/root/greeting; exec sleep 1000")
-    };
+    // The shell of the target says that it is up before it executes `sleep`.
+    let script = "until grep -aq ^sleep /proc/1/cmdline; do sleep 0.01; done; \
+                  cat /proc/1/cmdline; echo; cat /proc/1/root/greeting; exec sleep 1000";
+    let config = ContainerConfig { pid_target: Some(target.clone()), ..Node::shell("debugger", script) };
     let debugger = node.start(&sandbox, config.clone()).await;
     node.says(&debugger, "sleep\086398\0").await;
     // It ends alone.

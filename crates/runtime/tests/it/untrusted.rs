@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::Mode as FileMode;
@@ -11,24 +10,12 @@ use plumb_runtime::types::{ContainerId, NamespaceMode};
 use plumb_runtime::{Error, Runtime as _};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 
-use crate::node::{Node, said};
-
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_mins(1);
+use crate::node::{Node, TIMEOUT, said, soon};
 
 /// What a running container sees as `/`.
 async fn root_of(node: &Node, id: &ContainerId) -> PathBuf {
     let pid = node.runtime.container_status(id).await.unwrap().pid.unwrap();
     Path::new("/proc").join(pid.to_string()).join("root")
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let wait = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(LONG, wait).await.unwrap_or_else(|_| panic!("not {what}"));
 }
 
 /// A setting of the machine, which is put back should the test fail.
@@ -124,7 +111,7 @@ async fn a_container_that_replaces_etc_passwd_blocks_no_command_and_leads_nowher
     node.says(&id, "up").await;
     let passwd = root_of(&node, &id).await.join("etc/passwd");
     let command = ["/bin/id".to_owned(), "-u".to_owned()];
-    let run = || node.runtime.exec_sync(&id, &command, Some(LONG));
+    let run = || node.runtime.exec_sync(&id, &command, Some(TIMEOUT));
     assert_eq!(run().await.unwrap().stdout, b"1001\n");
 
     fs::remove_file(&passwd).unwrap();
@@ -202,7 +189,7 @@ async fn a_full_disk_costs_lines_of_the_log_and_no_memory() {
                   while [ ! -e /dev/shm/go ]; do sleep 0.01; done; echo after; exec sleep 1000";
     let id = node.start(&sandbox, Node::shell("c", script)).await;
     let root = root_of(&node, &id).await;
-    until("all written", || root.join("dev/shm/written").exists()).await;
+    soon("all written", || root.join("dev/shm/written").exists()).await;
     let pid = node.runtime.container_status(&id).await.unwrap().pid.unwrap();
     let shim = field(&format!("/proc/{pid}/status"), "PPid:");
     let peak = field(&format!("/proc/{shim}/status"), "VmHWM:");
