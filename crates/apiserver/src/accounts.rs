@@ -1,8 +1,8 @@
-//! Service accounts: tokens that say whose they are, for whom they are good, and until when.
+//! Service account tokens.
 //!
-//! A token is a signed statement (a JWT, ES256) that names an account and may be bound to a pod, a secret or a node.
-//! It is good as long as what it names is there: that is looked up with every use, so that the end of a pod or of
-//! an account is the end of its tokens at once.
+//! A token is a signed JWT (ES256) with the service account, the audiences and the expiration, and may be bound to a pod, a
+//! Secret or a node. The service account and the bound object are looked up for every request, so that a token is invalid
+//! as soon as one of them is deleted.
 
 mod claims;
 mod discovery;
@@ -25,33 +25,33 @@ use key::TokenKey;
 
 pub(crate) use key::sha256;
 
-/// Clocks differ: a token is good a little before and a little after its time.
+/// The tolerated difference between clocks.
 const LEEWAY: SignedDuration = SignedDuration::from_mins(1);
-/// Signatures that were found good are remembered, so that a busy client costs one check and not one per request.
+/// How many verified tokens are cached, so that a busy client costs one verification of a signature.
 const REMEMBERED: usize = 4_096;
 
-/// What is said about the tokens of a cluster.
+/// The configuration of service account tokens.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who signs: an `https` address.
+    /// The issuer: an `https` URL.
     pub issuer: String,
-    /// For whom a token is that does not say; the API server takes only those for one of them.
+    /// The audiences of the API server, and of a token that is requested without audiences.
     pub audiences: Vec<String>,
     /// Where clients reach the server, such as `https://127.0.0.1:6443`: told to those who verify tokens themselves.
     pub address: String,
-    /// The longest time that a token may be good for.
+    /// The longest lifetime of a token.
     pub longest: Option<SignedDuration>,
 }
 
 impl Settings {
-    /// The usual ones, for a server at an address.
+    /// The default configuration of a server at an address.
     pub fn at(address: impl Into<String>) -> Self {
         let issuer = "https://kubernetes.default.svc.cluster.local".to_owned();
         Self { audiences: vec![issuer.clone()], issuer, address: address.into(), longest: None }
     }
 }
 
-/// Makes and checks the tokens of service accounts.
+/// Issues and verifies service account tokens.
 pub struct Accounts {
     key: TokenKey,
     settings: Settings,
@@ -60,46 +60,46 @@ pub struct Accounts {
     remembered: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
 }
 
-/// Why a token is not good. No message holds a token.
+/// Why a token is invalid. No message contains a token.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It is not one of ours.
+    /// This cluster did not issue it.
     #[error("not a token of this cluster")]
     Foreign,
-    /// It looks like one of ours, and is not.
+    /// Its signature is invalid.
     #[error("invalid signature")]
     Forged,
-    /// It is for somebody else.
+    /// It is for other audiences.
     #[error("token audiences {} is invalid for the target audiences {}", quoted(.0), quoted(.1))]
     Audience(Vec<String>, Vec<String>),
-    /// Its time is over.
+    /// It has expired.
     #[error("service account token has expired")]
     Expired,
-    /// Its time has not come.
+    /// It is not valid yet.
     #[error("service account token is not valid yet")]
     Early,
-    /// It comes from the future.
+    /// It was issued in the future.
     #[error("service account token is issued in the future")]
     Future,
-    /// There is no such account.
+    /// The service account does not exist.
     #[error("serviceaccounts {0:?} not found")]
     NoAccount(String),
-    /// What it names is not what is there now.
+    /// An object that it names was replaced by another one of the same name.
     #[error("{what} UID ({found}) does not match {claim} ({claimed})")]
     Replaced {
-        /// What it names.
+        /// The object.
         what: &'static str,
-        /// What is there.
+        /// The uid of the object that exists.
         found: String,
-        /// Where the token says so.
+        /// The claim with the uid.
         claim: &'static str,
-        /// What the token says.
+        /// The uid in the token.
         claimed: String,
     },
-    /// The account is on its way out.
+    /// The service account is being deleted.
     #[error("service account {0} has been deleted")]
     Deleted(String),
-    /// What it was bound to is gone.
+    /// The bound object does not exist any more.
     #[error("service account token has been invalidated")]
     Invalidated,
 }
@@ -109,7 +109,7 @@ fn quoted(texts: &[String]) -> String {
     format!("[{}]", texts.join(" "))
 }
 
-/// What a check looks at in an object.
+/// The fields of an object that a verification reads.
 #[derive(Deserialize)]
 struct Identity {
     metadata: IdentityMetadata,
@@ -124,7 +124,7 @@ struct IdentityMetadata {
 }
 
 impl Accounts {
-    /// Makes and checks tokens with a key; what they name is looked up in the store.
+    /// Issues and verifies tokens with a key. The objects that tokens name are looked up in the store.
     ///
     /// `None` if the key cannot sign such tokens.
     pub fn new(key: &SigningKey, store: Store, clock: Arc<dyn Clock>, settings: Settings) -> Option<Self> {
@@ -132,12 +132,12 @@ impl Accounts {
         Some(Self { key, settings, store, clock, remembered: Mutex::default() })
     }
 
-    /// For whom tokens are that do not say.
+    /// The audiences of tokens that are requested without audiences.
     pub(crate) fn audiences(&self) -> &[String] {
         &self.settings.audiences
     }
 
-    /// Whose token it is, and for which of the audiences it is good.
+    /// The user of a token, and those of the audiences that it is valid for.
     pub(crate) fn check(&self, token: &str, audiences: &[String]) -> Result<(User, Vec<String>), Refused> {
         let claims = self.read(token)?;
         let own: &[String] = if claims.aud.is_empty() { &self.settings.audiences } else { &claims.aud };
@@ -151,7 +151,7 @@ impl Accounts {
         Ok((user(&claims), common))
     }
 
-    /// The claims of a token that we signed.
+    /// The claims of a token with a valid signature.
     fn read(&self, token: &str) -> Result<Arc<Claims>, Refused> {
         let fingerprint = sha256(token.as_bytes());
         if let Some(claims) = self.remembered.lock().get(&fingerprint) {
@@ -180,7 +180,7 @@ impl Accounts {
         serde_json::from_slice::<Identity>(&object.value).ok().map(|identity| identity.metadata)
     }
 
-    /// Whether everything that a token names is there, and is still the same.
+    /// Whether all objects that a token names exist, with the same uids.
     fn check_bound(&self, claims: &Claims, deleted_before: Timestamp) -> Result<(), Refused> {
         let bound = &claims.kubernetes;
         let (namespace, account) = (&bound.namespace, &bound.serviceaccount);
@@ -228,7 +228,7 @@ fn check_time(claims: &Claims, now: Timestamp) -> Result<(), Refused> {
     if claims.nbf.and_then(at).is_some_and(|begin| now + LEEWAY < begin) {
         return Err(Refused::Early);
     }
-    // A token without an end was never made here.
+    // Every issued token has an expiration.
     if claims.exp.and_then(at).is_none_or(|end| now - LEEWAY > end) {
         return Err(Refused::Expired);
     }
@@ -238,7 +238,7 @@ fn check_time(claims: &Claims, now: Timestamp) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The user that a token stands for.
+/// The user of a token.
 fn user(claims: &Claims) -> User {
     let bound = &claims.kubernetes;
     let (namespace, account) = (&bound.namespace, &bound.serviceaccount);

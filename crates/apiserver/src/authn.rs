@@ -1,8 +1,8 @@
-//! Who asks.
+//! Authentication: which user sends a request.
 //!
-//! In this order: an identity given by the part of this process that asks ([`InProcess`]), a client certificate that
-//! the TLS handshake verified, a bearer token, nobody. Nobody ([`User::anonymous`]) gets as far as the health
-//! endpoints ([`may_be_anonymous`]); everything else is [`Unauthorized`].
+//! The first of these decides: the identity of a component in this process ([`InProcess`]), a client certificate that the
+//! TLS handshake verified, a bearer token. A request without credentials is of [`User::anonymous`], who may only request
+//! the paths of [`may_be_anonymous`]; for any other path it is [`Unauthorized`].
 
 mod bootstrap;
 mod certificate;
@@ -30,28 +30,28 @@ use crate::{
     serve::Peer,
 };
 
-/// The identity of a part of this process, given with its request as an extension. A request from outside cannot
-/// carry one: extensions do not travel.
+/// The identity of a component in this process, an extension of its request. A request over the network cannot have
+/// one: extensions are not transmitted.
 #[derive(Clone, Debug)]
 pub struct InProcess(pub Arc<User>);
 
-/// The request is answered with 401: it does not say who asks, or what it says is not so.
+/// The response is 401: the request has no credentials, or invalid ones.
 ///
-/// Which of them it was is for the log; the answer does not tell.
+/// The log has the reason; the response does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthorized {
-    /// There are no credentials, and the path is not open to everybody.
+    /// There are no credentials, and anonymous users may not request the path.
     #[error("no credentials")]
     Anonymous,
-    /// The bearer token is not one of ours.
+    /// The bearer token is unknown or invalid.
     #[error("unknown bearer token")]
     UnknownToken,
-    /// The client certificate was good when the connection began, and no longer is.
+    /// The client certificate was valid when the connection was opened, and has expired.
     #[error("the client certificate has expired")]
     Expired,
 }
 
-/// Tells who asks.
+/// Authenticates requests.
 #[derive(Debug)]
 pub struct Authenticator {
     tokens: Tokens,
@@ -61,51 +61,51 @@ pub struct Authenticator {
     anonymous: Arc<User>,
 }
 
-/// Why a bearer token proves nothing. No message holds a token.
+/// Why a bearer token does not authenticate. No message contains a token.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidToken {
-    /// It is of no kind that the server knows.
+    /// It is of no type that the server knows.
     #[error("invalid bearer token")]
     Unknown,
-    /// It is one of a service account, and not good.
+    /// It is the token of a service account, and invalid.
     #[error("[invalid bearer token, {0}]")]
     Refused(Refused),
 }
 
-/// What a bearer token proves.
+/// What a valid bearer token authenticates.
 pub(crate) struct Bearer {
-    /// Who bears it.
+    /// The user.
     pub(crate) user: Arc<User>,
-    /// For which of the audiences in question it is.
+    /// Those of the requested audiences that the token is valid for.
     pub(crate) audiences: Vec<String>,
 }
 
 impl Authenticator {
-    /// Knows the bearers of `tokens`, and judges certificates by `clock`.
+    /// Authenticates by static tokens and by certificates, which expire by `clock`.
     pub fn new(tokens: Tokens, clock: Arc<dyn Clock>) -> Self {
         Self { tokens, accounts: None, bootstrap: None, clock, anonymous: Arc::new(User::anonymous()) }
     }
 
-    /// Knows the tokens of service accounts as well.
+    /// The same, with the tokens of service accounts.
     #[must_use]
     pub fn with_accounts(self, accounts: Accounts) -> Self {
         Self { accounts: Some(accounts), ..self }
     }
 
-    /// Knows the tokens by which machines ask to become nodes as well; they are Secrets in the store.
+    /// The same, with bootstrap tokens, which are Secrets in the store.
     #[must_use]
     pub fn with_bootstrap_tokens(self, store: Store) -> Self {
         Self { bootstrap: Some(Bootstrap(store)), ..self }
     }
 
-    /// What makes and checks the tokens of service accounts, if anything does.
+    /// The issuer of service account tokens, if there is one.
     pub(crate) fn accounts(&self) -> Option<&Accounts> {
         self.accounts.as_ref()
     }
 
-    /// Who bears a token that is for one of these audiences (the server itself, if there are none).
+    /// Authenticates a token for one of these audiences, or for the API server if there are none.
     pub(crate) fn bearer(&self, token: &[u8], audiences: &[String]) -> Result<Bearer, InvalidToken> {
-        // These are for whomever they are shown to.
+        // These have no audience of their own: they are valid for any.
         if let Some(user) = self.tokens.bearer(token) {
             return Ok(Bearer { user, audiences: audiences.to_vec() });
         }
@@ -123,14 +123,14 @@ impl Authenticator {
         }
     }
 
-    /// Tells who asks, and takes the credentials out of the request, so that nothing behind can leak them.
+    /// Authenticates a request, and removes the credentials from it, so that no later code can leak them.
     pub fn authenticate(&self, request: &mut Parts) -> Result<Arc<User>, Unauthorized> {
         let authorization = request.headers.remove(AUTHORIZATION);
         if let Some(InProcess(user)) = request.extensions.get() {
             return Ok(Arc::clone(user));
         }
         let certificate = request.extensions.get::<Peer>().and_then(Peer::certificate);
-        // Checked with every request: a connection may outlive the certificate that it began with.
+        // Checked for every request: a connection may outlive the certificate that it was opened with.
         let expired = certificate.is_some_and(|certificate| certificate.expires() < self.clock.now());
         if let Some(certificate) = certificate
             && !expired
@@ -149,17 +149,17 @@ impl Authenticator {
     }
 }
 
-/// Whether the path is open to everybody: whether the server is well, which one it is, and whom a machine is to trust
-/// that wants to join. These are the paths of the role `system:public-info-viewer`, and the one object that the role
-/// `plumb:cluster-info` shows.
+/// Whether anonymous users may request a path: the health and the version of the server, and the certificate authority
+/// for machines that join. These are the paths of the role `system:public-info-viewer`, and the one object of the role
+/// `plumb:cluster-info`.
 pub fn may_be_anonymous(path: &str) -> bool {
     matches!(path, "/healthz" | "/livez" | "/readyz" | "/version" | "/version/" | CLUSTER_INFO)
 }
 
-/// The object that tells machines whom to trust, as kubeadm has it.
+/// The ConfigMap with the certificate authority for machines that join, as kubeadm has it.
 const CLUSTER_INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
 
-/// The token in the value of an `Authorization` header, if it is of that kind.
+/// The token in the value of an `Authorization` header, if it is a bearer token.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let mut words = value.trim_ascii().splitn(3, |byte| *byte == b' ');
     let scheme = words.next()?;

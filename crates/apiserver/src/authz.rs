@@ -1,8 +1,8 @@
-//! Who may do what.
+//! Authorization: what a user may do.
 //!
-//! In this order: members of `system:masters` may do everything, a node may do what a node needs ([`node`]), and
-//! everybody may do what roles and bindings give ([`rbac`]). Whoever none of them allows is refused, in the words
-//! of Kubernetes.
+//! Members of `system:masters` may do everything, nodes may do what the node authorizer allows ([`node`]), and all users may do
+//! what roles and bindings grant ([`rbac`]), in this order. A request that none of them allows is refused with upstream's
+//! message.
 
 pub(crate) mod defaults;
 pub(crate) mod escalation;
@@ -32,53 +32,53 @@ use rule::Rule;
 pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// The group that may do everything.
 pub(crate) const MASTERS: &str = "system:masters";
-/// The index of nodes is brought up to date by whoever asks, but never waits longer than this many writes.
+/// A request brings the index of nodes up to date, but waits for at most this many writes.
 const FAR_BEHIND: u64 = 4_096;
 
-/// Something that a user wants to do.
+/// The attributes of a request that is authorized.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask<'a> {
-    /// Who.
+    /// The user.
     pub(crate) user: &'a User,
-    /// What.
+    /// The verb.
     pub(crate) verb: &'a str,
-    /// To what.
+    /// The objects or the path.
     pub(crate) about: About<'a>,
 }
 
-/// What somebody wants to do something to.
+/// What a request is about.
 #[derive(Clone, Debug)]
 pub(crate) enum About<'a> {
-    /// A path that leads to no object.
+    /// A non-resource path.
     Path(&'a str),
-    /// An object, or many.
+    /// One object or several.
     Objects(Objects<'a>),
 }
 
-/// The objects that somebody wants to do something to. What is empty is not said.
+/// The objects that a request is about. An empty field does not restrict them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Objects<'a> {
     /// The API group.
     pub(crate) group: &'a str,
     /// The resource, in the plural.
     pub(crate) resource: &'a str,
-    /// What hangs below the object.
+    /// The subresource.
     pub(crate) subresource: &'a str,
     /// The namespace.
     pub(crate) namespace: &'a str,
-    /// The object.
+    /// The name.
     pub(crate) name: &'a str,
     /// The node that a field selector restricts them to (`spec.nodeName`).
     pub(crate) on_node: Option<&'a str>,
 }
 
 impl<'a> Ask<'a> {
-    /// Something about objects.
+    /// The attributes of a request about objects.
     pub(crate) fn about_objects(user: &'a User, verb: &'a str, objects: Objects<'a>) -> Self {
         Self { user, verb, about: About::Objects(objects) }
     }
 
-    /// Something about a path.
+    /// The attributes of a request about a path.
     pub(crate) fn about_path(user: &'a User, verb: &'a str, path: &'a str) -> Self {
         Self { user, verb, about: About::Path(path) }
     }
@@ -120,14 +120,14 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// The parts of a request's query that authorization looks at.
+/// The parameters of a request that authorization depends on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selectors {
     fields: FieldSelector,
 }
 
 impl Selectors {
-    /// Reads them; those that cannot be read are as if they were not there, which never gives a right.
+    /// Parses them. Invalid ones count as absent, which never grants a right.
     pub(crate) fn of(query: &Query, verb: Verb) -> Self {
         let reads_many = matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
         let text = query.get("fieldSelector").filter(|_| reads_many);
@@ -153,12 +153,12 @@ impl Selectors {
     }
 }
 
-/// What came of asking.
+/// The decision about a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Decision {
-    /// It is allowed, by this binding or by who the user is.
+    /// It is allowed, by this binding or by the identity of the user.
     Allowed(Option<Grant>),
-    /// Nothing allows it; the reason is what upstream adds to the refusal, often nothing.
+    /// It is not allowed, with the reason that upstream adds to its message, which is often empty.
     NotAllowed(String),
 }
 
@@ -168,7 +168,7 @@ impl Decision {
         matches!(self, Self::Allowed(_))
     }
 
-    /// The reason in the words of a review.
+    /// The reason, as a review has it.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::Allowed(Some(grant)) => format!("RBAC: allowed by {grant}"),
@@ -178,16 +178,16 @@ impl Decision {
     }
 }
 
-/// Decides who may do what. It knows of every write that was acknowledged before it is asked.
+/// Authorizes requests. It has observed every write that was acknowledged before the request.
 pub(crate) struct Authorizer {
     rbac: Followed<Rbac>,
     graph: Followed<Graph>,
-    /// What every node may do, but for what is its own business alone.
+    /// The rules of all nodes, other than those about a node's own objects.
     node_rules: Vec<Rule>,
 }
 
 impl Authorizer {
-    /// Follows the roles, bindings, pods and volumes of a store.
+    /// Watches the roles, bindings, pods and volumes of a store.
     pub(crate) fn new(store: &Store) -> Self {
         Self {
             rbac: Followed::of(store.clone()),
@@ -196,7 +196,7 @@ impl Authorizer {
         }
     }
 
-    /// Refuses what is not allowed.
+    /// Returns an error if a request is not allowed.
     pub(crate) fn authorize(&self, ask: &Ask<'_>) -> Result<(), ApiError> {
         match self.decide(ask) {
             Decision::Allowed(_) => Ok(()),
@@ -204,7 +204,7 @@ impl Authorizer {
         }
     }
 
-    /// Whether something is allowed, and why.
+    /// Whether a request is allowed, and why.
     pub(crate) fn decide(&self, ask: &Ask<'_>) -> Decision {
         if ask.user.is_in(MASTERS) {
             return Decision::Allowed(None);
@@ -226,7 +226,7 @@ impl Authorizer {
         Decision::NotAllowed(reasons.join("\n"))
     }
 
-    /// The rules that apply to a user in a namespace, and which roles could not be found.
+    /// The rules of a user in a namespace, and which roles were not found.
     pub(crate) fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Option<String>) {
         let (rules, unresolved) = self.rbac.ask(|rbac| rbac.rules_for(user, namespace));
         (rules, (!unresolved.is_empty()).then(|| aggregate(&unresolved)))

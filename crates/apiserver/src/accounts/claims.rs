@@ -1,58 +1,58 @@
-//! What a token says.
+//! The claims of a service account token.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claims {
-    /// For whom it is.
+    /// The audiences.
     #[serde(default)]
     pub(super) aud: Vec<String>,
-    /// Until when.
+    /// When the token expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) exp: Option<i64>,
-    /// When it was made.
+    /// When it was issued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) iat: Option<i64>,
-    /// Who made it.
+    /// The issuer.
     pub(super) iss: String,
-    /// Which one it is.
+    /// The unique id of the token.
     #[serde(default)]
     pub(super) jti: String,
-    /// What it is bound to.
+    /// The objects that it is bound to.
     #[serde(rename = "kubernetes.io")]
     pub(super) kubernetes: Bound,
-    /// From when on.
+    /// When it becomes valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) nbf: Option<i64>,
-    /// Whose it is.
+    /// The subject: the user name of the service account.
     pub(super) sub: String,
 }
 
-/// What a token is bound to.
+/// The objects that a token is bound to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Bound {
-    /// The account's namespace.
+    /// The namespace of the service account.
     pub(super) namespace: String,
-    /// The node: that of the pod, or what the token itself is bound to.
+    /// The node: that of the pod, or the one that the token itself is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) node: Option<Reference>,
     /// The pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pod: Option<Reference>,
-    /// The secret.
+    /// The Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) secret: Option<Reference>,
-    /// The account.
+    /// The service account.
     pub(super) serviceaccount: Reference,
-    /// When whoever still uses it should have got another one.
+    /// When clients should have a newer token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) warnafter: Option<i64>,
 }
 
-/// An object, and which of those that had its name over time.
+/// An object by name and uid.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Reference {
     /// Its name.
@@ -63,7 +63,7 @@ pub(super) struct Reference {
 }
 
 impl Claims {
-    /// Reads the middle part of a token.
+    /// Parses the payload of a token.
     pub(super) fn decode(payload: &str) -> Option<Self> {
         serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
     }

@@ -1,4 +1,4 @@
-//! What those need to know who verify tokens themselves (`OpenID` Connect discovery).
+//! `OpenID` Connect discovery, for clients that verify tokens themselves.
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
@@ -8,13 +8,13 @@ use super::Accounts;
 use crate::body::Body;
 use crate::exchange::answer_value;
 
-/// Where the configuration is found.
+/// The path of the configuration.
 pub(crate) const CONFIGURATION: &str = "/.well-known/openid-configuration";
-/// Where the keys are found.
+/// The path of the keys.
 pub(crate) const KEYS: &str = "/openid/v1/jwks";
 
 impl Accounts {
-    /// Answers a request for one of the documents. `None` if the path is another.
+    /// The response to a request for one of the documents. `None` for any other path.
     pub(crate) fn document(&self, path: &str) -> Option<Response<Body>> {
         let (document, media) = match path {
             CONFIGURATION => {

@@ -1,4 +1,4 @@
-//! The key of tokens: ECDSA on P-256 (`ES256`).
+//! The signing key of tokens: ECDSA on P-256 (`ES256`).
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use crate::pki::SigningKey;
 
-/// The first byte of a point that is written with both its coordinates, and their size.
+/// The first byte of an uncompressed point, and the size of a coordinate.
 const UNCOMPRESSED: u8 = 4;
 const COORDINATE: usize = 32;
 
-/// The key of tokens.
+/// The signing key of tokens.
 pub(super) struct TokenKey {
     pair: EcdsaKeyPair,
     id: String,
@@ -37,7 +37,7 @@ fn encode(bytes: impl AsRef<[u8]>) -> String {
 }
 
 impl TokenKey {
-    /// `None` if the key is of another kind.
+    /// `None` if the key is of another type.
     pub(super) fn read(key: &SigningKey) -> Option<Self> {
         let random = SystemRandom::new();
         let private = PrivatePkcs8KeyDer::from_pem_slice(key.private_pem().reveal().as_bytes()).ok()?;
@@ -47,7 +47,7 @@ impl TokenKey {
         Some(Self { pair, id: encode(sha256(&public)), random })
     }
 
-    /// A token that says this, or `None` if the system has no random numbers.
+    /// A token with these claims, or `None` if the system has no random numbers.
     pub(super) fn sign(&self, claims: &Value) -> Option<String> {
         let header = format!(r#"{{"alg":"ES256","kid":{}}}"#, json!(self.id));
         let mut token = format!("{}.{}", encode(header), encode(claims.to_string()));
@@ -57,7 +57,7 @@ impl TokenKey {
         Some(token)
     }
 
-    /// Whether this key signed a token. Only this algorithm is known, whatever the token says of it.
+    /// Whether this key signed a token. The algorithm is ES256, whatever the header of the token says.
     pub(super) fn signed(&self, token: &str) -> bool {
         let Some((signed, signature)) = token.rsplit_once('.') else { return false };
         let Some(header) = signed.split('.').next().and_then(header) else { return false };
@@ -70,7 +70,7 @@ impl TokenKey {
         public.verify(signed.as_bytes(), &signature).is_ok()
     }
 
-    /// The public key for others to verify tokens by.
+    /// The public key, by which other programs verify tokens.
     pub(super) fn to_jwk(&self) -> Value {
         let point = self.pair.public_key().as_ref();
         let coordinates = point.strip_prefix(&[UNCOMPRESSED]).unwrap_or_default();

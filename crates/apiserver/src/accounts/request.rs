@@ -1,4 +1,4 @@
-//! `serviceaccounts/token`: a new token for an account.
+//! `serviceaccounts/token`: issues a token for a service account.
 
 use http::{Response, StatusCode};
 use jiff::SignedDuration;
@@ -18,16 +18,16 @@ use crate::server::Call;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
-/// How long a token is good for that does not say, and the bounds.
+/// The lifetime of a token that is requested without one, and the bounds.
 const USUAL: i64 = 60 * 60;
 const SHORTEST: i64 = 10 * 60;
 const LONGEST: i64 = 1 << 32;
-/// What pods ask for by default. Clients that do not read their token again are only warned of its end when it
-/// comes, and refused a year later.
+/// The lifetime that pods request by default. Such a token is valid for a year instead, with a warning after this time:
+/// older clients do not read their token again.
 const PROJECTED: i64 = 60 * 60 + 7;
 const EXTENDED: i64 = 365 * 24 * 60 * 60;
 
-/// Makes a token.
+/// Issues a token.
 pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     let accounts = call.server.accounts().ok_or_else(ApiError::no_such_path)?;
     let kind = Schema::builtin().kind(GROUP, "v1", KIND).ok_or_else(ApiError::no_such_path)?;
@@ -124,7 +124,7 @@ fn reference(object: &Value) -> Reference {
     Reference { name: meta(object, "name").to_owned(), uid: meta(object, "uid").to_owned() }
 }
 
-/// What the token is bound to: its account, and what the request names.
+/// The objects that the token is bound to: the service account, and the object in the request.
 fn bind(call: &Call, request: &Value, account: &Value) -> Result<Bound, ApiError> {
     let namespace = meta(account, "namespace");
     let mut bound =
@@ -177,7 +177,7 @@ fn bind(call: &Call, request: &Value, account: &Value) -> Result<Bound, ApiError
     Ok(bound)
 }
 
-/// The node of a pod; by name alone if nobody has registered it.
+/// The node of a pod; only its name if there is no Node object.
 fn node_of_pod(call: &Call, pod: &Value) -> Option<Reference> {
     let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
     let found = find(call, "nodes", None, name).ok();

@@ -1,5 +1,5 @@
-//! The tokens by which a machine asks to become a node: Secrets in `kube-system`, as `kubeadm` and `plumb token` make
-//! them.
+//! Bootstrap tokens, by which machines request to join as nodes: Secrets in `kube-system`, which `kubeadm` and
+//! `plumb token` create.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
@@ -12,16 +12,16 @@ use crate::object::{decode, is_deleting};
 
 /// The type of the Secrets.
 const TYPE: &str = "bootstrap.kubernetes.io/token";
-/// The group of everybody who bears such a token.
+/// The group of all users of bootstrap tokens.
 const GROUP: &str = "system:bootstrappers";
 
-/// Knows who bears a token that is in a Secret. It is looked up with every use: a token that is deleted or has expired
-/// is good no longer.
+/// Authenticates bootstrap tokens. Their Secret is read for every request: a token that was deleted or has expired is
+/// invalid at once.
 #[derive(Debug)]
 pub(super) struct Bootstrap(pub(super) Store);
 
 impl Bootstrap {
-    /// Who bears the token, if it is such a one and good.
+    /// The user of a token, if it is a valid bootstrap token.
     pub(super) fn bearer(&self, presented: &[u8], now: Timestamp) -> Option<User> {
         let (id, secret) = parts(std::str::from_utf8(presented).ok()?)?;
         let key = Key::new(format!("core/secrets/kube-system/bootstrap-token-{id}")).ok()?;
@@ -30,7 +30,7 @@ impl Bootstrap {
     }
 }
 
-/// The public and the secret part of a token: six and sixteen lower-case letters and digits, a dot between.
+/// The id and the secret of a token: six and sixteen lower-case letters and digits, separated by a dot.
 fn parts(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let is = |text: &str, length: usize| {
@@ -52,14 +52,14 @@ fn judge(stored: &Value, id: &str, secret: &str, now: Timestamp) -> Option<User>
         return None;
     }
     if let Some(end) = data("expiration") {
-        // What cannot be read is taken for over, as upstream does.
+        // A time that cannot be parsed is over, as upstream has it.
         if end.parse::<Timestamp>().ok().is_none_or(|end| end <= now) {
             return None;
         }
     }
     let mut groups = vec![GROUP.to_owned()];
     for group in data("auth-extra-groups").unwrap_or_default().split(',').filter(|group| !group.is_empty()) {
-        // A token is for those who are not nodes yet, and gives the rights of nobody else.
+        // Groups of bootstrap tokens have this prefix, so that a token cannot have the rights of other groups.
         let rest = group.strip_prefix("system:bootstrappers:")?;
         let is_word = |word: &str| {
             !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')

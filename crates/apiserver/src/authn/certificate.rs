@@ -1,4 +1,4 @@
-//! Whom a client certificate stands for.
+//! The user of a client certificate.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 use super::User;
 use crate::accounts::sha256;
 
-/// Whom a verified client certificate stands for: its common name is the user, its organizations are the groups.
+/// The user of a verified client certificate: the common name is the user name, the organizations are the groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateIdentity {
     user: Arc<User>,
@@ -17,15 +17,15 @@ pub struct CertificateIdentity {
 }
 
 impl CertificateIdentity {
-    /// Reads a certificate that was verified before. `None` if it names no user: it then stands for nobody.
+    /// Parses a certificate that was verified before. `None` if it has no common name: it authenticates no user.
     pub fn read(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let subject = certificate.subject();
-        // Of several common names the last counts, as it does for the clients and servers that are written in Go.
+        // The last of several common names counts, as in Go.
         let name = subject.iter_common_name().last()?.as_str().ok().filter(|name| !name.is_empty())?;
-        // A group that cannot be read is a group less, which never gives a right.
+        // A group that cannot be parsed is left out, which never grants a right.
         let groups = subject.iter_organization().filter_map(|organization| organization.as_str().ok());
-        // Tells which certificate was used, as upstream does; it is no secret.
+        // The fingerprint of the certificate, as upstream has it; it is not secret.
         let credential = format!("X509SHA256={}", HEXLOWER.encode(&sha256(der)));
         let extra = [("authentication.kubernetes.io/credential-id".to_owned(), vec![credential])];
         Some(Self {
@@ -39,7 +39,7 @@ impl CertificateIdentity {
         &self.user
     }
 
-    /// When the certificate ceases to hold.
+    /// When the certificate expires.
     pub fn expires(&self) -> Timestamp {
         self.expires
     }

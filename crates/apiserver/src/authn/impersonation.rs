@@ -1,8 +1,8 @@
-//! Asking as somebody else, for those who may: `kubectl --as`.
+//! Impersonation: `kubectl --as`.
 //!
-//! There are several ways to be allowed, each with a verb of its own; the first that allows counts. Those that are
-//! *constrained* (`impersonate:<mode>`) also ask whether this very request may be made that way
-//! (`impersonate-on:<mode>:<verb>`); the oldest (`impersonate`) gives all that the other may do.
+//! There are several modes, each with a verb of its own; the first mode that the authorizer allows applies. The
+//! *constrained* modes (`impersonate:<mode>`) also need the verb `impersonate-on:<mode>:<verb>` for the request itself; the
+//! legacy mode (`impersonate`) grants all rights of the impersonated user.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
-/// What a service account's token says of the node that its pod is on.
+/// The extra field of a service account's user that names the node of its pod.
 const NODE_OF_POD: &str = "authentication.kubernetes.io/node-name";
 
-/// Whom a request is to be taken for: the user who asks, or whomever its headers name, if that user may be taken
-/// for all of that. The headers are taken out.
+/// The user of a request: the authenticated one, or the one that the headers name, if the authenticated one may
+/// impersonate it. The headers are removed.
 pub(crate) fn impersonate(
     user: Arc<User>,
     headers: &mut HeaderMap,
@@ -31,7 +31,7 @@ pub(crate) fn impersonate(
     verb: &str,
     about: &About<'_>,
 ) -> Result<Arc<User>, ApiError> {
-    // Nearly no request has any of them.
+    // Hardly any request has these headers.
     if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
         return Ok(user);
     }
@@ -43,15 +43,15 @@ pub(crate) fn impersonate(
             Err(error) => drop(refusal.get_or_insert(error)),
         }
     }
-    // The oldest applies to everybody, so that there is a refusal by now.
+    // The legacy mode applies to every user, so there is a refusal here.
     Err(refusal.unwrap_or_else(ApiError::unauthorized))
 }
 
-/// A way to be allowed.
+/// A mode of impersonation.
 struct Mode {
-    /// Its name; empty for the oldest.
+    /// Its name; empty for the legacy mode.
     name: &'static str,
-    /// Whether it is for taking this user for that one.
+    /// Whether it applies to a user who impersonates this one.
     applies: fn(&Wanted, &User) -> bool,
 }
 
@@ -102,7 +102,7 @@ impl Mode {
                 may(Objects { group, resource: "serviceaccounts", namespace, name, ..Objects::default() })?;
             }
             (None, Some(node)) => {
-                // Whoever may be taken for its own node may be so wherever it runs.
+                // A user who may impersonate any node may impersonate its own.
                 let name = if self.name == "associated-node" { "*" } else { node };
                 may(Objects { group, resource: "nodes", name, ..Objects::default() })?;
             }
@@ -136,7 +136,7 @@ impl Mode {
     }
 }
 
-/// Whom the headers of a request name.
+/// The user that the headers of a request name.
 #[derive(Default)]
 struct Wanted {
     name: String,
@@ -184,7 +184,7 @@ impl Wanted {
         self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty()
     }
 
-    /// The node that is named, if one is.
+    /// The name of the node, if the user is a node.
     fn node(&self) -> Option<&str> {
         self.name.strip_prefix("system:node:").filter(|node| !node.is_empty())
     }
@@ -232,7 +232,7 @@ impl Wanted {
     }
 }
 
-/// The namespace and the name of the service account that a user name stands for.
+/// The namespace and the name of the service account with a user name.
 fn account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))

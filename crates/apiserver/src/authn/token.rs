@@ -4,7 +4,7 @@ use std::fmt;
 
 use subtle::ConstantTimeEq as _;
 
-/// A bearer token: whoever has it is its user. Its `Debug` output hides it, and it has no `Display`.
+/// A bearer token: it authenticates every request that has it. Its `Debug` output hides it, and it has no `Display`.
 #[derive(Clone)]
 pub struct Token(String);
 
@@ -13,12 +13,12 @@ impl Token {
         Self(text)
     }
 
-    /// The text itself. Not for logs, errors or answers.
+    /// The token in plain text. Never write it to logs, errors or responses.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether `presented` is this token. How long the answer takes does not tell how much of it is right.
+    /// Whether `presented` is this token. The comparison takes the same time however many bytes are equal.
     pub(super) fn is(&self, presented: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(presented).into()
     }

@@ -1,5 +1,5 @@
-//! Static tokens, as upstream's `--token-auth-file` has them. None is made here: the administrator has a client
-//! certificate, which expires.
+//! Static tokens, as in upstream's `--token-auth-file`. Plumb creates none: the administrator has a client certificate,
+//! which expires.
 
 use std::{
     collections::HashSet,
@@ -10,16 +10,16 @@ use std::{
 use super::{Token, User, csv};
 use crate::pki::{FileError, files};
 
-/// Every token is compared with every one that is presented, so that time does not tell which came close.
+/// A presented token is compared with every static token, so that the time reveals nothing.
 const MAX_TOKENS: usize = 1_000;
 
-/// Why a token file cannot be used. It was left as it is, and no message holds a token.
+/// Why a token file cannot be used. The file is unchanged, and no message contains a token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The file cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A line does not say whose token it is.
+    /// A line is invalid.
     #[error(
         "{} line {line}: {what}; each line is token,user,uid,\"group,group\"",
         path.display()
@@ -37,7 +37,7 @@ pub enum TokenError {
     Missing(PathBuf),
 }
 
-/// The bearers of tokens: a file with a line for each, in the format of upstream's static token file
+/// Static tokens: a file with a line for each, in the format of upstream's static token file
 /// (`token,user,uid,"group,group"`).
 #[derive(Debug, Default)]
 pub struct Tokens {
@@ -71,9 +71,9 @@ impl Tokens {
         Ok(Self { known })
     }
 
-    /// Who bears the token.
+    /// The user of a token.
     pub(super) fn bearer(&self, presented: &[u8]) -> Option<Arc<User>> {
-        // All are compared, whichever it is.
+        // All are compared, even after a match.
         self.known.iter().fold(None, |found, (token, user)| {
             let is = token.is(presented);
             if is { Some(Arc::clone(user)) } else { found }

@@ -1,15 +1,15 @@
-//! A user, as authorization and admission see one.
+//! Users.
 
 use std::collections::BTreeMap;
 
-/// The user who is nobody.
+/// The name of the anonymous user.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// The group of everybody who proved who they are.
+/// The group of all authenticated users.
 pub const ALL_AUTHENTICATED: &str = "system:authenticated";
-/// The group of everybody who did not.
+/// The group of the anonymous user.
 pub const ALL_UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// A user, as authorization and admission see one.
+/// A user, for authorization and admission.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct User {
     name: String,
@@ -19,7 +19,7 @@ pub struct User {
 }
 
 impl User {
-    /// A user who proved to be `name` of `groups`, and so is one of [`ALL_AUTHENTICATED`].
+    /// An authenticated user with a name and groups, to which [`ALL_AUTHENTICATED`] is added.
     pub fn new(
         name: impl Into<String>,
         uid: impl Into<String>,
@@ -32,12 +32,12 @@ impl User {
         Self { name: name.into(), uid: uid.into(), groups, extra: BTreeMap::new() }
     }
 
-    /// The user who is nobody.
+    /// The anonymous user.
     pub fn anonymous() -> Self {
         Self::exactly(ANONYMOUS, "", [ALL_UNAUTHENTICATED])
     }
 
-    /// A user of just these groups: somebody else said so, in a review or in an impersonation.
+    /// A user with just these groups, as a review or an impersonation names it.
     pub fn exactly(
         name: impl Into<String>,
         uid: impl Into<String>,
@@ -47,39 +47,39 @@ impl User {
         Self { name: name.into(), uid: uid.into(), groups, extra: BTreeMap::new() }
     }
 
-    /// The same user, of whom more is known.
+    /// The same user, with a uid and extra fields.
     #[must_use]
     pub fn with_extra(mut self, extra: BTreeMap<String, Vec<String>>) -> Self {
         self.extra = extra;
         self
     }
 
-    /// What others know the user by.
+    /// The user name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Tells users of the same name apart over time; empty if nothing does.
+    /// The uid, which differs between users who had the same name one after the other; may be empty.
     pub fn uid(&self) -> &str {
         &self.uid
     }
 
-    /// The groups that the user belongs to.
+    /// The groups of the user.
     pub fn groups(&self) -> &[String] {
         &self.groups
     }
 
-    /// What else is known of the user: whoever proved the identity says what it means.
+    /// Extra fields, which the authenticator defines.
     pub fn extra(&self) -> &BTreeMap<String, Vec<String>> {
         &self.extra
     }
 
-    /// Whether the user belongs to `group`.
+    /// Whether the user is in `group`.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)
     }
 
-    /// Whether the user is nobody.
+    /// Whether this is the anonymous user.
     pub fn is_anonymous(&self) -> bool {
         self.is_in(ALL_UNAUTHENTICATED)
     }

@@ -1,8 +1,8 @@
-//! The roles and bindings that every cluster has, as Kubernetes 1.36 has them.
+//! The default roles and bindings of a cluster, those of Kubernetes 1.36.
 //!
-//! They are tables (`defaults/*.json`), and those of our own components ([`components`]). At every start what is missing of them is put back, and what somebody
-//! added is kept, unless the annotation `rbac.authorization.kubernetes.io/autoupdate` is `false`. What the
-//! aggregated ones (`admin`, `edit`, `view`) gather is written by the controller that follows the others.
+//! They are tables (`defaults/*.json`), and those of Plumb's components ([`components`]). At every start missing roles and rules
+//! are restored, and added ones stay, unless the annotation `rbac.authorization.kubernetes.io/autoupdate` is `false`. The
+//! controller of aggregated roles writes the rules of `admin`, `edit` and `view`.
 
 mod components;
 
@@ -25,10 +25,10 @@ use crate::write;
 const ROLE_TABLES: [(&str, &str); 6] = [
     ("clusterroles", include_str!("defaults/cluster_roles.json")),
     ("clusterroles", include_str!("defaults/controller_roles.json")),
-    // What metrics-server brings with it where this group is somebody else's.
+    // Elsewhere metrics-server's manifests create these.
     ("clusterroles", include_str!("defaults/metrics_roles.json")),
     ("roles", include_str!("defaults/roles.json")),
-    // What kubeadm brings with it elsewhere: machines join with a token, and get certificates.
+    // Elsewhere kubeadm creates these: machines join with a token, and get certificates.
     ("clusterroles", include_str!("defaults/join_roles.json")),
     ("roles", include_str!("defaults/join_local_roles.json")),
 ];
@@ -41,7 +41,7 @@ const BINDING_TABLES: [(&str, &str); 4] = [
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
 
-/// A line of a table of roles.
+/// A row of a table of roles.
 #[derive(Deserialize)]
 struct RoleLine {
     #[serde(default)]
@@ -51,12 +51,12 @@ struct RoleLine {
     labels: BTreeMap<String, String>,
     #[serde(default)]
     rules: Vec<Rule>,
-    /// The labels of the roles that it gathers.
+    /// The labels of the roles that it aggregates.
     #[serde(default)]
     aggregate: Vec<BTreeMap<String, String>>,
 }
 
-/// A line of a table of bindings.
+/// A row of a table of bindings.
 #[derive(Deserialize)]
 struct BindingLine {
     #[serde(default)]
@@ -75,7 +75,7 @@ struct SubjectLine {
     name: String,
 }
 
-/// A role or a binding that is to be there.
+/// A default role or binding.
 struct Wanted {
     plural: &'static str,
     namespace: Option<String>,
@@ -87,7 +87,7 @@ fn lines<L: for<'de> Deserialize<'de>>(table: &'static str) -> Vec<L> {
     serde_json::from_str(table).expect("a table of default roles is well formed")
 }
 
-/// What every node may do.
+/// The rules of all nodes.
 pub(super) fn node_rules() -> Vec<Rule> {
     let roles: Vec<RoleLine> = lines(ROLE_TABLES[0].1);
     roles.into_iter().find(|role| role.name == "system:node").map(|role| role.rules).unwrap_or_default()
@@ -147,7 +147,7 @@ fn with_metadata(name: &str, labels: &BTreeMap<String, String>) -> Value {
     object
 }
 
-/// Makes the roles and bindings that every cluster has, and puts back what is missing of them.
+/// Creates the default roles and bindings, and restores what they lack.
 pub(crate) fn ensure(server: &ApiServer) -> Result<(), ApiError> {
     let mut creations = Vec::new();
     for wanted in wanted() {
@@ -164,7 +164,7 @@ pub(crate) fn ensure(server: &ApiServer) -> Result<(), ApiError> {
     if creations.is_empty() {
         return Ok(());
     }
-    // Nobody else writes yet: the server is not open.
+    // The server is not ready yet, so there are no other writers.
     server.store().transact(creations).wait().map(drop).map_err(|error| write::store_failed(&error))
 }
 
@@ -187,7 +187,7 @@ fn reconcile(server: &ApiServer, row: &Row, key: &Key, wanted: Wanted) -> Result
         return Ok(());
     }
     let expected = wanted.object.clone();
-    // A binding to another role cannot become one to this: it is made anew.
+    // The role of a binding is immutable: the binding is created anew.
     let replacement = match stored.get("roleRef") {
         Some(role) if *role != expected["roleRef"] => Some(fresh(server, row, wanted)?),
         _ => None,
@@ -208,7 +208,7 @@ fn reconcile(server: &ApiServer, row: &Row, key: &Key, wanted: Wanted) -> Result
     }
 }
 
-/// The stored object with what it lacks of the expected one.
+/// The stored object with what it lacks of the default one.
 fn completed(old: &Value, expected: &Value) -> Value {
     let mut new = old.clone();
     for field in ["labels", "annotations"] {
@@ -247,7 +247,7 @@ fn completed(old: &Value, expected: &Value) -> Value {
     new
 }
 
-/// Adds to a list what it lacks.
+/// Adds to a list the items that it lacks.
 fn add_missing(new: &mut Value, expected: &Value, pointer: &str, field: &str) {
     for item in expected.pointer(pointer).and_then(Value::as_array).into_iter().flatten() {
         let list = new.pointer(pointer).and_then(Value::as_array);

@@ -1,5 +1,5 @@
-//! Nobody gives more than they have: what a role or a binding gives, its writer must be allowed already, unless
-//! the writer may `escalate` the role or `bind` it.
+//! Privilege escalation: the user who writes a role or a binding must have all rights that it grants, unless the user may
+//! `escalate` the role or `bind` it.
 
 use std::collections::BTreeSet;
 
@@ -15,33 +15,33 @@ use crate::object::meta;
 
 /// A write of a role or a binding.
 pub(crate) struct Grant<'a> {
-    /// Who writes.
+    /// The user.
     pub(crate) user: &'a User,
     /// The kind.
     pub(crate) row: &'a Row,
     /// The namespace of the object, if it has one. For a cluster-scoped kind it does not count: see
     /// [`Grant::namespace`].
     pub(crate) namespace: Option<&'a str>,
-    /// The name in the address; empty for a new object.
+    /// The name in the URL; empty for a new object.
     pub(crate) name: &'a str,
-    /// What is there, if anything is.
+    /// The stored object.
     pub(crate) old: Option<&'a Value>,
-    /// What is to be there.
+    /// The new object.
     pub(crate) new: &'a Value,
 }
 
 impl<'a> Grant<'a> {
-    /// The namespace that the writer's own rights are taken from; empty for the cluster.
+    /// The namespace in which the user must have the rights; empty for the cluster.
     ///
-    /// The kind decides whether there is one: what a cluster-scoped object grants, it grants everywhere, so that
-    /// rights in one namespace are not enough to write it.
+    /// The kind decides whether there is one: a cluster-scoped object grants its rights in all namespaces, so that rights in
+    /// one namespace are not enough to write it.
     fn namespace(&self) -> &'a str {
         self.namespace.filter(|_| self.row.is_namespaced()).unwrap_or_default()
     }
 }
 
 impl Authorizer {
-    /// Refuses a role or a binding that gives what its writer does not have. Other kinds pass.
+    /// Refuses a role or a binding that grants rights that the user does not have. Other kinds are allowed.
     pub(crate) fn no_escalation(&self, grant: &Grant<'_>) -> Result<(), ApiError> {
         if grant.row.group() != RBAC_GROUP || grant.user.is_in(MASTERS) {
             return Ok(());
@@ -93,7 +93,7 @@ impl Authorizer {
         let plural = match role.kind.as_str() {
             "ClusterRole" => "clusterroles",
             "Role" => "roles",
-            // Nothing can be looked up; validation has the word for it.
+            // There is no role to look up; validation refuses it.
             _ => return Ok(()),
         };
         let objects = Objects {
@@ -107,7 +107,7 @@ impl Authorizer {
             return Ok(());
         }
         let rules = self.rules_of(&role, grant.namespace()).map_err(|error| match error {
-            // SPEC: upstream names the kind that is written and not the one that is missing.
+            // Upstream names the kind that is written and not the one that is missing.
             Unresolved::Missing(role) => ApiError::not_found(RBAC_GROUP, grant.row.plural(), &role.name),
             Unresolved::Unsupported(_) => ApiError::internal(error.to_string()),
         })?;
@@ -117,7 +117,7 @@ impl Authorizer {
         })
     }
 
-    /// Whether the writer has all these rights.
+    /// Whether the user has all these rights.
     fn holds(&self, grant: &Grant<'_>, rules: &[Rule]) -> Result<(), NotHeld> {
         let (own, unresolved) = self.rules_for(grant.user, grant.namespace());
         let missing = uncovered(&own, rules);
@@ -136,7 +136,7 @@ impl Authorizer {
     }
 }
 
-/// Rights that a writer would grant and does not have.
+/// Rights that a user would grant and does not have.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "user {user:?} (groups={groups}) is attempting to grant RBAC permissions not currently held:\n{missing}{unresolved}"
@@ -145,7 +145,7 @@ struct NotHeld {
     user: String,
     groups: String,
     missing: String,
-    /// Which roles of the writer could not be read, if any.
+    /// Which roles of the user could not be read, if any.
     unresolved: String,
 }
 
@@ -155,7 +155,7 @@ fn aggregates(role: &Value) -> bool {
         .is_some_and(|selectors| !selectors.is_empty())
 }
 
-/// Whether only those fields differ that whoever collects garbage writes.
+/// Whether only those fields differ that the garbage collector writes.
 fn only_for_the_collector(old: &Value, new: &Value) -> bool {
     let rest = |object: &Value| {
         let mut rest = object.clone();
@@ -222,7 +222,7 @@ fn covers_resource(set: &[String], resource: &str) -> bool {
         || resource.split_once('/').is_some_and(|(_, subresource)| has(set, &format!("*/{subresource}")))
 }
 
-/// Puts the verbs of atoms about the same resource together.
+/// Merges the verbs of atoms about the same resource.
 fn compact(atoms: Vec<Rule>) -> Vec<Rule> {
     let mut all: Vec<Rule> = Vec::new();
     for atom in atoms {
@@ -240,7 +240,7 @@ fn compact(atoms: Vec<Rule>) -> Vec<Rule> {
     all
 }
 
-/// A rule in the words of the refusal.
+/// A rule as the message has it.
 fn describe(rule: &Rule) -> String {
     let parts = [
         ("APIGroups", &rule.api_groups),

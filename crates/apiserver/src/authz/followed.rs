@@ -1,26 +1,26 @@
-//! An index that is always as new as the store.
+//! An index of stored objects that is as new as the store.
 //!
-//! Whoever asks is answered by an index that has seen every write that anybody was told of: before it answers, it
-//! takes in what the store remembers since it last looked. That costs as much as has changed, and nothing if
-//! nothing has. There is no task that might lag behind, and no watch that might be cut off.
+//! Before a lookup, the index applies all writes since the last one from the history of the store, so that it has observed
+//! every write that was acknowledged. A lookup costs as much as has changed, and nothing if nothing has. There is no task that
+//! could lag behind, and no watch that could be closed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{RwLock, RwLockWriteGuard};
 use plumb_store::{Event, EventFilter, List, Object, Prefix, Revision, Snapshot, Store};
 
-/// Something that is made of stored objects, one by one.
+/// An index of stored objects.
 pub(crate) trait Index: Default {
-    /// The subtrees of the store that it is made of.
+    /// The prefixes of the objects in the index.
     const SUBTREES: &'static [&'static str];
 
-    /// An object is there, new or changed.
+    /// Adds or updates an object.
     fn put(&mut self, object: &Object);
 
-    /// An object is gone.
+    /// Removes an object.
     fn remove(&mut self, object: &Object);
 
-    /// Something happened.
+    /// Applies an event.
     fn change(&mut self, event: &Event) {
         match (event.current(), event.previous()) {
             (Some(current), _) => self.put(current),
@@ -30,21 +30,21 @@ pub(crate) trait Index: Default {
     }
 }
 
-/// An index with the store that it follows.
+/// An index and its store.
 pub(crate) struct Followed<I> {
     store: Store,
     filters: Vec<EventFilter>,
-    /// Everything of interest up to here is in the index.
+    /// The revision up to which the index has applied all writes.
     seen: AtomicU64,
     index: RwLock<I>,
 }
 
 impl<I: Index> Followed<I> {
-    /// An index of what is in the store now, and later.
+    /// An index of the objects of a store.
     pub(crate) fn of(store: Store) -> Self {
         let filters = I::SUBTREES
             .iter()
-            // The names are ours, and valid.
+            // The prefixes are constants, and valid.
             .filter_map(|subtree| Prefix::new(*subtree).ok())
             .map(EventFilter::prefix)
             .collect();
@@ -53,12 +53,12 @@ impl<I: Index> Followed<I> {
         followed
     }
 
-    /// How many writes there were since the index was last brought up to date.
+    /// The number of writes that the index has not applied yet.
     pub(crate) fn behind(&self) -> u64 {
         self.store.revision().saturating_sub(self.seen.load(Ordering::Acquire))
     }
 
-    /// Asks the index, which knows of every write that was acknowledged before.
+    /// Reads the index, which has applied every write that was acknowledged before.
     pub(crate) fn ask<T>(&self, question: impl FnOnce(&I) -> T) -> T {
         let present = self.store.revision();
         let index = self.index.read();
@@ -67,7 +67,7 @@ impl<I: Index> Followed<I> {
         }
         let snapshot = self.store.snapshot();
         if self.nothing_new(&snapshot) {
-            // Nobody can have put anything into the index meanwhile: this lock is held.
+            // Other threads cannot have changed the index meanwhile: this lock is held.
             self.seen.fetch_max(snapshot.revision(), Ordering::AcqRel);
             return question(&index);
         }
@@ -93,7 +93,7 @@ impl<I: Index> Followed<I> {
         for filter in &self.filters {
             match snapshot.changes(filter, seen) {
                 Ok(changes) => changes.for_each(|event| index.change(event)),
-                // The store has forgotten what happened, but not what came of it.
+                // The history of the store is compacted, so the index is built anew.
                 Err(_) => return self.rebuild(index, snapshot),
             }
         }
@@ -104,7 +104,7 @@ impl<I: Index> Followed<I> {
         *index = I::default();
         for filter in &self.filters {
             let page = snapshot.list(&List::all(filter.prefix.clone()));
-            // A snapshot always knows its own present.
+            // A snapshot can always be read at its own revision.
             page.into_iter().flat_map(|page| page.objects).for_each(|object| index.put(&object));
         }
         let revision: Revision = snapshot.revision();

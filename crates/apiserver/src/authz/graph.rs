@@ -1,7 +1,7 @@
-//! Which node has to do with what: pods that run on it, and what they refer to.
+//! The objects that the pods of each node refer to.
 //!
-//! What a pod refers to does not change once it is bound, so only bindings, new pods and ends of pods are looked at;
-//! the many changes of their status are passed by without being read.
+//! The references of a pod do not change once it is bound, so that only bindings, new pods and deletions are decoded; the many
+//! updates of pod statuses are not.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,32 +12,32 @@ use super::followed::Index;
 use super::references::{self, Reference};
 use crate::object::decode;
 
-/// What a pod's reference leads to.
+/// The kind of an object that pods refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// A secret.
+    /// A Secret.
     Secret,
-    /// A config map.
+    /// A `ConfigMap`.
     ConfigMap,
-    /// A claim of a volume.
+    /// A `PersistentVolumeClaim`.
     Claim,
-    /// A claim of a device.
+    /// A `ResourceClaim`.
     ResourceClaim,
-    /// The account that a pod runs as.
+    /// The service account of a pod.
     ServiceAccount,
 }
 
 /// An object in a namespace.
 type Place = (String, String);
 
-/// Which node has to do with what.
+/// The references of the pods of each node.
 #[derive(Default)]
 pub(crate) struct Graph {
     pods: HashMap<Place, OnNode>,
     /// How many pods of each node refer to an object.
     referrers: HashMap<(Kind, Place), HashMap<String, usize>>,
     volumes: HashMap<String, Volume>,
-    /// The volumes that need a secret.
+    /// The volumes that refer to a Secret.
     volumes_of_secret: HashMap<Place, HashSet<String>>,
     attachments: HashMap<String, String>,
     slices: HashMap<String, String>,
@@ -59,7 +59,7 @@ impl Graph {
         self.pods.get(&place(namespace, name)).is_some_and(|pod| pod.node == node)
     }
 
-    /// Whether a pod on a node needs an object, or a volume of such a pod does.
+    /// Whether a pod on a node refers to an object, or a volume of such a pod does.
     pub(crate) fn needs(&self, node: &str, kind: Kind, namespace: &str, name: &str) -> bool {
         let place = place(namespace, name);
         if kind == Kind::Secret
@@ -77,12 +77,12 @@ impl Graph {
         claim.is_some_and(|claim| self.refers(node, Kind::Claim, claim))
     }
 
-    /// Whether an attachment of a volume is to a node.
+    /// Whether a `VolumeAttachment` is for a node.
     pub(crate) fn is_attached(&self, node: &str, attachment: &str) -> bool {
         self.attachments.get(attachment).is_some_and(|own| own == node)
     }
 
-    /// Whether a slice of devices is a node's.
+    /// Whether a `ResourceSlice` is for a node.
     pub(crate) fn has_slice(&self, node: &str, slice: &str) -> bool {
         self.slices.get(slice).is_some_and(|own| own == node)
     }
@@ -114,7 +114,7 @@ impl Graph {
         if node.is_empty() {
             return;
         }
-        // A node must not get at anything by making a pod for itself.
+        // A node must not gain access by creating a pod for itself.
         let references = if references::is_mirror(pod) { Vec::new() } else { references::of(pod) };
         for (kind, name) in &references {
             let key = (*kind, (place.0.clone(), name.clone()));
@@ -206,8 +206,8 @@ impl Index for Graph {
     }
 }
 
-/// Whether a changed pod is where it was. What is stored beside it tells that without reading it, but for the claims
-/// of devices, whose names its status tells.
+/// Whether an updated pod has the same references. The attributes of the stored object tell, without decoding it, but for
+/// claims of devices, which are in its status.
 fn same_references(current: &Object, previous: &Object) -> bool {
     let on_node = |object: &Object| object.attributes.get("spec.nodeName").map(str::to_owned);
     let claims = |object: &Object| std::str::from_utf8(&object.value).is_ok_and(|text| text.contains(CLAIMS));
@@ -216,5 +216,5 @@ fn same_references(current: &Object, previous: &Object) -> bool {
         && !claims(current)
 }
 
-/// What the names of all fields that tell of claims of devices have in common.
+/// A part of the names of all fields with claims of devices.
 const CLAIMS: &str = "esourceClaim";

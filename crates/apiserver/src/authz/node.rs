@@ -1,22 +1,22 @@
-//! What a node may do: read what its pods need, and write what only it can know.
+//! The node authorizer: a node may read what its pods refer to, and write its own objects.
 //!
-//! Which Node, pod or lease is a node's own is known here where the address tells it; where only the object tells
-//! it, admission does (`admission::node_restriction`).
+//! It decides by the URL whether a Node, pod or lease is the node's own; where only the object tells, the admission plugin
+//! `NodeRestriction` decides.
 
 use super::graph::{Graph, Kind};
 use super::{About, Ask, Authorizer, Objects};
 use crate::authn::User;
 
-/// The group of nodes, and what comes before a node's name in its user name.
+/// The group of nodes, and the prefix of their user names.
 pub(crate) const NODES: &str = "system:nodes";
 const NODE_USER: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
 
-/// What the rule of nodes says.
+/// The decision of the node authorizer.
 pub(super) enum Opinion {
     /// It is allowed.
     Allow,
-    /// This rule does not allow it, and may say why.
+    /// The node authorizer does not allow it, for this reason.
     None(String),
 }
 
@@ -34,13 +34,13 @@ impl Opinion {
     }
 }
 
-/// The node that a user is, if it is one.
+/// The name of the node, if the user is a node.
 pub(crate) fn node_of(user: &User) -> Option<&str> {
     user.name().strip_prefix(NODE_USER).filter(|_| user.is_in(NODES))
 }
 
 impl Authorizer {
-    /// What the rule of nodes says to a request.
+    /// Decides about a request.
     pub(super) fn node_decides(&self, ask: &Ask<'_>) -> Opinion {
         let Some(node) = node_of(ask.user) else { return Opinion::none() };
         if node.is_empty() {
@@ -73,7 +73,7 @@ impl Authorizer {
             ("resource.k8s.io", "resourceslices") => self.slices(node, verb, objects),
             ("", "nodes") => own_node(node, verb, objects),
             ("", "pods") => self.pods(node, verb, objects),
-            // Made by nodes for pods upstream, behind a gate that is off.
+            // Upstream's kubelet creates these for pods, behind a gate that is off.
             ("certificates.k8s.io", "podcertificaterequests") => Opinion::none(),
             _ => self.by_rules(ask),
         }
@@ -83,7 +83,7 @@ impl Authorizer {
         Opinion::allow_if(self.node_rules.iter().any(|rule| rule.allows(ask)), String::new)
     }
 
-    /// Reading one object that a pod of the node needs.
+    /// Reading an object that a pod of the node refers to.
     fn reads(&self, node: &str, verb: &str, objects: &Objects<'_>, kind: Kind) -> Opinion {
         if !matches!(verb, "get" | "list" | "watch") {
             return Opinion::because("can only read resources of this type");
@@ -113,8 +113,8 @@ impl Authorizer {
         self.related(node, objects, is_related)
     }
 
-    /// Whether a relation leads from the node to the object. Of a cluster-scoped one it has to be asked without a
-    /// namespace: with one it is no object that there is.
+    /// Whether a pod of the node refers to the object. A request for a cluster-scoped object has no namespace: with one, there
+    /// is no such object.
     fn related(
         &self,
         node: &str,
@@ -128,7 +128,7 @@ impl Authorizer {
         Opinion::allow_if(found, || unrelated(node))
     }
 
-    /// Reading the account that a pod of the node runs as, and making tokens for it.
+    /// Reading the service account of a pod of the node, and requesting tokens for it.
     fn account(&self, node: &str, verb: &str, objects: &Objects<'_>) -> Opinion {
         if verb == "get" && objects.subresource.is_empty() {
             return self.reads(node, verb, objects, Kind::ServiceAccount);
@@ -172,7 +172,7 @@ impl Authorizer {
             ("", "list" | "watch") => {
                 Opinion::because("can only list/watch pods with spec.nodeName field selector")
             }
-            // Only those that stand for its own, which admission sees to.
+            // Only mirror pods of its own, which admission checks.
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Opinion::Allow
             }
@@ -185,7 +185,7 @@ fn unrelated(node: &str) -> String {
     format!("no relationship found between node '{node}' and this object")
 }
 
-/// Its own lease. A new one is named by the object, which admission looks at.
+/// Its own lease. The name of a new one is in the object, which admission checks.
 fn lease(node: &str, verb: &str, objects: &Objects<'_>) -> Opinion {
     if !matches!(verb, "get" | "create" | "update" | "patch" | "delete") {
         return Opinion::because("can only get, create, update, patch, or delete a node lease");
@@ -210,7 +210,7 @@ fn storage_node(node: &str, verb: &str, objects: &Objects<'_>) -> Opinion {
     })
 }
 
-/// Its own Node. Which one it writes is looked at by admission, which knows the object.
+/// Its own Node object. The name of a new one is in the object, which admission checks.
 fn own_node(node: &str, verb: &str, objects: &Objects<'_>) -> Opinion {
     match (objects.subresource, verb) {
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Opinion::Allow,

@@ -1,7 +1,7 @@
-//! Roles and bindings, by subject.
+//! The RBAC authorizer: roles and bindings, indexed by subject.
 //!
-//! A decision looks up the bindings of the user and of each of the user's groups, and the rules that they lead to.
-//! What others are allowed costs it nothing.
+//! A decision looks up the bindings of the user and of each of the user's groups, and the rules of their roles. Its cost does
+//! not depend on the bindings of other subjects.
 
 #[cfg(test)]
 mod laws;
@@ -37,11 +37,11 @@ struct Bindings {
     groups: HashMap<String, BTreeMap<String, Arc<Binding>>>,
 }
 
-/// A binding: who is given which role.
+/// A binding of a role to subjects.
 #[derive(Debug)]
 pub(crate) struct Binding {
     name: String,
-    /// Empty for a cluster's.
+    /// Empty for a `ClusterRoleBinding`.
     namespace: String,
     role: RoleRef,
     subjects: Vec<Subject>,
@@ -63,14 +63,14 @@ struct Subject {
     name: String,
 }
 
-/// What allowed a request: a binding and the subject of it that the user is.
+/// What allows a request: a binding, and the subject in it that matches the user.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     binding: Arc<Binding>,
     subject: usize,
 }
 
-/// A role that a binding names is not there.
+/// The role of a binding does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unresolved {
     /// There is no such role.
@@ -82,7 +82,7 @@ pub(crate) enum Unresolved {
 }
 
 impl RoleRef {
-    /// The role that a binding names.
+    /// The role of a binding.
     pub(crate) fn of(binding: &Value) -> Self {
         let field = |name: &str| binding["roleRef"][name].as_str().unwrap_or_default().to_owned();
         Self { kind: field("kind"), name: field("name") }
@@ -90,7 +90,7 @@ impl RoleRef {
 }
 
 impl Rbac {
-    /// What allows this, or which roles could not be found that might have.
+    /// What allows a request, or which roles that might allow it were not found.
     pub(crate) fn decide(&self, ask: &Ask<'_>) -> Result<Grant, Vec<Unresolved>> {
         let mut unresolved = Vec::new();
         for (binding, subject) in self.bindings_of(ask.user, ask.namespace()) {
@@ -106,7 +106,7 @@ impl Rbac {
         Err(unresolved)
     }
 
-    /// All rules that apply to a user in a namespace, and the roles that could not be found.
+    /// All rules of a user in a namespace, and the roles that were not found.
     pub(crate) fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<Unresolved>) {
         let (mut rules, mut unresolved) = (Vec::new(), Vec::new());
         let mut seen: Vec<(&str, &str)> = Vec::new();
@@ -125,7 +125,7 @@ impl Rbac {
         (rules, unresolved)
     }
 
-    /// The rules of a role that a binding in a namespace, or a cluster's, names.
+    /// The rules of the role that a binding refers to, in a namespace or in the cluster.
     pub(crate) fn rules(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[Rule]>, Unresolved> {
         let missing = || Unresolved::Missing(role.clone());
         match role.kind.as_str() {
@@ -135,7 +135,7 @@ impl Rbac {
         }
     }
 
-    /// The bindings that apply to a user, with the subject that the user is; one may come more than once.
+    /// The bindings of a user, with the subject that matches; a binding may occur more than once.
     fn bindings_of<'a>(
         &'a self,
         user: &'a User,
@@ -165,7 +165,7 @@ impl Index for Rbac {
 
     fn put(&mut self, object: &Object) {
         let Some((plural, namespace, name)) = place(object) else { return };
-        // A stored object that cannot be read gives no right, and takes none that others give.
+        // A stored object that cannot be decoded grants no right, and takes none away.
         let Ok(value) = decode(&object.value) else { return self.remove(object) };
         match plural {
             "clusterroles" => {
@@ -210,7 +210,7 @@ impl Index for Rbac {
     }
 }
 
-/// The plural, the namespace and the name that a key tells.
+/// The plural, the namespace and the name in a key.
 fn place(object: &Object) -> Option<(&str, &str, &str)> {
     let mut segments = object.key.segments().skip(1);
     let plural = segments.next()?;

@@ -1,16 +1,16 @@
-//! What a pod, or a volume, refers to.
+//! The references of a pod or a volume.
 
 use serde_json::Value;
 
 use super::graph::Kind;
 
-/// What a pod refers to, in its own namespace.
+/// A reference of a pod, in its own namespace.
 pub(super) type Reference = (Kind, String);
 
-/// The annotation of a pod that stands for one that a node runs from a file.
+/// The annotation of a mirror pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Whether a pod stands for one that a node runs from a file.
+/// Whether a pod is a mirror pod.
 pub(crate) fn is_mirror(pod: &Value) -> bool {
     pod.pointer("/metadata/annotations").is_some_and(|annotations| annotations.get(MIRROR).is_some())
 }
@@ -23,7 +23,7 @@ fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// Everything that a pod refers to.
+/// All references of a pod.
 pub(super) fn of(pod: &Value) -> Vec<Reference> {
     let mut all = Vec::new();
     if let Some(account) = text(pod, "/spec/serviceAccountName") {
@@ -43,7 +43,7 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(|list| items(spec, list))
 }
 
-/// What the environment of a pod's containers is taken from, all (`envFrom`) or one by one.
+/// The sources of environment variables of a pod's containers (`envFrom`, `env`).
 fn environment(pod: &Value, whole: &'static str, single: &'static str) -> impl Iterator<Item = String> {
     containers(pod).flat_map(move |container| {
         let whole = items(container, "envFrom").filter_map(move |source| text(source, whole));
@@ -68,7 +68,7 @@ fn in_volumes(
     })
 }
 
-/// The secrets that a pod refers to.
+/// The Secrets that a pod refers to.
 pub(crate) fn secrets(pod: &Value) -> impl Iterator<Item = String> {
     const DIRECT: &[&str] = &[
         "/azureFile/secretName",
@@ -91,7 +91,7 @@ pub(crate) fn secrets(pod: &Value) -> impl Iterator<Item = String> {
     ))
 }
 
-/// The config maps that a pod refers to.
+/// The `ConfigMap`s that a pod refers to.
 pub(crate) fn config_maps(pod: &Value) -> impl Iterator<Item = String> {
     environment(pod, "/configMapRef/name", "/valueFrom/configMapKeyRef/name").chain(in_volumes(
         pod,
@@ -100,7 +100,7 @@ pub(crate) fn config_maps(pod: &Value) -> impl Iterator<Item = String> {
     ))
 }
 
-/// The claims of volumes that a pod refers to, or has made for it.
+/// The `PersistentVolumeClaim`s that a pod refers to, ephemeral ones included.
 fn claims(pod: &Value) -> impl Iterator<Item = String> {
     let name = text(pod, "/metadata/name").unwrap_or_default();
     volumes(pod).filter_map(move |volume| match text(volume, "/persistentVolumeClaim/claimName") {
@@ -110,7 +110,7 @@ fn claims(pod: &Value) -> impl Iterator<Item = String> {
     })
 }
 
-/// The claims of devices that a pod refers to, or that its status tells were made for it.
+/// The `ResourceClaim`s that a pod refers to, those in its status included.
 fn resource_claims(pod: &Value) -> impl Iterator<Item = String> {
     let statuses = move || items(&pod["status"], "resourceClaimStatuses");
     let named = items(&pod["spec"], "resourceClaims").filter_map(move |claim| {
@@ -122,7 +122,7 @@ fn resource_claims(pod: &Value) -> impl Iterator<Item = String> {
     named.chain(text(pod, "/status/extendedResourceClaimStatus/resourceClaimName")).map(str::to_owned)
 }
 
-/// The secrets that a node needs for a volume, with their namespaces.
+/// The Secrets that a node needs for a volume, with their namespaces.
 pub(super) fn secrets_of_volume(volume: &Value) -> Vec<(String, String)> {
     let spec = &volume["spec"];
     let claimed_in = text(spec, "/claimRef/namespace").unwrap_or_default();

@@ -1,35 +1,35 @@
-//! One rule of a role: which verbs on what.
+//! A rule of a role.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{About, Ask, Objects};
 
-/// What stands for everything.
+/// The wildcard.
 const ALL: &str = "*";
 
 /// One rule of a role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Rule {
-    /// What may be done.
+    /// The verbs.
     pub(crate) verbs: Vec<String>,
-    /// The API groups of what it may be done to.
+    /// The API groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) api_groups: Vec<String>,
-    /// The resources, with their subresources as resources of their own: `pods/resize`, `*/scale`.
+    /// The resources. A subresource is a resource of its own: `pods/resize`, `*/scale`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) resources: Vec<String>,
-    /// The objects; all if none is named.
+    /// The names of objects; all if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) resource_names: Vec<String>,
-    /// The paths that are no objects.
+    /// The non-resource paths.
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     pub(crate) non_resource_urls: Vec<String>,
 }
 
 impl Rule {
-    /// Reads the rules of a role. What cannot be read gives no right.
+    /// Decodes the rules of a role. A rule that cannot be decoded grants no right.
     pub(crate) fn all_of(role: &Value) -> Vec<Self> {
         let rules = role.get("rules").and_then(Value::as_array);
         rules.into_iter().flatten().map(Self::read).collect()
@@ -49,7 +49,7 @@ impl Rule {
         }
     }
 
-    /// Whether it allows what is asked.
+    /// Whether the rule allows a request.
     pub(crate) fn allows(&self, ask: &Ask<'_>) -> bool {
         has_or_all(&self.verbs, ask.verb)
             && match &ask.about {
@@ -73,9 +73,9 @@ pub(super) fn has_or_all(set: &[String], wanted: &str) -> bool {
     set.iter().any(|own| own == ALL || own == wanted)
 }
 
-/// `*` is everything, `pods/resize` itself and nothing else, `*/scale` the scale of anything.
+/// `*` matches all resources, `pods/resize` itself, `*/scale` the scale subresource of all resources.
 ///
-/// `pods/*` is no pattern, as it is none upstream.
+/// `pods/*` is no pattern, as upstream.
 fn matches_resource(rule: &str, objects: &Objects<'_>) -> bool {
     if rule == ALL {
         return true;
@@ -87,7 +87,7 @@ fn matches_resource(rule: &str, objects: &Objects<'_>) -> bool {
     subresource == objects.subresource && (resource == objects.resource || resource == ALL)
 }
 
-/// Whether a path of a rule covers a path: itself, or what begins like it up to the star at its end.
+/// Whether a path of a rule matches: they are equal, or the rule's path ends with a star and is a prefix up to it.
 pub(super) fn covers_path(rule: &str, path: &str) -> bool {
     rule == path || (rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*')))
 }

@@ -1,8 +1,8 @@
-//! Where a webhook is: an address, or a service whose endpoints are looked up for every call.
+//! The address of a webhook: a URL, or a Service whose endpoints are looked up for every call.
 //!
-//! There may be nobody here who routes the addresses of services, so a service is found by its endpoint slices: a
-//! port of the service is named or numbered there, and any endpoint that is ready will do. Only a service without
-//! slices is called at its own address.
+//! The machine may not route cluster IPs, so that the server looks up the `EndpointSlice`s of a Service: it calls any ready
+//! endpoint at the port that the slice has for the port of the Service. Only a Service without slices is called at its
+//! cluster IP.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -12,19 +12,19 @@ use serde_json::Value;
 use crate::admission::stored;
 use crate::server::ApiServer;
 
-/// Where a webhook is.
+/// The address of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// At an address.
+    /// A URL.
     Url {
-        /// Host and port as they were given.
+        /// Host and port in the configuration.
         authority: String,
-        /// Host and port as they are called.
+        /// Host and port that the server connects to.
         dialed: String,
         /// The path.
         path: String,
     },
-    /// Behind a service.
+    /// A Service.
     Service {
         /// Its namespace.
         namespace: String,
@@ -38,7 +38,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Reads the configuration of a client.
+    /// Parses a client configuration.
     pub(super) fn read(config: &Value) -> Result<Self, String> {
         if let Some(service) = config.get("service").filter(|service| service.is_object()) {
             let text = |field: &str| service[field].as_str().unwrap_or_default().to_owned();
@@ -60,7 +60,7 @@ impl Place {
         Ok(Self::Url { authority: authority.to_string(), dialed, path: path.to_owned() })
     }
 
-    /// Host and port as a person would write them.
+    /// Host and port for messages.
     pub(super) fn authority(&self) -> String {
         match self {
             Self::Url { authority, .. } => authority.clone(),
@@ -68,7 +68,7 @@ impl Place {
         }
     }
 
-    /// The name that its certificate has to be for, if that is not the host that is called.
+    /// The server name that the certificate must have, if that is not the host of the connection.
     pub(super) fn server_name(&self) -> Option<String> {
         match self {
             Self::Url { .. } => None,
@@ -83,7 +83,7 @@ impl Place {
         }
     }
 
-    /// Host and port to call now. The number picks among several.
+    /// Host and port to connect to now. The number selects one of several endpoints.
     pub(super) fn dialed(&self, server: &ApiServer, pick: usize) -> Result<String, String> {
         let (namespace, name, port) = match self {
             Self::Url { dialed, .. } => return Ok(dialed.clone()),
@@ -105,7 +105,7 @@ impl Place {
     }
 }
 
-/// The endpoint of a service to call.
+/// The endpoint of a Service to call.
 fn endpoint(
     name: &str,
     port: u16,

@@ -1,4 +1,4 @@
-//! The roles of our own components, and who has them: elsewhere the manifests of `plumb install` bring these.
+//! The roles and bindings of Plumb's components. On other clusters the manifests of `plumb install` create them.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Whatever is written in whatever order, the index decides as a pass over everything would.
+//! The index decides as a scan of all roles and bindings does, after any writes in any order.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::authz::{About, Objects};
 
-/// A write of one of a few roles or bindings; none deletes it.
+/// A write or deletion of one of a few roles or bindings.
 #[derive(Clone, Debug)]
 struct Step {
     key: String,
@@ -59,7 +59,7 @@ fn object(key: &str, value: &Value) -> Object {
     }
 }
 
-/// By looking at everything.
+/// The decision by a scan.
 fn slowly(all: &BTreeMap<String, Value>, ask: &Ask<'_>, namespace: &str) -> bool {
     all.iter().any(|(key, binding)| {
         let parts: Vec<&str> = key.split('/').skip(1).collect();
