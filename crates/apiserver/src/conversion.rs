@@ -1,9 +1,8 @@
-//! Kinds that are one: the same objects under several addresses, stored in one version and shown in each.
+//! Conversion between built-in versions: the same objects in several groups or versions, stored in one of them.
 //!
-//! A row that is stored as another names that row and how objects go over: by a pair of pure functions, or, for
-//! versions that differ in nothing but their name, by that name alone. A request is read in the version of its
-//! address and then goes the way of the stored kind; what it is answered with is converted back. A kind that is
-//! stored as itself never comes here, and its bytes are copied.
+//! A row that is stored as another refers to that row and to the conversion: a pair of pure functions, or just another
+//! `apiVersion` for versions with the same fields. A request is decoded in the version of its URL and then handled in the
+//! stored version; the response is converted back. Objects of other kinds are never converted, and their bytes are copied.
 
 mod autoscaling;
 mod events;
@@ -16,42 +15,42 @@ use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::readable::Readable as _;
 
-/// What the objects of a kind are stored as.
+/// The kind that objects are stored as.
 #[derive(Clone, Debug)]
 pub struct StoredAs {
     /// The group of the stored kind.
     pub group: Cow<'static, str>,
-    /// The version that is stored.
+    /// The stored version.
     pub version: Cow<'static, str>,
-    /// The name of the stored kind in addresses.
+    /// The plural name of the stored kind.
     pub plural: Cow<'static, str>,
-    /// How objects go over.
+    /// The conversion.
     pub conversion: Conversion,
 }
 
-/// How objects go from one kind to another.
+/// How objects are converted.
 #[derive(Clone, Copy, Debug)]
 pub enum Conversion {
-    /// They are the same but for the version that they name.
+    /// Only the `apiVersion` differs.
     Renamed,
     /// Fields differ.
     Between(&'static Pair),
 }
 
-/// Two kinds that say the same in different words.
+/// The conversion between two kinds.
 #[derive(Debug)]
 pub struct Pair {
-    /// From the version of the address to the stored one.
+    /// From the version of the URL to the stored one.
     store: fn(&mut Value),
-    /// From the stored version to that of the address.
+    /// From the stored version to that of the URL.
     serve: fn(&mut Value),
-    /// What the stored version calls a field that can be selected by.
+    /// The stored version's name of a field in a field selector.
     field: fn(&str) -> Option<&'static str>,
-    /// Whether the rules are those of the version of the address, and not those of the stored one.
+    /// Whether objects are validated in the version of the URL, and not in the stored one.
     own_rules: bool,
 }
 
-/// The built-in kinds that are stored as another.
+/// The built-in kinds that are stored as another kind.
 pub(crate) fn builtin(group: &str, version: &str, kind: &str) -> Option<StoredAs> {
     let stored = |group, version, plural, pair| StoredAs {
         group: Cow::Borrowed(group),
@@ -68,10 +67,10 @@ pub(crate) fn builtin(group: &str, version: &str, kind: &str) -> Option<StoredAs
     }
 }
 
-/// A version of a stored kind that a request speaks.
+/// The version of a request that is not the stored one.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
-    /// The row of the address.
+    /// The row of the URL.
     pub(crate) row: Row,
     conversion: Conversion,
 }
@@ -81,7 +80,7 @@ impl Shown {
         Self { row, conversion }
     }
 
-    /// An object of the address as one of the stored kind.
+    /// Converts an object to the stored kind.
     pub(crate) fn store(&self, stored: &Row, mut object: Value) -> Value {
         if let Conversion::Between(pair) = self.conversion {
             (pair.store)(&mut object);
@@ -89,7 +88,7 @@ impl Shown {
         named(stored, object)
     }
 
-    /// A stored object as one of the address.
+    /// Converts a stored object to the kind of the URL.
     pub(crate) fn serve(&self, mut object: Value) -> Value {
         if let Conversion::Between(pair) = self.conversion {
             (pair.serve)(&mut object);
@@ -97,7 +96,7 @@ impl Shown {
         named(&self.row, object)
     }
 
-    /// What the stored kind calls a field of the address.
+    /// The stored kind's name of a field.
     pub(crate) fn field(&self, field: &str) -> Option<&'static str> {
         match self.conversion {
             Conversion::Renamed => None,
@@ -105,8 +104,8 @@ impl Shown {
         }
     }
 
-    /// A refusal with the names that upstream gives it: a broken rule is one of the stored kind, all else is about the
-    /// resource of the address.
+    /// An error with upstream's names in it: a validation error names the stored kind, any other error the resource of the
+    /// URL.
     pub(crate) fn refusal(&self, stored: &Row, mut error: ApiError) -> ApiError {
         let full = |group: &str, name: &str| {
             if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
@@ -127,21 +126,21 @@ impl Shown {
         error
     }
 
-    /// Whether objects are held to the rules of the address's version.
+    /// Whether objects are validated in the version of the URL.
     pub(crate) fn has_own_rules(&self) -> bool {
         matches!(self.conversion, Conversion::Between(pair) if pair.own_rules)
     }
 }
 
-/// The object under the name of a row's kind, in the form that the schema gives it.
+/// The object with the kind and version of a row, decoded by its schema.
 fn named(row: &Row, mut object: Value) -> Value {
     object["kind"] = json!(row.kind());
     object["apiVersion"] = json!(row.api_version());
-    // What was an object of one kind is one of the other; if not, it is shown as it is rather than not at all.
+    // An object that cannot be decoded is returned as it is.
     row.decode_value(object.clone()).map_or(object, |decoded| decoded.value)
 }
 
-/// Gives a field another name; an absent one stays absent.
+/// Renames a field; an absent one stays absent.
 fn rename(object: &mut Value, from: &str, to: &str) {
     if let Some(fields) = object.as_object_mut()
         && let Some(value) = fields.remove(from)

@@ -1,7 +1,7 @@
-//! The kinds that are served: a kind is a row of a table, not a copy of a handler.
+//! The table of served kinds. Handlers are generic; a row and its strategy have what is special about a kind.
 //!
-//! The table is a snapshot: a request holds the one that it began with, and whoever adds a kind puts another in
-//! its place. A row is shared, never copied.
+//! The table is a snapshot: a request uses the one that it began with, and a new custom kind replaces the whole table. Rows
+//! are shared, not copied.
 
 mod fields;
 mod resource;
@@ -31,25 +31,25 @@ use crate::usage;
 #[derive(Clone, Debug)]
 pub struct Row(Arc<Served>);
 
-/// What a row says.
+/// The content of a row.
 #[derive(Debug)]
 pub struct Served {
-    /// The row of discovery.
+    /// The resource in discovery.
     pub resource: Resource,
-    /// What its objects are made of.
+    /// The schema of its objects.
     pub body: Form,
-    /// What its objects are stored as, if as another kind.
+    /// The kind that its objects are stored as, if another.
     pub stored_as: Option<StoredAs>,
     /// The strategy of a built-in kind. A custom kind has its own.
     builtin_strategy: &'static dyn Strategy,
 }
 
-/// What the objects of a kind are made of.
+/// The schema of the objects of a kind.
 #[derive(Debug)]
 pub enum Form {
-    /// The fields of the table.
+    /// A built-in kind: the tables of the Kubernetes API.
     Builtin(&'static Kind),
-    /// What a definition says.
+    /// A custom kind: its `CustomResourceDefinition`.
     Custom(Custom),
 }
 
@@ -62,7 +62,7 @@ impl Deref for Row {
 }
 
 impl Row {
-    /// A kind of Kubernetes itself.
+    /// A built-in kind.
     fn builtin(resource: &'static plumb_apischema::schema::Resource, body: &'static Kind) -> Self {
         let stored_as = conversion::builtin(resource.group, resource.version, resource.kind);
         let builtin_strategy = registry::find(resource.group, resource.kind);
@@ -74,13 +74,13 @@ impl Row {
         }))
     }
 
-    /// A kind that was defined later.
+    /// A custom kind.
     pub(crate) fn defined(resource: Resource, custom: Custom) -> Self {
         let builtin_strategy = registry::default_strategy();
         Self(Arc::new(Served { resource, body: Form::Custom(custom), stored_as: None, builtin_strategy }))
     }
 
-    /// What was defined, if it is a custom kind.
+    /// The definition of a custom kind.
     pub(crate) fn custom(&self) -> Option<&Custom> {
         match &self.body {
             Form::Builtin(_) => None,
@@ -88,7 +88,7 @@ impl Row {
         }
     }
 
-    /// What is special about the kind.
+    /// The strategy of the kind.
     pub(crate) fn strategy(&self) -> &dyn Strategy {
         match &self.body {
             Form::Builtin(_) => self.builtin_strategy,
@@ -96,7 +96,7 @@ impl Row {
         }
     }
 
-    /// Whether its objects are themselves definitions of kinds.
+    /// Whether its objects define kinds.
     pub(crate) fn is_definition(&self) -> bool {
         self.strategy().defines_kinds()
     }
@@ -106,7 +106,7 @@ impl Row {
         place(self) == place(other)
     }
 
-    /// Whether its objects are those of another row, which is the one that they are stored as.
+    /// Whether its objects are stored as those of another row.
     pub(crate) fn is_stored_with(&self, stored: &Self) -> bool {
         match &self.stored_as {
             Some(as_) => (&*as_.group, &*as_.plural) == (stored.group(), stored.plural()),
@@ -139,12 +139,12 @@ impl Row {
         &self.resource.group
     }
 
-    /// The name in addresses.
+    /// The plural name in URLs.
     pub fn plural(&self) -> &str {
         &self.resource.plural
     }
 
-    /// Whether its objects live in namespaces.
+    /// Whether the kind is namespaced.
     pub fn is_namespaced(&self) -> bool {
         self.resource.scope == Scope::Namespaced
     }
@@ -154,7 +154,7 @@ impl Row {
         self.resource.subresource(subresource).is_some()
     }
 
-    /// Where its objects are stored.
+    /// The prefix of its objects in the store.
     fn root(&self) -> String {
         let group = if self.group().is_empty() { "core" } else { self.group() };
         format!("{group}/{}", self.plural())
@@ -169,7 +169,7 @@ impl Row {
         Key::new(path).map_err(|error| ApiError::bad_request(format!("invalid name: {error}")))
     }
 
-    /// The keys of all objects, or of those in a namespace.
+    /// The prefix of all objects, or of those in a namespace.
     pub fn prefix(&self, namespace: Option<&str>) -> Result<Prefix, ApiError> {
         let path = match namespace {
             Some(namespace) if self.is_namespaced() => format!("{}/{namespace}", self.root()),
@@ -178,14 +178,14 @@ impl Row {
         Prefix::new(path).map_err(|error| ApiError::bad_request(format!("invalid namespace: {error}")))
     }
 
-    /// The events of a watch of these objects. Where the store has an attribute of all of them that the selector wants
-    /// to be of one value, it selects the events; it never does by a field that it does not have of every object.
+    /// The filter for a watch of these objects. If the selector requires a value of a field that the store has as an
+    /// attribute of every object, the store filters by it.
     pub fn events(&self, namespace: Option<&str>, selector: &FieldSelector) -> Result<EventFilter, ApiError> {
         let filter = EventFilter::prefix(self.prefix(namespace)?);
         let attributes = self.strategy().attributes().iter().filter(|own| own.indexed);
         let mut wanted =
             attributes.filter_map(|own| selector.exact(own.field).map(|value| (own.field, value)));
-        // An empty value and one that is too long are no attributes.
+        // The store has no attributes with an empty or a too long value.
         let indexed = wanted.find(|(_, value)| (1..=MAX_ATTRIBUTE).contains(&value.len()));
         Ok(match indexed {
             Some((field, value)) => filter.attribute(field, value),
@@ -193,12 +193,12 @@ impl Row {
         })
     }
 
-    /// There is no such object.
+    /// The error for an object that does not exist.
     pub fn not_found(&self, name: &str) -> ApiError {
         ApiError::not_found(self.group(), self.plural(), name)
     }
 
-    /// The object was changed by someone else meanwhile.
+    /// The error for a conflict with another write.
     pub fn modified(&self, name: &str) -> ApiError {
         ApiError::modified(self.group(), self.plural(), name)
     }
@@ -208,15 +208,15 @@ impl Row {
 #[derive(Clone, Debug)]
 pub struct Kinds {
     builtin: Arc<BTreeMap<(&'static str, &'static str, &'static str), Row>>,
-    /// The kinds that were defined later, ordered by group, version and plural.
+    /// The custom kinds, ordered by group, version and plural.
     custom: Vec<Row>,
-    /// Their places, by plural, version and group.
+    /// Their indexes, by plural, version and group.
     by_name: HashMap<String, usize>,
 }
 
 impl Kinds {
-    /// The stable kinds of Kubernetes that are stored, the questions (kinds that can only be created, such as access
-    /// reviews) that are answered, and what is measured and never was called stable.
+    /// The stable kinds of Kubernetes: those that are stored, and reviews, which can only be created; and the metrics API, which
+    /// has no stable version.
     pub fn builtin() -> Self {
         let schema = Schema::builtin();
         let rows = schema
@@ -233,7 +233,7 @@ impl Kinds {
         Self { builtin: Arc::new(rows), custom: Vec::new(), by_name: HashMap::new() }
     }
 
-    /// The same without the doors of a feature that is off.
+    /// The same without the subresources of disabled features.
     #[must_use]
     pub fn under(mut self, rules: &Rules) -> Self {
         if !rules.resize
@@ -253,7 +253,7 @@ impl Kinds {
         self
     }
 
-    /// The same kinds of Kubernetes, with other kinds beside them. A name that Kubernetes has stays its own.
+    /// The same built-in kinds, with these custom kinds. A built-in kind cannot be replaced.
     #[must_use]
     pub fn with_custom(&self, rows: impl IntoIterator<Item = Row>) -> Self {
         let taken = |row: &Row| {
@@ -271,7 +271,7 @@ impl Kinds {
         Self { builtin: self.builtin.clone(), custom, by_name }
     }
 
-    /// The row that an address names.
+    /// The row of a URL.
     pub fn row(&self, target: &Target) -> Option<&Row> {
         let own = Schema::builtin().resource(&target.group, &target.version, &target.resource);
         let own = own.and_then(|own| self.builtin.get(&(own.group, own.version, own.plural)));
@@ -281,19 +281,19 @@ impl Kinds {
         })
     }
 
-    /// The row that the objects of another are stored as.
+    /// The row of the stored kind.
     pub fn stored(&self, stored_as: &StoredAs) -> Option<&Row> {
         let StoredAs { group, version, plural, .. } = stored_as;
         let target = |row: &&Row| place(row) == (&**group, &**version, &**plural);
         self.iter().find(target)
     }
 
-    /// A row by group and plural, in the version that is served.
+    /// A row by group and plural, in the served version.
     pub fn find(&self, group: &str, plural: &str) -> Option<Row> {
         self.iter().find(|row| row.group() == group && row.plural() == plural).cloned()
     }
 
-    /// Every row: those of Kubernetes, then the others, each ordered by group, version and plural.
+    /// All rows: first the built-in kinds, then the custom ones, each ordered by group, version and plural.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
         self.builtin.values().chain(&self.custom)
     }

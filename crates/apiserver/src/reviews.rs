@@ -1,8 +1,7 @@
-//! Questions: kinds whose objects are not stored but answered at once. Who am I, may I, may they, whose token is
-//! this?
+//! Reviews: kinds whose objects are not stored; the response to a create has the result.
 //!
-//! A question is a row of the table of kinds like any other, with an answer ([`question`]) where others have a place
-//! in the store.
+//! A review is a row of the table of kinds like any other, with a function ([`question`]) in place of objects in the
+//! store.
 
 mod access;
 mod rules;
@@ -18,10 +17,10 @@ use crate::kinds::Row;
 use crate::object::metadata;
 use crate::server::Call;
 
-/// Answers a question: the object as it was asked, and as it is answered.
+/// Performs a review: takes the object of the request, and returns that of the response.
 pub(crate) type Question = fn(&Call, Value) -> Result<Value, ApiError>;
 
-/// How a kind is answered; none if it is no question.
+/// The function of a kind; `None` if the kind is not a review.
 pub(crate) fn question(row: &Row) -> Option<Question> {
     let question: Question = match (row.group(), row.kind()) {
         ("authorization.k8s.io", "SubjectAccessReview") => access::subject,
@@ -35,7 +34,7 @@ pub(crate) fn question(row: &Row) -> Option<Question> {
     Some(question)
 }
 
-/// Reads a question, and answers it.
+/// Decodes a review, and performs it.
 pub(crate) fn answer(call: &Call, question: Question) -> Result<Response<Body>, ApiError> {
     let decoded = call.read_object()?;
     call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded)?);
@@ -46,12 +45,12 @@ pub(crate) fn answer(call: &Call, question: Question) -> Result<Response<Body>, 
     Ok(answer_value(StatusCode::CREATED, &question(call, asked)?))
 }
 
-/// A text in a question, empty if it is not there.
+/// A string of a review, empty if it is absent.
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
 
-/// The texts of a list in a question.
+/// The strings of a list in a review.
 fn texts(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }

@@ -1,5 +1,5 @@
-//! Horizontal pod autoscalers: stored in the version that can say everything, and shown in the one that knows
-//! processor utilization only. What that one has no field for travels in annotations of its objects.
+//! `HorizontalPodAutoscaler`: stored as `autoscaling/v2` and served as `autoscaling/v1` too, which has fields for cpu
+//! utilization only. Annotations of its objects have the rest, as upstream.
 
 mod metric;
 
@@ -17,7 +17,7 @@ const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const SCALE_UP_TOLERANCE: &str = "autoscaling.alpha.kubernetes.io/scale-up-tolerance";
 const SCALE_DOWN_TOLERANCE: &str = "autoscaling.alpha.kubernetes.io/scale-down-tolerance";
 
-/// The utilization that is aimed at where nothing says what is.
+/// The default target of cpu utilization.
 const DEFAULT_UTILIZATION: i64 = 80;
 
 fn utilization_of_cpu(percent: &Value) -> Value {
@@ -25,7 +25,7 @@ fn utilization_of_cpu(percent: &Value) -> Value {
     json!({ "type": "Resource", "resource": { "name": "cpu", "target": target } })
 }
 
-/// Whether a metric is the one that the old version has a field for.
+/// Whether `autoscaling/v1` has a field for a metric.
 fn is_utilization_of_cpu(metric: &Value) -> bool {
     metric["type"] == "Resource"
         && metric["resource"]["name"] == "cpu"
@@ -110,7 +110,7 @@ fn take(object: &mut Value, part: &str, field: &str) -> Option<Value> {
     object.get_mut(part)?.as_object_mut()?.remove(field)
 }
 
-/// Takes out the annotations that carry what the old version has no field for.
+/// Removes the annotations with what `autoscaling/v1` has no field for.
 fn take_carried(autoscaler: &mut Value) -> Map<String, Value> {
     let mut carried = Map::new();
     let metadata = autoscaler.get_mut("metadata").and_then(Value::as_object_mut);
@@ -135,7 +135,7 @@ fn carry(autoscaler: &mut Value, name: &str, items: Vec<Value>) {
     }
 }
 
-/// The fields of what annotations carry, in the order of their Go structs.
+/// The fields in annotations, in the order of their Go structs.
 const GO_ORDER: [&str; 30] = [
     "type",
     "status",
@@ -169,7 +169,7 @@ const GO_ORDER: [&str; 30] = [
     "values",
 ];
 
-/// JSON as upstream writes it into an annotation. The keys of labels stay in the order of the alphabet.
+/// JSON as upstream writes it into an annotation. The keys of labels are sorted.
 fn go_order(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(go_order).collect::<Vec<_>>().join(",")),
@@ -191,7 +191,7 @@ fn annotate(autoscaler: &mut Value, name: &str, text: String) {
     autoscaler["metadata"]["annotations"][name] = json!(text);
 }
 
-/// A behaviour as its annotation has always spelled it: by the names that the fields have in Go.
+/// A behavior as upstream writes it into an annotation: with the names of the Go fields.
 fn go_names(behavior: &Value) -> String {
     let field = |object: &Value, name: &str| object.get(name).cloned().unwrap_or(Value::Null).to_string();
     let rules = |direction: &str| {
@@ -222,7 +222,7 @@ fn go_names(behavior: &Value) -> String {
     format!("{{\"ScaleUp\":{},\"ScaleDown\":{}}}", rules("scaleUp"), rules("scaleDown"))
 }
 
-/// The same back: names begin with a small letter, and what is null is not there.
+/// The reverse: names begin with a lower-case letter, and null fields are left out.
 fn lower_names(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields

@@ -1,14 +1,14 @@
-//! Events: stored as the core group has them, shown as their own group does too.
+//! Events: stored as `v1` and served as `events.k8s.io/v1` too.
 
 use serde_json::{Value, json};
 
 use super::{Pair, rename};
 
-/// `events.k8s.io/v1` over the core's `v1`.
+/// `events.k8s.io/v1`, stored as `v1`.
 pub(super) static V1: Pair =
     Pair { store: |event| names(event, false), serve: show, field: core_field, own_rules: true };
 
-/// The fields that the two call differently: core first.
+/// The fields with different names: first that of `v1`.
 const NAMES: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -28,7 +28,7 @@ fn names(event: &mut Value, to_own_group: bool) {
 
 fn show(event: &mut Value) {
     names(event, true);
-    // The core writes empty texts and no times where the other leaves them out.
+    // `v1` has empty strings and null times where `events.k8s.io/v1` leaves the fields out.
     for field in ["reportingController", "reportingInstance"] {
         if event[field] == json!("") {
             event.as_object_mut().map(|fields| fields.remove(field));

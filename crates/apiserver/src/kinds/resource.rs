@@ -1,51 +1,51 @@
-//! What is served under a name in a URL, whoever defined it.
+//! Resources in discovery.
 
 use std::borrow::Cow;
 
 use plumb_apischema::schema::{self, Scope};
 
-/// A name: of the table for the kinds of Kubernetes, of its own for those that were defined later.
+/// A name: borrowed from the tables for built-in kinds, owned for custom ones.
 pub type Name = Cow<'static, str>;
 
-/// A row of discovery.
+/// A resource in discovery.
 #[derive(Clone, Debug)]
 pub struct Resource {
     /// The group; empty for the core.
     pub group: Name,
     /// The version within the group.
     pub version: Name,
-    /// The kind of its objects.
+    /// The kind.
     pub kind: Name,
-    /// The kind of a list of them.
+    /// The kind of its lists.
     pub list_kind: Name,
-    /// The name in URLs.
+    /// The plural name in URLs.
     pub plural: Name,
-    /// The name for one of them.
+    /// The singular name.
     pub singular: Name,
-    /// Whether they live in namespaces.
+    /// Whether it is namespaced.
     pub scope: Scope,
-    /// Names for hasty people.
+    /// The short names.
     pub short_names: Vec<Name>,
-    /// Groups of resources it belongs to, such as `all`.
+    /// The categories, such as `all`.
     pub categories: Vec<Name>,
-    /// What can be asked of it, in alphabetical order.
+    /// The verbs, in alphabetical order.
     pub verbs: Vec<&'static str>,
-    /// What hangs below each object.
+    /// The subresources.
     pub subresources: Vec<Subresource>,
 }
 
-/// A part of an object, or an action on it, with an address of its own.
+/// A subresource.
 #[derive(Clone, Debug)]
 pub struct Subresource {
-    /// The last segment of the URL.
+    /// The name, which is the last segment of the URL.
     pub name: Name,
-    /// The group of what is exchanged there.
+    /// The group of its objects.
     pub group: Name,
-    /// The version of what is exchanged there.
+    /// The version of its objects.
     pub version: Name,
-    /// The kind of what is exchanged there.
+    /// The kind of its objects.
     pub kind: Name,
-    /// What can be asked of it.
+    /// The verbs.
     pub verbs: Vec<&'static str>,
 }
 
@@ -55,7 +55,7 @@ impl Resource {
         self.subresources.iter().find(|subresource| subresource.name == name)
     }
 
-    /// Whether a verb can be asked of it.
+    /// Whether it has a verb.
     pub fn allows(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
     }

@@ -1,4 +1,4 @@
-//! May they? `SubjectAccessReview` and its kin.
+//! `SubjectAccessReview`, `LocalSubjectAccessReview` and `SelfSubjectAccessReview`.
 
 use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::object::meta;
 use crate::selector::{FieldSelector, LabelSelector, any_field};
 use crate::server::Call;
 
-/// May somebody?
+/// `SubjectAccessReview`.
 pub(super) fn subject(call: &Call, mut review: Value) -> Result<Value, ApiError> {
     let mut errors = spec_errors(&review["spec"]);
     errors.extend(metadata_error(&review, "must be empty"));
@@ -21,7 +21,7 @@ pub(super) fn subject(call: &Call, mut review: Value) -> Result<Value, ApiError>
     Ok(review)
 }
 
-/// May somebody, in a namespace?
+/// `LocalSubjectAccessReview`.
 pub(super) fn local(call: &Call, mut review: Value) -> Result<Value, ApiError> {
     let namespace = call.namespace().unwrap_or_default().to_owned();
     let given = meta(&review, "namespace");
@@ -51,7 +51,7 @@ pub(super) fn local(call: &Call, mut review: Value) -> Result<Value, ApiError> {
     Ok(review)
 }
 
-/// May I?
+/// `SelfSubjectAccessReview`.
 pub(super) fn own(call: &Call, mut review: Value) -> Result<Value, ApiError> {
     let mut errors = attributes_errors(&review["spec"]);
     errors.extend(selector_errors(&review["spec"]["resourceAttributes"]));
@@ -61,7 +61,7 @@ pub(super) fn own(call: &Call, mut review: Value) -> Result<Value, ApiError> {
     Ok(review)
 }
 
-/// Upstream names no kind in these refusals, only the group.
+/// Upstream's errors have no kind here, only the group.
 fn judge(call: &Call, errors: &[FieldError]) -> Result<(), ApiError> {
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(call.row.group(), "", "", errors)) }
 }
@@ -108,11 +108,11 @@ fn answer(call: &Call, user: &User, review: &mut Value) {
     review["status"] = status;
 }
 
-/// What a selector in a question means to authorization.
+/// A selector of a review, for authorization.
 #[derive(Default)]
 struct Selector {
     on_node: Option<String>,
-    /// How much of it could not be read.
+    /// The errors of requirements that are invalid.
     trouble: Option<&'static str>,
 }
 
@@ -181,7 +181,7 @@ fn spec_errors(spec: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Exactly one of an object and a path.
+/// A review has either resource or non-resource attributes.
 fn attributes_errors(spec: &Value) -> Vec<FieldError> {
     let path = &spec["nonResourceAttributes"];
     match (spec["resourceAttributes"].is_object(), path.is_object()) {
@@ -197,7 +197,7 @@ fn attributes_errors(spec: &Value) -> Vec<FieldError> {
     }
 }
 
-/// SPEC: shown with the names that kube-apiserver's own type has.
+/// With the names of kube-apiserver's internal type.
 fn shown_path(attributes: &Value) -> BadValue {
     let field = |name: &str| json!(text(attributes, name)).to_string();
     BadValue::Bare(format!(r#"{{"Path":{},"Verb":{}}}"#, field("path"), field("verb")))

@@ -1,4 +1,4 @@
-//! What may I? `SelfSubjectRulesReview`, which `kubectl auth can-i --list` asks.
+//! `SelfSubjectRulesReview`, for `kubectl auth can-i --list`.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::authz::node_of;
 use crate::error::ApiError;
 use crate::server::Call;
 
-/// The rules that apply to whoever asks.
+/// The rules of the user.
 pub(super) fn own(call: &Call, review: Value) -> Result<Value, ApiError> {
     let namespace = text(&review["spec"], "namespace");
     if namespace.is_empty() {
@@ -29,7 +29,7 @@ pub(super) fn own(call: &Call, review: Value) -> Result<Value, ApiError> {
             paths.push(json!({ "verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls }));
         }
     }
-    // What a node may do depends on its pods, which rules do not tell.
+    // The rights of a node depend on its pods, so that rules cannot list them.
     let is_node = node_of(&call.user).is_some();
     let mut errors: Vec<String> = Vec::new();
     if is_node {

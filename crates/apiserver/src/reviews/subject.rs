@@ -1,4 +1,4 @@
-//! Who am I, and whose token is this?
+//! `SelfSubjectReview` and `TokenReview`.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::error::ApiError;
 use crate::object::moment;
 use crate::server::Call;
 
-/// What is known of a user.
+/// A user as reviews have it.
 fn info(user: &User) -> Value {
     let mut info = json!({ "username": user.name() });
     if !user.uid().is_empty() {
@@ -23,7 +23,7 @@ fn info(user: &User) -> Value {
     info
 }
 
-/// Who am I?
+/// `SelfSubjectReview`.
 #[expect(clippy::unnecessary_wraps, reason = "a question like the others")]
 pub(super) fn own(call: &Call, review: Value) -> Result<Value, ApiError> {
     Ok(json!({
@@ -33,7 +33,7 @@ pub(super) fn own(call: &Call, review: Value) -> Result<Value, ApiError> {
     }))
 }
 
-/// Whose token is this?
+/// `TokenReview`.
 pub(super) fn of_token(call: &Call, mut review: Value) -> Result<Value, ApiError> {
     let token = text(&review["spec"], "token");
     if token.is_empty() {

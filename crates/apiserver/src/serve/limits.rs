@@ -1,4 +1,4 @@
-//! What a client may take of the server.
+//! Limits of connections.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ const CONNECTIONS: usize = 10_000;
 const RESERVED: usize = 2_000;
 /// The most connections in the TLS handshake.
 const HANDSHAKES: usize = 512;
-/// The most connections to a node's agent, which the API server alone asks.
+/// The most connections to a node's agent, whose only client is the API server.
 const TO_AGENT: usize = 1_024;
-/// How long a client that may be a person does not read, before the response is cut. As long as the kubelet leaves a
-/// stream alone (`streamingConnectionIdleTimeout`).
+/// How long a client of logs, commands and proxies may not read before its connection is closed. The kubelet has the same
+/// default (`streamingConnectionIdleTimeout`).
 const INTERACTIVE: Duration = Duration::from_hours(4);
 
-/// What a client may take of the server, in time and in number.
+/// Limits of connections, in time and in number.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// How many connections are open at a time. A further one waits for as long as a handshake may take, and is then
@@ -27,22 +27,22 @@ pub struct Limits {
     pub handshakes: usize,
     /// How long a client may take for the TLS handshake.
     pub handshake: Duration,
-    /// How long a connection without a request under way may take to send the next one, head and all. It ends both
-    /// those who trickle a head byte by byte and those who forgot that they are connected.
+    /// How long a connection without a request may take to send the next one, header included. This closes idle
+    /// connections, and those of clients that send a header byte by byte.
     pub request_head: Duration,
-    /// How long a client may read next to nothing of a response that there is more of. Then its connection is closed.
+    /// How long a client may read hardly any of a response before its connection is closed.
     pub progress: Duration,
-    /// The same for logs, commands and proxies, where a person may have paused the output.
+    /// The same for logs, commands and proxies, where a user may have paused the output.
     pub interactive_progress: Duration,
-    /// How many requests, watches included, stand at a time on one HTTP/2 connection.
+    /// The number of concurrent requests, watches included, on one HTTP/2 connection.
     pub streams: u32,
-    /// How long a silent HTTP/2 client is left alone before it is asked whether it is still there.
+    /// How long an HTTP/2 connection may be silent before the server sends a ping.
     pub ping_after: Duration,
-    /// How long it may take to answer that.
+    /// How long the response to the ping may take.
     pub ping_answer: Duration,
-    /// How long a connection that was asked to end, and has no request under way, may take to do so.
+    /// How long a connection without a request may take to close after the server has asked it to.
     pub farewell: Duration,
-    /// How long requests under way are waited for after the shutdown was asked for.
+    /// How long the server waits for requests after the shutdown was requested.
     pub drain: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Default for Limits {
             reserved_connections: RESERVED,
             handshakes: HANDSHAKES,
             handshake: Duration::from_secs(10),
-            // Clients written in Go drop an idle connection after as long, so that mostly they are the ones to do it.
+            // Go's clients close an idle connection after the same time, so that mostly they do.
             request_head: Duration::from_secs(90),
             progress: Duration::from_mins(1),
             interactive_progress: INTERACTIVE,
@@ -67,9 +67,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The usual limits, with no more than `connections` that any client may have and no more connections in all than
-    /// leave a quarter of the file descriptors of this process for everything else: the store, containers, connections to
-    /// nodes and webhooks.
+    /// The default limits, with at most `connections` for any client, and so many in all that a quarter of the file
+    /// descriptors of this process is left: for the store, containers, connections to nodes and webhooks.
     #[must_use]
     pub fn within(descriptors: usize, connections: usize) -> Self {
         let all = (descriptors - descriptors / 4).min(connections.saturating_add(RESERVED + HANDSHAKES));
@@ -83,8 +82,8 @@ impl Limits {
         }
     }
 
-    /// The limits of a node's agent, of which there are `agents` in this process. The API server alone asks it, on
-    /// behalf of those who read logs and run commands, and passes on that they pause.
+    /// The limits of a node's agent, of which there are `agents` in this process. Its only client is the API server, on behalf
+    /// of users who read logs and run commands, and who may pause the output.
     #[must_use]
     pub fn of_agent(descriptors: usize, agents: usize) -> Self {
         let all = (descriptors / 8 / agents.max(1)).clamp(4, TO_AGENT);

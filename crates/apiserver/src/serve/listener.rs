@@ -1,4 +1,4 @@
-//! Where the server listens.
+//! The listener of the server.
 
 use std::{
     io,
@@ -11,18 +11,18 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use super::ConnectionMetrics;
 
-/// Connections that the kernel holds until they are accepted: a thousand nodes may come at once.
+/// The backlog of connections that are not accepted yet: a thousand nodes may connect at once.
 const BACKLOG: u32 = 1_024;
 
 /// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Somebody else does.
+    /// Another program listens there.
     #[error(
         "cannot listen on {address}: it is in use by another process; stop that, or choose another address with --listen"
     )]
     InUse {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// No interface of this machine has the address.
@@ -30,31 +30,31 @@ pub enum BindError {
         "cannot listen on {address}: this machine does not have that address; choose another one with --listen"
     )]
     NotHere {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// The port is for privileged users.
+    /// The port is privileged.
     #[error("cannot listen on {address}: not permitted; choose a port of 1024 or above with --listen")]
     NotPermitted {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("cannot listen on {address}")]
     Other {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// A place where clients are heard. Nothing is accepted before [`serve`](super::serve).
+/// A listener. It accepts no connection before [`serve`](super::serve).
 #[derive(Debug)]
 pub struct Listener {
     pub(super) inner: TcpListener,
     pub(super) metrics: Arc<ConnectionMetrics>,
-    /// Restarts the loop that accepts connections, under this name.
+    /// Supervises the loop that accepts connections, under this name.
     pub(super) supervisor: Supervisor,
     pub(super) task: String,
     address: SocketAddr,
@@ -65,7 +65,7 @@ impl Listener {
     pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
         let listen = || {
             let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-            // Connections of a former server in their last moments do not keep the next one out.
+            // Connections of an earlier server in `TIME_WAIT` do not prevent this.
             socket.set_reuseaddr(true)?;
             socket.bind(address)?;
             let inner = socket.listen(BACKLOG)?;
@@ -81,13 +81,13 @@ impl Listener {
         })
     }
 
-    /// Counts connections there.
+    /// Counts connections in these metrics.
     #[must_use]
     pub fn counting(self, metrics: Arc<ConnectionMetrics>) -> Self {
         Self { metrics, ..self }
     }
 
-    /// Has the loop that accepts connections shown, counted and restarted there, under a name.
+    /// Supervises the loop that accepts connections, under a name.
     #[must_use]
     pub fn supervised(self, supervisor: &Supervisor, task: &str) -> Self {
         Self { supervisor: supervisor.clone(), task: task.to_owned(), ..self }
@@ -98,7 +98,7 @@ impl Listener {
         self.address
     }
 
-    /// Where a client on this machine reaches the server.
+    /// The address for a client on this machine.
     pub fn url(&self) -> String {
         let reachable = match self.address.ip() {
             IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -1,10 +1,10 @@
-//! Who is at the other end of a connection.
+//! The client of a connection.
 
 use std::{net::SocketAddr, sync::Arc};
 
 use crate::authn::CertificateIdentity;
 
-/// Who is at the other end of a connection; every request carries one as an extension.
+/// The client of a connection; every request has one as an extension.
 #[derive(Clone, Debug)]
 pub struct Peer(Arc<Ends>);
 
@@ -15,17 +15,17 @@ struct Ends {
 }
 
 impl Peer {
-    /// A peer at `remote`, with the client certificate that was verified.
+    /// A client at `remote`, with its verified client certificate.
     pub fn new(remote: SocketAddr, certificate: Option<CertificateIdentity>) -> Self {
         Self(Arc::new(Ends { remote, certificate }))
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn remote(&self) -> SocketAddr {
         self.0.remote
     }
 
-    /// Whom its client certificate stands for, if it showed one.
+    /// The user of its client certificate, if it has one.
     pub fn certificate(&self) -> Option<&CertificateIdentity> {
         self.0.certificate.as_ref()
     }

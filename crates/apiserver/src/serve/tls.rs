@@ -1,4 +1,4 @@
-//! How the server speaks TLS.
+//! The TLS configuration of the server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,23 +26,22 @@ pub enum TlsError {
     Versions(#[source] rustls::Error),
 }
 
-/// Makes ring the process's provider of cryptography. Called first in `main` and in tests, since libraries that are
-/// not told which one to take panic if there is none. Any later call does nothing.
+/// Installs ring as the cryptography provider of the process. Call it first in `main` and in tests: libraries panic if
+/// there is no provider. Further calls do nothing.
 pub fn install_crypto() {
-    // The error says that there is one, from an earlier call.
+    // The error means that an earlier call has installed one.
     drop(ring::default_provider().install_default());
 }
 
-/// TLS 1.2 and 1.3 with the API server's serving certificate, whichever it is at the time. A client may show a
-/// certificate; if it does, the authority of clients must have issued it, and it must not have expired.
+/// TLS 1.2 and 1.3 with the current serving certificate of the API server. A client may have a certificate; then it must
+/// be issued by the client authority and must not have expired.
 pub fn tls(pki: &Pki) -> Result<Arc<ServerConfig>, TlsError> {
-    // An authority is renewed under the same name and key, which is all that a trust anchor consists of: this one
-    // stays good.
+    // A renewed authority has the same name and key, which is all that a trust anchor consists of, so that this one stays
+    // valid.
     tls_of(pki.client_authorities(), pki.serving(), pki.clock())
 }
 
-/// The same for a server that keeps its certificate elsewhere and trusts clients of these authorities: an agent on a
-/// machine of its own.
+/// The same for a server with another certificate and other client authorities: an agent on another machine.
 pub fn tls_of(
     authorities: Vec<CertificateDer<'static>>,
     certificate: Arc<dyn ResolvesServerCert>,
@@ -63,8 +62,8 @@ pub fn tls_of(
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // A resumed session carries the client certificate of the first one along without a look at its dates. Clients
-    // hold on to connections, not to sessions: full handshakes cost little, and tickets nobody uses cost too.
+    // A resumed session would have the client certificate of the first one, without a check of its dates. Clients keep
+    // connections, not sessions, so that full handshakes cost little.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
