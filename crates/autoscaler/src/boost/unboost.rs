@@ -125,6 +125,21 @@ impl Unboost {
         }
     }
 
+    /// Whether the pod's spec has what its containers get back to.
+    pub fn is_in_spec(&self) -> bool {
+        self.containers.iter().all(|container| container.from == container.to)
+    }
+
+    /// Whether any container gets a higher request than it has.
+    pub fn raises_requests(&self) -> bool {
+        self.containers.iter().any(|container| container.to.request > container.from.request)
+    }
+
+    /// Whether something is known for every container to get back to, and the QoS class stays.
+    pub fn is_possible(&self, pod: &Pod) -> bool {
+        self.unresolved.is_empty() && self.keeps_qos_class(pod)
+    }
+
     /// Whether the pod has the same QoS class afterwards: the API server refuses a resize that changes it.
     pub fn keeps_qos_class(&self, pod: &Pod) -> bool {
         let Some(mut spec) = pod.spec.clone() else { return true };

@@ -343,17 +343,27 @@ impl Inner {
         let plan = |vpa: Option<&VerticalPodAutoscaler>, template: Option<&PodSpec>| {
             Unboost::new(pod, vpa, template, &context, |container| is_due.contains(container))
         };
-        let mut unboost = plan(vpa, None);
-        if !unboost.unresolved.is_empty() {
-            let template = self.template(pod).await?;
-            unboost = plan(vpa, template.as_ref());
+        let mut own = plan(None, None);
+        let template = if own.unresolved.is_empty() { None } else { self.template(pod).await? };
+        if template.is_some() {
+            own = plan(None, template.as_ref());
         }
+        let recommended = plan(vpa, template.as_ref());
         let stage = read(pod)?.stage;
-        // More than the boost may not fit the node; what the container had before does.
-        if matches!(stage, Stage::Infeasible { .. } | Stage::Deferred { .. }) || !unboost.keeps_qos_class(pod)
-        {
-            unboost = plan(None, self.template(pod).await?.as_ref());
+        let prefers_own = prefers_own(pod, &stage, &recommended, &own);
+        let unboost = if prefers_own { &own } else { &recommended };
+        if self.apply(pod, unboost, &stage).await? {
+            self.report_unboost(pod, vpa, unboost);
+            let due = dues.iter().filter_map(|(_, due)| due.at()).filter(|at| *at <= now).min();
+            let since = due.map(|due| self.clock.now().duration_since(due));
+            let since = since.and_then(|since| Duration::try_from(since).ok()).unwrap_or_default();
+            self.updater_metrics.unboosted(ended_by(&dues, now), since);
         }
+        Ok(self.again(next, now))
+    }
+
+    /// Resizes the pod, or removes its annotations once the node has applied that. Whether it was resized.
+    async fn apply(&self, pod: &Pod, unboost: &Unboost, stage: &Stage) -> Result<bool, UnboostError> {
         if let Some(unresolved) = unboost.unresolved.first() {
             let container = unresolved.container.clone();
             return Err(UnboostError::Unresolved { container, damaged: unresolved.damaged.clone() });
@@ -361,18 +371,13 @@ impl Inner {
         if !unboost.keeps_qos_class(pod) {
             return Err(UnboostError::QosClass);
         }
-        if unboost.containers.iter().any(|container| container.from != container.to) {
-            if self.resize(pod, &unboost).await? {
-                self.report_unboost(pod, vpa, &unboost);
-                let due = dues.iter().filter_map(|(_, due)| due.at()).filter(|at| *at <= now).min();
-                let since = due.map(|due| self.clock.now().duration_since(due));
-                let since = since.and_then(|since| Duration::try_from(since).ok()).unwrap_or_default();
-                self.updater_metrics.unboosted(ended_by(&dues, now), since);
-            }
-        } else if stage == Stage::Applied {
-            self.finish(pod, &unboost).await?;
+        if !unboost.is_in_spec() {
+            return self.resize(pod, unboost).await;
         }
-        Ok(self.again(next, now))
+        if *stage == Stage::Applied {
+            self.finish(pod, unboost).await?;
+        }
+        Ok(false)
     }
 
     /// When the pod is looked at again.
@@ -413,6 +418,15 @@ impl Inner {
         let template = template.and_then(|template| plumb_client::decode_template(template).ok());
         Ok(template.and_then(|template| template.spec))
     }
+}
+
+/// Whether containers get back to their own CPU rather than to the recommendation, because that does not fit the node now
+/// or would change the QoS class. Once they have it, a recommendation that is higher is left to the updater of the VPA:
+/// else the pod would be resized to and fro for as long as the node has no capacity.
+fn prefers_own(pod: &Pod, stage: &Stage, recommended: &Unboost, own: &Unboost) -> bool {
+    matches!(stage, Stage::Infeasible { .. } | Stage::Deferred { .. })
+        || !recommended.keeps_qos_class(pod)
+        || (own.is_possible(pod) && own.is_in_spec() && recommended.raises_requests())
 }
 
 /// What ended the boosts of a pod that are due, for metrics.

@@ -304,3 +304,27 @@ async fn a_boost_lasts_as_long_as_it_should_though_conditions_have_whole_seconds
     world.pass(Duration::from_millis(200)).await;
     assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"));
 }
+
+/// The node has no capacity for the recommendation, so the container gets its own CPU: the recommendation is the matter of the
+/// updater from then on.
+#[tokio::test(start_paused = true)]
+async fn an_unboost_to_more_than_the_node_has_is_taken_back_once() {
+    for answer in [Answer::Deferred, Answer::Infeasible] {
+        for rules in dialects() {
+            let world = World::start(rules, "Initial").await;
+            boost(&world, ten_seconds()).await;
+            world.recommend("3/1Gi").await;
+            boosted(&world, ORIGINAL).await;
+            world.pass(Duration::from_secs(12)).await;
+            assert_eq!(world.requests("web-0").await, amounts("3/1Gi"));
+            world.answer("web-0", answer).await;
+            world.pass(Duration::from_secs(12)).await;
+            assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"), "{answer:?}");
+            world.answer("web-0", Answer::Applied).await;
+            world.pass(Duration::from_mins(10)).await;
+            assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"), "{answer:?}");
+            assert_eq!((world.count("/resize"), world.count("/eviction")), (2, 0), "{answer:?}");
+            assert!(!is_marked(&world).await, "{answer:?}");
+        }
+    }
+}
