@@ -135,6 +135,14 @@ impl Unboost {
         self.containers.iter().any(|container| container.to.request > container.from.request)
     }
 
+    /// Whether containers get back to the same CPU by another plan.
+    pub fn gives_the_same(&self, other: &Self) -> bool {
+        let all = |unboost: &Self| -> Vec<(usize, Cpu)> {
+            unboost.containers.iter().map(|container| (container.index, container.to)).collect()
+        };
+        all(self) == all(other)
+    }
+
     /// Whether something is known for every container to get back to, and the QoS class stays.
     pub fn is_possible(&self, pod: &Pod) -> bool {
         self.unresolved.is_empty() && self.keeps_qos_class(pod)

@@ -123,6 +123,12 @@ enum UnboostError {
 }
 
 impl UnboostError {
+    /// Whether the API server refused a request for what it asks for, so that another one may be accepted.
+    fn is_refusal(&self) -> bool {
+        let Self::Request { source: kube::Error::Api(status), .. } = self else { return false };
+        matches!(status.code, 400 | 403 | 422)
+    }
+
     /// The word for it in metrics.
     fn reason(&self) -> &'static str {
         match self {
@@ -344,15 +350,25 @@ impl Inner {
             Unboost::new(pod, vpa, template, &context, |container| is_due.contains(container))
         };
         let mut own = plan(None, None);
-        let template = if own.unresolved.is_empty() { None } else { self.template(pod).await? };
+        let template = if own.unresolved.is_empty() { None } else { self.template(pod).await };
         if template.is_some() {
             own = plan(None, template.as_ref());
         }
         let recommended = plan(vpa, template.as_ref());
         let stage = read(pod)?.stage;
         let prefers_own = prefers_own(pod, &stage, &recommended, &own);
-        let unboost = if prefers_own { &own } else { &recommended };
-        if self.apply(pod, unboost, &stage).await? {
+        let mut unboost = if prefers_own { &own } else { &recommended };
+        let mut applied = self.apply(pod, unboost, &stage).await;
+        if let Err(error) = &applied
+            && error.is_refusal()
+            && own.is_possible(pod)
+            && !own.gives_the_same(unboost)
+        {
+            tracing::info!(pod = %ObjectRef::of(pod), %error, "the recommendation was refused, the container gets back to its own CPU");
+            unboost = &own;
+            applied = self.apply(pod, unboost, &stage).await;
+        }
+        if applied? {
             self.report_unboost(pod, vpa, unboost);
             let due = dues.iter().filter_map(|(_, due)| due.at()).filter(|at| *at <= now).min();
             let since = due.map(|due| self.clock.now().duration_since(due));
@@ -398,9 +414,10 @@ impl Inner {
         }
     }
 
-    /// The pod template of the pod's controller.
-    async fn template(&self, pod: &Pod) -> Result<Option<PodSpec>, UnboostError> {
-        let Some(owner) = controller_of(&pod.metadata) else { return Ok(None) };
+    /// The pod template of the pod's controller. None if it cannot be read: the updater may have no permission to read
+    /// custom resources.
+    async fn template(&self, pod: &Pod) -> Option<PodSpec> {
+        let owner = controller_of(&pod.metadata)?;
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
         let resource = ApiResource {
             group: group.to_owned(),
@@ -411,12 +428,11 @@ impl Inner {
         };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let owners: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        let found = owners.get_opt(&owner.name).await;
-        let found =
-            found.map_err(|source| UnboostError::Request { operation: "reading its controller", source })?;
-        let template = found.map(|owner| owner.data["spec"]["template"].clone());
-        let template = template.and_then(|template| plumb_client::decode_template(template).ok());
-        Ok(template.and_then(|template| template.spec))
+        let found = owners.get_opt(&owner.name).await.unwrap_or_else(|error| {
+            tracing::debug!(pod = %ObjectRef::of(pod), %error, "cannot read the controller of a pod");
+            None
+        })?;
+        plumb_client::decode_template(found.data["spec"]["template"].clone()).ok()?.spec
     }
 }
 

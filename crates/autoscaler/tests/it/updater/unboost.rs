@@ -328,3 +328,42 @@ async fn an_unboost_to_more_than_the_node_has_is_taken_back_once() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_unboost_that_the_api_server_refuses_gives_the_container_its_own_cpu() {
+    let world = World::start(Rules::v1_36(), "Initial").await;
+    boost(&world, ten_seconds()).await;
+    // More than the node has, which the API server answers with 403.
+    world.recommend("6/1Gi").await;
+    boosted(&world, ORIGINAL).await;
+    world.pass(Duration::from_secs(12)).await;
+    assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"));
+    world.answer("web-0", Answer::Applied).await;
+    world.pass(Duration::from_mins(10)).await;
+    assert!(!is_marked(&world).await);
+    assert_eq!((world.count("/resize"), world.count("/eviction")), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_boost_ends_though_the_controller_of_the_pod_cannot_be_read() {
+    for (annotation, recommended, expected) in
+        [(ORIGINAL, "6/1Gi", "100m/1Gi"), (ORIGINAL, "3/1Gi", "100m/1Gi"), ("{", "150m/1Gi", "150m/1Gi")]
+    {
+        let world = World::start(Rules::v1_36(), "Initial").await;
+        boost(&world, ten_seconds()).await;
+        world.recommend(recommended).await;
+        boosted(&world, annotation).await;
+        world.pass(MOMENT).await;
+        // Which controllers there are is known by now.
+        world.intercept(|uri| {
+            let reads = uri.path().ends_with("/replicasets/web");
+            if reads { Err(std::io::Error::other("the controller cannot be read")) } else { Ok(()) }
+        });
+        world.pass(Duration::from_secs(12)).await;
+        if recommended == "3/1Gi" {
+            world.answer("web-0", Answer::Deferred).await;
+            world.pass(Duration::from_secs(12)).await;
+        }
+        assert_eq!(world.requests("web-0").await, amounts(expected), "{annotation} {recommended}");
+    }
+}
