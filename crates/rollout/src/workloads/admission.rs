@@ -38,15 +38,23 @@ pub struct Admitted {
 /// - Any other change of the template releases a workload that is held: its controller recreates the pods. The status of a
 ///   rollout that has ended is removed, because the controller rolls out another template.
 /// - While it is held, the fields that hold it stay; what a user sets them to is restored at the end.
-/// - What is recorded stays, whatever a user leaves out of an update. A write that changes the record itself is one of the
-///   controller or of `plumb`, and passes as it is.
+/// - What is recorded stays, whatever a user leaves out of an update, and if the update has an older record: `kubectl
+///   rollout undo` copies that of a ReplicaSet, and an exported manifest may have one. Any other write that changes the
+///   record is one of the controller or of `plumb`, and passes as it is.
 pub fn admit(kind: WorkloadKind, old: &Value, new: &Value, context: &AdmissionContext<'_>) -> Admitted {
-    let recorded = annotation(old, RECORD_ANNOTATION);
-    match (annotation(new, RECORD_ANNOTATION), recorded) {
-        (Some(after), before) if Some(after) != before => return Admitted::default(),
-        _ => {}
+    let read = |text: &str| serde_json::from_str::<WorkloadRecord>(text).ok();
+    let (recorded, written) = (annotation(old, RECORD_ANNOTATION), annotation(new, RECORD_ANNOTATION));
+    let record = recorded.and_then(read);
+    let changes_record = written.is_some() && written != recorded;
+    let is_older = || {
+        written
+            .and_then(read)
+            .zip(record.as_ref())
+            .is_some_and(|(written, record)| written.is_older_than(record))
+    };
+    if changes_record && !is_older() {
+        return Admitted::default();
     }
-    let record: Option<WorkloadRecord> = recorded.and_then(|text| serde_json::from_str(text).ok());
     let (Some(before), Some(after)) = (template(old), template(new)) else { return Admitted::default() };
     let mut change = can_update(&before, &after, context.rules);
     if change.is_vertical() {
@@ -54,7 +62,7 @@ pub fn admit(kind: WorkloadKind, old: &Value, new: &Value, context: &AdmissionCo
     }
     let old_fields = kind.held_fields(&old["spec"]);
     let mut admission = Admission { kind, new: new.clone(), old_fields, record, warnings: Vec::new() };
-    admission.preserve(old);
+    admission.preserve(old, changes_record);
     if change.is_none() {
         admission.keep_hold();
     } else if change.is_vertical() && context.enabled && opted_in(new, context.selected) {
@@ -109,11 +117,13 @@ impl Admission {
         self.record = Some(record);
     }
 
-    /// Restores what is recorded, where an update leaves it out: `kubectl replace` does, and `kubectl rollout undo`.
-    fn preserve(&mut self, old: &Value) {
+    /// Restores what is recorded, where an update leaves it out (`kubectl replace` does) or has it from an older rollout.
+    fn preserve(&mut self, old: &Value, is_older: bool) {
         for key in [RECORD_ANNOTATION, STATUS_ANNOTATION] {
-            if let (Some(before), None) = (annotation(old, key), annotation(&self.new, key)) {
-                self.annotate(key, before);
+            match (annotation(old, key), annotation(&self.new, key)) {
+                (Some(before), after) if is_older || after.is_none() => self.annotate(key, before),
+                (None, Some(_)) if is_older => self.remove_annotation(key),
+                _ => {}
             }
         }
     }
@@ -160,6 +170,8 @@ impl Admission {
         let hold = Hold { restored };
         let paused = self.kind.is_paused(&hold.restored);
         let revision = revision_of(&self.new["spec"]["template"], generation);
+        // Records are ordered by when they began, also if the clocks of two webhooks differ.
+        let now = earlier.as_ref().map_or(context.now, |earlier| context.now.max(earlier.rollout.started_at));
         let open = earlier.filter(WorkloadRecord::is_open);
         // An undo goes all the way back to what was rolled out last.
         let (base, previous) = if let Some(open) = open {
@@ -168,7 +180,7 @@ impl Admission {
             let last = self.record.as_ref().map(|record| record.rollout.pod_revision());
             (last.unwrap_or_else(|| format!("{revision}-before")), TemplateResources::of(before))
         };
-        let mut record = intent(revision, base, previous, (before, after), hold, context.rules, context.now);
+        let mut record = intent(revision, base, previous, (before, after), hold, context.rules, now);
         record.rollout.paused = paused;
         self.apply_hold();
         self.record(record);

@@ -180,6 +180,7 @@ impl WorkloadRecord {
             return None;
         }
         let resources = TemplateResources::of(template);
+        let now = now.max(self.rollout.started_at);
         let RolloutRecord { base, previous, paused, .. } = self.rollout.clone();
         let revision = revision_of(&plumb_client::encode_template(template), generation);
         let rollout = RolloutRecord { paused, ..RolloutRecord::new(revision, base, previous, now) };
@@ -194,6 +195,16 @@ impl WorkloadRecord {
             Heading::Recreate => None,
         };
         expected.is_some_and(|expected| TemplateResources::of(template) != *expected)
+    }
+
+    /// Whether this is a copy of what was recorded on a workload before `stored`: of an earlier rollout, or of the same one
+    /// before it ended.
+    pub(super) fn is_older_than(&self, stored: &Self) -> bool {
+        let (rollout, last) = (&self.rollout, &stored.rollout);
+        let precedes = self.hold.is_some() && stored.hold.is_none()
+            || rollout.outcome.is_none() && last.outcome.is_some()
+            || !self.superseded && stored.superseded;
+        rollout.started_at < last.started_at || rollout.revision == last.revision && precedes
     }
 
     /// Whether pods of the rollout may still have to be resized.

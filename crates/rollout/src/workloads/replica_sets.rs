@@ -9,6 +9,7 @@
 //!     ──▶ Unmark: the annotation is removed, and the Deployment's controller finds its ReplicaSet
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
@@ -19,6 +20,7 @@ use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use super::record::{TemplateResources, revision_of};
+use super::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION, STATUS_ANNOTATION};
 use crate::engine::can_update;
 
 /// The annotation in the template of a ReplicaSet whose Deployment is held.
@@ -180,7 +182,7 @@ fn history(deployment: &Deployment, live: &ReplicaSet, template: &PodTemplateSpe
     let hash = hash.split('-').next().unwrap_or_default().to_owned();
     let mut prefix = deployment.metadata.name.clone().unwrap_or_default();
     prefix.truncate(prefix.floor_char_boundary(LONGEST_PREFIX));
-    let with_hash = |labels: &Option<std::collections::BTreeMap<String, String>>| {
+    let with_hash = |labels: &Option<BTreeMap<String, String>>| {
         let mut labels = labels.clone().unwrap_or_default();
         labels.insert(HASH.to_owned(), hash.clone());
         Some(labels)
@@ -194,8 +196,7 @@ fn history(deployment: &Deployment, live: &ReplicaSet, template: &PodTemplateSpe
             name: Some(format!("{prefix}-{hash}h")),
             namespace: deployment.metadata.namespace.clone(),
             labels: with_hash(&live.metadata.labels),
-            // The revision is among them, and what `kubectl rollout undo` restores.
-            annotations: live.metadata.annotations.clone(),
+            annotations: Some(history_annotations(deployment, live)),
             owner_references: Some(vec![controller_reference(deployment)]),
             ..ObjectMeta::default()
         },
@@ -210,6 +211,18 @@ fn history(deployment: &Deployment, live: &ReplicaSet, template: &PodTemplateSpe
         }),
         status: None,
     }
+}
+
+/// The annotations of a history: the revision, and what `kubectl rollout undo` makes those of the Deployment. What is recorded
+/// about a rollout belongs to the Deployment alone, and it stays opted in.
+fn history_annotations(deployment: &Deployment, live: &ReplicaSet) -> BTreeMap<String, String> {
+    let mut annotations = live.metadata.annotations.clone().unwrap_or_default();
+    annotations.retain(|key, _| {
+        ![RECORD_ANNOTATION, STATUS_ANNOTATION, IN_PLACE_ANNOTATION].contains(&key.as_str())
+    });
+    let own = deployment.metadata.annotations.as_ref().and_then(|own| own.get_key_value(IN_PLACE_ANNOTATION));
+    annotations.extend(own.map(|(key, value)| (key.clone(), value.clone())));
+    annotations
 }
 
 fn is_history_of(set: &ReplicaSet, live: &ReplicaSet, template: &PodTemplateSpec, rules: &Rules) -> bool {

@@ -308,6 +308,43 @@ fn the_controller_and_the_commands_write_the_record_themselves() {
 }
 
 #[test]
+fn a_copy_of_an_older_record_is_not_taken_for_a_write_of_the_controller() {
+    let kind = WorkloadKind::Deployment;
+    let old = workload(kind, "100m");
+    // Two rollouts, both complete and released.
+    let rolled_out = |before: &Value, cpu: &str, seconds: i64| {
+        let rules = Rules::v1_36();
+        let context = AdmissionContext { enabled: true, selected: false, rules: &rules, now: at(seconds) };
+        let mut done = admit(kind, before, &with_cpu(before, cpu), &context).object.unwrap();
+        let mut finished = record(&done);
+        finished.hold = None;
+        finished.rollout.outcome = Some(Outcome::Complete);
+        let open = done.clone();
+        done["metadata"]["annotations"][RECORD_ANNOTATION] = json!(finished.to_text());
+        done["metadata"]["annotations"][STATUS_ANNOTATION] = json!(cpu);
+        done["spec"]["paused"] = Value::Null;
+        (open, done)
+    };
+    let (_, first) = rolled_out(&old, "200m", 0);
+    let (open, second) = rolled_out(&first, "300m", 60);
+    // Of the rollout before, and of the same rollout while it was held.
+    for copied in [&first, &open] {
+        let mut undone = with_cpu(&second, "200m");
+        undone["metadata"]["annotations"] = copied["metadata"]["annotations"].clone();
+        let held = stored(kind, &second, &undone);
+        assert_eq!(held["spec"]["paused"], true);
+        assert_eq!(held["metadata"]["annotations"][STATUS_ANNOTATION], "300m");
+        let next = record(&held);
+        assert_eq!(next.rollout.base, record(&second).rollout.revision);
+        assert!(next.rollout.started_at >= record(&second).rollout.started_at, "whatever the clock says");
+        // Nothing else than the annotations.
+        let mut exported = second.clone();
+        exported["metadata"]["annotations"] = copied["metadata"]["annotations"].clone();
+        assert_eq!(stored(kind, &second, &exported), second);
+    }
+}
+
+#[test]
 fn a_change_that_the_controller_rolls_out_removes_the_status_of_the_rollout_before() {
     for kind in WorkloadKind::ALL {
         let old = workload(kind, "100m");

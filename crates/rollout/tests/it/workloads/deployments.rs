@@ -1,8 +1,11 @@
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::engine::Phase;
-use plumb_rollout::workloads::CONDITION;
+use plumb_rollout::workloads::{CONDITION, IN_PLACE_ANNOTATION, RECORD_ANNOTATION};
 use serde_json::{Value, json};
 
 use super::cluster::{Answer, Cluster, actual_cpu, cpu, rolled_out, status};
@@ -57,7 +60,7 @@ pub(super) async fn running(replicas: i32, nodes: usize) -> (Cluster, Vec<String
     (cluster, pods)
 }
 
-pub(super) fn sets(sets: &std::collections::BTreeMap<String, ReplicaSet>) -> Vec<(String, i32, String)> {
+pub(super) fn sets(sets: &BTreeMap<String, ReplicaSet>) -> Vec<(String, i32, String)> {
     let mut sets: Vec<_> = sets
         .values()
         .map(|set| {
@@ -91,11 +94,7 @@ async fn an_edit_of_resources_resizes_all_pods_and_recreates_none() {
     assert_eq!(sets(&all), [("1".into(), 0, "100m".into()), ("2".into(), 5, "200m".into())]);
     assert!(cluster.is_running());
 
-    // What `kubectl rollout undo` does: the template and the annotations of the old ReplicaSet.
-    let history = all.values().find(|set| set.spec.as_ref().unwrap().replicas == Some(0)).unwrap();
-    let mut template = history.spec.as_ref().unwrap().template.clone().unwrap();
-    template.metadata.as_mut().unwrap().labels.as_mut().unwrap().remove("pod-template-hash");
-    cluster.edit::<Deployment>("web", json!({ "spec": { "template": template } })).await;
+    undo(&cluster, &all, "1").await;
     cluster
         .until_all::<Pod>(|pods| pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("100m")))
         .await;
@@ -104,6 +103,75 @@ async fn an_edit_of_resources_resizes_all_pods_and_recreates_none() {
     let all =
         cluster.until_all::<ReplicaSet>(|all| sets(all).iter().any(|(revision, ..)| revision == "3")).await;
     assert_eq!(sets(&all), [("2".into(), 0, "200m".into()), ("3".into(), 5, "100m".into())]);
+}
+
+/// Whether the ReplicaSet of a revision has the annotations that the Deployment's controller copies, our record among them.
+fn copied(sets: &BTreeMap<String, ReplicaSet>, revision: &str) -> bool {
+    sets.values().any(|set| {
+        let annotations = set.metadata.annotations.as_ref();
+        annotations.is_some_and(|all| {
+            all.get("deployment.kubernetes.io/revision").is_some_and(|own| own == revision)
+                && all.contains_key(RECORD_ANNOTATION)
+        })
+    })
+}
+
+fn has_template(web: &Deployment, cpu: &str) -> bool {
+    let template = web.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
+    json!(template.containers[0].resources) == json!({ "requests": { "cpu": cpu } })
+}
+
+/// What `kubectl rollout undo` does: the template and the annotations of an old ReplicaSet replace those of the Deployment.
+async fn undo(cluster: &Cluster, sets: &BTreeMap<String, ReplicaSet>, revision: &str) {
+    const REVISION: &str = "deployment.kubernetes.io/revision";
+    // Those of its controller, and `kubectl apply`'s, stay.
+    let stays = |key: &str| {
+        key.starts_with("deployment.kubernetes.io/")
+            || key == "kubectl.kubernetes.io/last-applied-configuration"
+            || key == "deprecated.deployment.rollback.to"
+    };
+    let annotations = |metadata: &ObjectMeta| metadata.annotations.clone().unwrap_or_default();
+    let history = sets.values().find(|set| annotations(&set.metadata)[REVISION] == revision).unwrap();
+    let mut template = history.spec.as_ref().unwrap().template.clone().unwrap();
+    template.metadata.as_mut().unwrap().labels.as_mut().unwrap().remove("pod-template-hash");
+    let web = cluster.api::<Deployment>().get("web").await.unwrap();
+    // The patch is merged: what is to be removed is null.
+    let before = annotations(&web.metadata).into_keys().filter(|key| !stays(key));
+    let mut replaced: BTreeMap<String, Value> = before.map(|key| (key, Value::Null)).collect();
+    let copied = annotations(&history.metadata).into_iter().filter(|(key, _)| !stays(key));
+    replaced.extend(copied.map(|(key, value)| (key, json!(value))));
+    let patch = json!({ "metadata": { "annotations": replaced }, "spec": { "template": template } });
+    cluster.edit::<Deployment>("web", patch).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_of_the_second_rollout_resizes_pods_back_to_the_first() {
+    let mut cluster = Cluster::start(3).await;
+    let mut web = deployment(3, "100m");
+    web["metadata"]["annotations"] = json!({});
+    cluster.create::<Deployment>(web).await;
+    cluster.until("web", rolled_out).await;
+    let before: Vec<String> = cluster.pods().await.into_keys().collect();
+    cluster.roll_out(true);
+    // It opts in by the write that changes its resources.
+    let mut first = sized("200m");
+    first["metadata"] = json!({ "annotations": { IN_PLACE_ANNOTATION: "true" } });
+    cluster.edit::<Deployment>("web", first).await;
+    cluster.until("web", is(Phase::Complete)).await;
+    cluster.until_all::<ReplicaSet>(|all| copied(all, "2")).await;
+    cluster.edit::<Deployment>("web", sized("300m")).await;
+    cluster.until("web", |web| is(Phase::Complete)(web) && has_template(web, "300m")).await;
+    for (undone, back, cpu) in [("3", "2", "200m"), ("4", "1", "100m")] {
+        let all = cluster.until_all::<ReplicaSet>(|all| copied(all, undone)).await;
+        undo(&cluster, &all, back).await;
+        cluster.until("web", |web| is(Phase::Complete)(web) && has_template(web, cpu)).await;
+        let web = cluster.api::<Deployment>().get("web").await.unwrap();
+        let annotations = web.metadata.annotations.unwrap();
+        assert_eq!(annotations.get(IN_PLACE_ANNOTATION).map(String::as_str), Some("true"));
+        let pods = cluster.pods().await;
+        assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
+        assert!(pods.values().all(|pod| actual_cpu(pod).as_deref() == Some(cpu)));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
