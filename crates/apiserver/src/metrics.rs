@@ -1,9 +1,8 @@
-//! Figures for Prometheus, under the names that kube-apiserver gives them.
+//! Metrics for Prometheus, under kube-apiserver's names.
 //!
-//! Counting must cost next to nothing where fifty thousand objects are read in a second, so no request takes a lock
-//! or makes a label: a series is found once, by what the request is about, in a map that is only ever replaced as a
-//! whole, and counted with a few relaxed additions. There are as many series as kinds, verbs and scopes that were
-//! used; an address that leads nowhere makes none.
+//! Counting must cost hardly anything at fifty thousand reads a second, so that no request takes a lock or formats a label: a
+//! request looks up its series once, in a map that is only replaced as a whole, and adds to it with a few relaxed operations.
+//! There are as many series as kinds, verbs and scopes in use; a request for an unknown path adds none.
 
 mod process;
 mod request;
@@ -25,10 +24,10 @@ use crate::place::Places;
 use crate::serve::ConnectionMetrics;
 use series::Table;
 
-/// How old the numbers of objects may be: counting them is a pass over all keys. As upstream's.
+/// For how long the counts of objects are cached: counting scans all keys. Upstream has the same interval.
 const COUNT_EVERY: Duration = Duration::from_mins(1);
 
-/// The figures of a server.
+/// The metrics of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     requests: Table<Labels<'static>, Series>,
@@ -38,7 +37,7 @@ pub(crate) struct Metrics {
     others: Mutex<Vec<Figures>>,
 }
 
-/// What another part of this process counts.
+/// The metrics of another component in this process.
 struct Figures(Box<dyn Fn(&mut Text) + Send>);
 
 impl std::fmt::Debug for Figures {
@@ -47,14 +46,14 @@ impl std::fmt::Debug for Figures {
     }
 }
 
-/// How many objects there were of each kind at some time.
+/// The counts of objects of each kind at some time.
 #[derive(Debug)]
 struct Counts {
     at: Instant,
     of: Vec<(String, String, usize)>,
 }
 
-/// What the figures are of, beside requests.
+/// What is measured besides requests.
 pub(crate) struct Present<'a> {
     pub(crate) store: &'a Store,
     pub(crate) kinds: &'a Kinds,
@@ -67,18 +66,18 @@ impl Metrics {
         self.requests.get(labels, || Series::new(labels.to_static()))
     }
 
-    /// The series of what watchers of a kind are told.
+    /// The series of watch events of a kind.
     pub(crate) fn watched(&self, group: &str, version: &str, resource: &str) -> Arc<Watched> {
         let labels = Labels::of_kind(group, version, resource);
         self.watched.get(&labels, || Watched::new(labels.to_static()))
     }
 
-    /// Where connections are counted.
+    /// The metrics of connections.
     pub(crate) fn connections(&self) -> Arc<ConnectionMetrics> {
         Arc::clone(&self.connections)
     }
 
-    /// All figures, as Prometheus reads them.
+    /// All metrics in Prometheus' text format.
     pub(crate) fn render(&self, present: &Present<'_>) -> String {
         let mut text = Text::default();
         self.requests(&mut text);
@@ -95,7 +94,7 @@ impl Metrics {
         text.finish()
     }
 
-    /// Shows what another part of this process counts, too.
+    /// Adds the metrics of another component in this process.
     pub(crate) fn also_show(&self, figures: impl Fn(&mut Text) + Send + 'static) {
         self.others.lock().push(Figures(Box::new(figures)));
     }

@@ -1,7 +1,7 @@
-//! The way to the nodes: what a client asks of a node's agent goes through the API server.
+//! Requests to the node agents (kubelets), which the API server forwards.
 //!
-//! The agent's address is what its Node says. The connection is TLS: the agent must show a certificate of our
-//! authority for that address, and is shown one of ours. Nothing is kept in memory on the way through.
+//! The Node has the address of its agent. The connection is TLS: the agent's certificate must be of the cluster's authority and
+//! for that address, and the API server has a client certificate. Bodies are streamed.
 
 mod endpoint;
 mod link;

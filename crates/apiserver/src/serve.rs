@@ -1,4 +1,4 @@
-//! The door: connections in, requests to the service behind, and an orderly end.
+//! The HTTP server: accepts connections, passes requests to a service, and shuts down in order.
 //!
 //! ```text
 //! Listener ── accept (bounded) ──▶ TLS handshake (timed) ──▶ HTTP/1.1 or HTTP/2, as ALPN settled
@@ -7,14 +7,14 @@
 //!                                   Peer ───────────────────▶ Peer, Shutdown ──▶ the service
 //! ```
 //!
-//! The service learns from a request's extensions who is at the other end ([`Peer`]) and when to end what would go on
-//! ([`Shutdown`]). The protocol is taken from ALPN and not guessed from the first bytes: there is nothing to wait for,
-//! and so nothing to hold open by not sending it.
+//! The extensions of a request have its client ([`Peer`]) and the signal that ends long responses ([`Shutdown`]). ALPN decides
+//! the protocol, not the first bytes of the connection: the server does not wait for them, so that a client that sends none
+//! holds no connection open.
 //!
-//! A client that does not read a response is cut after [`Limits::progress`], over both protocols.
+//! The server closes the connection of a client that does not read a response for [`Limits::progress`], over both protocols.
 //!
-//! At [`Trigger::pull`] no more connections are accepted, idle ones end, requests under way are waited for, watches are
-//! told through their [`Shutdown`], and what then still stands after [`Limits::drain`] is cut.
+//! At [`Trigger::pull`] the server accepts no more connections, closes idle ones, ends watches by their [`Shutdown`], waits for
+//! requests, and closes the connections that are left after [`Limits::drain`].
 
 mod accept;
 mod activity;

@@ -1,14 +1,13 @@
-//! What the process takes of the machine, as the kernel tells.
+//! The metrics of the process, from the kernel.
 
 use std::fs;
 
 use plumb_metrics::Text;
 
-/// The kernel counts time in hundredths of a second wherever it tells it to programs, on every architecture that Rust
-/// programs run on today.
+/// The unit of times in `/proc`: hundredths of a second on every architecture.
 const TICKS: u64 = 100;
 
-/// Writes the figures; what the kernel does not tell is left out.
+/// Writes the metrics that the kernel has.
 pub(super) fn render(text: &mut Text) {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a request is about, in the words of the figures.
+//! The labels of requests.
 
 use std::borrow::Cow;
 
@@ -10,11 +10,11 @@ use super::Labels;
 use crate::kinds::Row;
 use crate::target::{Query, Target, Verb};
 
-/// Paths that are no object's and are counted: the others are seldom asked for, or do not exist.
+/// The non-resource paths with a series of their own.
 const PATHS: [&str; 6] = ["/healthz", "/livez", "/readyz", "/metrics", "/version", "/openapi/v3"];
 
 impl<'a> Labels<'a> {
-    /// What a request for objects is about; none if it is about nothing that there is.
+    /// The labels of a request for objects; `None` if there is no such resource.
     pub(crate) fn of_request(
         target: &'a Target,
         row: &Row,
@@ -60,7 +60,7 @@ impl<'a> Labels<'a> {
         })
     }
 
-    /// What a request for something else is about.
+    /// The labels of any other request.
     pub(crate) fn of_path(path: &'a str) -> Option<Self> {
         let known = PATHS.iter().find(|known| path.starts_with(**known))?;
         let verb = Cow::Borrowed("GET");

@@ -1,4 +1,4 @@
-//! Series: what is counted of requests that are alike.
+//! The series of requests.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +15,7 @@ use plumb_metrics::{Histogram, Unit};
 
 const MS: u64 = 1_000_000;
 
-/// Upstream's bounds for the time that a request takes.
+/// Upstream's buckets of request durations.
 const DURATIONS: &[u64] = &[
     5 * MS,
     25 * MS,
@@ -42,16 +42,16 @@ const DURATIONS: &[u64] = &[
     60_000 * MS,
 ];
 
-/// Upstream's bounds for the size of an answer, and for that of an event.
+/// Upstream's buckets of response sizes and of watch events.
 const SIZES: &[u64] = &[1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
 const EVENT_SIZES: &[u64] = &[1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
 
-/// Whether the histogram of what is promised has this bound: it begins later.
+/// Whether the histogram of the SLI durations has this bucket.
 pub(super) fn is_sli_bound(bound: u64) -> bool {
     bound >= 50 * MS
 }
 
-/// What a request is about, as far as figures tell.
+/// The labels of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Labels<'a> {
     pub(crate) verb: Cow<'a, str>,
@@ -106,7 +106,7 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// Series by what they are of. Read without a lock; replaced as a whole when one is added, which is seldom.
+/// Series by their labels. Reads take no lock; adding a series, which is rare, replaces the map.
 #[derive(Debug)]
 pub(super) struct Table<K, S> {
     map: ArcSwap<HashMap<K, Arc<S>>>,
@@ -136,7 +136,7 @@ impl<S> Table<Labels<'static>, S> {
         self.map.load().get(&key).map_or(new, Arc::clone)
     }
 
-    /// Every series, ordered by what it is of.
+    /// All series, ordered by their labels.
     pub(super) fn all(&self) -> Vec<Arc<S>> {
         let map = self.map.load();
         let mut all: Vec<(&Labels<'static>, &Arc<S>)> = map.iter().collect();
@@ -166,12 +166,12 @@ impl Series {
         }
     }
 
-    /// Whether the requests are streams, which go on until somebody has enough.
+    /// Whether the requests are long-running.
     pub(crate) fn is_long_running(&self) -> bool {
         matches!(&*self.labels.verb, "WATCH" | "CONNECT")
     }
 
-    /// Counts a request that was answered.
+    /// Counts a request with its response.
     pub(crate) fn count(&self, code: StatusCode, took: Duration, size: Option<usize>) {
         self.codes.count(code.as_u16());
         self.duration.observe_duration(took);
@@ -180,14 +180,14 @@ impl Series {
         }
     }
 
-    /// Counts a stream as under way, until what is returned is dropped; then it is a request that was answered.
+    /// Counts a long-running request until the returned value is dropped; then as a request with its response.
     pub(crate) fn run(self: Arc<Self>, code: StatusCode, began: Instant) -> Running {
         self.running.fetch_add(1, Relaxed);
         Running { series: self, code, began }
     }
 }
 
-/// A stream under way.
+/// A long-running request.
 #[derive(Debug)]
 pub(crate) struct Running {
     series: Arc<Series>,
@@ -202,7 +202,7 @@ impl Drop for Running {
     }
 }
 
-/// What watchers of a kind are told.
+/// The watch events of a kind.
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(super) labels: Labels<'static>,
@@ -215,26 +215,26 @@ impl Watched {
         Self { labels, sizes: Histogram::new(Unit::Number, EVENT_SIZES), terminated: AtomicU64::new(0) }
     }
 
-    /// Counts a watch that was closed because the client read too slowly.
+    /// Counts a watch that was closed because the client was too slow.
     pub(crate) fn terminated(&self) {
         self.terminated.fetch_add(1, Relaxed);
     }
 
-    /// Counts an event that a watcher is sent.
+    /// Counts an event that is sent to a watcher.
     pub(crate) fn told(&self, bytes: usize) {
         self.sizes.observe(bytes as u64);
     }
 }
 
-/// The codes that are counted without a lock: all that this server itself answers with.
+/// The codes that are counted without a lock: all that this server responds with.
 const KNOWN: [u16; 20] =
     [200, 201, 404, 409, 422, 202, 204, 304, 400, 401, 403, 405, 406, 410, 413, 415, 429, 500, 503, 504];
 
-/// How often each status code was answered.
+/// The counts by status code.
 #[derive(Debug, Default)]
 pub(super) struct Codes {
     known: [AtomicU64; KNOWN.len()],
-    /// What a node answered through us may be anything.
+    /// A forwarded response may have any code.
     others: Mutex<BTreeMap<u16, u64>>,
 }
 

@@ -1,4 +1,4 @@
-//! Where a node's agent is.
+//! The endpoint of a node's agent.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use crate::error::ApiError;
 use crate::object::decode;
 use crate::server::ApiServer;
 
-/// Where agents listen that do not say where.
+/// The port of agents whose Node has none.
 const USUAL_PORT: u16 = 10250;
 
-/// The kinds of addresses, best first: numbers need nobody to look them up.
+/// The types of addresses, preferred ones first: IP addresses need no DNS.
 const PREFERRED: [&str; 5] = ["InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS"];
 
-/// Where a node's agent listens.
+/// The endpoint of a node's agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Endpoint {
     pub(super) host: String,
@@ -23,7 +23,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint of a node that is stored.
+    /// The endpoint of a stored Node.
     pub(super) fn find(server: &ApiServer, node: &str) -> Result<Self, ApiError> {
         let missing = || ApiError::not_found("", "nodes", node);
         let row = server.kinds().find("", "nodes").ok_or_else(missing)?;

@@ -30,10 +30,10 @@ use crate::error::ApiError;
 use crate::pki::Pki;
 use crate::serve::Wall;
 
-/// How long an agent may take to be there and shake hands.
+/// The timeout of connecting to an agent, handshake included.
 const CONNECT: Duration = Duration::from_secs(30);
 
-/// Why there is no way to the nodes.
+/// Why connections to agents cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The authority's certificate is no trust anchor.
@@ -47,7 +47,7 @@ pub enum LinkError {
     Versions(#[source] rustls::Error),
 }
 
-/// The way to the agents of the nodes.
+/// Connections to the agents of the nodes.
 #[derive(Clone)]
 pub struct NodeLink {
     verified: Arc<ClientConfig>,
@@ -58,7 +58,7 @@ pub struct NodeLink {
 }
 
 impl NodeLink {
-    /// A way to agents whose certificates the cluster's authority for nodes signed.
+    /// Connections to agents whose certificates are of the cluster's authority for nodes.
     pub fn new(pki: &Pki) -> Result<Self, LinkError> {
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -87,8 +87,8 @@ impl NodeLink {
         Ok(Self { verified: config(verifier, true)?, unverified, of_pods })
     }
 
-    /// Sends a request to an agent, and answers when the head of its answer is there. The connection lives as long
-    /// as the body of the answer.
+    /// Sends a request to an agent, and returns the response once its header is there. The connection lives as long as the body
+    /// of the response.
     pub(super) async fn send(
         &self,
         endpoint: &Endpoint,
@@ -106,7 +106,7 @@ impl NodeLink {
         request_over(stream, request).await.map_err(failed)
     }
 
-    /// Sends a request over a connection that an agent makes: `path` says to what. With an address the connection is TLS.
+    /// Sends a request over a connection that an agent opens to what `path` names. With an address the connection is TLS.
     pub(super) async fn send_through(
         &self,
         agent: &Endpoint,
@@ -151,14 +151,14 @@ impl NodeLink {
     }
 }
 
-/// Sends the only request of a connection, which lives as long as the body of the answer, or what it is upgraded to.
+/// Sends the only request of a connection, which lives as long as the body of the response, or its upgrade.
 async fn request_over<S>(stream: TokioIo<S>, request: Request<Full<Bytes>>) -> io::Result<Response<Incoming>>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (mut sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
     tokio::spawn(async move {
-        // Until the last byte, also of what is no longer HTTP.
+        // Until the last byte, also after an upgrade.
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%error, "a connection to a node ended badly");
         }
@@ -166,7 +166,7 @@ where
     sender.send_request(request).await.map_err(io::Error::other)
 }
 
-/// A method as Go begins the story of a request that failed: `Get`.
+/// A method as Go writes it in errors of requests: `Get`.
 fn title(method: &http::Method) -> String {
     let lower = method.as_str().to_ascii_lowercase();
     let mut letters = lower.chars();

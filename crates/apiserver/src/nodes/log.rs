@@ -1,4 +1,4 @@
-//! `pods/log`: what a container wrote, from the node that runs it.
+//! `pods/log`: the log of a container, from the agent of its node.
 
 mod socket;
 
@@ -19,10 +19,10 @@ use crate::object::{decode, meta, moment};
 use crate::server::Call;
 use crate::target::Query;
 
-/// How much of a refusal is read.
+/// How much of an error response is read.
 const LONGEST_REFUSAL: usize = 50_000;
 
-/// What of a log is wanted.
+/// The options of a log.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are the switches of the API's own options")]
 struct Options {
@@ -40,7 +40,7 @@ struct Options {
 
 impl Options {
     fn of(query: &Query) -> Result<Self, ApiError> {
-        // A switch is on unless it says that it is not.
+        // A flag without a value is true.
         let switch = |name: &str| {
             let value = query.all(name).next();
             value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
@@ -87,7 +87,7 @@ impl Options {
         match self.since_seconds {
             Some(_) if self.since_time.is_some() => {
                 let rule = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-                // An empty path is how upstream writes that no field alone is at fault.
+                // Upstream has an empty path for an error of several fields.
                 errors.push(FieldError::forbidden("[]", rule));
             }
             Some(seconds) if seconds < 1 => {
@@ -101,7 +101,7 @@ impl Options {
         if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "PodLogOptions", pod, &errors)) }
     }
 
-    /// What the agent is asked, in the order of the alphabet.
+    /// The query of the request to the agent, in alphabetical order.
     fn to_query(&self) -> String {
         let on = |flag: bool| flag.then(|| "true".to_owned());
         let number = |number: Option<i64>| number.map(|number| number.to_string());
@@ -120,7 +120,7 @@ impl Options {
     }
 }
 
-/// Answers with the log of a container.
+/// Responds with the log of a container.
 pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     let options = Options::of(&call.query)?;
     options.validate(call.name())?;
@@ -130,7 +130,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     let container = container(&pod, &options.container)?;
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
     if node.is_empty() {
-        // Nobody has begun to write.
+        // The pod is not scheduled, so that there is no log yet.
         let mut response = Response::new(Body::from(Bytes::new()));
         *response.status_mut() = StatusCode::NO_CONTENT;
         return Ok(response);
@@ -168,7 +168,7 @@ fn containers(pod: &Value) -> impl Iterator<Item = &str> {
         .filter_map(|container| container["name"].as_str())
 }
 
-/// The container whose log is wanted: the one that is named, or the only one.
+/// The container of the log: the named one, or the only one.
 pub(super) fn container<'a>(pod: &'a Value, asked: &'a str) -> Result<&'a str, ApiError> {
     let name = meta(pod, "name");
     if !asked.is_empty() {
@@ -190,7 +190,7 @@ pub(super) fn container<'a>(pod: &'a Value, asked: &'a str) -> Result<&'a str, A
     }
 }
 
-/// What a node's refusal becomes here, in the words that clients know.
+/// The error for an agent's error response, with upstream's message.
 pub(super) async fn refusal(response: Response<Incoming>, resource: &str, name: &str) -> ApiError {
     let code = response.status();
     let text = words(response).await;
@@ -229,7 +229,7 @@ pub(super) async fn refusal(response: Response<Incoming>, resource: &str, name: 
     ApiError::from_elsewhere(code, reason, message).naming("", resource, name)
 }
 
-/// What a node says in the place of what was asked for.
+/// The message of an agent's error response.
 pub(super) async fn words(response: Response<Incoming>) -> String {
     let body = Limited::new(response.into_body(), LONGEST_REFUSAL).collect().await;
     body.map_or_else(|error| error.to_string(), |body| String::from_utf8_lossy(&body.to_bytes()).into_owned())

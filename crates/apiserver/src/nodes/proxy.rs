@@ -1,10 +1,10 @@
-//! `nodes/proxy`, `pods/proxy` and `services/proxy`: what a node's agent or a pod serves over HTTP, under the object's own address.
+//! `nodes/proxy`, `pods/proxy` and `services/proxy`: the HTTP servers of node agents and of pods, below the URL of the object.
 //!
 //! ```text
 //!   client ── /api/v1/namespaces/N/services/https:web:443/proxy/a?b ──▶ here ──▶ the agent of the pod's node ──▶ GET /a?b of the pod
 //! ```
 //!
-//! A pod is reached by way of its node's agent: the pod network of another machine need not be reachable from here.
+//! Requests to a pod go through its node's agent: the API server may not reach the pod network of another machine.
 
 mod backend;
 mod rewrite;
@@ -27,7 +27,7 @@ use crate::server::Call;
 use crate::target::{Verb, percent_decode};
 use backend::Backend;
 
-/// What concerns one connection and not the one behind it.
+/// Hop-by-hop headers.
 const OF_THE_CONNECTION: [HeaderName; 8] = [
     CONNECTION,
     TE,
@@ -38,26 +38,26 @@ const OF_THE_CONNECTION: [HeaderName; 8] = [
     PROXY_AUTHORIZATION,
     CONTENT_LENGTH,
 ];
-/// The path as the client wrote it, for a backend that wants to know.
+/// The path of the client's request, for the backend.
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 /// The addresses of the client and the proxies on the way.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Answers with what a node's agent answers.
+/// Forwards a request to a node's agent.
 pub(crate) async fn node(call: &Call) -> Result<Response<Body>, ApiError> {
     if is_upgrade(&call.head.headers) {
-        // An agent runs commands over upgraded connections: that takes more than the right to read.
+        // An agent runs commands over upgraded connections, which needs more than the right to read.
         call.authorize(Verb::Create)?;
     }
     forward(call, &Backend::of_node(call)?).await
 }
 
-/// Answers with what a pod answers.
+/// Forwards a request to a pod.
 pub(crate) async fn pod(call: &Call) -> Result<Response<Body>, ApiError> {
     forward(call, &Backend::of_pod(call)?).await
 }
 
-/// Answers with what a pod behind a service answers.
+/// Forwards a request to a pod of a Service.
 pub(crate) async fn service(call: &Call) -> Result<Response<Body>, ApiError> {
     forward(call, &Backend::of_service(call)?).await
 }
@@ -128,7 +128,7 @@ async fn forward(call: &Call, backend: &Backend) -> Result<Response<Body>, ApiEr
     Ok(response)
 }
 
-/// Sends a client that named the object alone to the root below it, so that relative links of what is there lead on.
+/// Redirects a request without a path to the root, so that relative links work.
 fn to_the_root(call: &Call) -> Response<Body> {
     let query = call.head.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let mut response = Response::new(Body::from(""));
@@ -139,7 +139,7 @@ fn to_the_root(call: &Call) -> Response<Body> {
     response
 }
 
-/// The path that webhooks want in the place of this one, if they let the request go on and want another.
+/// The path that an admission webhook has set, if it has changed it.
 async fn admitted(call: &Call, path: &str) -> Result<Option<String>, ApiError> {
     let asked = percent_decode(path).unwrap_or_else(|| path.to_owned());
     let asked = asked.trim_end_matches('/');
@@ -149,7 +149,7 @@ async fn admitted(call: &Call, path: &str) -> Result<Option<String>, ApiError> {
     Ok((wanted != asked).then(|| format!("/{}", wanted.trim_start_matches('/'))))
 }
 
-/// A path up to and with `/proxy`, and what is behind it, which is the backend's.
+/// A path up to `/proxy`, and the rest, which is for the backend.
 fn split(path: &str) -> (&str, &str) {
     // /api/v1/nodes/NAME/proxy/..., /api/v1/namespaces/NAMESPACE/pods/NAME/proxy/...
     let namespaced = path.split('/').filter(|part| !part.is_empty()).nth(2) == Some("namespaces");
@@ -161,12 +161,12 @@ fn split(path: &str) -> (&str, &str) {
     path.split_at(path.len() - rest.len())
 }
 
-/// The headers that go on to the other side.
+/// The headers of the forwarded request.
 fn passed_on<'a>(
     headers: &'a HeaderMap,
     kept_back: &'a [HeaderName],
 ) -> impl Iterator<Item = (HeaderName, HeaderValue)> + 'a {
-    // A header that the connection names is the connection's.
+    // A header that `Connection` names is a hop-by-hop header.
     let named: Vec<String> = headers
         .get_all(CONNECTION)
         .iter()
@@ -179,7 +179,7 @@ fn passed_on<'a>(
         .filter(move |(name, _)| {
             !OF_THE_CONNECTION.contains(name)
                 && !kept_back.contains(name)
-                // Who asks is this server's business alone.
+                // The credentials are for this server alone.
                 && !name.as_str().starts_with("impersonate-")
                 && !named.iter().any(|other| name.as_str() == other)
         })

@@ -1,7 +1,7 @@
 //! `pods/exec`, `pods/attach` and `pods/portforward`: connections to a container or pod, on the node that runs it.
 //!
-//! What the client and the node say to each other is theirs, be it `WebSocket`s or SPDY: once both have agreed to speak it, bytes
-//! go to and fro until one of them has had enough, or this server stops.
+//! The API server does not interpret the protocol between client and agent, `WebSocket` or SPDY: after both have upgraded, it
+//! copies bytes in both directions until one side closes, or the server shuts down.
 
 use http::header::{CONNECTION, HOST, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
@@ -20,7 +20,7 @@ use crate::serve::Shutdown;
 use crate::server::Call;
 use crate::target::Verb;
 
-/// What of a handshake is between the client and the node.
+/// The headers of the handshake that are forwarded.
 const OF_THE_HANDSHAKE: [HeaderName; 6] = [
     http::header::SEC_WEBSOCKET_ACCEPT,
     http::header::SEC_WEBSOCKET_EXTENSIONS,
@@ -30,7 +30,7 @@ const OF_THE_HANDSHAKE: [HeaderName; 6] = [
     HeaderName::from_static("x-stream-protocol-version"),
 ];
 
-/// Answers with a connection to the node, on which a command talks.
+/// Connects to a command in a container.
 pub(crate) async fn exec(call: &Call) -> Result<Response<Body>, ApiError> {
     let mut options = of_container(call);
     options["command"] = call.query.all("command").collect();
@@ -39,14 +39,14 @@ pub(crate) async fn exec(call: &Call) -> Result<Response<Body>, ApiError> {
     connect(call, &pod, &format!("exec/{}/{container}", path(&pod)), &to_query(&options)).await
 }
 
-/// Answers with a connection to the node, on which a container's own streams are.
+/// Connects to the main process of a container.
 pub(crate) async fn attach(call: &Call) -> Result<Response<Body>, ApiError> {
     let (pod, options) = admitted(call, of_container(call)).await?;
     let container = container(&pod, options["container"].as_str().unwrap_or_default())?;
     connect(call, &pod, &format!("attach/{}/{container}", path(&pod)), &to_query(&options)).await
 }
 
-/// Answers with a connection to the node, on which there are connections to the ports of a pod.
+/// Connects to the ports of a pod.
 pub(crate) async fn port_forward(call: &Call) -> Result<Response<Body>, ApiError> {
     let ports = call.query.all("ports").flat_map(|list| list.split(',')).filter(|port| !port.is_empty());
     let bad =
@@ -60,14 +60,14 @@ pub(crate) async fn port_forward(call: &Call) -> Result<Response<Body>, ApiError
     connect(call, &pod, &format!("portForward/{}", path(&pod)), &query.join("&")).await
 }
 
-/// The namespace and name of a pod, as the node's addresses have them.
+/// The namespace and name of a pod in the URLs of an agent.
 fn path(pod: &Value) -> String {
     format!("{}/{}", meta(pod, "namespace"), meta(pod, "name"))
 }
 
-/// The pod, and the options as webhooks leave them, if the client may connect.
+/// The pod and the options after admission, if the user may connect.
 async fn admitted(call: &Call, options: Value) -> Result<(Value, Value), ApiError> {
-    // WebSockets begin with a GET, but whoever runs a command needs the right to make something happen.
+    // WebSockets begin with a GET, but a command needs the right to create.
     call.authorize(Verb::Create)?;
     let options = call.server.admission().connect(call, options).await?;
     let key = call.row.key(call.namespace(), call.name())?;
@@ -75,7 +75,7 @@ async fn admitted(call: &Call, options: Value) -> Result<(Value, Value), ApiErro
     Ok((decode(&stored.value)?, options))
 }
 
-/// Connects the client to what the node has at a path.
+/// Connects the client to a path of the agent.
 async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Response<Body>, ApiError> {
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
     if node.is_empty() {
@@ -101,7 +101,7 @@ async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Re
     }
     let answered = call.server.nodes()?.send(&endpoint, true, request).await?;
     if answered.status() == StatusCode::NOT_FOUND {
-        // Upstream hands on what the kubelet says of a container that does not run.
+        // Upstream forwards the kubelet's response about a container that does not run.
         let why = words(answered).await;
         return Err(ApiError::from_elsewhere(StatusCode::NOT_FOUND, "NotFound", why.trim().to_owned()));
     }
@@ -117,7 +117,7 @@ async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Re
     switch(call, answered, handed_on)
 }
 
-/// Answers the client that its connection is upgraded as the other side's is, and carries what each side says to the other.
+/// Upgrades the client's connection as the agent has upgraded its own, and copies bytes in both directions.
 pub(super) fn switch(
     call: &Call,
     mut answered: Response<Incoming>,
@@ -132,7 +132,7 @@ pub(super) fn switch(
     *response.headers_mut() = headers;
     let shutdown = call.head.extensions.get::<Shutdown>().cloned();
     let other = hyper::upgrade::on(&mut answered);
-    // The connection goes on after this response, and counts against the limit until it ends.
+    // The connection lives on after this response, and counts against the limit until it ends.
     let place = call.place.keep();
     tokio::spawn(async move {
         let _place = place;
@@ -143,7 +143,7 @@ pub(super) fn switch(
     Ok(response)
 }
 
-/// Carries what each side says to the other.
+/// Copies bytes in both directions.
 async fn join(client: OnUpgrade, other: OnUpgrade, mut shutdown: Option<Shutdown>) -> Result<(), BoxError> {
     let (client, other) = tokio::try_join!(client, other)?;
     let (mut client, mut other) = (TokioIo::new(client), TokioIo::new(other));
@@ -155,7 +155,7 @@ async fn join(client: OnUpgrade, other: OnUpgrade, mut shutdown: Option<Shutdown
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Which streams of which container the client wants, as an object that webhooks judge.
+/// The options of a connection, as the object for admission webhooks.
 fn of_container(call: &Call) -> Value {
     let on = |name: &str| call.query.get(name).is_some_and(|value| matches!(value, "1" | "true"));
     let mut options = json!({});
@@ -170,7 +170,7 @@ fn of_container(call: &Call) -> Value {
     options
 }
 
-/// What the agent is asked, in the order of the alphabet.
+/// The query of the request to the agent, in alphabetical order.
 fn to_query(options: &Value) -> String {
     let commands = options["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut all: Vec<String> = commands.map(|word| format!("command={}", escape(word))).collect();
@@ -182,7 +182,7 @@ fn to_query(options: &Value) -> String {
     all.join("&")
 }
 
-/// A text as it may stand in an address.
+/// A string escaped for a URL.
 fn escape(text: &str) -> String {
     use std::fmt::Write as _;
     let mut escaped = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! The loop that lets connections in, and sees them out.
+//! The loop that accepts connections.
 
 use std::{
     io,
@@ -27,23 +27,23 @@ use super::{
     connections::{Connections, Open},
 };
 
-/// How long to wait after failures to accept that time may heal, such as a process out of file descriptors.
+/// The delay after a failure to accept that may be temporary, such as a lack of file descriptors.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(50), Duration::from_secs(1));
 
-/// How long connections have to close after they were cut.
+/// How long connections may take to close after the server has cancelled them.
 const CUT: Duration = Duration::from_millis(100);
 
-/// After how long a silent connection is probed, so that a client whose machine is gone does not hold its place.
+/// The keep-alive time of TCP, after which the connection of a machine that is gone is closed.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that still stood when time was up, and were cut.
+    /// Connections that were open after [`Limits::drain`], and that the server closed.
     pub cut: usize,
 }
 
-/// Serves connections until the shutdown, then sees out what is under way.
+/// Serves connections until the shutdown, then waits for requests.
 pub async fn serve<S, B>(
     listener: Listener,
     tls: Arc<ServerConfig>,
@@ -71,7 +71,7 @@ where
         cut: cut_seen,
     };
 
-    // Connections that stand outlive a restart of the loop.
+    // Open connections outlive a restart of the loop.
     let (from, into) = (&listener, &connections);
     let accepting = move || {
         let shared = shared.clone();
@@ -82,7 +82,7 @@ where
     };
     listener.supervisor.finish(&listener.task, accepting).await;
 
-    // A client that comes now is refused at once.
+    // The listener is closed, so that new clients are refused at once.
     drop(listener);
     tracing::info!(connections = connections.open(), "no more connections; waiting for requests under way");
     if timeout(drain, connections.all_closed()).await.is_ok() {
@@ -91,13 +91,13 @@ where
     let standing = connections.open();
     tracing::warn!(connections = standing, "cutting what did not end in time");
     drop(cut);
-    // They are told; this is for the moment that it takes them. An upgraded connection is its handler's to end.
+    // Connections are cancelled; this is the time that they need. The handler of an upgraded connection closes it.
     drop(timeout(CUT, connections.all_closed()).await);
     Drained { cut: standing }
 }
 
-/// Accepts connections until the shutdown, and hands each to `serve`, with its permit to shake hands and its place among
-/// those that are open.
+/// Accepts connections until the shutdown, and passes each to `serve`, with its permit for the handshake and its entry
+/// among the open connections.
 async fn accept(
     listener: &Listener,
     connections: &Arc<Connections>,
@@ -136,15 +136,15 @@ async fn accept(
     }
 }
 
-/// Sets what a new connection needs. If it cannot be set the connection is broken, which its use will show.
+/// Sets the options of a new connection. If that fails the connection is broken, which its use will show.
 fn prepare(stream: &TcpStream) {
-    // Answers and events are small and wanted now.
+    // Responses and events are small and must not be delayed.
     drop(stream.set_nodelay(true));
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
     drop(SockRef::from(stream).set_tcp_keepalive(&keepalive));
 }
 
-/// Whether the failure is that of the one connection that was to be accepted.
+/// Whether a failure to accept concerns only that connection.
 fn is_of_the_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

@@ -1,9 +1,9 @@
-//! The responses under way on one connection: how many there are, and whether the client reads them.
+//! The responses in flight on a connection, and whether the client reads them.
 //!
-//! Neither HTTP/1.1 nor HTTP/2 ends a response that the client does not read: the one waits for the socket, the other
-//! for the stream's flow-control window. So every response has an entry here. It says whether the client is the one who
-//! is waited for, and how many bytes were written meanwhile; [`Activity::stalled`] looks at the entries now and then.
-//! The hot path reads no clock and allocates nothing: an entry is a slot of a vector, behind a lock of the connection.
+//! Neither HTTP/1.1 nor HTTP/2 has a timeout for a response that the client does not read: the one waits for the socket, the
+//! other for the flow-control window of the stream. So every response has an entry here with whether the server waits for
+//! the client, and how many bytes it has written since; [`Activity::stalled`] checks the entries from time to time. The hot
+//! path reads no clock and allocates nothing: an entry is a slot of a vector, behind a lock of the connection.
 
 use std::{
     io::IoSlice,
@@ -25,14 +25,14 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-/// The most that is handed to HTTP at once: as much of a response may be in its buffers when the client stops reading.
+/// The largest chunk of a body: that much of a response may be in HTTP's buffers when the client stops reading.
 const CHUNK: usize = 64 << 10;
-/// What a client has to read of a response in the time that it may be without progress.
+/// The bytes of a response that a client has to read within the timeout.
 const LEAST_PROGRESS: usize = 4 << 10;
-/// How often the entries are looked at in that time.
+/// How often the entries are checked within the timeout.
 const LOOKS: u32 = 4;
 
-/// The responses under way on one connection.
+/// The responses in flight on a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Activity(Arc<Inner>);
 
@@ -40,7 +40,7 @@ pub(super) struct Activity(Arc<Inner>);
 struct Inner {
     count: watch::Sender<usize>,
     entries: Mutex<Entries>,
-    /// Whether the connection is to be reset: what is in the kernel's buffers will not be read.
+    /// Whether the connection is to be reset: the client will not read what is in the kernel's buffers.
     reset: AtomicBool,
 }
 
@@ -50,30 +50,30 @@ struct Entries {
     free: Vec<usize>,
 }
 
-/// One request and its response.
+/// A request and its response.
 #[derive(Clone, Debug, Default)]
 struct Entry {
-    /// The body and the frames of it that are not written yet; the entry is free without any.
+    /// The body and its frames that are not written yet; without any the entry is free.
     references: usize,
-    /// Frames that HTTP was given and has not written yet.
+    /// Frames that HTTP has and has not written yet.
     unwritten: usize,
-    /// Whether the body has been asked for a frame and has none yet: then the client has read what there was.
+    /// Whether the body has no frame yet for HTTP, which then has written everything.
     awaits_body: bool,
-    /// Whether a person may be reading, who pauses.
+    /// Whether a user may read it, and pause.
     interactive: bool,
-    /// Bytes written since the client was first seen waited for.
+    /// Bytes written since the server has waited for the client.
     written: usize,
-    /// How often the client was seen waited for, one time after the other.
+    /// How many consecutive checks found that the server waits for the client.
     looks: u32,
 }
 
 impl Entry {
-    /// Whether it is the client's turn.
+    /// Whether the server waits for the client.
     fn awaits_client(&self) -> bool {
         self.references > 0 && (self.unwritten > 0 || !self.awaits_body)
     }
 
-    /// Takes a look, and says whether the client has read too little for `most` looks.
+    /// Checks the entry; whether the client has read too little for `most` checks.
     fn has_stalled(&mut self, most: u32) -> bool {
         if !self.awaits_client() {
             (self.looks, self.written) = (0, 0);
@@ -98,11 +98,11 @@ impl Activity {
         }))
     }
 
-    /// A request begins; it is under way until the last byte of its response is written.
+    /// A request begins; it is in flight until the last byte of its response is written.
     pub(super) fn begin(&self) -> UnderWay {
         let entry = {
             let mut entries = self.0.entries.lock();
-            // Until there is a response the client is not waited for.
+            // The server does not wait for the client before there is a response.
             let new = Entry { references: 1, awaits_body: true, ..Entry::default() };
             if let Some(free) = entries.free.pop() {
                 entries.all[free] = new;
@@ -116,7 +116,7 @@ impl Activity {
         UnderWay { inner: Arc::clone(&self.0), entry }
     }
 
-    /// Returns when there was no request under way for as long as `patience`.
+    /// Returns after `patience` without a request in flight.
     pub(super) async fn idle_for(&self, patience: Duration) {
         let mut count = self.0.count.subscribe();
         loop {
@@ -131,8 +131,7 @@ impl Activity {
         }
     }
 
-    /// Returns when the client has read next to nothing of a response for as long as `progress`, or of one that a person
-    /// may be reading, for as long as `interactive`.
+    /// Returns when the client has read hardly any of a response for `progress`, or for `interactive` if a user may read it.
     pub(super) async fn stalled(&self, progress: Duration, interactive: Duration) {
         let every = (progress / LOOKS).max(Duration::from_millis(1));
         let most =
@@ -154,13 +153,13 @@ impl Activity {
         }
     }
 
-    /// Whether what is in the kernel's buffers is to be dropped with the connection.
+    /// Whether the kernel's buffers are to be dropped with the connection.
     pub(super) fn is_reset(&self) -> bool {
         self.0.reset.load(Relaxed)
     }
 }
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Debug)]
 pub(super) struct UnderWay {
     inner: Arc<Inner>,
@@ -191,7 +190,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// A part of a response that HTTP has yet to write.
+/// A chunk of a response that HTTP has not written yet.
 #[derive(Debug)]
 pub(super) struct Unwritten {
     bytes: Bytes,
@@ -235,11 +234,11 @@ impl Drop for Unwritten {
 }
 
 pin_project! {
-    /// A response's body, in pieces of a bounded size.
+    /// The body of a response, in chunks of a bounded size.
     pub(super) struct Tracked<B: Body> {
         #[pin]
         body: B,
-        // What the body gave beyond the last piece.
+        // The rest of the body's last frame.
         rest: Option<B::Data>,
         under_way: UnderWay,
     }

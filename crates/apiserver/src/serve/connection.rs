@@ -1,4 +1,4 @@
-//! One connection, from the handshake to its end.
+//! A connection, from the handshake to its end.
 
 use std::{
     convert::Infallible,
@@ -35,17 +35,16 @@ use super::{
 };
 use crate::{authn::CertificateIdentity, error::ApiError};
 
-/// What a head may hold in total: selectors in a query can be long.
+/// The largest header: selectors in a query can be long.
 const MAX_HEAD: u32 = 256 << 10;
 
-/// What HTTP/2 holds of one response besides the piece that it was given last.
+/// What HTTP/2 buffers of a response besides its last chunk.
 const MAX_UNSENT: usize = 64 << 10;
 
-/// How long a handshake may take while most of the places for them are taken.
+/// The timeout of a handshake while more than half of the permits for handshakes are in use.
 const PRESSED_HANDSHAKE: Duration = Duration::from_secs(2);
 
-/// A response with this extension is for a person, who may pause: its client may be without progress for
-/// [`Limits::interactive_progress`].
+/// A response with this extension is for a user, who may pause: its timeout is [`Limits::interactive_progress`].
 #[derive(Clone, Copy, Debug)]
 pub struct Interactive;
 
@@ -58,7 +57,7 @@ pub(super) struct Shared<S> {
     pub(super) limits: Limits,
     pub(super) connections: Arc<Connections>,
     pub(super) shutdown: Shutdown,
-    /// Closed when what still stands is to be cut.
+    /// Closed when open connections are to be cancelled.
     pub(super) cut: watch::Receiver<()>,
 }
 
@@ -75,7 +74,7 @@ impl<S: Clone> Clone for Shared<S> {
     }
 }
 
-/// Serves a connection to its end, or until it is cut.
+/// Serves a connection until it ends or is cancelled.
 pub(super) async fn serve<S, B>(
     stream: TcpStream,
     remote: SocketAddr,
@@ -92,7 +91,7 @@ pub(super) async fn serve<S, B>(
     let mut cut = shared.cut.clone();
     tokio::select! {
         served = converse(stream, remote, accepted, shared) => if let Err(error) = served {
-            // Clients that go away or talk nonsense are everyday life, and cheap for them to cause.
+            // Clients that disconnect or send garbage are common, and must not fill the log.
             tracing::debug!(%remote, %error, "connection ended");
         },
         _ = cut.changed() => tracing::debug!(%remote, "connection cut"),
@@ -119,7 +118,7 @@ where
     let done = tokio::select! {
         done = handshake => done.map_err(BoxError::from).and_then(|done| Ok(done?)),
         () = pressed(Arc::clone(&connections)) => Err("too many handshakes are under way".into()),
-        // The client has not asked for anything yet.
+        // The client has not sent a request yet.
         () = shared.shutdown.requested() => return Ok(()),
     };
     if !matches!(done, Ok(Some(_))) {
@@ -135,7 +134,7 @@ where
         () = shared.shutdown.requested() => return Ok(()),
     };
     let Some(place) = admitted else {
-        // The answer is a courtesy; no other connection waits for it.
+        // No other connection waits for this response.
         if connections.is_pressed() {
             return Err("too many connections are open".into());
         }
@@ -182,12 +181,12 @@ where
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(limits.request_head);
         let connection = http.serve_connection(io, respond).with_upgrades();
-        // How long it may be idle is what the timeout above says.
+        // The timeout above closes idle connections.
         drive(connection, shutdown, std::future::pending(), stalled, farewell).await
     }
 }
 
-/// Returns when a handshake has taken its time while most of the places for handshakes are taken.
+/// Returns when a handshake has timed out while more than half of the permits for handshakes are in use.
 async fn pressed(connections: Arc<Connections>) {
     loop {
         sleep(PRESSED_HANDSHAKE).await;
@@ -203,19 +202,19 @@ async fn stalled(activity: Activity, connections: Arc<Connections>, limits: Limi
     connections.metrics.stalled.fetch_add(1, Relaxed);
 }
 
-/// The handshake. `None` if the client does not speak TLS and was told so.
+/// The TLS handshake. `None` if the client does not use TLS; it gets a response that says so.
 async fn handshake(
     mut stream: TcpStream,
     tls: Arc<ServerConfig>,
 ) -> io::Result<Option<TlsStream<TcpStream>>> {
     let mut first = [0];
-    // TLS begins with a byte that no method of HTTP does.
+    // The first byte of TLS is not one of HTTP.
     if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
         let answer = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
                       this server speaks https: begin its address with https://\n";
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
-        // To close with something unread would reset the connection, and the answer might be lost on the way.
+        // Closing with unread bytes would reset the connection, and the response might be lost.
         let mut unread = stream.take(64 << 10);
         tokio::io::copy(&mut unread, &mut tokio::io::sink()).await?;
         return Ok(None);
@@ -223,7 +222,7 @@ async fn handshake(
     TlsAcceptor::from(tls).accept(stream).await.map(Some)
 }
 
-/// A connection that can be asked to end when what is under way has ended.
+/// A connection that can be shut down gracefully.
 trait Drain: Future<Output = Result<(), hyper::Error>> {
     fn drain(self: Pin<&mut Self>);
 }
@@ -253,9 +252,8 @@ where
     }
 }
 
-/// Runs the connection. At the shutdown, or when it was `idle`, it is asked to end when what is under way has, and
-/// dropped when the `farewell` is over, which begins then: HTTP/2 wants it answered, and a peer may not. It is dropped
-/// at once when the client has `stalled`.
+/// Runs the connection. At the shutdown, or after `idle`, it is shut down gracefully, and dropped after `farewell`: HTTP/2
+/// waits for an answer of the client, which may not come. It is dropped at once when the client has `stalled`.
 async fn drive(
     connection: impl Drain,
     mut shutdown: Shutdown,
@@ -280,7 +278,7 @@ async fn drive(
     }
 }
 
-/// Answers the requests on a connection that is one too many, until the client closes it.
+/// Responds with 429 to the requests on a connection over the limit, until the client closes it.
 async fn refuse(stream: TlsStream<TcpStream>, is_http2: bool) -> Result<(), BoxError> {
     let io = TokioIo::new(stream);
     let respond = service_fn(|_: Request<Incoming>| async {

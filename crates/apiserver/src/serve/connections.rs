@@ -1,8 +1,8 @@
-//! How many connections are open: a bound for each class of clients, so that the process does not run out of file
-//! descriptors, and so that nodes and administrators get in when everybody else has taken what there is.
+//! The limits of open connections for each class of clients, so that the process does not run out of file descriptors, and so
+//! that nodes and administrators can connect when other clients have used up theirs.
 //!
-//! Who a client is is known after the TLS handshake, from its certificate. So a connection first takes one of the
-//! places for handshakes, and then one of its class:
+//! The class of a client is known after the TLS handshake, from its certificate. So a connection first takes a permit for the
+//! handshake, and then one of its class:
 //!
 //! ```text
 //! accept ──▶ handshake ──▶ shared (every client)
@@ -30,10 +30,10 @@ use tokio::{
 use super::Limits;
 use crate::authn::User;
 
-/// The share of the reserved connections that one user may hold: one node does not keep the others out.
+/// The share of the reserved connections that one user may have, so that a node cannot keep others out.
 const SHARE_OF_RESERVED: usize = 8;
 
-/// Figures about connections, for `/metrics`.
+/// Metrics of connections, for `/metrics`.
 #[derive(Debug, Default)]
 pub struct ConnectionMetrics {
     /// TLS handshakes that failed.
@@ -44,11 +44,11 @@ pub struct ConnectionMetrics {
     pub rejected: AtomicU64,
     /// Connections that were closed because the client did not read a response.
     pub stalled: AtomicU64,
-    /// Times that no connection could be accepted, such as for want of file descriptors.
+    /// Failures to accept, such as for a lack of file descriptors.
     pub accept_errors: AtomicU64,
 }
 
-/// The places that connections take.
+/// The permits of connections.
 #[derive(Debug)]
 pub(super) struct Connections {
     handshakes: Arc<Semaphore>,
@@ -56,13 +56,13 @@ pub(super) struct Connections {
     shared: Arc<Semaphore>,
     all_shared: usize,
     reserved: Arc<Semaphore>,
-    /// Connections that wait for a shared place after the handshake.
+    /// Connections that wait for a shared permit after the handshake.
     waiting: Semaphore,
-    /// Users that hold reserved places, with how many each.
+    /// The number of reserved permits of each user.
     reserved_by: Mutex<HashMap<String, usize>>,
     most_reserved_by_one: usize,
     open: watch::Sender<usize>,
-    /// Whether the log says that connections are refused, so that it says so once until half of them are free again.
+    /// Whether the log has a warning about refused connections; there is one until half of the permits are free again.
     warned: AtomicBool,
     pub(super) metrics: Arc<ConnectionMetrics>,
 }
@@ -87,24 +87,24 @@ impl Connections {
         })
     }
 
-    /// Waits for a place for a handshake. `None` never comes: nothing closes the semaphore.
+    /// Waits for a permit for a handshake. `None` never occurs: the semaphore is never closed.
     pub(super) async fn handshake(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.handshakes).acquire_owned().await.ok()
     }
 
-    /// Whether more than half of the places for handshakes are taken.
+    /// Whether more than half of the permits for handshakes are in use.
     pub(super) fn is_pressed(&self) -> bool {
         self.handshakes.available_permits() < self.all_handshakes / 2
     }
 
-    /// Counts a connection as open until what is returned is dropped.
+    /// Counts a connection as open until the returned value is dropped.
     pub(super) fn opened(self: &Arc<Self>) -> Open {
         self.open.send_modify(|open| *open += 1);
         self.metrics.open.fetch_add(1, Relaxed);
         Open(Arc::clone(self))
     }
 
-    /// A place for a client whose handshake is done; waits at most `patience`. None if too many are open.
+    /// A permit for a client after its handshake; waits at most `patience`. `None` if too many are open.
     pub(super) fn admit(
         self: Arc<Self>,
         user: Option<Arc<User>>,
@@ -153,7 +153,7 @@ impl Connections {
 
     /// Waits until no connection is open.
     pub(super) async fn all_closed(&self) {
-        // An error means that the sender is gone, which is `self`'s.
+        // An error means that the sender was dropped, which `self` owns.
         drop(self.open.subscribe().wait_for(|open| *open == 0).await);
     }
 
@@ -180,7 +180,7 @@ impl Drop for Open {
     }
 }
 
-/// The place of a connection, for as long as it is held.
+/// The permit of a connection.
 #[derive(Debug)]
 pub(super) struct Place {
     _permit: OwnedSemaphorePermit,

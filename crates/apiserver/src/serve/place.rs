@@ -1,4 +1,4 @@
-//! A connection as HTTP reads and writes it, with the place that it takes.
+//! A connection with its permit.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use super::{
     connections::{Open, Place},
 };
 
-/// A connection that holds its place until its last byte, also as an upgraded one, which leaves the hands of HTTP.
+/// A connection that has its permit until its last byte, also after an upgrade, when HTTP does not own it any more.
 pub(super) struct Placed {
     stream: TokioIo<TlsStream<TcpStream>>,
     activity: Activity,
@@ -35,8 +35,8 @@ impl Drop for Placed {
     fn drop(&mut self) {
         if self.activity.is_reset() {
             let (socket, _) = self.stream.inner().get_ref();
-            // The client does not read: the kernel need not keep for it what was written. An error means that the
-            // connection is broken already.
+            // The client does not read: the kernel need not buffer what was written. An error means that the connection is broken
+            // already.
             drop(SockRef::from(socket).set_linger(Some(std::time::Duration::ZERO)));
         }
     }
