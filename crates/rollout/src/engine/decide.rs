@@ -153,9 +153,18 @@ fn rolled_back(count: usize) -> String {
     }
 }
 
-/// What the policy says about pods that are stuck.
+/// What is done about pods that are stuck. A rollout that has ended stays as it is: a pod that drifts later, and cannot be
+/// resized again, decides about no other pod.
+fn on_failure(state: &State<'_>) -> OnFailure {
+    match state.settings.on_failure {
+        OnFailure::RollbackAll | OnFailure::RecreateAll if state.record.outcome.is_some() => OnFailure::Hold,
+        on_failure => on_failure,
+    }
+}
+
+/// Does what the policy says about pods that are stuck.
 fn answer_failures(state: &State<'_>, actions: &mut Vec<Action>) -> Option<(Phase, String)> {
-    let on_failure = state.settings.on_failure;
+    let on_failure = on_failure(state);
     if on_failure == OnFailure::Hold {
         return None;
     }
@@ -260,7 +269,7 @@ fn begin(state: &State<'_>, allowed: usize, actions: &mut Vec<Action>) {
     // The nodes that a pod of this decision is resized on.
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     // A resize that was refused was begun before, and is sent again where nothing else is done about it.
-    let retries = state.record.heading != Heading::Back && state.settings.on_failure == OnFailure::Hold;
+    let retries = state.record.heading != Heading::Back && on_failure(state) == OnFailure::Hold;
     for (restarts, budget) in [(false, &mut plain), (true, &mut restarting)] {
         for again in [false, true] {
             for name in state.pods.candidates(restarts, again) {

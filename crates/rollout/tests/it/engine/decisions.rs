@@ -1,8 +1,10 @@
 use jiff::SignedDuration;
 use plumb_rollout::api::{OnFailure, Share};
-use plumb_rollout::engine::{Action, Outcome, Phase, PodPolicy, Settings, Step};
+use plumb_rollout::engine::{Action, Heading, Outcome, Phase, PodPolicy, Settings, Step};
+use serde_json::json;
 
 use super::world::{Fate, World};
+use crate::objects::{apply_resources, resized};
 
 fn at_once(count: u32) -> Settings {
     Settings { max_concurrent: Share::Count(count), ..Settings::default() }
@@ -253,6 +255,31 @@ fn a_rollback_that_fails_too_names_the_pods_and_is_not_tried_again() {
     assert_eq!(stuck, ["web-001"]);
     world.now += 100_000;
     assert!(world.reconcile(usize::MAX).actions.is_empty());
+}
+
+#[test]
+fn a_pod_that_drifts_and_cannot_be_resized_again_does_not_undo_a_rollout_that_is_complete() {
+    for on_failure in [OnFailure::RollbackAll, OnFailure::RecreateAll] {
+        let pod = PodPolicy { enforce_drift: true, ..PodPolicy::default() };
+        let mut world = World::new(3, 3, Settings { pod, on_failure, ..at_once(3) }, false);
+        world.edit(200);
+        assert_eq!(world.settle().status.phase, Phase::Complete);
+        // Another client makes a pod smaller, and its node has no capacity for it to grow again.
+        let smaller = json!({ "spec": { "containers": [
+            { "name": "app", "resources": { "requests": { "cpu": "50m" } } },
+        ] } });
+        let mut pod = resized(&world.pods["web-000"], &smaller);
+        apply_resources(&mut pod);
+        world.pods.insert("web-000".into(), pod);
+        world.fates.insert("web-000".into(), Fate::Infeasible);
+        world.refresh();
+        let decision = world.settle();
+        assert_eq!(decision.status.phase, Phase::Held, "{on_failure:?}");
+        assert_eq!(decision.status.stuck[0].pod, "web-000");
+        assert_eq!((world.record.outcome, world.record.heading), (Some(Outcome::Complete), Heading::Forward));
+        assert!(world.recreated.is_empty());
+        assert!(world.sizes().values().all(|size| size == "200m"), "{:?}", world.sizes());
+    }
 }
 
 #[test]
