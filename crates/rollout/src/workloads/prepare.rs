@@ -136,6 +136,11 @@ impl Rollouts {
             }
             let live = match Live::find(deployment, &sets, &self.rules) {
                 Live::Found(live) => live,
+                // A Deployment that was held before its first sync, or created from the manifest of one that is held: its
+                // controller creates no ReplicaSet while it is paused.
+                Live::None if has_observed_no_pods(deployment) => {
+                    return Ok(Prepared::Release("it has no ReplicaSet yet".to_owned()));
+                }
                 Live::None => return Ok(Prepared::Wait),
                 Live::Several => {
                     return Ok(Prepared::Release("pods of several ReplicaSets run".to_owned()));
@@ -156,4 +161,12 @@ impl Rollouts {
         }
         Ok(Prepared::Wait)
     }
+}
+
+/// Whether the controller of a Deployment has observed its latest spec, and found no pod: the `ReplicaSets` of one that has
+/// pods are not in the cache yet.
+fn has_observed_no_pods(deployment: &Deployment) -> bool {
+    deployment.status.as_ref().is_some_and(|status| {
+        status.observed_generation >= deployment.metadata.generation && status.replicas.unwrap_or(0) == 0
+    })
 }

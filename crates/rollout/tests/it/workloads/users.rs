@@ -99,6 +99,25 @@ async fn a_workload_that_is_deleted_and_created_again_starts_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_held_deployment_is_released_and_gets_its_pods() {
+    let (mut cluster, _) = running(2, 2).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "paused": true }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    let held = cluster.until("web", is(Phase::Paused)).await;
+    // What a backup restores: paused, with the record of the rollout, and without a ReplicaSet.
+    let mut copy = serde_json::to_value(held).unwrap();
+    copy["metadata"] = json!({ "name": "copy", "annotations": copy["metadata"]["annotations"] });
+    copy["spec"]["selector"]["matchLabels"]["app"] = json!("copy");
+    copy["spec"]["template"]["metadata"]["labels"]["app"] = json!("copy");
+    copy["status"] = Value::Null;
+    cluster.create::<Deployment>(copy).await;
+    let released = |copy: &Deployment| copy.spec.as_ref().unwrap().paused != Some(true) && rolled_out(copy);
+    let copy = cluster.until("copy", released).await;
+    assert_eq!(status(&copy).unwrap().message, "it has no ReplicaSet yet");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_user_sets_during_a_hold_is_what_there_is_afterwards() {
     let (mut cluster, _) = running(2, 2).await;
     cluster.create::<RolloutPolicy>(policy(json!({ "paused": true }))).await;
