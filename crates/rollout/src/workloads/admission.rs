@@ -136,8 +136,9 @@ impl Admission {
             return;
         }
         // A user has resumed it, or chosen another strategy: that is for afterwards.
-        hold.restored = self.restored(&hold.restored);
-        record.rollout.paused = self.kind.is_paused(&hold.restored);
+        let restored = self.restored(&hold.restored);
+        record.rollout.paused = self.paused(record.rollout.paused, &hold.restored, &restored);
+        hold.restored = restored;
         self.apply_hold();
         self.record(record);
     }
@@ -145,6 +146,13 @@ impl Admission {
     /// What is restored of the fields that hold the workload: what was to be, with what the write changes of them.
     fn restored(&self, restored: &Value) -> Value {
         changed_as(restored, &self.old_fields, &self.kind.held_fields(&self.new["spec"]))
+    }
+
+    /// Whether a rollout is paused after a write that changes what is restored: as before, unless the write pauses or resumes
+    /// the workload. `plumb rollout pause` sets no field of it.
+    fn paused(&self, paused: bool, before: &Value, after: &Value) -> bool {
+        let is_paused = self.kind.is_paused(after);
+        if self.kind.is_paused(before) == is_paused { paused } else { is_paused }
     }
 
     fn apply_hold(&mut self) {
@@ -163,12 +171,20 @@ impl Admission {
     ) {
         let earlier = self.record.clone();
         // While it is held the fields are ours, but for what a user changes of them in the same write.
-        let restored = match earlier.as_ref().and_then(|record| record.hold.as_ref()) {
-            Some(held) => self.restored(&held.restored),
-            None => self.kind.held_fields(&self.new["spec"]),
-        };
+        let (restored, paused) =
+            match earlier.as_ref().and_then(|record| Some((record, record.hold.as_ref()?))) {
+                Some((record, held)) => {
+                    let restored = self.restored(&held.restored);
+                    let paused = self.paused(record.rollout.paused, &held.restored, &restored);
+                    (restored, paused)
+                }
+                None => {
+                    let restored = self.kind.held_fields(&self.new["spec"]);
+                    let paused = self.kind.is_paused(&restored);
+                    (restored, paused)
+                }
+            };
         let hold = Hold { restored };
-        let paused = self.kind.is_paused(&hold.restored);
         let revision = revision_of(&self.new["spec"]["template"], generation);
         // Records are ordered by when they began, also if the clocks of two webhooks differ.
         let now = earlier.as_ref().map_or(context.now, |earlier| context.now.max(earlier.rollout.started_at));

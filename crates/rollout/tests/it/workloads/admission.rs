@@ -229,6 +229,29 @@ fn a_user_who_resumes_a_held_deployment_does_not_release_it() {
 }
 
 #[test]
+fn a_rollout_that_a_command_has_paused_stays_paused_whatever_else_is_written() {
+    for kind in WorkloadKind::ALL {
+        let old = workload(kind, "100m");
+        let mut held = stored(kind, &old, &with_cpu(&old, "200m"));
+        let mut paused = record(&held);
+        paused.rollout.paused = true;
+        held["metadata"]["annotations"][RECORD_ANNOTATION] = json!(paused.to_text());
+        // The manifest of a pipeline, without what holds the workload, as it is and with other resources.
+        for new in [with_cpu(&old, "200m"), with_cpu(&old, "300m"), with_cpu(&held, "300m")] {
+            assert!(record(&stored(kind, &held, &new)).rollout.paused, "{kind:?}");
+        }
+    }
+    // A user who resumes it by its own field does, with other resources in the same write, too.
+    let kind = WorkloadKind::Deployment;
+    let mut old = workload(kind, "100m");
+    old["spec"]["paused"] = json!(true);
+    let held = stored(kind, &old, &with_cpu(&old, "200m"));
+    let mut resumed = with_cpu(&held, "300m");
+    resumed["spec"]["paused"] = json!(false);
+    assert!(!record(&stored(kind, &held, &resumed)).rollout.paused);
+}
+
+#[test]
 fn what_a_user_changes_of_a_held_strategy_is_for_afterwards_and_the_rest_is_as_before() {
     for kind in WorkloadKind::ALL.into_iter().filter(|kind| *kind != WorkloadKind::Deployment) {
         let old = workload(kind, "100m");
