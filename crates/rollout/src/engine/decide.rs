@@ -3,6 +3,7 @@
 //! ```text
 //!   writes that nothing waits for (confirm, resend)   ──▶ always
 //!   a pod is stuck ──▶ Hold: reported │ RollbackPod │ RollbackAll │ RecreatePod │ RecreateAll
+//!   no pod is pending, in flight or stuck ──▶ Complete
 //!   paused ──▶ nothing else
 //!   reverts that neither grow nor restart             ──▶ always
 //!   resizes without a restart   ──▶ maxConcurrent ┐
@@ -102,13 +103,7 @@ fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timest
     if let Some(phase) = answer_failures(state, actions) {
         return phase;
     }
-    if let Some(by) = paused(state) {
-        return (Phase::Paused, by);
-    }
-    let moved = actions.len();
-    actions.extend(state.pods.reverts().cloned().map(Action::Update));
-    let (allowed, step) = allowed(state);
-    begin(state, allowed, actions);
+    // Also of a rollout that is paused: nothing is left to wait for.
     if counts.pending == 0 && counts.in_flight() == 0 && counts.stuck == 0 {
         let (outcome, phase) = match counts.rollback_failed {
             0 => (Outcome::Complete, Phase::Complete),
@@ -119,6 +114,13 @@ fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timest
         }
         return (phase, rolled_back(counts.rolled_back));
     }
+    if let Some(by) = paused(state) {
+        return (Phase::Paused, by);
+    }
+    let moved = actions.len();
+    actions.extend(state.pods.reverts().cloned().map(Action::Update));
+    let (allowed, step) = allowed(state);
+    begin(state, allowed, actions);
     if let Some((number, pods)) = step
         && counts.done >= pods
     {

@@ -152,6 +152,18 @@ fn a_user_or_the_policy_pauses_and_resumes_a_rollout() {
 }
 
 #[test]
+fn a_paused_rollout_that_has_nothing_left_to_do_is_complete() {
+    for by_policy in [false, true] {
+        let mut world = World::new(3, 3, at_once(3), false);
+        world.edit(200);
+        world.reconcile(usize::MAX);
+        (world.record.paused, world.settings.paused) = (!by_policy, by_policy);
+        assert_eq!(world.settle().status.phase, Phase::Complete);
+        assert_eq!(world.record.outcome, Some(Outcome::Complete));
+    }
+}
+
+#[test]
 fn pods_that_wait_for_their_node_are_named_before_the_deadline() {
     for (fate, reason, deferred) in [(Fate::Defers, "Deferred", 1), (Fate::Fails, "Error", 0)] {
         let mut world = World::new(3, 3, at_once(3), false);
