@@ -185,7 +185,8 @@ proptest! {
             }
             Phase::RolledBack => {
                 prop_assert_eq!(counts.done, counts.total);
-                prop_assert_eq!(world.record.outcome, Some(Outcome::RolledBack));
+                // Pods that could not be resized back may have been scaled down since.
+                prop_assert!(matches!(world.record.outcome, Some(Outcome::RolledBack | Outcome::RollbackFailed)));
                 prop_assert_eq!(&world.template, &world.previous);
             }
             Phase::RollbackFailed => prop_assert!(!last.status.stuck.is_empty()),
