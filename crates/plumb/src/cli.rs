@@ -4,7 +4,6 @@ mod autoscaler;
 mod join;
 mod limits;
 mod node;
-mod recommender;
 #[cfg(test)]
 mod reference;
 mod registry;
@@ -13,9 +12,7 @@ mod run;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
-use anyhow::{anyhow, ensure};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use plumb_features::FeatureGates;
@@ -26,8 +23,9 @@ use tracing_subscriber::filter::ParseError;
 pub(crate) use autoscaler::AutoscalerFlags;
 pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
-pub(crate) use node::{CpuPolicy, CriFlags, DieAt, DriverKind, OnNode, RuntimeDelay, RuntimeKind};
-pub(crate) use recommender::{PrometheusFlags, Tuning};
+pub(crate) use node::{
+    CpuPolicy, CriFlags, DieAt, DriverKind, OnNode, RuntimeDelay, RuntimeKind, may_run_containers,
+};
 pub(crate) use registry::RegistryFlags;
 pub(crate) use run::{
     AdmissionFlags, Chosen, CommonFlags, Elected, ElectionFlags, Ignored, RecommenderFlags, RolloutFlags,
@@ -306,21 +304,4 @@ pub(crate) struct Restore {
 /// An address to listen on.
 pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "write an IP address and a port, such as 127.0.0.1:6443")
-}
-
-/// A length of time that something is done again after, such as `15s` or `1m`.
-pub(crate) fn interval(text: &str) -> anyhow::Result<Duration> {
-    let time = length_of_time(text)?;
-    let time = Duration::try_from(time).unwrap_or_default();
-    ensure!(time >= Duration::from_millis(100), "it must be 100ms or more");
-    Ok(time)
-}
-
-/// A length of time with its unit, such as `5s` or `1m`.
-pub(crate) fn length_of_time(text: &str) -> anyhow::Result<jiff::SignedDuration> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().map_err(|_| match text {
-        number if is_number => anyhow!("it needs a unit: write {number}s or {number}m"),
-        _ => anyhow!("write a time such as 30s, 5m or 1h30m"),
-    })
 }

@@ -20,8 +20,8 @@ use plumb_apiserver::pki::certificate_pem;
 use plumb_client::Api;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
-use crate::cli::length_of_time;
 use crate::client::{Cluster, block_on, refusal};
+use crate::durations::length_of_time;
 
 /// The signer of client certificates.
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";

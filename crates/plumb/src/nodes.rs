@@ -24,7 +24,7 @@ use crate::usage::Measurements;
 
 pub(crate) use aside::one_on_each_core;
 pub(crate) use cri::remove as remove_cri_pods;
-pub(crate) use ground::{Ground, Site, builtin_config, may_run_containers};
+pub(crate) use ground::{Ground, Site, builtin_config};
 
 /// What the only node of a cluster is called, unless somebody says otherwise.
 const USUAL_NAME: &str = "plumb";

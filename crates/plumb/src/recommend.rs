@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::{ArgGroup, Args, ValueEnum};
 
-use crate::cli::{PrometheusFlags, Tuning};
+use crate::recommender_flags::{PrometheusFlags, Tuning};
 
 /// Recommend requests from usage in the past.
 ///

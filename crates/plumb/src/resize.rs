@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use amounts::Amounts;
 
-use crate::cli::interval;
 use crate::client::{self, Cluster, Output, PodName, block_on, print, write_out};
+use crate::durations::interval;
 use crate::{reading, status};
 
 /// Change the CPU and memory of a running pod, wait until the resize is applied, and print the outcome.

@@ -18,9 +18,9 @@ use plumb_resize::resource::Resource;
 use plumb_resize::status::Values;
 use serde_json::Value;
 
-use crate::cli::Tuning;
 use crate::client::{self, Cluster, Output, POD_WORDS, block_on, print, workload_kind, write_out};
 use crate::reading;
+use crate::recommender_flags::Tuning;
 use crate::rollout::command::{self, Workload};
 
 /// The columns that tell all four values apart.

@@ -20,7 +20,7 @@ use plumb_supervise::{Supervisor, Task};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::cli::{RuntimeKind, Up};
+use crate::cli::{RuntimeKind, Up, may_run_containers};
 use crate::components::{CONTROLLERS, Context, NODE};
 use crate::invitation::Binding;
 use crate::usage::{self, Measurements};
@@ -295,7 +295,7 @@ fn remove_administrator_token(pki: &Path) {
 fn pod_gateway(args: &Up) -> anyhow::Result<Option<Ipv4Addr>> {
     let runs_containers = args.components.contains(NODE)
         && args.node.runtime.chosen() == RuntimeKind::Builtin
-        && nodes::may_run_containers();
+        && may_run_containers();
     let gateway = runs_containers.then(|| plumb_runtime::builtin::gateway_of(&args.data_dir)).transpose();
     gateway.context("finding the data directory")
 }

@@ -23,8 +23,8 @@ pub use checkpoint::{
 pub use policy::DEFAULT_CONTAINER_POLICY;
 pub use resources::{Resources, read_resources, resource_list};
 pub use status::{
-    ConditionStatus, ConditionType, RecommendedContainerResources, RecommendedPodResources,
-    VerticalPodAutoscalerCondition, VerticalPodAutoscalerStatus,
+    ConditionStatus, ConditionType, RESIZE_NOT_SERVED, RecommendedContainerResources,
+    RecommendedPodResources, VerticalPodAutoscalerCondition, VerticalPodAutoscalerStatus,
 };
 pub use vpa::{
     ContainerControlledValues, ContainerResourcePolicy, ContainerScalingMode, CrossVersionObjectReference,

@@ -127,6 +127,10 @@ string_enum! {
     }
 }
 
+/// The reason of the condition [`ConfigUnsupported`](ConditionType::ConfigUnsupported) where the cluster does not serve
+/// `pods/resize`. The updater writes it; the recommender writes the condition with other reasons.
+pub const RESIZE_NOT_SERVED: &str = "ResizeNotServed";
+
 impl VerticalPodAutoscalerStatus {
     /// The condition of this type, if there is one.
     pub fn condition(&self, type_: &ConditionType) -> Option<&VerticalPodAutoscalerCondition> {

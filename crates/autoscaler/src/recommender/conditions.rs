@@ -6,8 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use k8s_openapi::jiff::Timestamp;
 
-use crate::api::{ConditionStatus, ConditionType, VerticalPodAutoscalerCondition};
-use crate::updater::report::RESIZE_NOT_SERVED;
+use crate::api::{ConditionStatus, ConditionType, RESIZE_NOT_SERVED, VerticalPodAutoscalerCondition};
 
 const NO_PODS_MATCHED: &str = "NoPodsMatched";
 const NO_SAMPLES: &str = "NoSamples";

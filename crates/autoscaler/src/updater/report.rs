@@ -8,12 +8,10 @@ use k8s_openapi::jiff::Timestamp;
 use super::decide::{Plan, Standing, Triage};
 use super::in_place::{InPlace, Recreating};
 use super::mode::NoActuation;
-use crate::api::{ConditionStatus, ConditionType, VerticalPodAutoscalerCondition};
+use crate::api::{ConditionStatus, ConditionType, RESIZE_NOT_SERVED, VerticalPodAutoscalerCondition};
 
 /// The type of the condition that the updater writes: whether all pods have the recommendation.
 pub const CONDITION: &str = "PodsUpdated";
-/// The reason of the condition `ConfigUnsupported` that the updater writes.
-pub const RESIZE_NOT_SERVED: &str = "ResizeNotServed";
 
 /// How the pods of a VPA stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use plumb_resize::Quantity;
 
-use super::interval;
+use crate::durations::interval;
 
 /// How the autoscaler works. A heading holds for what is flattened after it, too, which needs one of its own.
 #[derive(Clone, Debug, Args)]

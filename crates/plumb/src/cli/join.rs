@@ -9,8 +9,9 @@ use plumb_features::FeatureGates;
 use plumb_node::join::CaPin;
 use plumb_resize::rules::Dialect;
 
-use super::{OnNode, length_of_time, socket_address};
+use super::{OnNode, socket_address};
 use crate::client::Cluster;
+use crate::durations::length_of_time;
 use crate::features;
 
 /// What `plumb node` joins, and how.

@@ -12,9 +12,11 @@ use plumb_node::image_gc::ImageGcConfig;
 use plumb_node::shutdown::GracePeriods;
 use plumb_node::sysctls::UnsafeSysctls;
 use plumb_resize::Quantity;
+use plumb_runtime::cgroup::Layout;
 use plumb_runtime::fault::Call;
 
-use super::{RegistryFlags, interval, length_of_time};
+use super::RegistryFlags;
+use crate::durations::{interval, length_of_time};
 
 /// What a node is like.
 #[derive(Debug, Args)]
@@ -293,6 +295,11 @@ impl FromStr for Reserved {
     }
 }
 
+/// Whether this user may create cgroups, and what else containers need.
+pub(crate) fn may_run_containers() -> bool {
+    nix::unistd::geteuid().is_root() && Layout::detect().is_ok()
+}
+
 /// The container runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RuntimeKind {
@@ -310,7 +317,7 @@ impl RuntimeKind {
     /// The same, with what `auto` stands for on this machine.
     pub(crate) fn chosen(self) -> Self {
         match self {
-            Self::Auto if crate::nodes::may_run_containers() => Self::Builtin,
+            Self::Auto if may_run_containers() => Self::Builtin,
             Self::Auto => Self::Virtual,
             chosen => chosen,
         }

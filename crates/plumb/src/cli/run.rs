@@ -19,8 +19,8 @@ pub(crate) use ignored::Ignored;
 pub(crate) use rollout::RolloutFlags;
 pub(crate) use updater::UpdaterFlags;
 
-use super::recommender::{PrometheusFlags, Tuning, positive_time};
 use crate::features;
+use crate::recommender_flags::{PrometheusFlags, Tuning, positive_time};
 
 /// The lease of the recommender: upstream's.
 const RECOMMENDER_LEASE: &str = "vpa-recommender-lease";

@@ -40,7 +40,7 @@ use tokio::task::JoinSet;
 
 use super::aside::Aside;
 use super::cri;
-use crate::cli::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
+use crate::cli::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind, may_run_containers};
 
 /// How often the machine is looked at for what it runs short of.
 const LOOK_AT_MACHINE: Duration = Duration::from_secs(10);
@@ -446,11 +446,6 @@ fn warn_of_pressure(health: &NodeHealth) {
             tracing::warn!(condition, "this machine runs short; no pod is scheduled to its node meanwhile");
         }
     }
-}
-
-/// Whether this user may create cgroups, and what else containers need.
-pub(crate) fn may_run_containers() -> bool {
-    nix::unistd::geteuid().is_root() && Layout::detect().is_ok()
 }
 
 /// A runtime at whose nth call this process dies, without a chance to tidy up.

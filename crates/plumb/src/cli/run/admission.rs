@@ -16,7 +16,7 @@ use plumb_features::FeatureGates;
 use plumb_resize::Quantity;
 use plumb_webhook::{Certificates, Endpoint, MinTls, Registration, TlsSettings};
 
-use super::super::recommender::positive_time;
+use crate::recommender_flags::positive_time;
 
 /// Where upstream's Deployment mounts certificates.
 const MOUNTED: &str = "/etc/tls-certs";

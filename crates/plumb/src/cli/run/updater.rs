@@ -9,8 +9,8 @@ use plumb_autoscaler::updater::rate_limit::RateLimit;
 use plumb_autoscaler::updater::{Options, budget, decide, priority};
 use plumb_features::FeatureGates;
 
-use super::super::recommender::{fraction, non_negative, number, positive_time};
 use super::admission::own_namespace;
+use crate::recommender_flags::{fraction, non_negative, number, positive_time};
 
 /// What the updater does.
 #[derive(Clone, Debug, Args)]
