@@ -367,7 +367,9 @@ impl Runtime for Cri {
         let about = About { doing: "creating a container", what: "container", id: "" };
         let response: api::CreateContainerResponse =
             state.call(runtime_call!("CreateContainer"), request, about).await?;
-        Ok(response.container_id.into())
+        let id = response.container_id.into();
+        state.remember_created(&id, &config.resources);
+        Ok(id)
     }
 
     async fn start_container(&self, id: &ContainerId) -> Result<()> {
@@ -402,7 +404,7 @@ impl Runtime for Cri {
     async fn container_status(&self, id: &ContainerId) -> Result<ContainerStatus> {
         let status = self.state.status_of(id).await?;
         let reported = status.resources.as_ref().and_then(|resources| resources.linux.as_ref());
-        let reported = reported.map(convert::read_resources);
+        let reported = reported.map(convert::read_resources).or_else(|| self.state.known_resources(id));
         let group = self.state.remember(id, &status);
         let resources = actual(reported, group.as_ref()).map(Resources::Linux);
         Ok(convert::container_status(status, resources))

@@ -127,6 +127,19 @@ impl State {
         read(&group, written.as_ref())
     }
 
+    /// Remembers the resources that a container is created with: on cgroup v2 its weight does not tell its shares, and
+    /// containerd 1.6 does not report them.
+    pub(crate) fn remember_created(&self, id: &ContainerId, resources: &Resources) {
+        if let Some(linux) = resources.linux() {
+            self.updates.record(id).create(linux.clone());
+        }
+    }
+
+    /// The resources that this process has created a container with, and written to its cgroup since.
+    pub(crate) fn known_resources(&self, id: &ContainerId) -> Option<LinuxResources> {
+        self.updates.get(id)?.written()
+    }
+
     /// Remembers the cgroup of a container from its status.
     pub(crate) fn remember(&self, id: &ContainerId, status: &api::ContainerStatus) -> Option<Group> {
         let group = self.cgroups.container(id.as_str(), &status.annotations)?;

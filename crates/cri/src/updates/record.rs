@@ -27,7 +27,7 @@ struct RecordState {
     /// Its sandbox and its cgroup, once they are known.
     sandbox: Option<SandboxId>,
     group: Option<Group>,
-    /// What this process has written to it.
+    /// What this process has created it with, and written to it since.
     written: Option<LinuxResources>,
     unconfirmed: Option<Unconfirmed>,
 }
@@ -50,15 +50,25 @@ impl Record {
         state.group = Some(group);
     }
 
+    /// Notes the resources that the container is created with.
+    pub(super) fn create(&self, resources: LinuxResources) {
+        self.state.lock().written.get_or_insert(resources);
+    }
+
     /// Its sandbox; an empty id if that is not known.
     pub(super) fn sandbox(&self) -> SandboxId {
         self.state.lock().sandbox.clone().unwrap_or_else(|| "".into())
     }
 
-    /// Its cgroup, if that is known, and what this process has written to it.
+    /// Its cgroup, if that is known, and what this process has created it with and written to it.
     pub(super) fn applied(&self) -> Option<(Group, Option<LinuxResources>)> {
         let state = self.state.lock();
         Some((state.group.clone()?, state.written.clone()))
+    }
+
+    /// What this process has created it with, and written to it since.
+    pub(super) fn written(&self) -> Option<LinuxResources> {
+        self.state.lock().written.clone()
     }
 
     pub(super) fn unconfirmed(&self) -> Option<Unconfirmed> {
