@@ -252,8 +252,10 @@ async fn observed(status: ContainerStatus, base: Requirements) -> ObservedContai
     };
     let read = status.resources.as_ref().and_then(Resources::linux);
     let actual = match &state {
-        State::Exited { .. } => None,
-        _ => Some(read.map_or(base, |read| actual_container(read, &base))),
+        State::Created | State::Exited { .. } => None,
+        State::Starting | State::Running { .. } => {
+            Some(read.map_or(base, |read| actual_container(read, &base)))
+        }
     };
     ObservedContainer {
         id: status.container.id,

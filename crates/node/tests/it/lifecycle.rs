@@ -260,6 +260,15 @@ fn a_pod_goes_down_main_containers_first_then_sidecars_then_the_sandbox() {
 }
 
 #[test]
+fn a_container_that_was_never_started_does_not_keep_its_pod_terminating() {
+    let mut scene = Scene::new("Always");
+    scene.sandbox(true);
+    scene.put(0, State::Created);
+    scene.terminating = true;
+    assert_eq!(scene.actions(), [Action::StopSandbox], "runtimes do not stop it: it goes with the sandbox");
+}
+
+#[test]
 fn a_pod_whose_work_is_done_ends_and_its_sidecars_with_it() {
     for (code, expected) in [(0, Phase::Succeeded), (3, Phase::Failed)] {
         let mut scene = Scene::running("Never");
