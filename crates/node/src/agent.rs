@@ -376,21 +376,27 @@ impl Agent {
                 return;
             }
         };
-        if !self.sandboxes.contains_key(&sandbox) {
-            self.list_sandboxes().await;
+        if !self.sandboxes.contains_key(&sandbox) && !self.list_sandboxes().await {
+            // The runtime reports a change once: all pods are observed rather than none.
+            self.node.workers.send_all(|| Message::RuntimeEvent);
+            return;
         }
         if let Some(uid) = self.sandboxes.get(&sandbox) {
             self.node.workers.send(uid, message);
         }
     }
 
-    /// Lists the sandboxes and their pods.
-    async fn list_sandboxes(&mut self) {
+    /// Lists the sandboxes and their pods. False if that failed.
+    async fn list_sandboxes(&mut self) -> bool {
         match self.node.runtime.list_sandboxes(&SandboxFilter::default()).await {
             Ok(list) => {
                 self.sandboxes = list.into_iter().map(|sandbox| (sandbox.id, sandbox.meta.uid)).collect();
+                true
             }
-            Err(error) => tracing::warn!(%error, "cannot list sandboxes"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot list sandboxes");
+                false
+            }
         }
     }
 }

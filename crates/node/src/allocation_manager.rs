@@ -15,7 +15,7 @@ use plumb_store::{Event, Ticket};
 use tokio::sync::{mpsc, watch};
 
 use crate::Clock;
-use crate::allocator::{AdmissionError, AllocationResult, Allocator, PodInfo};
+use crate::allocator::{AdmissionError, AllocationResult, Allocator, PodInfo, is_any_less};
 use crate::cpus::CpuSet;
 use crate::journal::{Entry, Journal, JournalError};
 use crate::predicates::Predicate;
@@ -206,26 +206,32 @@ impl AllocationManager {
         generation: i64,
     ) -> Result<Option<AllocationResult>, JournalError> {
         let now = (self.clock)().as_millisecond();
-        let (result, ticket) = {
+        let (result, ticket, freed) = {
             let mut state = self.state.lock();
             // Under the lock, so that the notification is not sent before this is decided.
             if *self.admitting.borrow() > 0 {
                 return Ok(None);
             }
             let before = state.allocator.entry(uid).cloned();
+            let counted = state.allocator.counted(uid);
             let Some(result) = state.allocator.request_resize(uid, desired, generation, now) else {
                 return Ok(None);
             };
             self.notify_changes(&mut state);
             let changed = before.as_ref() != Some(&result.entry) || state.unwritten.contains(uid);
             let ticket = if changed { state.write(&self.journal, uid)? } else { None };
-            (result, ticket)
+            (result, ticket, is_any_less(state.allocator.counted(uid), counted))
         };
         self.await_disk(uid, ticket).await?;
+        if freed {
+            // A growth that was not actual yet was taken back: no actual resources will change.
+            self.retry_deferred(Trigger::PodResized).await;
+        }
         Ok(Some(result))
     }
 
-    /// Changes a pod's entry apart from its allocation. It is durable when this returns.
+    /// Changes a pod's entry apart from its allocation, and returns it. It is durable when this returns; if that fails, the
+    /// next call writes it.
     pub(crate) async fn update_entry(
         &self,
         uid: &str,
@@ -233,8 +239,9 @@ impl AllocationManager {
     ) -> Result<Option<Entry>, JournalError> {
         let (entry, ticket) = {
             let mut state = self.state.lock();
-            let Some(entry) = state.allocator.update_entry(uid, change) else { return Ok(None) };
-            (entry, state.write(&self.journal, uid)?)
+            let Some((entry, changed)) = state.allocator.update_entry(uid, change) else { return Ok(None) };
+            let changed = changed || state.unwritten.contains(uid);
+            (entry, if changed { state.write(&self.journal, uid)? } else { None })
         };
         self.await_disk(uid, ticket).await?;
         Ok(Some(entry))

@@ -254,6 +254,11 @@ impl Allocator {
         self.decide(uid, now)
     }
 
+    /// The capacity that a pod takes: for each resource the larger of its allocated and its actual amount.
+    pub fn counted(&self, uid: &str) -> Amounts {
+        self.ledger.held(uid).unwrap_or_default().counted()
+    }
+
     /// Retries the deferred resizes in their order. To be called when capacity was freed; returns the results that
     /// changed.
     pub fn retry_deferred(&mut self, now: i64) -> Vec<(String, AllocationResult)> {
@@ -275,11 +280,11 @@ impl Allocator {
             return false;
         }
         record.actual = actual;
-        let before = self.ledger.held(uid).unwrap_or_default().counted();
+        let before = self.counted(uid);
         self.account(uid);
-        let after = self.ledger.held(uid).unwrap_or_default().counted();
+        let after = self.counted(uid);
         let freed_cpus = self.release_unused_cpus(uid);
-        freed_cpus || Resource::ALL.into_iter().any(|resource| after[resource] < before[resource])
+        freed_cpus || is_any_less(after, before)
     }
 
     /// Releases the CPUs that a pod has given up, once its actual CPU is the allocated one. True if there were any. To be
@@ -295,16 +300,16 @@ impl Allocator {
         cpus.shared() != before
     }
 
-    /// Changes a pod's entry apart from its allocation: an error, a restart in progress. Returns the entry if it
+    /// Changes a pod's entry apart from its allocation: an error, a restart in progress. Returns the entry, and whether it
     /// changed.
-    pub fn update_entry(&mut self, uid: &str, change: impl FnOnce(&mut Entry)) -> Option<Entry> {
+    pub fn update_entry(&mut self, uid: &str, change: impl FnOnce(&mut Entry)) -> Option<(Entry, bool)> {
         let record = self.pods.get_mut(uid)?;
         let before = record.entry.clone();
         change(&mut record.entry);
         // Only resize requests change the allocation.
         record.entry.allocation.allocated.clone_from(&before.allocation.allocated);
         record.entry.cpus.clone_from(&before.cpus);
-        (record.entry != before).then(|| record.entry.clone())
+        Some((record.entry.clone(), record.entry != before))
     }
 
     /// Removes a pod. True if it had an allocation.
@@ -403,4 +408,9 @@ fn waiting(uid: &str, record: &PodRecord) -> Option<DeferredResize> {
         qos: record.info.shape.qos,
         since: record.entry.since,
     })
+}
+
+/// Whether any resource has become less.
+pub(crate) fn is_any_less(now: Amounts, before: Amounts) -> bool {
+    Resource::ALL.into_iter().any(|resource| now[resource] < before[resource])
 }

@@ -36,6 +36,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use plumb_resize::plan::{CgroupState, Step, inherited, plan, start_waits};
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{PerResource, Requirements};
+use plumb_resize::status::Allocation;
 use plumb_runtime::Confirmation;
 use plumb_runtime::types::ContainerId;
 use plumb_supervise::Exponential;
@@ -152,6 +153,8 @@ pub(crate) struct Worker {
 
     /// The containers whose post-start hook runs.
     post_start_hooks: BTreeSet<ContainerId>,
+    /// The containers whose post-start hook failed, with the error, until the next observation.
+    failed_hooks: BTreeMap<ContainerId, String>,
     /// The containers that are being stopped.
     stopping: Stopping,
     /// The images that are being pulled.
@@ -196,6 +199,7 @@ impl Worker {
             ephemeral_backoffs: BTreeMap::new(),
             next_attempts: next_attempts(&pod),
             post_start_hooks: BTreeSet::new(),
+            failed_hooks: BTreeMap::new(),
             stopping: Stopping::default(),
             images: BTreeMap::new(),
             status_manager: StatusManager::default(),
@@ -286,7 +290,7 @@ impl Worker {
                 self.stopping.remove(&id);
             }
             Message::Pulled(pulled) => self.handle_pulled(*pulled),
-            Message::PostStartHook(hook) => self.handle_post_start_hook(&hook.0, hook.1.as_deref()),
+            Message::PostStartHook(hook) => self.handle_post_start_hook(&hook.0, hook.1),
             Message::Probed(report) => self.handle_probed(*report),
             Message::Shutdown(termination) => self.handle_shutdown(*termination),
         }
@@ -395,6 +399,7 @@ impl Worker {
         }
         self.request_resize().await?;
         self.observe().await?;
+        self.stop_after_failed_hooks();
         self.enforce_deadline();
         let cgroups = self.cgroups();
         let actual = cgroups.resources(&self.info.shape, &self.entry.allocation.allocated);
@@ -585,7 +590,7 @@ impl Worker {
     /// Whether any container of the pod runs, or its sandbox does.
     fn runs(&self) -> bool {
         let containers = self.observation.observed.containers.iter().flatten();
-        containers.into_iter().any(|observed| !matches!(observed.state, State::Exited { .. }))
+        containers.into_iter().any(ObservedContainer::runs)
             || self.observation.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready)
     }
 
@@ -602,7 +607,7 @@ impl Worker {
             disrupted: self.shutdown.is_some(),
             admitted: !self.state.is_rejected(),
             desired: &self.info.desired,
-            allocation: &self.entry.allocation,
+            allocation: parts.allocation,
             actual: parts.actual,
             unconfirmed: self.confirmation() != Confirmation::Confirmed,
             rules: &self.node.rules,
@@ -629,6 +634,7 @@ struct Parts<'a> {
     ephemeral_waiting: &'a BTreeMap<String, crate::status::Waiting>,
     phase: Phase,
     actual: &'a PodResources,
+    allocation: &'a Allocation,
 }
 
 /// Which limits are declared at pod level, so that its containers share them.

@@ -301,6 +301,7 @@ impl Worker {
         }
         let name = self.name_of(position).to_owned();
         self.node.events.container(&self.pod, &name, Kind::Normal, "Started", "Container started");
+        self.run_post_start_hook(position, id);
         let is_restarting = self.entry.restarting.contains(&name);
         let ran = self.observation.observed.containers.get(position).and_then(Option::as_ref).and_then(ran);
         if let Some(start_backoff) = self.start_backoffs.get_mut(position) {
@@ -315,7 +316,6 @@ impl Worker {
                 self.entry = entry;
             }
         }
-        self.run_post_start_hook(position, id);
         self.clear_stale().await;
         Ok(())
     }
@@ -338,11 +338,19 @@ impl Worker {
     }
 
     /// Handles the end of a post-start hook: the container has started, or is stopped because its hook failed.
-    pub(super) fn handle_post_start_hook(&mut self, id: &ContainerId, error: Option<&str>) {
+    pub(super) fn handle_post_start_hook(&mut self, id: &ContainerId, error: Option<String>) {
         self.post_start_hooks.remove(id);
         self.observation.mark(Outdated::All);
         if let Some(error) = error {
-            self.handle_failed_hook(id, error);
+            self.failed_hooks.insert(id.clone(), error);
+        }
+    }
+
+    /// Stops the containers whose post-start hook failed. To be called after an observation: the last one may be from before
+    /// the container was started.
+    pub(super) fn stop_after_failed_hooks(&mut self) {
+        for (id, error) in std::mem::take(&mut self.failed_hooks) {
+            self.handle_failed_hook(&id, &error);
         }
     }
 

@@ -5,9 +5,11 @@
 //! first reports that the resize is not infeasible any more; the API server charges the quotas again, or rejects the report.
 //! Only then does the node request the resize.
 
+use std::borrow::Cow;
+
 use plumb_resize::accounting::is_refused;
 use plumb_resize::admission::Verdict;
-use plumb_resize::status::{Outcome, Pending, PendingReason};
+use plumb_resize::status::{Allocation, Outcome, Pending, PendingReason};
 
 use super::Worker;
 use super::error::SyncError;
@@ -87,12 +89,13 @@ impl Worker {
         if result.outcome == Outcome::Started {
             self.actuation.start(result.entry.allocation.generation);
         }
-        self.entry = result.entry;
+        // The result of a retry may have waited in the inbox while the worker changed the entry.
+        self.entry = self.node.allocations.entry(&self.uid).unwrap_or(result.entry);
         self.refresh_volumes();
     }
 
     /// The pending resize, if it is infeasible in the status and possible now.
-    fn reconsider(&mut self) -> Option<Pending> {
+    fn reconsider(&self) -> Option<Pending> {
         let desired = &self.info.desired;
         if !is_refused(&self.pod) || *desired == self.entry.allocation.allocated {
             return None;
@@ -102,10 +105,20 @@ impl Worker {
             return None;
         }
         let generation = self.info.generation;
-        let pending = self.entry.allocation.pending.take();
+        let pending = self.entry.allocation.pending.clone();
         let unknown = || Pending { reason: PendingReason::Infeasible, message: String::new(), generation };
         // The report is about the spec as it is now.
         Some(Pending { generation, ..pending.unwrap_or_else(unknown) })
+    }
+
+    /// The allocation as the status reports it: without the infeasible resize that is being reconsidered.
+    pub(super) fn reported_allocation(&self) -> Cow<'_, Allocation> {
+        match self.request {
+            ResizeRequest::Reconsidered(_) => {
+                Cow::Owned(Allocation { pending: None, ..self.entry.allocation.clone() })
+            }
+            ResizeRequest::Outstanding | ResizeRequest::Decided => Cow::Borrowed(&self.entry.allocation),
+        }
     }
 
     /// The API server has accepted a report: if it does not say any more that the resize is infeasible, the resize is

@@ -104,8 +104,15 @@ impl Worker {
             None => None,
         };
         let (health, waiting, ephemeral) = (self.health(), self.waiting(), self.ephemeral_waiting());
-        let parts =
-            Parts { health: &health, waiting: &waiting, ephemeral_waiting: &ephemeral, phase, actual };
+        let allocation = self.reported_allocation();
+        let parts = Parts {
+            health: &health,
+            waiting: &waiting,
+            ephemeral_waiting: &ephemeral,
+            phase,
+            actual,
+            allocation: &allocation,
+        };
         let status = compose(self.status_input(parts));
         let Some(changes) = changes(self.pod.status.as_ref(), &status) else {
             self.status_manager = StatusManager::default();

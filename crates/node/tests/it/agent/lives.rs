@@ -1,5 +1,9 @@
 //! The lives of pods.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
@@ -450,6 +454,27 @@ async fn a_failed_post_start_hook_says_so_without_what_the_hook_said() {
     site.pod("a", containers).await;
     assert_eq!(site.event("a", "FailedPostStartHook").await, "PostStartHook failed");
     assert_eq!(site.event("a", "Killing").await, "FailedPostStartHook");
+    site.until("a", |pod| status(pod).restart_count == 1 && status(pod).ready).await;
+}
+
+#[tokio::test]
+async fn a_failed_post_start_hook_stops_its_container_though_the_runtime_cannot_be_observed_meanwhile() {
+    let site = Site::start(kep()).await;
+    let mut containers = one(equal("100m", "64Mi"));
+    containers[0]["lifecycle"] = json!({ "postStart": { "exec": { "command": ["warm-up"] } } });
+    let away = || FaultKind::Fail(Error::Unavailable("away".to_owned()));
+    site.faults.add(Fault::new(away()).on(Call::ExecSync).times(1));
+    let started = Arc::new(AtomicBool::new(false));
+    let start = started.clone();
+    let starts = Fault::new(FaultKind::Delay(Duration::ZERO)).on(Call::StartContainer);
+    site.faults.add(starts.when(move |_| {
+        start.store(true, Ordering::SeqCst);
+        false
+    }));
+    let observes = Fault::new(away()).on(Call::ListSandboxes).times(3);
+    site.faults.add(observes.when(move |_| started.load(Ordering::SeqCst)));
+    site.pod("a", containers).await;
+    assert_eq!(site.event("a", "FailedPostStartHook").await, "PostStartHook failed");
     site.until("a", |pod| status(pod).restart_count == 1 && status(pod).ready).await;
 }
 

@@ -7,6 +7,7 @@ use plumb_features::FeatureGates;
 use plumb_harness::eventually;
 use plumb_resize::features::IN_PLACE_POD_VERTICAL_SCALING;
 use plumb_resize::rules::{Dialect, Rules};
+use plumb_runtime::Error;
 use plumb_runtime::fault::{Call, Fault, FaultKind};
 use serde_json::{Value, json};
 
@@ -63,6 +64,26 @@ async fn a_resize_that_waits_is_taken_when_another_pod_shrinks() {
     site.resize("b", equal("500m", "64Mi")).await;
     site.settled("b").await;
     site.settled("a").await;
+}
+
+#[tokio::test]
+async fn a_deferred_resize_is_retried_when_another_pod_takes_back_a_growth_that_was_not_actual() {
+    let site = Site::start(kep()).await;
+    for name in ["a", "b"] {
+        site.pod(name, one(equal("500m", "64Mi"))).await;
+        site.settled(name).await;
+    }
+    let fails = FaultKind::Fail(Error::Unavailable("away".to_owned()));
+    site.faults.add(Fault::new(fails).on(Call::UpdateContainerResources));
+    site.resize("a", equal("1400m", "64Mi")).await;
+    site.until("a", |pod| condition(pod, "PodResizeInProgress").is_some()).await;
+    site.resize("b", equal("1", "64Mi")).await;
+    site.until("b", |pod| condition(pod, "PodResizePending").is_some()).await;
+    site.resize("a", equal("500m", "64Mi")).await;
+    site.until("b", |pod| condition(pod, "PodResizePending").is_none()).await;
+    site.faults.clear();
+    site.settled("a").await;
+    site.settled("b").await;
 }
 
 #[tokio::test]
