@@ -1,10 +1,12 @@
 //! How much the containers of a new pod get.
 
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use plumb_resize::Quantity;
+use plumb_resize::accounting::in_quota;
 use plumb_resize::limit_range::violations;
 use plumb_resize::qos::QosClass;
 use plumb_resize::resource::Resource;
+use plumb_resize::rules::Rules;
 
 use super::annotation::{Boost, Original};
 use super::{CPU, Cpu, Raise};
@@ -25,9 +27,9 @@ pub struct BoostContext {
 /// How much CPU a pod may have altogether.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headroom {
-    /// The most that its containers may request.
+    /// The most that it may request.
     pub requests: Option<Quantity>,
-    /// The most that its containers may be limited to.
+    /// The most that it may be limited to.
     pub limits: Option<Quantity>,
 }
 
@@ -211,15 +213,21 @@ impl BoostPlan {
 
 /// Whether limit ranges, quotas and the API server accept the resources of a pod.
 pub fn is_allowed(spec: &PodSpec, context: &BoostContext) -> bool {
-    let pod = k8s_openapi::api::core::v1::Pod { spec: Some(spec.clone()), ..Default::default() };
-    let sum = |amount: fn(Cpu) -> Option<Quantity>| {
-        let all = spec.containers.iter().filter_map(|container| amount(Cpu::of(container)));
-        all.fold(Quantity::ZERO, Quantity::saturating_add)
-    };
+    let pod = Pod { spec: Some(spec.clone()), ..Default::default() };
     violations(spec, &context.ranges.as_limit_range()).is_ok_and(|found| found.is_empty())
         && plumb_resize::validate::pod(&pod, None).is_empty()
-        && context.headroom.requests.is_none_or(|most| sum(|cpu| cpu.request) <= most)
-        && context.headroom.limits.is_none_or(|most| sum(|cpu| cpu.limit) <= most)
+        && is_within(&pod, &context.headroom)
+}
+
+/// Whether what a pod counts for in quotas is within what they leave: with its init containers, sidecars and overhead.
+fn is_within(pod: &Pod, headroom: &Headroom) -> bool {
+    if *headroom == Headroom::default() {
+        return true;
+    }
+    // A pod without a status counts the same by all rules.
+    let Ok(usage) = in_quota(pod, &Rules::v1_36()) else { return false };
+    let fits = |used: Option<Quantity>, most: Option<Quantity>| most.is_none_or(|most| used <= Some(most));
+    fits(usage.requests.get(CPU), headroom.requests) && fits(usage.limits.get(CPU), headroom.limits)
 }
 
 /// A container that should be boosted.

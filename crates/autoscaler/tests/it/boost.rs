@@ -10,8 +10,10 @@ use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::boost::annotation::{self, Damaged, boosted_containers, boosts_text, is_boosted, key};
 use plumb_autoscaler::boost::{BoostContext, BoostPlan, Cpu, Due, Headroom, Source, Unboost, due};
 use plumb_autoscaler::recommendation::{LimitRanges, PodRecommendation};
+use plumb_resize::accounting::in_quota;
 use plumb_resize::limit_range::violations;
 use plumb_resize::qos::QosClass;
+use plumb_resize::rules::Rules;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -322,6 +324,29 @@ fn a_boost_is_cut_to_what_the_pod_may_have_and_never_lowers() {
 }
 
 #[test]
+fn a_boost_leaves_what_sidecars_init_containers_and_overhead_count_for_in_a_quota() {
+    let context = BoostContext {
+        headroom: Headroom { requests: Some("1".parse().unwrap()), limits: Some("2".parse().unwrap()) },
+        ..BoostContext::default()
+    };
+    let vpa = vpa(&json!({ "startupBoost": factor(100) }), &json!([]));
+    let none = None;
+    for (name, others, expected) in [
+        ("alone", [none, none, none], gets("1", "1")),
+        ("with a sidecar", [Some(300), none, none], gets("700m", "700m")),
+        ("with an init container that ends first", [none, Some(900), none], gets("1", "1")),
+        ("with an overhead", [none, none, Some(200)], gets("800m", "800m")),
+        ("with all of them", [Some(300), Some(400), Some(200)], gets("500m", "500m")),
+    ] {
+        let mut pod = pod_spec(&json!([
+            { "name": "c", "resources": { "requests": { "cpu": "20m" }, "limits": { "cpu": "20m" } } },
+        ]));
+        add_others(&mut pod, others);
+        assert_eq!(boost_of_c(&vpa, &pod, &context), expected, "{name}");
+    }
+}
+
+#[test]
 fn a_boost_stays_within_the_resources_of_the_pod_as_a_whole() {
     let mut pod = pod_spec(&json!([
         { "name": "c", "resources": { "requests": { "cpu": "100m" }, "limits": { "cpu": "200m" } } },
@@ -592,6 +617,28 @@ prop_compose! {
     }
 }
 
+/// Adds a sidecar, an init container and an overhead that have this much CPU each.
+fn add_others(spec: &mut PodSpec, [sidecar, init, overhead]: [Option<i64>; 3]) {
+    let cpu = |milli: i64| json!({ "cpu": format!("{milli}m") });
+    let resources = |milli: i64| json!({ "requests": cpu(milli), "limits": cpu(milli) });
+    let sidecar =
+        sidecar.map(|milli| json!({ "name": "s", "restartPolicy": "Always", "resources": resources(milli) }));
+    let init = init.map(|milli| json!({ "name": "i", "resources": resources(milli) }));
+    let all: Vec<_> =
+        sidecar.into_iter().chain(init).map(|one| serde_json::from_value(one).unwrap()).collect();
+    spec.init_containers = Some(all).filter(|all| !all.is_empty());
+    spec.overhead = overhead.map(|milli| serde_json::from_value(cpu(milli)).unwrap());
+}
+
+/// Whether what a pod counts for in quotas is within what they leave.
+fn is_within(pod: &Pod, headroom: &Headroom) -> bool {
+    let usage = in_quota(pod, &Rules::v1_36()).unwrap();
+    let fits = |used: Option<plumb_resize::Quantity>, most: Option<plumb_resize::Quantity>| {
+        most.is_none_or(|most| used <= Some(most))
+    };
+    fits(usage.requests.get("cpu"), headroom.requests) && fits(usage.limits.get("cpu"), headroom.limits)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -605,11 +652,14 @@ proptest! {
         container_max in prop::option::of(500i64..8_000),
         pod_max in prop::option::of(2_000i64..12_000),
         max_allowed in prop::option::of(1i64..10_000),
-        headroom in prop::option::of(1i64..10_000),
+        (request_headroom, limit_headroom) in (prop::option::of(1i64..10_000), prop::option::of(1i64..20_000)),
+        // Of a sidecar, an init container, and the overhead of the RuntimeClass.
+        others in prop::array::uniform3(prop::option::of(1i64..3_000)),
     ) {
         let named = |index: usize| format!("c{index}");
-        let spec = pod_spec(&containers.iter().enumerate()
+        let mut spec = pod_spec(&containers.iter().enumerate()
             .map(|(i, (resources, ..))| json!({ "name": named(i), "resources": resources })).collect());
+        add_others(&mut spec, others);
         let targets = containers.iter().enumerate()
             .map(|(i, (_, target, _))| json!({ "containerName": named(i), "target": target })).collect();
         let policies: Vec<Value> = containers.iter().enumerate().map(|(i, (_, _, policy))| {
@@ -629,7 +679,7 @@ proptest! {
         let context = BoostContext {
             ranges: LimitRanges::merge([&limits]),
             max_allowed: max_allowed.map(milli),
-            headroom: Headroom { requests: headroom.map(milli), limits: None },
+            headroom: Headroom { requests: request_headroom.map(milli), limits: limit_headroom.map(milli) },
         };
         let vpa = vpa(&vpa_spec, &targets);
 
@@ -638,6 +688,7 @@ proptest! {
         let boosted = pod.spec.clone().unwrap();
         let violations = |spec: &PodSpec| violations(spec, limits.spec.as_ref().unwrap()).unwrap();
         prop_assert!(violations(&boosted).is_empty() || !violations(&plain).is_empty(), "{:?}", boosted);
+        prop_assert!(boosted == plain || is_within(&pod, &context.headroom), "{:?}", boosted);
         prop_assert_eq!(QosClass::of_spec(&boosted), QosClass::of_spec(&plain));
         for (before, after) in plain.containers.iter().zip(&boosted.containers) {
             let (before, after) = (Cpu::of(before), Cpu::of(after));
