@@ -15,7 +15,7 @@ pub enum Refusal {
     /// The pod's node can never hold it (403 with cause `NodeCapacity`).
     #[error("{0}")]
     NodeCapacity(String),
-    /// The resize is invalid (422), or not supported on the pod's platform: asking again does not help.
+    /// The request is invalid (422), or not supported on the pod's platform: asking again does not help.
     #[error("{0}")]
     Invalid(String),
     /// A resource quota is exceeded.
@@ -76,6 +76,9 @@ impl Refusal {
         let has_cause = |word: &str| {
             details.is_some_and(|details| details.causes.iter().any(|cause| cause.reason == word))
         };
+        if is_policy(&message) {
+            return Self::Forbidden(message);
+        }
         match status.code {
             403 if has_cause("NodeCapacity") => Self::NodeCapacity(message),
             403 if has_cause("UnsupportedPlatform") => Self::Invalid(message),
@@ -137,6 +140,13 @@ impl Refusal {
             Self::Gone(_) => "NotFound",
         }
     }
+}
+
+/// Whether a policy denied the request. Its code does not say so: a webhook that gives none is answered with 400, a
+/// `ValidatingAdmissionPolicy` with 422, and the webhook may give any other.
+fn is_policy(message: &str) -> bool {
+    let is_webhook = message.contains("admission webhook \"") && message.contains("denied the request");
+    is_webhook || message.contains("ValidatingAdmissionPolicy '") && message.contains(" denied request")
 }
 
 /// Whether the `LimitRanger` plugin says so: kube-apiserver gives no cause, but words.

@@ -37,6 +37,23 @@ fn each_refusal_has_its_consequence() {
             json!({ "code": 403, "message": "pods \"a\" is forbidden: User \"u\" cannot patch resource \"pods/resize\"" }),
             ("Forbidden", second.clone(), false),
         ),
+        // A policy denies with whatever code it gives, or with 400 or 422: the next pod would be denied, too.
+        (
+            json!({ "code": 400, "message": "admission webhook \"x\" denied the request: no resizes on Fridays" }),
+            ("Forbidden", second.clone(), false),
+        ),
+        (
+            json!({ "code": 422, "message": "admission webhook \"x\" denied the request without explanation" }),
+            ("Forbidden", second.clone(), false),
+        ),
+        (
+            json!({ "code": 422, "message": "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: too much" }),
+            ("Forbidden", second.clone(), false),
+        ),
+        (
+            json!({ "code": 422, "message": "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: too much" }),
+            ("Forbidden", second.clone(), false),
+        ),
         (
             json!({ "code": 409, "message": "the object has been modified" }),
             ("Conflict", Next::ReadAgain, false),
