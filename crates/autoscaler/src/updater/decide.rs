@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plumb_resize::resource::Declared;
-use plumb_resize::status::Stage;
 
 use super::budget::{self, Group};
 use super::in_place::{
@@ -292,7 +291,7 @@ fn decide_recreating(
     surroundings: &Surroundings<'_>,
 ) -> Recreating {
     let Question { pod, recommendation, .. } = *question;
-    let asks = in_place_first && pod.stage == Stage::Applied && !pod.has(recommendation);
+    let asks = !pod.has(recommendation);
     let obstacle = asks.then(|| (surroundings.obstacle)(pod, recommendation)).flatten();
     let eviction = EvictionQuestion {
         obstacle: obstacle.as_ref(),

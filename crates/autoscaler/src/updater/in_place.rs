@@ -186,7 +186,7 @@ pub enum Wait {
     Rejected(String),
     /// The end of a backoff.
     Backoff(Backoff),
-    /// A quota or a limit range with more left.
+    /// A quota or a limit range that allows more, or another recommendation.
     Obstacle(Obstacle),
     /// A recommendation that satisfies the VPA's `evictionRequirements`.
     EvictionRequirements,
@@ -326,12 +326,7 @@ pub fn decide_in_place_or_recreate(question: &Question<'_>, eviction: &EvictionQ
     let since = attempt_since(question);
     let too_long = |timeout: SignedDuration| question.now.duration_since(since) >= timeout;
     let cause = match &pod.stage {
-        Stage::Applied => match eviction.obstacle {
-            Some(obstacle) if !obstacle.allows_eviction() => {
-                return Recreating::InPlace(InPlace::Wait(Wait::Obstacle(obstacle.clone())));
-            }
-            obstacle => obstacle.cloned().map(Cause::Obstacle),
-        },
+        Stage::Applied => eviction.obstacle.cloned().map(Cause::Obstacle),
         Stage::Infeasible { message } => Some(Cause::Infeasible(message.clone())),
         Stage::Failing { message } => Some(Cause::Error(message.clone())),
         Stage::Deferred { .. } => {
@@ -436,6 +431,9 @@ fn evict(
     cause: Cause,
 ) -> Recreating {
     let wait = |wait| Recreating::InPlace(InPlace::Wait(wait));
+    if let Some(obstacle) = eviction.obstacle.filter(|obstacle| !obstacle.allows_eviction()) {
+        return wait(Wait::Obstacle(obstacle.clone()));
+    }
     if group.below_min_replicas {
         return wait(Wait::MinReplicas);
     }

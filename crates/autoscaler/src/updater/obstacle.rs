@@ -1,5 +1,5 @@
 //! What would make a resize fail, found before it is sent: the pod's QoS class would change, its node cannot hold it, or a
-//! quota does not allow it.
+//! quota does not allow it; and what would leave the recommendation out of the next pod.
 
 use std::fmt;
 
@@ -13,6 +13,8 @@ use plumb_resize::resource::{Amounts, Declared, Resource};
 use plumb_resize::rules::Rules;
 
 use super::state::Recommendation;
+use crate::boost::{BoostContext, is_allowed};
+use crate::recommendation::LimitRanges;
 
 /// Why a resize would fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,12 +39,16 @@ pub enum Obstacle {
     Quota(String),
     /// The API server rejected it.
     Rejected(String),
+    /// Limit ranges or the resources of the pod as a whole do not allow it, so that the admission controller leaves it out
+    /// of new pods.
+    NotAllowed,
 }
 
 impl Obstacle {
-    /// Whether a pod in its stead could be created with the recommendation: only a quota would forbid that as well.
+    /// Whether a pod in its stead could be created with the recommendation. A quota forbids that as well, and a pod that is
+    /// created without it would be evicted again and again.
     pub fn allows_eviction(&self) -> bool {
-        !matches!(self, Self::Quota(_))
+        !matches!(self, Self::Quota(_) | Self::NotAllowed)
     }
 
     /// The word for it in events, metrics and conditions.
@@ -52,6 +58,7 @@ impl Obstacle {
             Self::NodeCapacity { .. } => "NodeCapacity",
             Self::Quota(_) => "QuotaExceeded",
             Self::Rejected(_) => "ResizeRejected",
+            Self::NotAllowed => "RecommendationRefused",
         }
     }
 }
@@ -73,6 +80,9 @@ impl fmt::Display for Obstacle {
             ),
             Self::Quota(message) => message.fmt(f),
             Self::Rejected(message) => write!(f, "the API server rejected the resize: {message}"),
+            Self::NotAllowed => f.write_str(
+                "limit ranges or the resources of the pod as a whole do not allow the recommendation, so a new pod would not get it",
+            ),
         }
     }
 }
@@ -113,6 +123,14 @@ pub fn obstacle(
         return Ok(over);
     }
     Ok(exceeded_quota(pod, &resized, surroundings))
+}
+
+/// Whether the admission controller would create a pod like this one without the recommendation, by the rule that it has:
+/// the pod is allowed as it is and not as recommended.
+pub fn is_left_out(pod: &Pod, recommendation: &Recommendation, ranges: LimitRanges) -> bool {
+    let context = BoostContext { ranges, ..BoostContext::default() };
+    let is_allowed = |pod: &Pod| pod.spec.as_ref().is_none_or(|spec| is_allowed(spec, &context));
+    !is_allowed(&resized(pod, recommendation)) && is_allowed(pod)
 }
 
 fn exceeded_quota(pod: &Pod, resized: &Pod, surroundings: &Surroundings<'_>) -> Option<Obstacle> {

@@ -57,6 +57,7 @@ use super::state::{Owner, PodState, Recommendation};
 use super::unboost::{self, Unbooster};
 use crate::api::VerticalPodAutoscaler;
 use crate::informers::Informers;
+use crate::recommendation::LimitRanges;
 use crate::target::{ControllerRef, TargetError, Targets};
 
 /// The component that emits events, and the name of the task.
@@ -477,10 +478,15 @@ impl Inner {
         let configured = self.read_owners(&gathered, &triage, &policy).await;
         let admission_is_alive = self.admission_is_alive(&triage, &policy).await;
         let quotas = self.quotas.in_namespace(&key.namespace);
+        let ranges = self.limit_ranges.in_namespace(&key.namespace);
+        let ranges = LimitRanges::merge(ranges.iter().map(|range| &**range));
         let by_uid: BTreeMap<&str, &Arc<Pod>> =
             gathered.pods.iter().map(|pod| (pod.metadata.uid.as_deref().unwrap_or_default(), pod)).collect();
         let obstacle_of = |pod: &PodState, recommendation: &Recommendation| {
             let object = by_uid.get(&*pod.uid)?;
+            if obstacle::is_left_out(object, recommendation, ranges) {
+                return Some(Obstacle::NotAllowed);
+            }
             let surroundings = obstacle::Surroundings {
                 allocatable: self.index.lock().allocatable(pod.node.as_deref()),
                 quotas: &quotas,

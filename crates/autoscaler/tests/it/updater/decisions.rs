@@ -473,12 +473,29 @@ fn in_place_or_recreate_evicts_where_a_resize_could_not_succeed_unless_a_quota_f
         (capacity, 1, "evict: NodeCapacity"),
         (Obstacle::Rejected("invalid".into()), 1, "evict: ResizeRejected"),
         (Obstacle::Quota("exceeded quota".into()), 1, "deferred: QuotaExceeded"),
+        (Obstacle::NotAllowed, 1, "deferred: RecommendationRefused"),
     ];
     for (obstacle, others, wanted) in table {
         let world = World { obstacle: Some(obstacle.clone()), others, ..World::default() };
         let pod = pod("web", "1/1Gi");
         assert_eq!(ask(&UpdateMode::InPlaceOrRecreate, &pod, "2/2Gi", &world), wanted, "{obstacle}");
         assert_eq!(ask(&UpdateMode::InPlace, &pod, "2/2Gi", &world), "approved", "{obstacle}");
+    }
+}
+
+#[test]
+fn a_pod_that_would_not_be_created_with_the_recommendation_is_never_evicted() {
+    let infeasible = resizing(pod("web", "1/1Gi"), "3/3Gi", Some(pending("Infeasible", RECENT)));
+    let failing = resizing(pod("web", "1/1Gi"), "3/3Gi", Some(in_progress(Some("Error"), RECENT)));
+    for (obstacle, wanted) in [
+        (Obstacle::NotAllowed, "deferred: RecommendationRefused"),
+        (Obstacle::Quota("exceeded quota".into()), "deferred: QuotaExceeded"),
+    ] {
+        let world = World { obstacle: Some(obstacle), ..World::default() };
+        for pod in [&pod("web", "1/1Gi"), &infeasible, &failing] {
+            assert_eq!(ask(&UpdateMode::Recreate, pod, "4/4Gi", &world), wanted);
+            assert_eq!(ask(&UpdateMode::InPlaceOrRecreate, pod, "4/4Gi", &world), wanted);
+        }
     }
 }
 

@@ -282,10 +282,12 @@ async fn the_condition_says_at_once_what_was_refused() {
         let world = World::start(Rules::v1_36(), mode).await;
         world.pods_of(2, "1/1Gi").await;
         let quotas: Api<ResourceQuota> = Api::default_namespaced(world.admin.clone());
-        let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": { "requests.cpu": "2" } } });
+        // An eviction under an exceeded quota is not even asked for.
+        let cpu = if mode == "InPlace" { "2" } else { "8" };
+        let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": { "requests.cpu": cpu } } });
         quotas.create(&PostParams::default(), &object(quota)).await.unwrap();
         let status =
-            json!({ "status": { "hard": { "requests.cpu": "2" }, "used": { "requests.cpu": "2" } } });
+            json!({ "status": { "hard": { "requests.cpu": cpu }, "used": { "requests.cpu": "2" } } });
         quotas.patch_status("q", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
         let budgets: Api<PodDisruptionBudget> = Api::default_namespaced(world.admin.clone());
         let budget = json!({
@@ -300,6 +302,53 @@ async fn the_condition_says_at_once_what_was_refused() {
         let message = world.condition("PodsUpdated").await.unwrap().message.unwrap();
         assert!(message.contains(expected), "{mode}: {message}");
         assert!(world.count("/resize") + world.count("/eviction") < 10, "with a backoff");
+    }
+}
+
+/// The admission controller would create the next pod without the recommendation, which would then be evicted, too.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_recommendation_admission_would_leave_out_is_not_evicted() {
+    for mode in ["Recreate", "InPlaceOrRecreate"] {
+        let world = World::start(Rules::v1_36(), mode).await;
+        let ranges: Api<LimitRange> = Api::default_namespaced(world.admin.clone());
+        let max =
+            |cpu: &str| json!({ "spec": { "limits": [{ "type": "Container", "max": { "cpu": cpu } }] } });
+        let mut range = max("1");
+        range["metadata"] = json!({ "name": "r" });
+        ranges.create(&PostParams::default(), &object(range)).await.unwrap();
+        let policies = json!([{ "containerName": "app", "minAllowed": { "cpu": "3" } }]);
+        let policy = json!({ "spec": { "resourcePolicy": { "containerPolicies": policies } } });
+        world.vpas().patch("web", &PatchParams::default(), &Patch::Merge(policy)).await.unwrap();
+        world.pods_of(2, "500m/1Gi").await;
+        world.pass(MOMENT).await;
+        world.recommend("2/1Gi").await;
+        world.pass(60 * MINUTE).await;
+        assert_eq!((world.count("/resize"), world.count("/eviction")), (0, 0), "{mode}");
+        let message = world.condition("PodsUpdated").await.unwrap().message.unwrap();
+        assert!(message.contains("RecommendationRefused: 2"), "{mode}: {message}");
+        ranges.patch("r", &PatchParams::default(), &Patch::Merge(max("32"))).await.unwrap();
+        world.pass(MOMENT).await;
+        assert!(world.count("/resize") + world.count("/eviction") > 0, "{mode}: when the range allows it");
+    }
+}
+
+/// The same of the resources of the pod as a whole.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_own_resources_do_not_allow_the_recommendation_is_not_evicted() {
+    for mode in ["Recreate", "InPlaceOrRecreate"] {
+        let world = World::start(Rules::v1_36(), mode).await;
+        world.pods_of(0, "1/1Gi").await;
+        for pod in ["web-0", "web-1"] {
+            let whole = |pod: &mut serde_json::Value| {
+                let amounts = json!({ "cpu": "2", "memory": "2Gi" });
+                pod["spec"]["resources"] = json!({ "requests": amounts, "limits": amounts });
+            };
+            world.pod_with(pod, "1/1Gi", whole).await;
+        }
+        world.pass(MOMENT).await;
+        world.recommend("3/1Gi").await;
+        world.pass(60 * MINUTE).await;
+        assert_eq!((world.count("/resize"), world.count("/eviction")), (0, 0), "{mode}");
     }
 }
 
