@@ -27,7 +27,8 @@ use plumb_client::Api;
 use plumb_controller::events::EventRecorder;
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{
-    Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, WorkQueue, controller_of,
+    Backoff, Clock, Controller, Exponential, Informer, ObjectRef, Reconciler, Requeue, WorkQueue,
+    controller_of,
 };
 use plumb_resize::Quantity;
 use plumb_resize::status::{Stage, read};
@@ -50,6 +51,8 @@ const NAME: &str = "vpa-updater/unboost";
 const WORKERS: usize = 64;
 /// How often a pod is read that is not watched, because no VPA exists.
 const POLL: Duration = Duration::from_secs(5);
+/// How long to wait after pods could not be listed.
+const DELAYS: Exponential = Exponential::new(Duration::from_millis(200), Duration::from_secs(30));
 
 /// What ends boosts. Clones share it.
 #[derive(Clone)]
@@ -205,12 +208,11 @@ impl Unbooster {
         let inner = self.0.clone();
         async move {
             inner.informers.vpas.wait_for_sync().await;
-            inner.find_orphans().await;
             let controller = Controller::new(NAME, self::Pods(inner.clone()), &inner.supervisor)
                 .with_queue(inner.queue.clone())
                 .with_workers(WORKERS)
                 .with_metrics(&inner.metrics);
-            controller.run().await;
+            tokio::join!(inner.find_orphans(), controller.run());
         }
         .boxed()
     }
@@ -243,28 +245,33 @@ impl Reconciler for Pods {
 impl Inner {
     /// Boosted pods in a cluster without VPAs, where pods are not watched: one list finds them.
     async fn find_orphans(&self) {
-        if !self.informers.vpas.is_empty() {
-            return;
+        let mut backoff = Backoff::new(DELAYS);
+        // Once there is a VPA, pods are watched.
+        while self.informers.vpas.is_empty() {
+            match self.list_boosted().await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "pods whose boost was never ended cannot be listed yet");
+                    backoff.wait().await;
+                }
+            }
         }
+    }
+
+    async fn list_boosted(&self) -> kube::Result<()> {
         let pods: Api<Pod> = match self.informers.namespaces().only() {
             Some(only) => Api::namespaced(self.client.clone(), only),
             None => Api::all(self.client.clone()),
         };
         let mut page = ListParams::default().limit(500);
         loop {
-            let list = match pods.list(&page).await {
-                Ok(list) => list,
-                Err(error) => {
-                    tracing::warn!(%error, "pods whose boost was never ended cannot be listed");
-                    return;
-                }
-            };
+            let list = pods.list(&page).await?;
             for pod in list.items.iter().filter(|pod| is_boosted(pod)) {
                 self.queue.add(ObjectRef::of(pod));
             }
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
-                None => return,
+                None => return Ok(()),
             }
         }
     }

@@ -43,9 +43,17 @@ impl Inner {
             self.pods(pod).patch_resize(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
         match resized {
             Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(false),
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
+            // The pod is gone, or the API server does not serve its subresource.
+            Err(kube::Error::Api(status)) if status.is_not_found() && !self.exists(pod).await? => Ok(false),
             Err(source) => Err(UnboostError::Request { operation: "resizing the pod", source }),
         }
+    }
+
+    async fn exists(&self, pod: &Pod) -> Result<bool, UnboostError> {
+        let found = self.pods(pod).get_opt(pod.metadata.name.as_deref().unwrap_or_default()).await;
+        let found = found.map_err(|source| UnboostError::Request { operation: "reading the pod", source })?;
+        Ok(found.is_some_and(|found| found.metadata.uid == pod.metadata.uid))
     }
 
     /// Removes the annotations of the boosts that have ended.

@@ -367,3 +367,36 @@ async fn a_boost_ends_though_the_controller_of_the_pod_cannot_be_read() {
         assert_eq!(world.requests("web-0").await, amounts(expected), "{annotation} {recommended}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn boosted_pods_without_a_vpa_are_found_though_they_cannot_be_listed_at_first() {
+    let mut world = World::new(Rules::v1_36()).await;
+    boosted(&world, ORIGINAL).await;
+    let mut failures = 0;
+    world.intercept(move |uri| {
+        let fails = uri.path() == "/api/v1/pods" && failures < 5;
+        failures += usize::from(fails);
+        if fails { Err(std::io::Error::other("the API server is away")) } else { Ok(()) }
+    });
+    world.start_updater(options());
+    world.pass(Duration::from_mins(1)).await;
+    assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unboost_without_the_resize_subresource_is_an_error_and_tried_again() {
+    let world = World::start(Rules::v1_36(), "Off").await;
+    boost(&world, ten_seconds()).await;
+    world.intercept(|uri| {
+        if uri.path().ends_with("/resize") {
+            *uri = uri.path().replace("/resize", "/none").parse().unwrap();
+        }
+        Ok(())
+    });
+    boosted(&world, ORIGINAL).await;
+    world.pass(Duration::from_secs(30)).await;
+    assert!(world.events("web-0").await.contains_key("UnboostFailed"));
+    world.intercept(|_| Ok(()));
+    world.pass(Duration::from_mins(20)).await;
+    assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"));
+}
