@@ -6,7 +6,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _, join_all};
@@ -78,7 +77,8 @@ pub struct Admission {
     vpas: Vpas,
     nodes: Option<Informer<Node>>,
     limits: NamespaceLimits,
-    serves_resize: Arc<AtomicBool>,
+    /// Whether the API server serves `pods/resize`, once that is known.
+    serves_resize: watch::Sender<Option<bool>>,
     server: Arc<WebhookServer>,
 }
 
@@ -94,7 +94,7 @@ impl Admission {
         let limits = NamespaceLimits::new(&environment.metrics);
         let (client, clock) = (environment.client.clone(), environment.clock.clone());
         let server = WebhookServer::new(options.server.clone(), client, clock);
-        Self { options, environment, vpas, nodes, limits, serves_resize: Arc::default(), server }
+        Self { options, environment, vpas, nodes, limits, serves_resize: watch::Sender::default(), server }
     }
 
     /// Where the server listens, once it does.
@@ -144,6 +144,8 @@ impl Admission {
         if let Some(nodes) = &self.nodes {
             nodes.wait_for_sync().await;
         }
+        // Pods that are created before would get no boost. The sender lives as long as this.
+        let _ = self.serves_resize.subscribe().wait_for(Option::is_some).await;
         self.server.clone().serve(Arc::new(self.webhook())).await;
     }
 
@@ -156,7 +158,7 @@ impl Admission {
             limits: self.limits.clone(),
             max_allowed_cpu_boost: self.options.max_allowed_cpu_boost,
             gates: self.options.gates,
-            serves_resize: self.serves_resize.clone(),
+            serves_resize: self.serves_resize.subscribe(),
             recorder: Some(EventRecorder::start(recorder)),
             metrics: admission_metrics.clone(),
             supervisor: supervisor.clone(),
@@ -188,7 +190,7 @@ impl Admission {
                 Ok(list) => {
                     backoff.reset();
                     let serves = list.resources.iter().any(|resource| resource.name == "pods/resize");
-                    if self.serves_resize.swap(serves, Relaxed) != serves {
+                    if self.serves_resize.send_replace(Some(serves)) != Some(serves) {
                         tracing::info!(serves, "whether the API server can resize pods");
                     }
                     sleep(DISCOVERY_INTERVAL).await;

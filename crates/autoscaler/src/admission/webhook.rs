@@ -1,8 +1,6 @@
 //! Answers to the API server. Whatever happens, a pod is admitted.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
@@ -16,6 +14,7 @@ use plumb_resize::Quantity;
 use plumb_supervise::Supervisor;
 use plumb_webhook::Reviewer;
 use plumb_webhook::review::{Refusal, Request, Response, Review, uid_of};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::limits::NamespaceLimits;
@@ -44,8 +43,8 @@ pub struct Webhook {
     pub max_allowed_cpu_boost: Option<Quantity>,
     /// The feature gates.
     pub gates: Gates,
-    /// Whether the API server serves `pods/resize`.
-    pub serves_resize: Arc<AtomicBool>,
+    /// Whether the API server serves `pods/resize`, once that is known.
+    pub serves_resize: watch::Receiver<Option<bool>>,
     /// Emits events.
     pub recorder: Option<EventRecorder>,
     /// Measures.
@@ -145,7 +144,7 @@ impl Webhook {
         let context = PodContext {
             boost: self.limits.of(&request.namespace, self.max_allowed_cpu_boost),
             startup_boost: self.gates.startup_boost,
-            serves_resize: self.serves_resize.load(Relaxed),
+            serves_resize: self.serves_resize.borrow().unwrap_or_default(),
         };
         let patch = PodPatch::new(&pod, &controlling.vpa, &context);
         self.metrics.boosted(patch.boost.boosted.len(), patch.boost.refused.len());

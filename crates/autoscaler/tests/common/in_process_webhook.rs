@@ -1,8 +1,5 @@
 //! The admission webhook without its server: tests and benchmarks call it in this process.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
 use kube::Client;
 use plumb_autoscaler::admission::limits::NamespaceLimits;
 use plumb_autoscaler::admission::metrics::AdmissionMetrics;
@@ -15,6 +12,7 @@ use plumb_client::Api;
 use plumb_controller::Informer;
 use plumb_controller::metrics::Metrics;
 use plumb_supervise::Supervisor;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// All gates on.
@@ -43,7 +41,7 @@ impl InProcessWebhook {
             limits,
             max_allowed_cpu_boost: None,
             gates: GATES,
-            serves_resize: Arc::new(AtomicBool::new(true)),
+            serves_resize: watch::channel(Some(true)).1,
             recorder: None,
             metrics: AdmissionMetrics::default(),
             supervisor,

@@ -23,7 +23,7 @@ use crate::in_process_webhook::GATES;
 
 /// A cluster with the definitions of VPAs.
 pub(crate) struct Fixture {
-    _cluster: TestCluster,
+    pub(crate) cluster: TestCluster,
     pub(crate) client: Client,
 }
 
@@ -59,15 +59,20 @@ impl Fixture {
         let cluster = TestCluster::start();
         let client = cluster.admin();
         install(&client).await.unwrap();
-        Self { _cluster: cluster, client }
+        Self { cluster, client }
     }
 
     /// Runs a webhook, and waits until the API server calls it.
     pub(crate) async fn webhook(&self, options: Options) -> Running {
+        self.webhook_with(self.client.clone(), options).await
+    }
+
+    /// The same with a client of its own.
+    pub(crate) async fn webhook_with(&self, client: Client, options: Options) -> Running {
         let vpas: Informer<VerticalPodAutoscaler> = Informer::default();
         let (metrics, supervisor) = (AdmissionMetrics::default(), Supervisor::default());
         let environment = Environment {
-            client: self.client.clone(),
+            client: client.clone(),
             vpas: vpas.clone(),
             supervisor: supervisor.clone(),
             metrics: plumb_controller::metrics::Metrics::default(),
@@ -76,7 +81,7 @@ impl Fixture {
         };
         let admission = Admission::new(options, environment);
         let (mut listening, mut registered) = (admission.listening(), admission.registered());
-        let informer = vpas.supervised(Api::all(self.client.clone()), &supervisor);
+        let informer = vpas.supervised(Api::all(client), &supervisor);
         let tasks = vec![tokio::spawn(informer), tokio::spawn(admission.run())];
         in_time(registered.wait_for(|registered| *registered)).await.unwrap();
         let port = listening.wait_for(Option::is_some).await.unwrap().unwrap().port();

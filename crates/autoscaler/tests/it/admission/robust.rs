@@ -1,9 +1,10 @@
 //! What goes wrong does not keep a pod from being created.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::core::v1::Secret;
@@ -102,4 +103,19 @@ async fn what_made_upstream_panic_is_no_boost() {
         fixture.pod("web", &json!([container("a", &json!({})), container("b", &json!({}))])).await.unwrap();
     assert_eq!(resources(&pod), ["1/-/-", "-/-/-"]);
     assert_eq!(webhook.supervisor.panics("vpa-admission/review"), 0);
+}
+
+#[tokio::test]
+async fn the_webhook_serves_only_once_it_knows_whether_pods_can_be_resized() {
+    let fixture = Fixture::start().await;
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = attempts.clone();
+    let client = fixture.cluster.intercepted("webhook", ["system:masters"], move |uri: &mut Uri| {
+        if uri.path() == "/api/v1" && counted.fetch_add(1, Ordering::SeqCst) < 3 {
+            return Err(std::io::Error::other("the API server is away"));
+        }
+        Ok(())
+    });
+    let _webhook = fixture.webhook_with(client, options()).await;
+    assert_eq!(attempts.load(Ordering::SeqCst), 4);
 }
