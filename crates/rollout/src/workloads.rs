@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   a user edits the resources of a template
-//!     ──▶ admission: hold, in the same write     Deployment: paused │ StatefulSet: partition │ DaemonSet: OnDelete │
+//!     ──▶ admission: hold, in the same write     Deployment: paused │ StatefulSet, DaemonSet: OnDelete │
 //!                                                those of OpenKruise: rollingUpdate.paused
 //!     ──▶ run: resize the pods at the pace of the policy
 //!     ──▶ make the live revision match           ReplicaSet: its template │ others: the label of each pod

@@ -15,7 +15,7 @@ use crate::engine::Reason;
 pub enum WorkloadKind {
     /// Held by `spec.paused`.
     Deployment,
-    /// Held by `spec.updateStrategy.rollingUpdate.partition`.
+    /// Held by `spec.updateStrategy.type: OnDelete`.
     StatefulSet,
     /// Held by `spec.updateStrategy.type: OnDelete`.
     DaemonSet,
@@ -101,15 +101,14 @@ impl WorkloadKind {
         let mut rolling = spec["updateStrategy"]["rollingUpdate"].as_object().cloned().unwrap_or_default();
         match self {
             Self::Deployment => return json!({ "paused": true }),
-            Self::DaemonSet => return json!({ "updateStrategy": { "type": "OnDelete" } }),
-            // Its controller updates no pod.
-            Self::StatefulSet | Self::AdvancedStatefulSet | Self::AdvancedDaemonSet if is_on_delete => {
-                return self.held_fields(spec);
+            // Its controller updates no pod, and creates pods of the new revision. Below a partition it would create those of
+            // the old one: a pod that is evicted because it is stuck would be stuck again.
+            Self::StatefulSet | Self::DaemonSet => {
+                return json!({ "updateStrategy": { "type": "OnDelete" } });
             }
-            Self::StatefulSet => {
-                // No pod has a number as high as this, but new ones.
-                let replicas = spec["replicas"].as_i64().unwrap_or(1);
-                rolling.insert("partition".to_owned(), json!(replicas));
+            // Its controller updates no pod.
+            Self::AdvancedStatefulSet | Self::AdvancedDaemonSet if is_on_delete => {
+                return self.held_fields(spec);
             }
             Self::AdvancedStatefulSet => {
                 rolling.insert("paused".to_owned(), json!(true));
@@ -125,6 +124,7 @@ impl WorkloadKind {
     const fn held_settings(self) -> &'static [&'static str] {
         match self {
             Self::Deployment | Self::DaemonSet => &[],
+            // Of a hold by a partition, which earlier versions set.
             Self::StatefulSet => &["partition"],
             Self::AdvancedStatefulSet => &["paused", "partition"],
             Self::AdvancedDaemonSet => &["paused"],

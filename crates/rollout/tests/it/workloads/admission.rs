@@ -67,7 +67,7 @@ fn a_resize_is_held_in_the_same_write_and_what_was_is_recorded() {
         (WorkloadKind::Deployment, json!(true), Value::Null),
         (
             WorkloadKind::StatefulSet,
-            json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 3 } }),
+            json!({ "type": "OnDelete" }),
             json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 1 } }),
         ),
         (
@@ -189,6 +189,23 @@ fn a_change_of_more_than_resources_releases_a_held_workload() {
 }
 
 #[test]
+fn a_stateful_set_that_an_earlier_version_held_by_a_partition_is_released_and_held_again() {
+    let kind = WorkloadKind::StatefulSet;
+    let old = workload(kind, "100m");
+    let mut held = stored(kind, &old, &with_cpu(&old, "200m"));
+    held["spec"]["updateStrategy"] = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 3 } });
+    let mut image = held.clone();
+    image["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
+    assert_eq!(stored(kind, &held, &image)["spec"]["updateStrategy"], old["spec"]["updateStrategy"]);
+    let again = stored(kind, &held, &with_cpu(&held, "300m"));
+    assert_eq!(again["spec"]["updateStrategy"], json!({ "type": "OnDelete" }));
+    let restored = &record(&again).hold.unwrap().restored;
+    assert_eq!(restored["updateStrategy"], old["spec"]["updateStrategy"]);
+    // What the release patches.
+    assert_eq!(kind.restoring(restored)["updateStrategy"], old["spec"]["updateStrategy"]);
+}
+
+#[test]
 fn a_hold_survives_whatever_else_is_written() {
     for kind in WorkloadKind::ALL {
         let old = workload(kind, "100m");
@@ -257,7 +274,7 @@ fn what_a_user_changes_of_a_held_strategy_is_for_afterwards_and_the_rest_is_as_b
         let old = workload(kind, "100m");
         let held = stored(kind, &old, &with_cpu(&old, "200m"));
         let mut changed = held.clone();
-        let rolling = if kind == WorkloadKind::DaemonSet {
+        let rolling = if matches!(kind, WorkloadKind::StatefulSet | WorkloadKind::DaemonSet) {
             changed["spec"]["updateStrategy"]["type"] = json!("RollingUpdate");
             json!({ "maxUnavailable": 3 })
         } else {

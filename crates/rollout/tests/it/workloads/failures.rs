@@ -221,6 +221,23 @@ async fn a_stateful_set_whose_pods_go_back_recreates_none_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stuck_pod_of_a_stateful_set_is_recreated_once_and_has_the_new_size() {
+    let mut cluster = sets::stateful_set(3).await;
+    let before = cluster.pods().await;
+    let mut object = policy(json!({ "onFailure": "RecreatePod" }));
+    object["spec"]["targetRef"] = json!({ "kind": "StatefulSet", "name": "db" });
+    cluster.create::<RolloutPolicy>(object).await;
+    cluster.answer("db-1", "200m", Answer::Infeasible);
+    cluster.roll_out(true);
+    cluster.edit::<StatefulSet>("db", sets::sized("200m")).await;
+    cluster.until("db", sets::is_complete(3)).await;
+    for (name, pod) in &cluster.pods().await {
+        assert_eq!(pod.metadata.uid != before[name].metadata.uid, name == "db-1", "{name}");
+        assert_eq!(actual_cpu(pod).as_deref(), Some("200m"), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pods_that_a_quota_refuses_are_reported_and_the_others_go_on() {
     let (mut cluster, before) = running(3, 3).await;
     // No controller of quotas runs, so the test writes what is used.
