@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use serde_json::{Value, json};
 
 use super::action::{Action, Decision, Purpose};
@@ -24,7 +24,7 @@ use super::record;
 use super::scope::{Kind, Scope, is_under_way};
 use super::view::PodView;
 use super::{keys, order};
-use crate::api::Share;
+use crate::api::{OnFailure, Share};
 use crate::engine::{self, Heading, Judgement, Next, Outcome, PodState, Pods, RolloutRecord, Vertical, plan};
 
 /// What comes of deciding about updates.
@@ -240,6 +240,9 @@ impl Scope<'_> {
         let of_policy = settings.partition.rounded_up(pods.len());
         settings.partition = Share::Count(stay.max(u32::try_from(of_policy).unwrap_or(u32::MAX)));
         settings.paused |= !begins;
+        if settings.on_failure == OnFailure::RollbackAll && self.restored_template().is_none() {
+            settings.on_failure = OnFailure::Hold;
+        }
         let decided = engine::decide(&engine::State {
             pods: &pods,
             settings: &settings,
@@ -271,6 +274,13 @@ impl Scope<'_> {
             let base = self.revisions.current_name().to_owned();
             RolloutRecord::new(update.to_owned(), base, engine::Desired::default(), self.context.now)
         })
+    }
+
+    /// The template with the resources of the current revision, which is where all pods go back to. None if it has them: then
+    /// pods are stuck for another reason, such as an image, and there are no resources to restore.
+    fn restored_template(&self) -> Option<PodTemplateSpec> {
+        let template = engine::with_resources_of(&self.template, &self.current_template()?);
+        (template != self.template).then_some(template)
     }
 
     fn perform(
@@ -313,9 +323,7 @@ impl Scope<'_> {
                 return;
             }
             engine::Action::RollBackAll(failure) => {
-                // Without an old template there is no way back.
-                let Some(previous) = self.current_template() else { return };
-                let template = engine::with_resources_of(&self.template, &previous);
+                let Some(template) = self.restored_template() else { return };
                 let record =
                     RolloutRecord { heading: Heading::Back, failure: Some(failure), ..record.clone() };
                 let record = RolloutRecord { base: self.revisions.current_name().to_owned(), ..record };

@@ -26,6 +26,8 @@ pub(super) enum Answer {
     Apply,
     Defer,
     Infeasible,
+    /// None: the node does not report anything new.
+    Silence,
 }
 
 type Answers = Arc<Mutex<BTreeMap<String, Answer>>>;
@@ -268,6 +270,9 @@ async fn run_nodes(client: Client, agents: BTreeMap<String, Client>, answers: An
                 let answers = answers.lock().unwrap();
                 answers.get(&pod.name_any()).or(answers.get("*")).copied().unwrap_or(Answer::Apply)
             };
+            if answer == Answer::Silence {
+                continue;
+            }
             let status = status(&pod, answer, Timestamp::now() + clock.ahead());
             if status == serde_json::to_value(&pod.status).unwrap() {
                 continue;
@@ -337,7 +342,7 @@ fn status(pod: &Pod, answer: Answer, now: Timestamp) -> Value {
     let reason = match answer {
         Answer::Defer => Some("Deferred"),
         Answer::Infeasible => Some("Infeasible"),
-        Answer::Apply => None,
+        Answer::Apply | Answer::Silence => None,
     };
     if let Some(reason) = reason.filter(|_| !applied) {
         conditions.push(json!({ "type": "PodResizePending", "status": "True", "reason": reason,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Pod;
@@ -11,9 +12,12 @@ use plumb_client::Api;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::api::cloneset::CloneSet;
 use plumb_rollout::cloneset::keys;
+use plumb_rollout::workloads::RECORD_ANNOTATION;
 use serde_json::{Value, json};
 
-use super::cluster::{Answer, Cluster, Setup, change, cpu, in_place, is_normal, label, restarts, spec, uids};
+use super::cluster::{
+    Answer, Cluster, Setup, change, cpu, image, in_place, is_normal, label, restarts, spec, uids,
+};
 
 fn all(pods: &BTreeMap<String, Pod>, is: impl Fn(&Pod) -> bool) -> bool {
     !pods.is_empty() && pods.values().all(is)
@@ -237,6 +241,25 @@ async fn a_policy_takes_the_whole_set_back() {
     cluster.until_settled(3).await;
     let pods = cluster.until_pods(|pods| with_cpu(pods, "100m") == 3).await;
     assert_eq!(uids(&before), uids(&pods));
+}
+
+/// A template without other resources was restored again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_takes_nothing_back_if_pods_are_stuck_for_another_reason_than_resources() {
+    let cluster = Cluster::start().await;
+    cluster.settled(2, spec(2, "one", "100m", in_place())).await;
+    cluster.answer("*", Answer::Silence).await;
+    policy(&cluster, json!({ "onFailure": "RollbackAll" })).await;
+    cluster.merge(change("two", "100m")).await;
+    let begun = cluster.until_pods(|pods| pods.values().any(|pod| image(pod) == "two")).await;
+    cluster.clock.advance(Duration::from_mins(10));
+    for name in begun.keys() {
+        cluster.merge_pod(name, json!({ "metadata": { "annotations": { "test/touched": "true" } } })).await;
+    }
+    let set = plumb_harness::until(cluster.sets(), "web", |set: &CloneSet| !failed(set).is_empty()).await;
+    let annotations = set.metadata.annotations.clone().unwrap_or_default();
+    assert!(!annotations.contains_key(RECORD_ANNOTATION), "{annotations:?}");
+    assert_eq!(set.template().unwrap().spec.unwrap().containers[0].image.as_deref(), Some("two"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
