@@ -196,7 +196,7 @@ pub(crate) fn refusal(error: kube::Error) -> anyhow::Error {
 }
 
 /// The error of the system, or of TLS, with which a request failed that got no response.
-fn connection_failure(error: &kube::Error) -> Option<&std::io::Error> {
+pub(crate) fn connection_failure(error: &kube::Error) -> Option<&std::io::Error> {
     let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
     chain.filter_map(|error| error.downcast_ref::<std::io::Error>()).last()
 }

@@ -12,6 +12,7 @@ mod admission;
 mod http;
 mod informers;
 mod rate_limit;
+mod reachability;
 mod recommender;
 mod rollout;
 mod updater;
@@ -19,6 +20,7 @@ mod updater;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::http::StatusCode;
 use anyhow::Context as _;
@@ -33,16 +35,21 @@ use plumb_supervise::Supervisor;
 use tokio::sync::watch;
 
 use crate::cli::{Chosen, CommonFlags, ElectionFlags, Ignored, Run};
+use crate::client::connection_failure;
 use crate::features;
 use crate::up::Signals;
 use http::{Asked, Handler, Page};
 use informers::SharedInformers;
+use reachability::Reported;
 
 /// The work of a component, for as long as this process leads.
 type Work = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// What answers requests for the pages of a component.
 type Pages = Box<dyn Fn(&Asked) -> Option<Page> + Send + Sync>;
+
+/// The longest wait between two attempts to install definitions while the API server cannot be reached.
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
 /// What is wrong with a component, if anything is.
 type Check = Box<dyn Fn() -> Option<String> + Send + Sync>;
@@ -120,7 +127,7 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
     let metrics = Metrics::default();
     let client = connect(&chosen.common, &metrics).await?;
     if chosen.common.install_crds {
-        install(&chosen, &client).await.context("installing definitions")?;
+        install_when_reachable(&chosen, &client).await.context("installing definitions")?;
     }
     let (ask_to_stop, stopped) = watch::channel(false);
     let supervisor = plumb_supervise::process().clone();
@@ -165,6 +172,20 @@ fn parts(chosen: &Chosen, ground: &Ground) -> anyhow::Result<Vec<Part>> {
         parts.extend(rollout::parts(rollout, gates, ground));
     }
     Ok(parts)
+}
+
+/// Installs the definitions of the components, once the API server can be reached.
+async fn install_when_reachable(chosen: &Chosen, client: &Client) -> Result<(), InstallError> {
+    let mut wait = Duration::from_secs(1);
+    loop {
+        match install(chosen, client).await {
+            Err(InstallError::Request { source, .. }) if connection_failure(&source).is_some() => {
+                tokio::time::sleep(wait).await;
+                wait = (2 * wait).min(LONGEST_WAIT);
+            }
+            installed => return installed,
+        }
+    }
 }
 
 /// Installs the definitions of the components.
@@ -223,10 +244,12 @@ async fn connect(flags: &CommonFlags, metrics: &Metrics) -> anyhow::Result<Clien
     // it for minutes, and nothing would be reported meanwhile.
     config.default_retry = false;
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let client = Client::try_from(config).context("making a client")?;
     let namespace = client.default_namespace().to_owned();
     let limited = rate_limit::limited(client, flags.kube_api_qps, flags.kube_api_burst);
-    Ok(Client::new(metrics.rest_client(&host).count(limited), namespace))
+    let reported = Reported::new(limited, url, |text| eprintln!("plumb: {text}"));
+    Ok(Client::new(metrics.rest_client(&host).count(reported), namespace))
 }
 
 /// How the cluster is reached: by the file that is named, by the service account of the pod, or by the user's kubeconfig.

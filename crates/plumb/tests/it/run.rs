@@ -6,6 +6,7 @@ mod rollout;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -248,6 +249,38 @@ async fn two_recommenders_share_the_vpas_and_one_takes_over_those_of_another_tha
     plumb_harness::eventually(async || knows(&other)).await;
     assert!(other.stop().0.success());
     assert_eq!(holders(&leases).await, [""; 4]);
+}
+
+#[tokio::test]
+async fn while_the_api_server_is_down_its_address_is_named_once_and_requests_are_retried() {
+    let folder = tempfile::tempdir().unwrap();
+    // No process listens on a port that was just closed.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("https://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let kubeconfig = folder.path().join("kubeconfig");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "down",
+        "clusters": [{ "name": "down", "cluster": { "server": server } }],
+        "users": [{ "name": "down", "user": { "token": "t" } }],
+        "contexts": [{ "name": "down", "context": { "cluster": "down", "user": "down" } }],
+    });
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let running = Running::against(&kubeconfig, "updater", &[]);
+    let report = format!("plumb: cannot reach the API server at {server}: Connection refused");
+    // The process shares the offset of the file, so that this must not seek.
+    let written = || {
+        let mut written = vec![0; running.log.metadata().unwrap().len().try_into().unwrap()];
+        running.log.read_exact_at(&mut written, 0).unwrap();
+        String::from_utf8_lossy(&written).into_owned()
+    };
+    // The informers warn after several attempts.
+    plumb_harness::eventually(async || written().contains("cannot list or watch")).await;
+    let (status, written) = running.stop();
+    assert!(status.success(), "{written}");
+    assert_eq!(written.matches(&report).count(), 1, "{written}");
+    assert!(written.contains("--kubeconfig") && written.contains("retried"), "{written}");
+    assert!(!written.contains("client error") && !written.contains("kube_client"), "{written}");
 }
 
 #[test]
