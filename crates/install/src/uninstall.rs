@@ -86,21 +86,25 @@ fn list(vpas: &[RefusedVpa]) -> String {
     text
 }
 
+/// What became of an uninstallation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The installation is removed, or would be.
+    Removed,
+    /// There was nothing to remove.
+    NotInstalled,
+}
+
 /// Removes the installation, and calls `report` with what is done to which object. No pod is evicted, and no VPA changed.
 /// A workload that an in-place rollout holds is released, and its own controller recreates the pods that were not resized.
 pub async fn uninstall(
     client: &Client,
     removal: &Removal,
     report: &mut dyn FnMut(&str, &str),
-) -> Result<(), UninstallError> {
+) -> Result<Outcome, UninstallError> {
     let upstream = upstream_deployments(client).await?;
     let replaced: Vec<&Deployment> =
         upstream.iter().filter(|found| upstream::replaced(found).is_some()).collect();
-    let refused = refused_vpas(client, &upstream::feature_gates(replaced.iter().copied())).await?;
-    if !refused.is_empty() && !removal.force {
-        return Err(UninstallError::Refused(refused));
-    }
-    let mut remover = Remover { client, removal, report };
     let options = Options {
         namespace: removal.namespace.clone(),
         components: Component::ALL.to_vec(),
@@ -109,6 +113,14 @@ pub async fn uninstall(
         ..Options::default()
     };
     let mut objects = manifests(&options);
+    let mut remover = Remover { client, removal, report, removed: false };
+    let refused = refused_vpas(client, &upstream::feature_gates(replaced.iter().copied())).await?;
+    if !refused.is_empty()
+        && !removal.force
+        && (removal.delete_crds || remover.finds_installation(&objects).await?)
+    {
+        return Err(UninstallError::Refused(refused));
+    }
     // Without its rights a webhook that still runs cannot register again.
     objects.sort_by_key(|object| match kind(object) {
         "ClusterRoleBinding" | "RoleBinding" => 0,
@@ -122,7 +134,7 @@ pub async fn uninstall(
         remover.remove(object).await?;
     }
     remover.remove_registration(registration::NAME, registration::FIELD_MANAGER).await?;
-    remover.remove_registration(webhook::NAME, webhook::FIELD_MANAGER).await?;
+    let rollouts = remover.remove_registration(webhook::NAME, webhook::FIELD_MANAGER).await?;
     for object in &others {
         if kind(object) == "Namespace" {
             // What the components wrote there goes with it.
@@ -130,7 +142,10 @@ pub async fn uninstall(
         }
         remover.remove(object).await?;
     }
-    remover.release().await?;
+    // The rollout controller of `plumb up` goes on with the workloads that it holds.
+    if rollouts != Registration::OfPlumbUp {
+        remover.release().await?;
+    }
     remover.remove_state().await?;
     for object in others.iter().filter(|object| kind(object) == "Namespace") {
         remover.remove(object).await?;
@@ -141,7 +156,7 @@ pub async fn uninstall(
     if removal.delete_crds {
         remover.remove_definitions().await?;
     }
-    Ok(())
+    Ok(if remover.removed { Outcome::Removed } else { Outcome::NotInstalled })
 }
 
 /// The VPAs that upstream would not admit with these feature gates.
@@ -159,6 +174,17 @@ async fn refused_vpas(client: &Client, gates: &BTreeSet<String>) -> Result<Vec<R
     Ok(refused.filter(|vpa| !vpa.reasons.is_empty()).collect())
 }
 
+/// Whether an object carries our label.
+fn is_of_installation(object: &DynamicObject) -> bool {
+    let (key, value) = PART_OF;
+    object.labels().get(key).is_some_and(|own| own == value)
+}
+
+/// How reports name a webhook configuration.
+fn webhook_configuration(name: &str) -> String {
+    format!("mutatingwebhookconfiguration.admissionregistration.k8s.io/{name}")
+}
+
 /// Whether a webhook listens on the loopback address of the API server, as that of `plumb up` does and none of an
 /// installation can.
 fn is_on_api_servers_machine(webhook: &MutatingWebhook) -> bool {
@@ -167,27 +193,61 @@ fn is_on_api_servers_machine(webhook: &MutatingWebhook) -> bool {
     address.is_some_and(|address| address.is_loopback())
 }
 
+/// Who registered a webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Registration {
+    /// The webhook is not registered.
+    Missing,
+    /// A webhook of an installation.
+    OfInstallation,
+    /// `plumb up`, for its own webhook.
+    OfPlumbUp,
+    /// Another program.
+    Foreign,
+}
+
 /// Removes objects one by one.
 struct Remover<'a> {
     client: &'a Client,
     removal: &'a Removal,
     report: &'a mut dyn FnMut(&str, &str),
+    /// Whether anything was removed, released or scaled.
+    removed: bool,
 }
 
 impl Remover<'_> {
+    /// Whether an object or a webhook of an installation exists.
+    async fn finds_installation(&self, objects: &[DynamicObject]) -> Result<bool, ApplyError> {
+        for (name, manager) in
+            [(registration::NAME, registration::FIELD_MANAGER), (webhook::NAME, webhook::FIELD_MANAGER)]
+        {
+            if self.registration(name, manager).await? == Registration::OfInstallation {
+                return Ok(true);
+            }
+        }
+        for object in objects {
+            if self.find(object).await?.is_some_and(|found| is_of_installation(&found)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads an object of the manifests.
+    async fn find(&self, object: &DynamicObject) -> Result<Option<DynamicObject>, ApplyError> {
+        let (api, what) = api_of(self.client, object);
+        match api.get_opt(&object.name_any()).await {
+            // A kind that this cluster does not have: a ServiceMonitor. The answer has a code, and no reason.
+            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(None),
+            found => found.map_err(failed("reading", &what)),
+        }
+    }
+
     /// Removes an object that carries our label.
     async fn remove(&mut self, object: &DynamicObject) -> Result<(), ApplyError> {
         let (api, what) = api_of(self.client, object);
-        let (key, value) = PART_OF;
-        let found = match api.get_opt(&object.name_any()).await {
-            // A kind that this cluster does not have: a ServiceMonitor. The answer has a code, and no reason.
-            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => None,
-            found => found.map_err(failed("reading", &what))?,
-        };
-        match found {
-            Some(found) if found.labels().get(key).is_some_and(|own| own == value) => {
-                self.delete(&api, &object.name_any(), &what).await
-            }
+        match self.find(object).await? {
+            Some(found) if is_of_installation(&found) => self.delete(&api, &object.name_any(), &what).await,
             Some(_) => {
                 (self.report)(&what, "left: it does not carry the label of an installation");
                 Ok(())
@@ -206,32 +266,49 @@ impl Remover<'_> {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             deleted => {
                 deleted.map_err(failed("deleting", what))?;
-                (self.report)(what, "deleted");
+                self.did(what, "deleted");
                 Ok(())
             }
         }
     }
 
-    /// Removes a webhook configuration if our webhook registered it. Upstream's registers itself again when it starts.
-    async fn remove_registration(&mut self, name: &str, manager: &str) -> Result<(), ApplyError> {
-        let what = format!("mutatingwebhookconfiguration.admissionregistration.k8s.io/{name}");
+    /// Reports what is done to an object.
+    fn did(&mut self, what: &str, done: &str) {
+        self.removed = true;
+        (self.report)(what, done);
+    }
+
+    /// Finds out who registered a webhook.
+    async fn registration(&self, name: &str, manager: &str) -> Result<Registration, ApplyError> {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
-        let Some(found) = api.get_opt(name).await.map_err(failed("reading", &what))? else { return Ok(()) };
-        let own = |entry: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry| {
-            entry.manager.as_deref() == Some(manager)
-        };
-        if !found.managed_fields().iter().any(own) {
-            (self.report)(&what, "left: another webhook registered it");
-            return Ok(());
+        let found = api.get_opt(name).await.map_err(failed("reading", &webhook_configuration(name)))?;
+        let Some(found) = found else { return Ok(Registration::Missing) };
+        if !found.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(manager)) {
+            return Ok(Registration::Foreign);
         }
-        if found.webhooks.iter().flatten().any(is_on_api_servers_machine) {
-            (self.report)(&what, "left: `plumb up` registered it for itself");
-            return Ok(());
+        let is_of_plumb_up = found.webhooks.iter().flatten().any(is_on_api_servers_machine);
+        Ok(if is_of_plumb_up { Registration::OfPlumbUp } else { Registration::OfInstallation })
+    }
+
+    /// Removes a webhook configuration if our webhook registered it. Upstream's registers itself again when it starts.
+    async fn remove_registration(&mut self, name: &str, manager: &str) -> Result<Registration, ApplyError> {
+        let what = webhook_configuration(name);
+        let registration = self.registration(name, manager).await?;
+        match registration {
+            Registration::Missing => {}
+            Registration::Foreign => (self.report)(&what, "left: another webhook registered it"),
+            Registration::OfPlumbUp => (self.report)(&what, "left: `plumb up` registered it for itself"),
+            Registration::OfInstallation => {
+                let kind = GroupVersionKind::gvk(
+                    "admissionregistration.k8s.io",
+                    "v1",
+                    "MutatingWebhookConfiguration",
+                );
+                let api = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
+                self.delete(&api, name, &what).await?;
+            }
         }
-        let kind =
-            GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration");
-        let api = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
-        self.delete(&api, name, &what).await
+        Ok(registration)
     }
 
     /// Releases the workloads that an in-place rollout holds.
@@ -244,7 +321,7 @@ impl Remover<'_> {
             release::release(self.client).await?;
         }
         for what in &held {
-            (self.report)(what, "released");
+            self.did(what, "released");
         }
         Ok(())
     }
@@ -286,7 +363,7 @@ impl Remover<'_> {
         let params = PatchParams { dry_run: self.removal.dry_run, ..PatchParams::default() };
         let patched = api.patch(&name, &params, &Patch::Merge(&patch)).await;
         patched.map_err(failed("scaling", &what))?;
-        (self.report)(&what, &format!("scaled to {}", replicas.unwrap_or_default()));
+        self.did(&what, &format!("scaled to {}", replicas.unwrap_or_default()));
         Ok(())
     }
 

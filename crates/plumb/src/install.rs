@@ -6,7 +6,7 @@ use std::io::Write as _;
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser as _};
 use plumb_install::apply::{ApplyError, Mode, apply};
-use plumb_install::uninstall::{Removal, UninstallError, uninstall};
+use plumb_install::uninstall::{Outcome, Removal, UninstallError, uninstall};
 use plumb_install::{Component, Options, manifests, yaml};
 
 use crate::cli::Cli;
@@ -177,12 +177,19 @@ pub(crate) fn remove(args: Uninstall) -> anyhow::Result<()> {
     block_on(async {
         let (_, client) = args.target.config().await?;
         let mut report = |what: &str, done: &str| println!("{what} {done}{suffix}");
-        uninstall(&client, &removal, &mut report).await.map_err(|error| match error {
+        let outcome = uninstall(&client, &removal, &mut report).await.map_err(|error| match error {
             UninstallError::Request(error) => explained(error),
             refused @ (UninstallError::Refused(_) | UninstallError::StillHeld(_)) => {
                 anyhow::Error::new(refused)
             }
-        })
+        })?;
+        if outcome == Outcome::NotInstalled {
+            let namespace = &removal.namespace;
+            println!(
+                "not installed in namespace {namespace} of this cluster: nothing to remove (--namespace names another)"
+            );
+        }
+        Ok(())
     })
 }
 
