@@ -59,8 +59,8 @@ const USUAL_LOG: &str = "warn";
 impl Cli {
     /// What to log.
     pub(crate) fn log_filter(&self) -> EnvFilter {
-        let runs_on = matches!(self.command, Command::Up(_) | Command::Node(_) | Command::Run(_));
-        // A command that asks a server once reports a failure itself.
+        let runs_on = matches!(self.command, Command::Up(_) | Command::Node(_));
+        // A command that asks a server once reports a failure itself, and so does `plumb run`.
         let quiet = !runs_on && self.log == USUAL_LOG;
         let filter = if quiet { "warn,kube_client=off" } else { &self.log };
         EnvFilter::new(filter)
@@ -103,31 +103,58 @@ pub(crate) enum Command {
     /// `plumb token create` on the other machine prints the whole command. The token is needed once: this machine then
     /// has certificates of its own in its data directory, and renews them in time (or on SIGHUP). Pods of different
     /// machines do not reach each other.
+    #[command(after_help = "Examples:\n  \
+        plumb token create    # on the machine of the cluster, prints the next line with its values\n  \
+        sudo plumb node --server https://192.0.2.7:6443 --token 07401b.f395accd246ae52d --ca-hash sha256:…")]
     Node(Box<Node>),
     /// Create, list and revoke the bootstrap tokens with which machines join a cluster.
+    #[command(after_help = "Examples:\n  \
+        plumb token create --ttl 1h    # prints the command for the machine that joins\n  \
+        plumb token list\n  \
+        plumb token delete 07401b")]
     Token(Token),
     Kubeconfig(Box<Issue>),
     /// Remove what a stopped cluster has left on this machine: containers, mounts, cgroups, its bridge.
     ///
     /// Objects and images stay, so that `plumb up` starts the same pods again; `--purge` removes them too.
+    #[command(after_help = "Examples:\n  \
+        sudo plumb down\n  \
+        sudo plumb down --data-dir ./plumb-node    # on a machine that ran plumb node\n  \
+        sudo plumb down --purge")]
     Down(Down),
     Resize(Box<Resize>),
     Status(Box<Status>),
     Rollout(RolloutArgs),
     Recommend(Box<Recommend>),
     /// Run components against a cluster that runs elsewhere, until Ctrl-C or SIGTERM.
+    #[command(after_help = "Examples:\n  \
+        plumb run recommender --kubeconfig ~/.kube/config    # recommends, and changes no pod\n  \
+        plumb run all --kubeconfig ~/.kube/config --install-crds=true --register-by-url --webhook-address=192.0.2.7\n  \
+        plumb run rollout --help")]
     Run(Box<Run>),
     Install(Box<Install>),
     Uninstall(Uninstall),
     /// Write a consistent backup of a cluster's objects to a file, whether it runs or not.
     ///
     /// The certificates and keys in DIR/pki are not in it; copy that directory too. See docs/operations.md.
+    #[command(after_help = "Examples:\n  \
+        sudo plumb backup monday.plumb\n  \
+        sudo plumb backup --data-dir /var/lib/plumb /backup/monday.plumb && sudo cp -a /var/lib/plumb/pki /backup")]
     Backup(Backup),
     /// Restore a data directory from a backup of `plumb backup`.
     ///
     /// Copy the old DIR/pki into it first if clients, nodes and pods are to stay valid; otherwise new keys are created.
+    #[command(after_help = "Examples:\n  \
+        mkdir restored && sudo cp -a plumb-data/pki restored\n  \
+        sudo plumb restore --data-dir ./restored monday.plumb\n  \
+        sudo plumb up --data-dir ./restored")]
     Restore(Restore),
     /// Pull, import, list and remove images of the built-in runtime.
+    #[command(after_help = "Examples:\n  \
+        sudo plumb image pull nginx:1.29\n  \
+        docker save my/app:1.2 -o app.tar && sudo plumb image import app.tar\n  \
+        sudo plumb image ls\n  \
+        sudo plumb image rm my/app:1.2")]
     Image(Image),
     /// Print a script that completes commands and flags in a shell.
     ///

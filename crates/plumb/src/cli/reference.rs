@@ -211,9 +211,27 @@ fn examples(text: &str) -> impl Iterator<Item = Vec<&str>> {
     // What was cut short for the page cannot be read.
     ours.filter(|command| !command.contains('…')).map(|command| {
         let words = command.split_whitespace();
-        let words = words.take_while(|word| !["|", "&", "&&", ">", "#", "2>", "\\"].contains(word));
+        let words = words.take_while(|word| !["|", "&", "&&", "<", ">", "#", "2>", "\\"].contains(word));
         words.map(|word| word.trim_matches(['\'', '"'])).collect()
     })
+}
+
+#[test]
+fn every_command_has_examples_in_its_help_and_each_is_a_command_line_that_is_taken() {
+    // They say in their own text how they are used.
+    const WITHOUT: [&str; 3] = ["load", "completion", "man"];
+    for (name, command) in commands() {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let is_on_top = name.split(' ').count() == 2 && !WITHOUT.contains(&command.get_name());
+        assert!(!is_on_top || help.contains("Examples:"), "{name} --help has no examples");
+        for example in examples(&help.replace("\n  ", "\n$ ")) {
+            if let Err(error) = Cli::try_parse_from([&["plumb"], &example[..]].concat())
+                && error.kind() != clap::error::ErrorKind::DisplayHelp
+            {
+                panic!("{name} --help: plumb {}: {error}", example.join(" "));
+            }
+        }
+    }
 }
 
 #[test]
