@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Lines};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use futures_util::StreamExt as _;
@@ -89,6 +90,31 @@ impl Drop for Watching {
         let _ = self.command.kill();
         let _ = self.command.wait();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_manifest_of_the_documentation_boosts_one_container() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/autoscaler.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once("\n## CPU start-up boost\n").unwrap();
+    let (_, manifest) = section.split_once("```yaml\n").unwrap();
+    let (manifest, _) = manifest.split_once("```").unwrap();
+    let [vpa, deployment]: [Value; 2] =
+        serde_saphyr::from_multiple::<Value>(manifest).unwrap().try_into().unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);
+    let client = cluster.client().await;
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    until(&configurations, "vpa-webhook-config", |_: &MutatingWebhookConfiguration| true).await;
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
+    vpas.create(&PostParams::default(), &object(vpa)).await.unwrap();
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    deployments.create(&PostParams::default(), &object(deployment)).await.unwrap();
+    let event = plumb_harness::event(&client, "web", "StartupBoosted", 1).await;
+    let message = event.message.unwrap_or_default();
+    let expected = "container app: request 100m, limit 200m to request 300m, limit 600m,";
+    assert!(message.contains(expected), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
