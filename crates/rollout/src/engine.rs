@@ -1,9 +1,9 @@
-//! The engine that all workloads share: what changes, where each pod stands, at which pace, and what a failure leads to.
+//! The engine that all workloads share: what changes, the state of each pod, the pace of resizes, and the response to failures.
 //!
 //! ```text
 //!   templates of two revisions ──▶ can_update: is it a resize, and if not, why not
 //!   template + pod ──▶ compare ──▶ Change {None, Vertical, Other}
-//!   pod + its record ──▶ judge ──▶ PodState, and what is to be written next
+//!   pod + its record ──▶ judge ──▶ PodState, and the next write
 //!                                         ▼
 //!   Pods (index) + Settings + RolloutRecord ──▶ decide ──▶ actions, at the pace of the policy
 //!                                                            ▼

@@ -1,10 +1,10 @@
-//! What is done next for a workload: at which pace, and about failures.
+//! The next actions for a workload: the pace of resizes, and the response to failures.
 //!
 //! ```text
-//!   writes that nothing waits for (confirm, resend)   ──▶ always
-//!   a pod is stuck ──▶ Hold: reported │ RollbackPod │ RollbackAll │ RecreatePod │ RecreateAll
+//!   writes that cost no budget (confirm, resend)      ──▶ always
+//!   a pod is stuck ──▶ Hold: status only │ RollbackPod │ RollbackAll │ RecreatePod │ RecreateAll
 //!   no pod is pending, in flight or stuck ──▶ Complete
-//!   paused ──▶ nothing else
+//!   paused ──▶ no further action
 //!   reverts that neither grow nor restart             ──▶ always
 //!   resizes without a restart   ──▶ maxConcurrent ┐
 //!   resizes with a restart      ──▶ maxUnavailable┴─▶ within partition and canary step, shrinks first,
@@ -27,9 +27,9 @@ use crate::api::{OnFailure, Share};
 pub struct State<'a> {
     /// The pods that are neither terminating nor have ended.
     pub pods: &'a Pods,
-    /// The settings that bind.
+    /// The settings of the policy, or the defaults.
     pub settings: &'a Settings,
-    /// What is recorded on the workload.
+    /// The record of the rollout on the workload.
     pub record: &'a RolloutRecord,
     /// How many pods the workload should have.
     pub replicas: usize,
@@ -39,12 +39,12 @@ pub struct State<'a> {
     pub now: Timestamp,
 }
 
-/// What is to be done. Every action is idempotent, and each is decided upon again if it fails.
+/// An action. Every action is idempotent; if one fails, the next decision contains it again.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Write what the judgement about a pod asks for.
+    /// Send the next write of a pod, see [`Next`](super::Next).
     Update(String),
-    /// Resize a pod back to what it was before.
+    /// Resize a pod back to its resources before the rollout.
     RollBack(String, Failure),
     /// Evict a pod, if its disruption budgets allow it.
     Evict(String),
@@ -60,18 +60,18 @@ pub enum Action {
     Finish(Outcome),
 }
 
-/// What is to be done, what is reported, and when to decide again even if nothing changes.
+/// The actions, the status, and when to decide again even if nothing changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// What is to be done, in order.
+    /// The actions, in order.
     pub actions: Vec<Action>,
-    /// What is reported.
+    /// The status to report.
     pub status: RolloutStatus,
     /// When to decide again.
     pub due: Option<Timestamp>,
 }
 
-/// Decides what is done next.
+/// Decides the next actions.
 pub fn decide(state: &State<'_>) -> Decision {
     let mut due = state.pods.next_due();
     let mut actions: Vec<Action> = state.pods.writes().cloned().map(Action::Update).collect();
@@ -155,8 +155,8 @@ fn rolled_back(count: usize) -> String {
     }
 }
 
-/// What is done about pods that are stuck. A rollout that has ended stays as it is: a pod that drifts later, and cannot be
-/// resized again, decides about no other pod.
+/// How the engine responds to pods that are stuck. After the end of a rollout, a pod that drifts and cannot be resized again
+/// affects no other pod.
 fn on_failure(state: &State<'_>) -> OnFailure {
     match state.settings.on_failure {
         OnFailure::RollbackAll | OnFailure::RecreateAll if state.record.outcome.is_some() => OnFailure::Hold,
@@ -164,7 +164,7 @@ fn on_failure(state: &State<'_>) -> OnFailure {
     }
 }
 
-/// Does what the policy says about pods that are stuck.
+/// Responds to pods that are stuck as the policy says.
 fn answer_failures(state: &State<'_>, actions: &mut Vec<Action>) -> Option<(Phase, String)> {
     let on_failure = on_failure(state);
     if on_failure == OnFailure::Hold {
@@ -199,7 +199,7 @@ fn answer_failures(state: &State<'_>, actions: &mut Vec<Action>) -> Option<(Phas
     None
 }
 
-/// Takes one of a budget, where it is needed. Whether that was possible.
+/// Takes one from a budget if it is needed. Returns false if the budget is spent.
 fn take(budget: &mut usize, needed: bool) -> bool {
     if !needed {
         return true;
@@ -225,7 +225,7 @@ fn partitioned(state: &State<'_>) -> usize {
     total.saturating_sub(state.settings.partition.rounded_up(total))
 }
 
-/// How many pods may be begun in all, and the number and size of the canary step that limits it.
+/// How many pods may have begun their resize in all, and the number and size of the canary step that limits it.
 fn allowed(state: &State<'_>) -> (usize, Option<(usize, usize)>) {
     let (total, partitioned) = (state.pods.len(), partitioned(state));
     match state.settings.steps.get(state.record.step) {
@@ -270,7 +270,7 @@ fn begin(state: &State<'_>, allowed: usize, actions: &mut Vec<Action>) {
     let mut left = allowed.saturating_sub(state.pods.begun());
     // The nodes that a pod of this decision is resized on.
     let mut taken: BTreeSet<&str> = BTreeSet::new();
-    // A resize that was refused was begun before, and is sent again where nothing else is done about it.
+    // With `Hold`, a refused resize, which counts as begun, is sent again.
     let retries = state.record.heading != Heading::Back && on_failure(state) == OnFailure::Hold;
     for (restarts, budget) in [(false, &mut plain), (true, &mut restarting)] {
         for again in [false, true] {
@@ -310,7 +310,7 @@ fn max_unavailable(state: &State<'_>) -> usize {
     }
 }
 
-/// The way back of all pods. What fails here is not tried again.
+/// Resizes all pods back. A failure here is not retried.
 fn back(state: &State<'_>, actions: &mut Vec<Action>) -> (Phase, String) {
     let counts = state.pods.counts();
     let failed = counts.stuck + counts.rollback_failed;

@@ -10,10 +10,10 @@ use plumb_resize::resource::Resource;
 use plumb_resize::rules::Rules;
 use serde::{Deserialize, Serialize};
 
-/// The cpu and memory that containers should have, by container. What it does not name is left as it is: the defaults of
-/// a `LimitRange`, for example, or the containers that a webhook has added.
+/// The cpu and memory that containers should have, by container. Resources that it does not name stay as they are: the
+/// defaults of a `LimitRange`, for example, or the containers that a webhook has added.
 ///
-/// It is the part of the seed's `UpdateSpec` that a resize is about.
+/// It is the part of `UpdateSpec` of OpenKruise's proposal that a resize needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Desired {

@@ -111,7 +111,7 @@ impl Failure {
         Self { reason, message, at: now, count, retry_at: now.checked_add(RETRIES.after(count)).ok() }
     }
 
-    /// A failure after which nothing is sent again.
+    /// A failure after which the resize is not retried.
     pub fn last(reason: StuckReason, message: String, now: Timestamp) -> Self {
         Self { reason, message, at: now, count: 1, retry_at: None }
     }
@@ -122,9 +122,9 @@ impl Failure {
 pub enum Refusal {
     /// The pod is gone, or is another one of the same name.
     Gone,
-    /// Nothing is wrong with the request: it is sent again.
+    /// A failure that does not come from the request itself; the write is retried.
     Transient(String),
-    /// The request is refused.
+    /// The API server refuses the request.
     Refused(StuckReason, String),
 }
 

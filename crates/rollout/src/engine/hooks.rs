@@ -14,8 +14,8 @@ use super::record::PodRecord;
 #[error("{0}")]
 pub struct NotDone(pub String);
 
-/// What differs between the kinds of workloads (the seed's `UpdateOptions`). One value is made per workload and revision;
-/// what each method does by default is right for a workload whose pods differ in cpu and memory alone.
+/// What differs between the kinds of workloads (`UpdateOptions` of OpenKruise's proposal). The controller creates one value per
+/// workload and revision. The default methods are those of a workload whose pods differ in cpu and memory alone.
 pub trait Hooks {
     /// The name of the revision that pods follow (`GetRevision`). It is recorded on pods, so it must be the same after a
     /// restart of the controller, and another one for another template.
@@ -62,22 +62,23 @@ pub trait Hooks {
     }
 
     /// Whether containers are done beyond the resize (`CheckContainersUpdateCompleted`): they run a new image, for
-    /// example. It is asked once the resize is applied.
+    /// example. The engine calls it once the resize is applied.
     fn containers_done(&self, pod: &Pod, record: &PodRecord) -> Result<(), NotDone> {
         let _ = (pod, record);
         Ok(())
     }
 
     /// Whether the pod is done beyond its containers (`CheckPodUpdateCompleted`): its lifecycle hooks have run, for
-    /// example. It is asked after [`Hooks::containers_done`].
+    /// example. The engine calls it after [`Hooks::containers_done`].
     fn pod_done(&self, pod: &Pod) -> Result<(), NotDone> {
         let _ = pod;
         Ok(())
     }
 }
 
-/// What has to be done for a pod to be what it was before the rollout: what is recorded on it, or else what the template
-/// was. Requests and limits that the rollout added cannot be removed, which is the reason of what is left then.
+/// The change that gives a pod its resources from before the rollout: those in its record, or else those of the previous
+/// template. A resize cannot remove requests and limits that the rollout added; if only they are left, they are the reason of
+/// [`Change::Other`].
 pub fn change_back(pod: &Pod, base: &str, template: &Desired, rules: &Rules) -> Change {
     let record = PodRecord::read(pod).filter(|record| record.base == base);
     let desired = record.as_ref().map(|record| &record.previous).filter(|previous| !previous.is_empty());
@@ -90,7 +91,7 @@ pub fn change_back(pod: &Pod, base: &str, template: &Desired, rules: &Rules) -> 
     }
 }
 
-/// The label of a pod with its revision, where the workload's own controller goes by it.
+/// The label of a pod with its revision, which the controllers of StatefulSets and DaemonSets read.
 pub const REVISION_LABEL: &str = "controller-revision-hash";
 
 /// The hooks of a workload whose pods differ in cpu and memory alone.

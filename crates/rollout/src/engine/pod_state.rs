@@ -1,4 +1,4 @@
-//! Where a pod stands in a rollout, and what is to be written for it next.
+//! The state of a pod in a rollout, and the next write for it.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::failure::{Failure, StuckReason};
 use super::hooks::Hooks;
 use super::record::{Direction, PodRecord, statuses};
 
-/// Where a pod stands in a rollout.
+/// The state of a pod in a rollout.
 ///
 /// ```text
 ///   Pending ──▶ Resizing ──▶ Soaking ──▶ Done
@@ -21,18 +21,18 @@ use super::record::{Direction, PodRecord, statuses};
 ///                                           └────────▶ RollbackFailed
 /// ```
 ///
-/// It is computed from the pod alone each time, so a resize that was deferred past its deadline and then fits takes a pod
-/// from `Stuck` to `Done`.
+/// [`judge`] computes it from the pod alone each time, so a resize that was deferred past its deadline and then fits takes a
+/// pod from `Stuck` to `Done`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodState {
-    /// The pod has other resources, and nothing was done about it.
+    /// The pod has other resources, and no intent is recorded yet.
     Pending,
     /// The intent is recorded; the node has to apply the resize, or a restarted container to become ready.
     Resizing {
         /// What it waits for, for people.
         waits_for: String,
     },
-    /// The resize is applied, and readiness, restarts and OOM kills are watched until then.
+    /// The node has applied the resize. The controller watches readiness, restarts and OOM kills until then.
     Soaking {
         /// When that ends.
         until: Timestamp,
@@ -46,14 +46,14 @@ pub enum PodState {
         /// Why, for people.
         message: String,
     },
-    /// The pod is resized back to what it was before.
+    /// The pod is being resized back to its resources before the rollout.
     RollingBack,
     /// The pod was resized back.
     RolledBack {
         /// Why it does not follow the revision.
         failure: Option<Failure>,
     },
-    /// The pod could not be resized back. Nothing more is tried.
+    /// The pod could not be resized back. The controller does not retry.
     RollbackFailed {
         /// Why not.
         reason: StuckReason,
@@ -77,7 +77,7 @@ impl PodState {
         }
     }
 
-    /// Whether the pod takes part of the pace: a resize is under way, or its effect is being watched.
+    /// Whether the pod counts against the pace: its resize is under way, or it is soaking.
     pub const fn is_in_flight(&self) -> bool {
         matches!(self, Self::Resizing { .. } | Self::Soaking { .. } | Self::RollingBack)
     }
@@ -96,7 +96,7 @@ impl fmt::Display for PodState {
     }
 }
 
-/// What is to be written for a pod next. Each is idempotent.
+/// The next write for a pod. Each is idempotent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
     /// Nothing.
@@ -111,16 +111,16 @@ pub enum Next {
     Confirm,
 }
 
-/// The judgement about a pod.
+/// The state of a pod, and what the controller does next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
-    /// Where it stands.
+    /// Its state.
     pub state: PodState,
-    /// What is to be written next.
+    /// The next write.
     pub next: Next,
     /// Why the resize that is under way will be stuck after its deadline: the node defers it, or fails to actuate it.
     pub obstacle: Option<(StuckReason, String)>,
-    /// When the judgement may become another one without a change of the pod.
+    /// When the state may change without a change of the pod.
     pub due: Option<Timestamp>,
 }
 
@@ -129,7 +129,7 @@ pub struct Judgement {
 pub struct PodPolicy {
     /// For how long a resize may be deferred or under way.
     pub deadline: SignedDuration,
-    /// For how long a pod is watched after its resize was applied.
+    /// For how long a pod soaks after the node has applied its resize.
     pub soak: SignedDuration,
     /// Whether a pod that was done and has other resources now is resized again.
     pub enforce_drift: bool,
@@ -141,12 +141,12 @@ impl Default for PodPolicy {
     }
 }
 
-/// Judges where a pod stands (the seed's refresh). The pod must neither be terminating nor have ended.
+/// Computes the state of a pod (`Refresh` of OpenKruise's in-place module). The pod must neither be terminating nor have ended.
 pub fn judge(pod: &Pod, hooks: &impl Hooks, policy: &PodPolicy, now: Timestamp) -> Judgement {
     judge_recorded(pod, PodRecord::read(pod).as_ref(), hooks, policy, now)
 }
 
-/// [`judge`] with the record of the pod, which is read once for each change of a pod.
+/// [`judge`] with the record of the pod, which callers parse once for each change of a pod.
 pub(super) fn judge_recorded(
     pod: &Pod,
     record: Option<&PodRecord>,
@@ -182,7 +182,7 @@ fn unrecorded(pod: &Pod, hooks: &impl Hooks) -> Judgement {
     match hooks.change(pod, hooks.desired()) {
         Change::Vertical(change) => Judgement::new(PodState::Pending, Next::Begin(Some(change))),
         Change::Other(reasons) => Judgement::new(not_resizable(&reasons), Next::Nothing),
-        // It came up with these resources, or something else has resized it.
+        // It was created with these resources, or another client has resized it.
         Change::None => match status::read(pod) {
             Ok(reading) if reading.stage == Stage::Applied && hooks.follows(pod) => {
                 Judgement::new(PodState::Done, Next::Nothing)
@@ -210,7 +210,7 @@ fn following(
             Change::Vertical(change) if policy.enforce_drift => {
                 Judgement::new(PodState::Pending, Next::Begin(Some(change)))
             }
-            // Another client has resized it since, an autoscaler for example.
+            // Another client, such as an autoscaler, has resized it since.
             _ => Judgement::new(PodState::Done, Next::Nothing),
         };
     }
@@ -247,7 +247,7 @@ fn rolling_back(
             let judgement = Judgement::new(PodState::RollingBack, Next::Nothing);
             judgement.hindered_by(obstacle).until(Some(deadline))
         }
-        // Tried once.
+        // The way back is attempted once.
         Resize::Failed(reason, message, _, _) => {
             Judgement::new(PodState::RollbackFailed { reason, message }, Next::Nothing)
         }
@@ -260,7 +260,7 @@ fn rolling_back(
     }
 }
 
-/// How far the resize of a pod is that has an intent.
+/// The progress of the resize of a pod whose intent is recorded.
 enum Resize {
     Unsent(Box<Vertical>),
     UnderWay { waits_for: String, obstacle: Option<(StuckReason, String)>, deadline: Timestamp },
@@ -269,7 +269,7 @@ enum Resize {
 }
 
 fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now: Timestamp) -> Resize {
-    // A failure on the way back is why it goes back.
+    // On the way back, a failure from before its start is the reason for the rollback and no refusal of it.
     let refused = record.failure.as_ref().filter(|failure| {
         record.direction == Direction::Forward
             || failure.at >= record.started_at && failure.retry_at.is_some()
@@ -316,7 +316,7 @@ fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now
     }
 }
 
-/// A pod whose resize is applied.
+/// The state of a pod whose resize the node has applied.
 fn applied(
     pod: &Pod,
     hooks: &impl Hooks,

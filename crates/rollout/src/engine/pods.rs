@@ -1,7 +1,7 @@
-//! The pods of one workload, indexed by what can be done about them.
+//! The pods of one workload, indexed by the next action for each.
 //!
-//! The index is updated for each pod that changes, and decisions read only its ends: no decision passes over all pods
-//! because one of them changed.
+//! Each change of a pod updates the index, and a decision reads only the first entries of its queues: it does not iterate over
+//! all pods because one of them changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +21,9 @@ use super::record::PodRecord;
 pub struct PodView {
     /// The node that it runs on; empty if none.
     pub node: String,
-    /// Where it comes among the pods that can be resized: lower first, and by name among equals.
+    /// Its position among the pods that wait for a resize: lower first, and by name among equals.
     pub order: u64,
-    /// Where it stands, and what is to be written next.
+    /// Its state, and the next write.
     pub judgement: Judgement,
     /// Whether it is available.
     pub available: bool,
@@ -33,7 +33,7 @@ pub struct PodView {
     pub restarts: bool,
     /// Whether an intent for this revision is recorded on it.
     pub intended: bool,
-    /// Whether a resize to another revision is under way or stuck: the pod was overtaken by a new template.
+    /// Whether a resize to another revision is under way or stuck: a new template has superseded it.
     pub overtaken: bool,
     /// Whether the way back restarts a container, if there is a way back.
     pub back_restarts: Option<bool>,
@@ -91,7 +91,7 @@ impl PodView {
 
     fn class(&self) -> Class {
         match (&self.judgement.next, &self.judgement.state) {
-            // Nothing is asked of the node that was not asked before.
+            // The node has accepted these resources already.
             (Next::MarkApplied | Next::Confirm | Next::Begin(None), _)
             | (Next::Send(_), PodState::Resizing { .. } | PodState::RollingBack) => Class::Write,
             (Next::Begin(Some(_)), _) if self.overtaken && !self.grows && !self.restarts => Class::Revert,
@@ -103,7 +103,7 @@ impl PodView {
     }
 }
 
-/// Whether a pod has been ready for so long, and if not yet, when it will have been.
+/// Whether a pod has been ready for `min_ready`, and if not yet, when it will have been.
 fn availability(pod: &Pod, min_ready: SignedDuration, now: Timestamp) -> (bool, Option<Timestamp>) {
     let status = pod.status.as_ref();
     let ready = status.and_then(|status| status::condition(status, "Ready"));
@@ -116,7 +116,7 @@ fn availability(pod: &Pod, min_ready: SignedDuration, now: Timestamp) -> (bool, 
     }
 }
 
-/// What can be done about a pod.
+/// The kind of the next action for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     None,
@@ -127,7 +127,7 @@ enum Class {
     /// A resize when the pace allows it.
     Candidate {
         restarts: bool,
-        /// Whether it was begun before: it was refused, or something else has resized the pod since.
+        /// Whether it was begun before: the API server refused it, or another client has resized the pod since.
         again: bool,
     },
 }
@@ -197,9 +197,9 @@ pub struct Counts {
     pub deferred: usize,
     /// Those that are watched after their resize.
     pub soaking: usize,
-    /// Those that follow.
+    /// Those that have the resources of the revision.
     pub done: usize,
-    /// Those that do not follow.
+    /// Those whose resize has failed.
     pub stuck: usize,
     /// Those that are resized back.
     pub rolling_back: usize,
@@ -228,7 +228,7 @@ impl Counts {
         }
     }
 
-    /// Those whose resize is under way or watched.
+    /// Those whose resize is under way, or that are soaking.
     pub const fn in_flight(&self) -> usize {
         self.resizing + self.soaking + self.rolling_back
     }
@@ -286,7 +286,7 @@ impl Pods {
         Counts { total: self.views.len(), ..self.counts }
     }
 
-    /// Those that do not follow, by name, and why.
+    /// Those whose resize has failed, by name, and why.
     pub fn stuck(&self) -> impl Iterator<Item = (&str, StuckReason, &str)> {
         self.stuck.iter().filter_map(|name| match &self.views.get(name)?.judgement.state {
             PodState::Stuck { reason, message } | PodState::RollbackFailed { reason, message } => {
@@ -318,7 +318,7 @@ impl Pods {
         }
     }
 
-    /// The next time at which the judgement about a pod may become another one.
+    /// The next time at which the state of a pod may change by itself.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.timers.first().map(|(due, _)| *due)
     }

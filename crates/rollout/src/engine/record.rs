@@ -1,4 +1,4 @@
-//! What is recorded on a pod before its first write: intent, resize, confirm.
+//! The record of a pod's resize, in an annotation of the pod: intent, resize, confirm.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ pub enum Direction {
     Back,
 }
 
-/// The intent to resize a pod, and how far that is. It is written before the resize, so that a controller that starts
-/// anew knows what was asked for and what there was before (the seed's `VerticalUpdateState`).
+/// The intent to resize a pod, and its progress. The controller writes it before the resize, so that a restarted controller
+/// knows the target and the resources before (`VerticalUpdateState` of OpenKruise's proposal).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRecord {
@@ -74,8 +74,8 @@ impl PodRecord {
 
     /// The intent to resize a pod.
     ///
-    /// Where a rollout is overtaken by another template, what there was before the first of them stays recorded: `base` is
-    /// the same then, and an undo goes all the way back.
+    /// If a new template supersedes a rollout that is under way, the record retains the resources from before the first of the
+    /// two: `base` is the same then, and an undo returns to it.
     pub fn intent(
         pod: &Pod,
         change: Option<&Vertical>,
@@ -113,7 +113,7 @@ impl PodRecord {
         }
     }
 
-    /// The intent to take a pod back to what it was before, for a reason.
+    /// The intent to resize a pod back to its resources before the rollout, for a reason.
     #[must_use]
     pub fn back(
         &self,
@@ -135,7 +135,7 @@ impl PodRecord {
         }
     }
 
-    /// The strategic merge patch that writes the record, for this very pod and no later one of its name.
+    /// The strategic merge patch that writes the record. Its uid prevents that a later pod of the same name gets it.
     pub fn patch(&self, pod: &Pod) -> Value {
         // A record is plain data: it can be written.
         let text = serde_json::to_string(self).unwrap_or_default();

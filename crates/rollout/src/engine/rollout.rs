@@ -1,4 +1,4 @@
-//! What is recorded on a workload, and what is reported about it.
+//! The record of a rollout on its workload, and its status.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub enum Heading {
     /// Pods follow the template.
     #[default]
     Forward,
-    /// Pods go back to what they were before, and the template has its previous resources.
+    /// Pods are resized back to their resources before the rollout, and the template has its previous resources.
     Back,
     /// The workload's own controller recreates pods.
     Recreate,
@@ -27,7 +27,7 @@ impl Heading {
     }
 }
 
-/// A failure of one pod, which decides about all.
+/// A failure of one pod, which ends the rollout of all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodFailure {
@@ -44,15 +44,15 @@ pub struct PodFailure {
 pub enum Outcome {
     /// All pods follow, but for those that were resized back one by one.
     Complete,
-    /// All pods are what they were before.
+    /// All pods have their resources from before the rollout.
     RolledBack,
-    /// Some pods could not be resized back. Nothing more is tried.
+    /// Some pods could not be resized back. The controller does not retry.
     RollbackFailed,
     /// The workload's own controller took over.
     Recreated,
 }
 
-/// The intent to roll out a revision, and how far that is. It is recorded on the workload before the first write.
+/// The intent to roll out a revision, and its progress. The controller records it on the workload before the first write.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutRecord {
@@ -102,7 +102,7 @@ impl RolloutRecord {
         }
     }
 
-    /// The revision that is recorded on pods: the way back is a revision of its own.
+    /// The revision that pods have in their records: a rollback is a revision of its own.
     pub fn pod_revision(&self) -> String {
         match self.heading {
             Heading::Forward | Heading::Recreate => self.revision.clone(),
@@ -111,7 +111,7 @@ impl RolloutRecord {
     }
 }
 
-/// Where a rollout stands, in one word.
+/// The phase of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// Pods are being resized.
@@ -120,13 +120,13 @@ pub enum Phase {
     Paused,
     /// All pods that the partition allows follow.
     Partitioned,
-    /// Nothing more can be done: pods are stuck.
+    /// Pods are stuck, and the policy says to hold.
     Held,
     /// Pods are being resized back.
     RollingBack,
     /// All pods follow.
     Complete,
-    /// All pods are what they were before.
+    /// All pods have their resources from before the rollout.
     RolledBack,
     /// Some pods could not be resized back.
     RollbackFailed,
@@ -156,7 +156,7 @@ impl Phase {
     }
 }
 
-/// What is reported about a rollout.
+/// The status of a rollout, which the controller writes to the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutStatus {
@@ -165,7 +165,7 @@ pub struct RolloutStatus {
     /// Which way it goes: a rollback has the revision of the rollout that it undoes.
     #[serde(default, skip_serializing_if = "Heading::is_forward")]
     pub heading: Heading,
-    /// Where it stands.
+    /// Its phase.
     pub phase: Phase,
     /// Why, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -178,13 +178,13 @@ pub struct RolloutStatus {
     /// The first pods whose resize the node defers or fails to actuate, before the deadline that makes them stuck, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<PodFailure>,
-    /// What the rollout leaves to autoscalers, such as `app: requests.cpu (VerticalPodAutoscaler web)`.
+    /// The resources that an autoscaler owns and the rollout does not change, such as `app: requests.cpu (VerticalPodAutoscaler web)`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub autoscaled: Vec<String>,
 }
 
 impl RolloutStatus {
-    /// The status of a workload that is left to its own controller, from what was reported before.
+    /// The status of a workload that its own controller rolls out, from the status before.
     pub fn recreating(reported: Option<&str>, revision: &str, why: &str) -> Self {
         let reported: Option<Self> = reported.and_then(|text| serde_json::from_str(text).ok());
         let (pods, stuck) = reported.map(|status| (status.pods, status.stuck)).unwrap_or_default();

@@ -34,7 +34,7 @@ impl TemplateChange {
         !self.resized.is_empty() || self.pod_resized
     }
 
-    /// Whether running pods follow by a resize alone (the seed's `CanVerticalUpdate`).
+    /// Whether a resize alone makes running pods follow (`CanVerticalUpdate` of OpenKruise's proposal).
     pub fn is_vertical(&self) -> bool {
         self.resizes() && self.reasons.is_empty()
     }

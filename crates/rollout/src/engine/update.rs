@@ -13,7 +13,7 @@ use super::hooks::Hooks;
 use super::pod_state::Next;
 use super::record::{Direction, PodRecord};
 
-/// The manager of the fields that are written.
+/// The field manager of all writes of the rollout.
 pub const FIELD_MANAGER: &str = "plumb-rollout";
 
 /// One write for a pod. None replaces a pod: a client that does not know a field would remove it.
@@ -25,16 +25,16 @@ pub enum PodWrite {
     Resize(Value),
 }
 
-/// What came of a write (the seed's `UpdateResult`).
+/// The result of a write (`UpdateResult` of OpenKruise's proposal).
 #[derive(Clone, Debug, Default)]
 pub struct UpdateResult {
     /// Whether a resize was sent and accepted (`VerticalUpdate`).
     pub vertical: bool,
     /// Why not (`UpdateErr`).
     pub error: Option<Refusal>,
-    /// When it is to be tried again (`DelayDuration`).
+    /// After which time to retry (`DelayDuration`).
     pub delay: Option<SignedDuration>,
-    /// The pod after the last write that was accepted, whose resource version is the seed's `NewResourceVersion`.
+    /// The pod after the last write that the API server accepted; its resource version is the proposal's `NewResourceVersion`.
     pub pod: Option<Box<Pod>>,
 }
 
@@ -50,11 +50,11 @@ impl UpdateResult {
 pub struct Plan {
     /// The record as it is after the first write.
     pub record: PodRecord,
-    /// The writes, in order. Each is sent only if the one before was accepted.
+    /// The writes, in order. The controller sends each only after the API server has accepted the one before.
     pub writes: Vec<PodWrite>,
 }
 
-/// Plans the step that a [`judgement`](super::judge) asks for; none if it asks for nothing.
+/// Plans the write that [`judge`](super::judge()) asks for, if any.
 pub fn plan(pod: &Pod, next: &Next, hooks: &impl Hooks, now: Timestamp) -> Option<Plan> {
     let recorded = PodRecord::read(pod);
     let current = || recorded.clone().filter(|record| record.revision == hooks.revision());
@@ -64,7 +64,7 @@ pub fn plan(pod: &Pod, next: &Next, hooks: &impl Hooks, now: Timestamp) -> Optio
             let (revision, base) = (hooks.revision(), hooks.base());
             let mut record =
                 PodRecord::intent(pod, change.as_deref(), revision, base, recorded.as_ref(), now);
-            // A pod that came up during the rollout was nothing before: what it goes back to is recorded in its stead.
+            // A pod that was created during the rollout has no resources from before: the record has what it goes back to.
             if let Some(change) = change
                 && hooks.is_back()
                 && recorded.is_none_or(|recorded| recorded.base != base)
@@ -100,13 +100,13 @@ pub fn plan(pod: &Pod, next: &Next, hooks: &impl Hooks, now: Timestamp) -> Optio
     }
 }
 
-/// Plans the way back to what a pod was before, for a reason. None if the pod has no intent for this revision, so that
-/// there is no way to go.
+/// Plans the resize of a pod back to its resources before the rollout, for a reason. None if the pod has no intent for this
+/// revision: then it was not resized.
 pub fn plan_back(pod: &Pod, failure: Option<Failure>, hooks: &impl Hooks, now: Timestamp) -> Option<Plan> {
     let record = PodRecord::read(pod).filter(|record| record.revision == hooks.revision())?;
     let change = match hooks.change(pod, &record.previous) {
         Change::Vertical(change) => Some(change),
-        // What cannot be resized back is judged, and reported, once the intent is recorded.
+        // Once the intent is recorded, the next judgement reports what cannot be resized back.
         Change::None | Change::Other(_) => None,
     };
     let record = record.back(pod, change.as_deref(), failure, now);
@@ -115,7 +115,7 @@ pub fn plan_back(pod: &Pod, failure: Option<Failure>, hooks: &impl Hooks, now: T
     Some(Plan { record, writes })
 }
 
-/// Sends the writes of a plan. A refused resize is recorded on the pod.
+/// Sends the writes of a plan, and records a refused resize on the pod.
 pub async fn update(api: &Api<Pod>, pod: &Pod, plan: &Plan, now: Timestamp) -> UpdateResult {
     let mut result = UpdateResult::default();
     let name = pod.name_any();
@@ -150,7 +150,7 @@ async fn record_refusal(
     let failure = Failure::refused(reason, message.to_owned(), before, now);
     result.delay = failure.retry_at.map(|at| at.duration_since(now));
     let record = PodRecord { failure: Some(failure), ..plan.record.clone() };
-    // If this is lost, the resize is sent and refused once more.
+    // If this write fails, the controller sends the resize again and the API server refuses it again.
     match send(api, &pod.name_any(), &PodWrite::Patch(record.patch(pod))).await {
         Ok(pod) => result.pod = Some(Box::new(pod)),
         Err(error) => tracing::debug!(pod = pod.name_any(), %error, "cannot record a refused resize"),
