@@ -27,11 +27,13 @@
 mod clock;
 mod cluster;
 mod node;
+mod port;
 mod wait;
 
 pub use clock::{ManualClock, virtual_clock};
 pub use cluster::{Intercepted, Options, TestCluster};
 pub use node::TestNode;
+pub use port::free_port;
 pub use wait::{TIMEOUT, event, eventually, in_time, until, until_all, until_gone};
 
 /// An object by its JSON.

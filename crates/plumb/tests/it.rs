@@ -33,6 +33,7 @@ mod it {
     mod node_allocatable;
     mod node_shutdown;
     mod nodes;
+    mod processes;
     mod prometheus;
     mod race;
     mod real_registry;

@@ -333,7 +333,7 @@ fn statuses(pod: &Pod) -> Vec<String> {
 
 /// Compares what both sides have left of a pod, once both have. Events come after the status that they are about.
 async fn compare(ours: &Side, theirs: &Side, pod: &str, when: &str) -> Option<String> {
-    let deadline = Instant::now() + TIMEOUT / 4;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let (left, right) = (ours.facts(pod).await, theirs.facts(pod).await);
         if left == right {

@@ -1,17 +1,17 @@
 //! A cluster in a process of its own.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use plumb_harness::TIMEOUT;
 
+use super::processes::{ended, ended_within, first_line, kill as kill_process};
 use super::wire::Wire;
 
 /// A running `plumb up`. It is killed when it is dropped.
@@ -108,14 +108,13 @@ impl Cluster {
         let network: &[&str] = if masquerades { &[] } else { &["--masquerade=false"] };
         let command = command.args(flags).args(parts).args(network);
         let mut process = command.stdout(Stdio::piped()).stderr(said).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let line = first_line(&mut process);
         let address = line
             .strip_prefix("plumb is ready at https://")
             .and_then(|rest| rest.split_once(';'))
             .and_then(|(address, _)| address.parse().ok());
         let Some(address) = address else {
-            process.wait().unwrap();
+            kill_process(&mut process);
             panic!("not ready: {line}{}", std::fs::read_to_string(errors(data)).unwrap());
         };
         Self { process, data: data.to_owned(), address }
@@ -153,31 +152,23 @@ impl Cluster {
     /// Asks it to stop, and waits until it has.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.signal(Signal::SIGINT);
-        self.process.wait().unwrap()
+        ended(&mut self.process)
     }
 
     /// Asks it to stop as the machine does that shuts down, and waits until it has.
     pub(crate) fn terminate(mut self) -> ExitStatus {
         self.signal(Signal::SIGTERM);
-        self.process.wait().unwrap()
+        ended(&mut self.process)
     }
 
     /// Ends it without asking.
     pub(crate) fn kill(mut self) {
-        self.signal(Signal::SIGKILL);
-        self.process.wait().unwrap();
+        kill_process(&mut self.process);
     }
 
-    /// Waits until it has ended by itself; false if it has not within this time.
-    pub(crate) fn died(&mut self, within: Duration) -> bool {
-        let deadline = Instant::now() + within;
-        while Instant::now() < deadline {
-            if self.process.try_wait().unwrap().is_some() {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        false
+    /// Waits until it has ended by itself; false if it has not in time.
+    pub(crate) fn died(&mut self) -> bool {
+        ended_within(&mut self.process, TIMEOUT).is_some()
     }
 
     fn signal(&self, signal: Signal) {

@@ -1,7 +1,6 @@
 //! What the commands say when something is out of the ordinary: a restart, a closed pipe, a bad flag, a failed start.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -11,6 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, complaint, up};
+use super::processes::{Lines, kill};
 
 /// A cluster with one virtual node.
 async fn cluster(folder: &Path) -> (Cluster, Api<Pod>) {
@@ -140,9 +140,9 @@ async fn a_status_is_watched() {
         json!({ "name": "app", "image": "plumb/load", "resources": { "requests": { "cpu": "100m" } } });
     create(&pods, "web", json!({ "containers": [container.clone()] })).await;
     let mut watching = command(&cluster, &["status", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let mut lines = Lines::of(watching.stdout.take().unwrap());
     let mut next = || -> String {
-        let line = lines.next().unwrap().unwrap();
+        let line = lines.next().unwrap();
         line.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     assert_eq!(next(), "TIME POD CONTAINER CPU MEMORY RESIZE");
@@ -156,8 +156,7 @@ async fn a_status_is_watched() {
     while !next().starts_with("other app 100m/-") {}
     pods.delete("other", &DeleteParams::default()).await.unwrap();
     while next() != "other deleted" {}
-    watching.kill().unwrap();
-    watching.wait().unwrap();
+    kill(&mut watching);
 }
 
 #[test]

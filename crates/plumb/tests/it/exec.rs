@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 use super::kubectl::command;
 use super::nodes::machine::{Machine, create, equal, is_settled, load, pod, pods, until};
+use super::processes::{first_line, kill};
 
 /// A pod in which the machine's own programs can be run.
 async fn start(cluster: &Cluster) {
@@ -96,12 +97,8 @@ async fn a_command_ends_with_the_client_that_asked_for_it() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    let mut printed = std::io::BufReader::new(child.stdout.take().unwrap());
-    std::io::BufRead::read_line(&mut printed, &mut line).unwrap();
-    assert_eq!(line, "on\n");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    assert_eq!(first_line(&mut child), "on");
+    kill(&mut child);
     super::nodes::machine::soon("ended", || !runs("86399")).await;
     drop(cluster);
     machine.clear().await;

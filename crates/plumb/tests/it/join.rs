@@ -1,7 +1,7 @@
 //! Machines that join: a token, certificates, pods, logs and usage; and what is said when it does not work.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -12,9 +12,11 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use plumb_harness::{TIMEOUT, free_port};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, complaint};
+use super::processes::{ended, first_line};
 
 /// A cluster without a node of its own.
 pub(super) const ALONE: [&str; 4] =
@@ -28,8 +30,7 @@ impl Agent {
     pub(super) fn start(mut command: Command, data: &Path) -> Self {
         let said = fs::File::create(data.with_extension("stderr")).unwrap();
         let mut process = command.stdout(Stdio::piped()).stderr(said).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let line = first_line(&mut process);
         let why = || fs::read_to_string(data.with_extension("stderr")).unwrap();
         assert!(line.contains("has joined"), "not joined: {line}{}", why());
         Self(process)
@@ -42,7 +43,7 @@ impl Agent {
     /// Asks it to stop, and waits until it has.
     pub(super) fn stop(mut self) {
         self.signal(Signal::SIGINT);
-        assert!(self.0.wait().unwrap().success());
+        assert!(ended(&mut self.0).success());
     }
 }
 
@@ -57,7 +58,7 @@ impl Drop for Agent {
 pub(super) fn invitation(cluster: &Cluster) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
     command.args(["token", "create", "--kubeconfig"]).arg(cluster.kubeconfig());
-    let deadline = std::time::Instant::now() + Duration::from_mins(1);
+    let deadline = std::time::Instant::now() + TIMEOUT;
     loop {
         let output = command.output().unwrap();
         if output.status.success() {
@@ -93,7 +94,7 @@ pub(super) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let found = tokio::time::timeout(Duration::from_mins(1), wait).await;
+    let found = tokio::time::timeout(TIMEOUT, wait).await;
     found.unwrap_or_else(|_| panic!("not {what}"))
 }
 
@@ -292,7 +293,8 @@ async fn a_node_gets_no_serving_certificate_for_an_address_that_it_only_claims()
 async fn a_node_reports_its_pods_to_a_cluster_that_was_restored_from_a_backup() {
     let folder = tempfile::tempdir().unwrap();
     let [data, node, again, copy] = ["data", "node", "again", "copy"].map(|name| folder.path().join(name));
-    let cluster = Cluster::start_with(&data, &ALONE);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let cluster = Cluster::start_at(&data, address, &ALONE);
     let client = cluster.client().await;
     let invited = invitation(&cluster);
     let words: Vec<&str> = invited.split_whitespace().skip(1).collect();
@@ -315,7 +317,6 @@ async fn a_node_reports_its_pods_to_a_cluster_that_was_restored_from_a_backup() 
             && status.state.as_ref().is_some_and(|it| it.running.is_some())
     };
     until("restarted", async || container(pods.get("a").await.unwrap()).filter(runs)).await;
-    let address = cluster.address();
     cluster.stop();
 
     fs::create_dir(&again).unwrap();

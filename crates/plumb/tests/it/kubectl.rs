@@ -1,12 +1,12 @@
 //! Real `kubectl`, as people use it.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use plumb_testbed::{Assets, Cache, Parts, Release};
 
 use super::cluster::Cluster;
+use super::processes::{Lines, first_line, kill};
 
 const POD: &str = r"
 apiVersion: v1
@@ -79,7 +79,7 @@ fn kubectl_applies_resizes_explains_and_deletes() {
     assert_eq!(run(&["get", "deployment", "web", "-o", "jsonpath={.spec.replicas}"]), "5");
     assert!(run(&["api-resources"]).contains("deployments"));
     assert!(run(&["delete", "pod", "2pod"]).contains("deleted"));
-    assert!(run(&["wait", "--for=delete", "pod/2pod", "--timeout=10s"]).is_empty());
+    assert!(run(&["wait", "--for=delete", "pod/2pod", "--timeout=180s"]).is_empty());
 }
 
 const WEB: &str = r"
@@ -155,7 +155,7 @@ const SESSION: &[(&[&str], &str)] = &[
     ),
     (&["annotate", "pod", "web", "note=seen"], "annotated"),
     (&["label", "pod", "web", "a-", "b=4"], "modified"),
-    (&["wait", "--for=jsonpath={.status.phase}=Pending", "pod/web", "--timeout=30s"], "condition met"),
+    (&["wait", "--for=jsonpath={.status.phase}=Pending", "pod/web", "--timeout=180s"], "condition met"),
     (&["create", "configmap", "settings", "--from-literal=k=v"], "created"),
     (&["create", "secret", "generic", "hidden", "--from-literal=k=v"], "created"),
     (&["create", "namespace", "team"], "created"),
@@ -179,7 +179,7 @@ const SESSION: &[(&[&str], &str)] = &[
     (&["get", "--raw", "/readyz"], "ok"),
     (&["delete", "configmap,secret", "--all"], "deleted"),
     (&["delete", "pod", "web", "--now"], "deleted"),
-    (&["wait", "--for=delete", "pod/web", "--timeout=30s"], ""),
+    (&["wait", "--for=delete", "pod/web", "--timeout=180s"], ""),
     (&["delete", "deployment", "web", "--cascade=orphan", "--wait=false"], "deleted"),
 ];
 
@@ -245,16 +245,15 @@ fn kubectl_watches() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-    let mut next = || lines.next().unwrap().unwrap();
+    let mut lines = Lines::of(watch.stdout.take().unwrap());
+    let mut next = || lines.next().unwrap();
     assert!(next().starts_with("EVENT"));
     assert!(next().starts_with("ADDED      first"));
     kubectl(&cluster, &["create", "configmap", "second", "--from-literal=k=v"], "");
     assert!(next().starts_with("ADDED      second   1"));
     kubectl(&cluster, &["delete", "configmap", "first"], "");
     assert!(next().starts_with("DELETED    first"));
-    watch.kill().unwrap();
-    watch.wait().unwrap();
+    kill(&mut watch);
 }
 
 #[test]
@@ -276,7 +275,7 @@ fn kubectl_says_who_one_is_and_what_one_may() {
     assert!(run(&["auth", "whoami", tuner]).contains("system:serviceaccounts:default"));
     run(&["create", "serviceaccount", "tuner"]);
     assert_eq!(run(&["create", "token", "tuner", "--duration=10m"]).trim().split('.').count(), 3);
-    let wait = ["wait", "--for=create", "--timeout=30s"];
+    let wait = ["wait", "--for=create", "--timeout=180s"];
     run(&[&wait[..], &["configmap/kube-root-ca.crt", "serviceaccount/default"]].concat());
     let authority = run(&["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"]);
     assert!(authority.starts_with("-----BEGIN CERTIFICATE-----"));
@@ -317,7 +316,7 @@ fn kubectl_runs_replaces_and_tries_pods_and_scales_replication_controllers() {
     assert!(kubectl(&cluster, &["create", "-f", "-"], CONTROLLER).contains("created"));
     let wait = |count: &str| {
         let condition = format!("--for=jsonpath={{.status.replicas}}={count}");
-        run(&["wait", &condition, "rc/old", "--timeout=60s"]);
+        run(&["wait", &condition, "rc/old", "--timeout=180s"]);
     };
     wait("2");
     let of_controller: (&[&str], &str) = (&["describe", "rc", "old"], "2 current / 2 desired");
@@ -335,8 +334,8 @@ fn kubectl_runs_replaces_and_tries_pods_and_scales_replication_controllers() {
     wait("1");
     run(&["scale", "rc", "old", "--current-replicas=1", "--replicas=3"]);
     wait("3");
-    run(&["delete", "rc", "old", "--timeout=60s"]);
-    run(&["wait", "--for=delete", "pods", "-l", "app=old", "--timeout=60s"]);
+    run(&["delete", "rc", "old", "--timeout=180s"]);
+    run(&["wait", "--for=delete", "pods", "-l", "app=old", "--timeout=180s"]);
 
     run(&["create", "deployment", "web", "--image=plumb/load"]);
     let file = folder.path().join("web.yaml");
@@ -366,16 +365,14 @@ fn kubectl_is_a_proxy_at_a_free_port_and_at_a_socket() {
     ] {
         let words: Vec<&str> = args.iter().map(String::as_str).collect();
         let mut proxy = command(&cluster, &words).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(proxy.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let line = first_line(&mut proxy);
         let at = line.trim().strip_prefix("Starting to serve on ").unwrap_or_else(|| panic!("{line}"));
         if at.starts_with('/') {
             ask(&mut std::os::unix::net::UnixStream::connect(at).unwrap());
         } else {
             ask(&mut std::net::TcpStream::connect(at).unwrap());
         }
-        proxy.kill().unwrap();
-        proxy.wait().unwrap();
+        kill(&mut proxy);
     }
 }
 

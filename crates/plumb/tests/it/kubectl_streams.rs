@@ -1,34 +1,24 @@
 //! `kubectl` attach, port-forward, cp, logs and debug, with real containers.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use serde_json::json;
 
 use super::exec::{runs, start_with};
 use super::kubectl::{command, kubectl};
 use super::nodes::machine::{Machine, pods, soon, until};
+use super::processes::{Lines, kill};
 use super::streams::listen;
 
 /// Which protocol kubectl is to speak: `WebSocket`s as by default, or SPDY as older ones do.
 const PROTOCOLS: [&str; 2] = ["true", "false"];
 
 /// The first line that a program prints which begins like this.
-fn line_of(printed: &mut impl std::io::BufRead, begins: &str) -> String {
-    for line in printed.lines() {
-        let line = line.unwrap();
-        if line.starts_with(begins) {
-            return line;
-        }
-    }
-    panic!("nothing begins with {begins:?}");
-}
-
-/// Kills a program, as a user who does not wait for it does.
-fn kill(mut child: Child) {
-    child.kill().unwrap();
-    child.wait().unwrap();
+fn line_of(printed: &mut Lines, begins: &str) -> String {
+    let found = printed.find(|line| line.starts_with(begins));
+    found.unwrap_or_else(|| panic!("nothing begins with {begins:?}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,7 +34,7 @@ async fn kubectl_attaches_and_follows_logs() {
         .stderr(Stdio::inherit())
         .spawn()
         .unwrap();
-    let mut followed = BufReader::new(follow.stdout.take().unwrap());
+    let mut followed = Lines::of(follow.stdout.take().unwrap());
     for websockets in PROTOCOLS {
         let mut attach = command(&cluster, &["attach", "-i", "web"])
             .env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets)
@@ -54,10 +44,10 @@ async fn kubectl_attaches_and_follows_logs() {
             .unwrap();
         let mut typing = attach.stdin.take().unwrap();
         typing.write_all(format!("line-{websockets}\n").as_bytes()).unwrap();
-        let mut printed = BufReader::new(attach.stdout.take().unwrap());
+        let mut printed = Lines::of(attach.stdout.take().unwrap());
         assert_eq!(line_of(&mut printed, "got"), format!("got line-{websockets}"));
         assert_eq!(line_of(&mut followed, "got"), format!("got line-{websockets}"));
-        kill(attach);
+        kill(&mut attach);
     }
     // A command over SPDY.
     let run = |args: &[&str]| {
@@ -70,10 +60,10 @@ async fn kubectl_attaches_and_follows_logs() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    line_of(&mut BufReader::new(sleeping.stdout.take().unwrap()), "on");
-    kill(sleeping);
+    line_of(&mut Lines::of(sleeping.stdout.take().unwrap()), "on");
+    kill(&mut sleeping);
     soon("ended", || !runs("86396")).await;
-    kill(follow);
+    kill(&mut follow);
     drop(cluster);
     machine.clear().await;
 }
@@ -106,7 +96,7 @@ async fn kubectl_forwards_ports() {
             .spawn()
             .unwrap();
         // It prints a line for each connection, and ends when it can't.
-        let mut printed = BufReader::new(forward.stdout.take().unwrap());
+        let mut printed = Lines::of(forward.stdout.take().unwrap());
         let line = line_of(&mut printed, "Forwarding from 127.0.0.1:");
         let local: u16 = line.split([':', ' ']).nth(3).unwrap().parse().unwrap();
         let large: Vec<u8> = (0..3_000_000_u32).map(|number| number.to_le_bytes()[0]).collect();
@@ -127,7 +117,7 @@ async fn kubectl_forwards_ports() {
         let mut open = TcpStream::connect((Ipv4Addr::LOCALHOST, local)).unwrap();
         open.write_all(b"x").unwrap();
         open.read_exact(&mut [0]).unwrap();
-        kill(forward);
+        kill(&mut forward);
         ended.recv().await.unwrap();
     }
     drop(cluster);

@@ -1,7 +1,7 @@
 //! A real Prometheus that scrapes our node gives the recommender its history. Debian's package `prometheus` has all that is
 //! needed; `.ci/prometheus` runs this.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::ListParams;
 use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use plumb_autoscaler::recommender::prometheus::{Prometheus, PrometheusSettings};
-use plumb_harness::{eventually, until};
+use plumb_harness::{eventually, free_port, until};
 use serde_json::Value;
 
 use super::cluster::{Cluster, admin_token};
@@ -33,7 +33,7 @@ impl Server {
              static_configs: [{{ targets: ['{api_server}'] }}]\n"
         );
         std::fs::write(folder.join("prometheus.yml"), config).unwrap();
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let child = Command::new("prometheus")
             .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])
             .arg(format!("--web.listen-address={free}"))

@@ -1,17 +1,18 @@
 //! Images from a real registry: Debian's `docker-registry`, which `.ci/registry` obtains and runs these tests with.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret, ServiceAccount};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use plumb_harness::eventually;
+use plumb_harness::{TIMEOUT, eventually, free_port, in_time};
 use plumb_registry::{Digest, architecture};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -32,7 +33,7 @@ struct Registry {
 impl Registry {
     fn start(needs_password: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let password = folder.path().join("htpasswd");
         std::fs::write(&password, HTPASSWD).unwrap();
         let auth = if needs_password {
@@ -62,8 +63,8 @@ impl Registry {
             .unwrap();
         let start = std::time::Instant::now();
         while TcpStream::connect(address).is_err() {
-            assert!(start.elapsed().as_secs() < 30, "the registry does not start");
-            std::thread::yield_now();
+            assert!(start.elapsed() < TIMEOUT, "the registry does not start");
+            std::thread::sleep(Duration::from_millis(10));
         }
         child
     }
@@ -289,7 +290,7 @@ async fn real_registry_a_pull_outlives_a_slow_registry_that_is_restarted_and_goe
     let data = folder.path().join("data");
     let image = format!("{}/test/app:1", proxy.address);
     let pulling = tokio::task::spawn_blocking(move || plumb_image(&data, &["pull", &image]));
-    proxy.reached.wait_for(|reached| *reached).await.unwrap();
+    in_time(proxy.reached.wait_for(|reached| *reached)).await.unwrap();
     registry.kill();
     registry.restart();
     proxy.release.send_replace(true);

@@ -1,7 +1,7 @@
 //! What controllers are made of, `kube::runtime`'s watchers and reflectors, when the cluster goes away or forgets.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -10,15 +10,12 @@ use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::runtime::reflector::Store as Cache;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, reflector};
-use plumb_harness::TestCluster;
+use plumb_harness::{TIMEOUT, TestCluster, free_port};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store, WatchBuffer};
 use tokio::sync::Notify;
 
 use super::cluster::Cluster;
-
-/// How long anything may take.
-const DEADLINE: Duration = Duration::from_mins(1);
 
 fn map(name: &str) -> ConfigMap {
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
@@ -40,14 +37,15 @@ async fn until(cache: &Cache<ConfigMap>, happened: &Notify, wanted: &[&str]) {
             happened.notified().await;
         }
     };
-    let done = tokio::time::timeout(DEADLINE, holds).await;
+    let done = tokio::time::timeout(TIMEOUT, holds).await;
     assert!(done.is_ok(), "{:?} instead of {wanted:?}", names(cache));
 }
 
 #[tokio::test]
 async fn a_reflector_is_right_again_after_the_cluster_was_killed() {
     let folder = tempfile::tempdir().unwrap();
-    let cluster = Cluster::start(&folder.path().join("data"));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let cluster = Cluster::start_at(&folder.path().join("data"), address, &[]);
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
     let (cache, writer) = reflector::store();
     let happened = Arc::new(Notify::new());
@@ -123,7 +121,7 @@ async fn a_watcher_that_fell_behind_is_told_that_it_is_gone_and_lists_again() {
             }
         }
     };
-    tokio::time::timeout(DEADLINE, again).await.unwrap();
+    tokio::time::timeout(TIMEOUT, again).await.unwrap();
     assert!(gone > 0, "it was never told that what it missed is gone");
     let mut wanted: Vec<String> = (0..LATER).map(|i| format!("later-{i:03}")).collect();
     wanted.push("seen".to_owned());

@@ -4,11 +4,12 @@ mod autoscaler;
 mod rollout;
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
+use std::io::{Read as _, Seek as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,10 +18,11 @@ use kube::api::PostParams;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
-use plumb_harness::{object, until};
+use plumb_harness::{TIMEOUT, eventually, object, until};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
+use super::processes::{ended, first_line, kill as kill_process};
 
 /// Everything but the autoscaler, with virtual containers that are measured every second.
 pub(crate) const FLAGS: [&str; 8] = [
@@ -32,6 +34,15 @@ pub(crate) const FLAGS: [&str; 8] = [
     "8",
     "--metric-resolution",
     "1s",
+];
+
+/// A leader that a loaded machine keeps from renewing its lease for a while stays the leader.
+pub(crate) const PATIENT_ELECTION: [&str; 5] = [
+    "--leader-elect",
+    "--leader-elect-resource-namespace=default",
+    "--leader-elect-lease-duration=10m",
+    "--leader-elect-renew-deadline=9m",
+    "--leader-elect-retry-period=1s",
 ];
 
 /// A `plumb run`, until it is dropped.
@@ -62,8 +73,7 @@ impl Running {
         let log = tempfile::tempfile().unwrap();
         let stderr = log.try_clone().unwrap();
         let mut process = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let line = first_line(&mut process);
         let address = line.trim().rsplit_once("http://").map(|(_, address)| address.to_owned());
         let address = address.unwrap_or_else(|| panic!("not ready: {line}"));
         Self { process, address, log }
@@ -76,8 +86,7 @@ impl Running {
 
     /// Ends it without asking.
     pub(crate) fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        kill_process(&mut self.process);
     }
 
     /// A client of its own pages.
@@ -89,6 +98,7 @@ impl Running {
     /// The code and the body of a page.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address);
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -97,10 +107,28 @@ impl Running {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
+    /// Waits until its metrics have these series.
+    pub(crate) async fn until_metrics(&self, expected: &[&str]) {
+        let mut missing = Vec::new();
+        let has_all = async {
+            loop {
+                let (code, metrics) = self.get("/metrics");
+                assert_eq!(code, 200);
+                missing = expected.iter().filter(|series| !metrics.contains(**series)).collect();
+                if missing.is_empty() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let found = tokio::time::timeout(TIMEOUT, has_all).await;
+        assert!(found.is_ok(), "not in the metrics: {missing:#?}");
+    }
+
     /// Asks it to stop, and returns how it ended and what it wrote to standard error.
     pub(crate) fn stop(mut self) -> (ExitStatus, String) {
         kill(Pid::from_raw(self.process.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
-        let status = self.process.wait().unwrap();
+        let status = ended(&mut self.process);
         let mut written = String::new();
         self.log.rewind().unwrap();
         self.log.read_to_string(&mut written).unwrap();
@@ -147,11 +175,9 @@ async fn of_two_recommenders_one_leads_explains_itself_and_hands_over_when_it_is
     let folder = tempfile::tempdir().unwrap();
     let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);
     let client = cluster.client().await;
-    let election =
-        ["--leader-elect", "--leader-elect-resource-namespace=default", "--leader-elect-retry-period=1s"];
     let drop_in = ["--install-crds=true", "--v=4", "--stderrthreshold=info", "--memory-saver=true"];
     let start = |flags: &[&str]| {
-        let flags = [&["--recommender-interval=1s"], &election[..], flags].concat();
+        let flags = [&["--recommender-interval=1s"], &PATIENT_ELECTION[..], flags].concat();
         Running::start(&cluster, "recommender", &flags)
     };
     let first = start(&drop_in);
@@ -174,17 +200,15 @@ async fn of_two_recommenders_one_leads_explains_itself_and_hands_over_when_it_is
     until(&checkpoints, "web-load", |_: &VerticalPodAutoscalerCheckpoint| true).await;
 
     assert_eq!(first.get("/health-check"), (200, "OK".to_owned()));
-    let (code, metrics) = first.get("/metrics");
-    assert_eq!(code, 200);
-    for series in [
+    let expected = [
         "vpa_recommender_vpa_objects_count{update_mode=\"Off\",has_recommendation=\"true\",api=\"v1\",matches_pods=\"true\",unsupported_config=\"false\"} 1",
         "vpa_recommender_recommendation{vpa_namespace=\"default\",vpa_name=\"web\",container=\"load\",resource=\"cpu\",bound=\"target\"} 0.2",
         "vpa_recommender_metric_server_responses{is_error=\"false\",client_name=\"default-metrics-client\"}",
         "leader_election_master_status{name=\"vpa-recommender-lease\"} 1",
         "kubernetes_feature_enabled{name=\"PerVPAConfig\"",
-    ] {
-        assert!(metrics.contains(series), "{series} is not in\n{metrics}");
-    }
+    ];
+    // It counts VPAs with a recommendation in the round after the one that has written it.
+    first.until_metrics(&expected).await;
     assert_eq!(first.get("/debug/vpa").1, "/debug/vpa/default/web\n");
     let (_, text) = first.get("/debug/vpa/default/web");
     assert!(text.starts_with("vpa default/web, from the memory of the recommender\n"), "{text}");
@@ -204,7 +228,7 @@ async fn of_two_recommenders_one_leads_explains_itself_and_hands_over_when_it_is
             .is_some_and(|identity| identity.ends_with(&holder))
     })
     .await;
-    plumb_harness::eventually(async || second.get("/debug/vpa/default/web").0 == 200).await;
+    eventually(async || second.get("/debug/vpa/default/web").0 == 200).await;
     assert!(second.stop().0.success());
 }
 
@@ -239,14 +263,14 @@ async fn two_recommenders_share_the_vpas_and_one_takes_over_those_of_another_tha
         let suffix = format!("_{}", process.process.id());
         holders(&leases).await.iter().filter(|holder| holder.ends_with(&suffix)).count()
     };
-    plumb_harness::eventually(async || (share(&first).await, share(&second).await) == (2, 2)).await;
+    eventually(async || (share(&first).await, share(&second).await) == (2, 2)).await;
     let knows = |process: &Running| process.get("/debug/vpa/default/web").0 == 200;
-    plumb_harness::eventually(async || knows(&first) != knows(&second)).await;
+    eventually(async || knows(&first) != knows(&second)).await;
     let (holder, other) = if knows(&first) { (first, second) } else { (second, first) };
     // Without a word.
     drop(holder);
-    plumb_harness::eventually(async || share(&other).await == 4).await;
-    plumb_harness::eventually(async || knows(&other)).await;
+    eventually(async || share(&other).await == 4).await;
+    eventually(async || knows(&other)).await;
     assert!(other.stop().0.success());
     assert_eq!(holders(&leases).await, [""; 4]);
 }

@@ -1,7 +1,6 @@
 //! Pods that name no node, in a whole cluster with a virtual node: they get one, and resizes make and take room.
 
 use std::path::Path;
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -57,7 +56,7 @@ pub(crate) async fn until(pods: &Api<Pod>, name: &str, holds: impl Fn(Option<&Po
             }
         }
     };
-    if tokio::time::timeout(Duration::from_mins(1), watching).await.is_err() {
+    if tokio::time::timeout(plumb_harness::TIMEOUT, watching).await.is_err() {
         let status = pods.get_opt(name).await.unwrap().map(|pod| pod.status);
         panic!("{name} does not become what it should: {status:#?}");
     }

@@ -1,22 +1,22 @@
 //! The CPU start-up boost in a cluster that `plumb up` runs.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Lines};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
-use plumb_harness::{in_time, object, until, until_all};
+use plumb_harness::{eventually, in_time, object, until, until_all};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
+use super::processes::Lines;
 
 const FLAGS: [&str; 8] =
     ["--components", "all", "--runtime", "virtual", "--node-cpu", "8", "--max-allowed-cpu-boost", "3"];
@@ -32,11 +32,37 @@ async fn create(client: &Client, name: &str, spec: &Value, template: &Value) {
     let labels = json!({ "app": name });
     let deployment: Deployment = object(json!({
         "metadata": { "name": name },
-        "spec": { "replicas": 2, "selector": { "matchLabels": labels },
+        "spec": { "replicas": 0, "selector": { "matchLabels": labels },
                   "template": { "metadata": { "labels": labels }, "spec": { "containers": template } } },
     }));
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
     deployments.create(&PostParams::default(), &deployment).await.unwrap();
+    if spec.get("startupBoost").is_some() {
+        until_boosting(client, name, template).await;
+    }
+    let two = json!({ "spec": { "replicas": 2 } });
+    deployments.patch(name, &PatchParams::default(), &Patch::Merge(&two)).await.unwrap();
+}
+
+/// Waits until the webhook knows of the VPA of a workload, which it does by a watch: it boosts a pod that is created in a
+/// dry run.
+async fn until_boosting(client: &Client, name: &str, template: &Value) {
+    let sets: Api<ReplicaSet> = Api::default_namespaced(client.clone());
+    let of_workload = |set: &ReplicaSet| set.labels().get("app").is_some_and(|app| app == name);
+    let sets = until_all(&sets, |all| all.values().any(of_workload)).await;
+    let set = sets.into_values().find(of_workload).unwrap();
+    let owner = plumb_controller::controller_reference(&set);
+    let pod: Pod = object(json!({
+        "metadata": { "generateName": format!("{name}-"), "labels": { "app": name }, "ownerReferences": [owner] },
+        "spec": { "containers": template },
+    }));
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let is_boosted = async || {
+        let created = pods.create(&dry_run, &pod).await.unwrap();
+        annotation(&created, "vpaCpuStartupBoost/load").is_some()
+    };
+    eventually(is_boosted).await;
 }
 
 fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a String> {
@@ -66,14 +92,14 @@ fn plumb(cluster: &Cluster, args: &[&str]) -> String {
 /// The lines of `plumb status --watch`.
 struct Watching {
     command: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Lines,
 }
 
 fn watch(cluster: &Cluster) -> Watching {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
     command.args(["status", "--watch", "--kubeconfig"]).arg(cluster.kubeconfig()).stdout(Stdio::piped());
     let mut command = command.spawn().unwrap();
-    let lines = BufReader::new(command.stdout.take().unwrap()).lines();
+    let lines = Lines::of(command.stdout.take().unwrap());
     Watching { command, lines }
 }
 
@@ -81,7 +107,7 @@ impl Iterator for Watching {
     type Item = String;
 
     fn next(&mut self) -> Option<String> {
-        Some(self.lines.next()?.unwrap())
+        self.lines.next()
     }
 }
 
@@ -262,9 +288,9 @@ async fn a_slow_starter_is_ready_much_earlier_with_a_boost() {
     until(&configurations, "vpa-webhook-config", |_: &MutatingWebhookConfiguration| true).await;
     let boost = json!({ "updatePolicy": { "updateMode": "Off" },
         "startupBoost": { "cpu": { "type": "Factor", "factor": 20 } } });
-    // Six seconds of CPU: a minute with 100m, and three seconds with the boost.
+    // Twelve seconds of CPU: two minutes with 100m, and six seconds with the boost.
     let template = json!([{ "name": "load", "image": "plumb/load",
-        "args": ["--cpu", "10m", "--startup-work", "6s", "--startup-cpu", "2"],
+        "args": ["--cpu", "10m", "--startup-work", "12s", "--startup-cpu", "2"],
         "readinessProbe": { "exec": { "command": ["/plumb", "load", "--started"] }, "periodSeconds": 1 },
         "resources": { "requests": { "cpu": "100m" }, "limits": { "cpu": "100m" } } }]);
     create(&client, "plain", &json!({ "updatePolicy": { "updateMode": "Off" } }), &template).await;

@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use nix::sched::{CloneFlags, setns};
+use plumb_harness::eventually;
 use plumb_spdy::{Handle, Headers, Side, Stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -501,9 +502,14 @@ async fn an_ephemeral_container_comes_into_a_pod_that_runs() {
     )
     .await;
     let door = cluster.wire().connect(Speech::Http1).await;
-    let (code, log) =
-        soon(door.ask(Method::GET, &format!("{WEB}/log?container=debugger"), "", "")).await.unwrap();
-    assert!(code == 200 && log.as_str().is_some_and(|log| log.contains("--memory")), "{code} {log}");
+    // It runs before it has printed anything.
+    let printed = async || {
+        let path = format!("{WEB}/log?container=debugger");
+        let (code, log) = soon(door.ask(Method::GET, &path, "", "")).await.unwrap();
+        assert_eq!(code, 200, "{log}");
+        log.as_str().is_some_and(|log| log.contains("--memory"))
+    };
+    eventually(printed).await;
     // The log inside of a WebSocket, as browsers read it.
     for protocol in ["binary.k8s.io", "base64.binary.k8s.io"] {
         let mut socket = websocket(&cluster, &format!("{WEB}/log?container=debugger"), protocol).await;

@@ -91,7 +91,7 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let Ok(found) = tokio::time::timeout(Duration::from_mins(2), waiting).await else {
+    let Ok(found) = tokio::time::timeout(plumb_harness::TIMEOUT, waiting).await else {
         panic!("{what}: not in time")
     };
     found
@@ -116,7 +116,7 @@ where
             }
         }
     };
-    let Ok(object) = tokio::time::timeout(Duration::from_mins(2), watching).await else {
+    let Ok(object) = tokio::time::timeout(plumb_harness::TIMEOUT, watching).await else {
         panic!("{name} is not as it should be: {:#?}", api.get(name).await);
     };
     object

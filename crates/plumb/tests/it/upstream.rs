@@ -11,13 +11,14 @@ mod metrics_api;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
+use plumb_harness::TIMEOUT;
 use plumb_testbed::{Cache, Config, Parts};
 use serde_json::{Value, json};
 
@@ -141,8 +142,9 @@ async fn written(client: &Client) -> [Value; 2] {
 
 /// Waits until both have written the same, after the tick that both have read.
 async fn same(client: &Client, what: &str) -> Value {
+    let deadline = Instant::now() + TIMEOUT;
     let mut last = written(client).await;
-    for _ in 0..60 {
+    while Instant::now() < deadline {
         if last[0] == last[1] && !last[0]["recommendation"].is_null() {
             println!("{what}: {}", last[0]["recommendation"]);
             return last[0].clone();

@@ -45,7 +45,7 @@ const FIELDS: &str = "jsonpath={.status.resize}|{.spec.containers[0].resources.r
 /// Waits until the pod is as a `jsonpath` says, and answers with how it stands then.
 fn stands(cluster: &Cluster, path: &str, value: &str) -> String {
     let condition = format!("--for=jsonpath={{{path}}}={value}");
-    let said = kubectl(cluster, &["wait", "pod/2pod", &condition, "--timeout=60s", "-o", FIELDS], "");
+    let said = kubectl(cluster, &["wait", "pod/2pod", &condition, "--timeout=180s", "-o", FIELDS], "");
     said.trim().to_owned()
 }
 
@@ -66,12 +66,12 @@ async fn a_pod_is_resized_put_off_and_turned_down_as_the_walk_through_shows() {
     let parts = ["--components", "apiserver,controllers,scheduler,node", "--runtime", runtime];
     let capacity = ["--node-cpu", "4", "--node-memory", "8Gi"];
     // So that whoever looks sees what is under way, however long `kubectl` takes to start.
-    let slow = ["--runtime-delay", "UpdateContainerResources=8s"];
+    let slow = ["--runtime-delay", "UpdateContainerResources=20s"];
     let cluster = Cluster::start_with(&data, &[&parts[..], &capacity[..], &slow[..]].concat());
     for manifest in [MANIFEST, OTHER] {
         assert!(kubectl(&cluster, &["apply", "-f", "-"], manifest).contains("created"));
     }
-    let running = ["wait", "--for=condition=Ready", "pod/2pod", "pod/other", "--timeout=60s"];
+    let running = ["wait", "--for=condition=Ready", "pod/2pod", "pod/other", "--timeout=180s"];
     assert!(kubectl(&cluster, &running, "").contains("pod/2pod condition met"));
     let policy = "jsonpath={.spec.containers[0].resizePolicy} {.status.qosClass}";
     assert_eq!(

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -20,7 +19,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// Long enough for a loaded machine, and no test waits that long unless it fails.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_mins(1), future).await.expect("it happens in time")
+    tokio::time::timeout(plumb_harness::TIMEOUT, future).await.expect("it happens in time")
 }
 
 /// Where a cluster listens, whom to trust there, and the administrator's token.

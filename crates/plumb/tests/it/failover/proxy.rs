@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use plumb_harness::free_port;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -17,7 +18,7 @@ impl Proxy {
     pub(super) async fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let backends = [free_port().await, free_port().await];
+        let backends = [free_port(), free_port()];
         let mut serving = JoinSet::new();
         serving.spawn(async move {
             let mut connections = JoinSet::new();
@@ -45,10 +46,4 @@ impl Proxy {
     pub(super) fn backends(&self) -> [u16; 2] {
         self.backends
     }
-}
-
-/// A port that a process can listen on, also after a process before it was killed.
-async fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    listener.local_addr().unwrap().port()
 }

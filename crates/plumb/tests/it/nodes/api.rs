@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::DeleteParams;
+use plumb_harness::TIMEOUT;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -34,8 +35,8 @@ fn version_from(pid: i64, address: SocketAddr, authority: CertificateDer<'static
         // Of this thread alone, which ends with it.
         move_into_link_name_space(std::os::fd::AsFd::as_fd(&network), Some(LinkNameSpaceType::Network))
             .unwrap();
-        let stream = TcpStream::connect_timeout(&address, Duration::from_mins(1)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        let stream = TcpStream::connect_timeout(&address, TIMEOUT).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(authority).unwrap();
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
@@ -60,7 +61,7 @@ async fn soon<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), wait).await.unwrap_or_else(|_| panic!("not {what}"))
+    tokio::time::timeout(TIMEOUT, wait).await.unwrap_or_else(|_| panic!("not {what}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +81,8 @@ async fn a_pod_reaches_the_api_server_by_the_service_and_by_its_endpoints() {
     let answer = version_from(pid, service, authority.clone());
     assert!(answer.contains("gitVersion"), "{answer}");
 
-    let found = Api::<Service>::default_namespaced(client.clone()).get("kubernetes").await.unwrap();
+    let services: Api<Service> = Api::default_namespaced(client.clone());
+    let found = soon("made", async || services.get_opt("kubernetes").await.unwrap()).await;
     assert_eq!(found.spec.unwrap().cluster_ip.unwrap(), service.ip().to_string());
     let endpoints: Api<Endpoints> = Api::default_namespaced(client.clone());
     let endpoint = |found: Endpoints| {
@@ -88,9 +90,11 @@ async fn a_pod_reaches_the_api_server_by_the_service_and_by_its_endpoints() {
         let port = u16::try_from(subset.ports?.first()?.port).unwrap();
         Some(SocketAddr::new(subset.addresses?.first()?.ip.parse().unwrap(), port))
     };
-    let endpoint = endpoint(endpoints.get("kubernetes").await.unwrap()).unwrap();
+    let endpoint =
+        soon("made", async || endpoints.get_opt("kubernetes").await.unwrap().and_then(endpoint)).await;
     let answer = version_from(pid, endpoint, authority);
     assert!(answer.contains("gitVersion"), "{answer}");
+    drop(cluster);
     machine.clear().await;
 }
 

@@ -9,7 +9,7 @@ use kube::api::DeleteParams;
 use plumb_conformance::Group;
 use serde_json::json;
 
-use super::machine::{Machine, create, equal, is_settled, load, pod, pods, soon, until};
+use super::machine::{Machine, create, equal, is_settled, is_soon, load, pod, pods, soon, until};
 
 /// How many pods come and go; `PLUMB_PODS` asks for more.
 fn how_many() -> usize {
@@ -54,8 +54,7 @@ async fn pods_that_come_and_go_leave_no_cgroup_mount_interface_process_or_file()
         after = Seen::now(&data, cluster.pid(), &bridge);
         after.has_no_more_than(&before)
     };
-    let settled = tokio::time::timeout(std::time::Duration::from_secs(50), soon("as before", is_clean)).await;
-    assert!(after.has_no_more_than(&before), "{settled:?}: {after:#?}, before: {before:#?}");
+    assert!(is_soon(is_clean).await, "{after:#?}, before: {before:#?}");
     drop(cluster);
     machine.clear().await;
 }

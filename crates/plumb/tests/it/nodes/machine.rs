@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use plumb_conformance::{Figure, Group};
+use plumb_harness::TIMEOUT;
 use plumb_resize::cgroup::WeightScale;
 use serde_json::{Value, json};
 
@@ -107,7 +108,7 @@ pub(crate) async fn until(pods: &Api<Pod>, name: &str, what: &str, holds: impl F
             }
         }
     };
-    let found = tokio::time::timeout(Duration::from_mins(1), wait).await.ok();
+    let found = tokio::time::timeout(TIMEOUT, wait).await.ok();
     found.unwrap_or_else(|| panic!("{name} is not {what}: {:#?}", last.and_then(|pod| pod.status)))
 }
 
@@ -174,12 +175,17 @@ pub(crate) fn id(pod: &Pod, name: &str) -> String {
     status.container_id.as_deref().unwrap().split_once("://").unwrap().1.to_owned()
 }
 
-/// Waits until something holds that nobody tells of.
-pub(crate) async fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+/// Waits until something holds that there is no event for.
+pub(crate) async fn soon(what: &str, holds: impl FnMut() -> bool) {
+    assert!(is_soon(holds).await, "not {what}");
+}
+
+/// Whether it comes to hold in time.
+pub(crate) async fn is_soon(mut holds: impl FnMut() -> bool) -> bool {
     let wait = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_mins(1), wait).await.is_ok(), "not {what}");
+    tokio::time::timeout(TIMEOUT, wait).await.is_ok()
 }

@@ -16,8 +16,8 @@ async fn a_limit_below_what_is_used_kills_nobody_is_told_and_completes_once_memo
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     let pods = pods(&cluster).await;
-    // 100 MiB for three seconds, then 10.
-    let args = ["--memory", "10Mi", "--memory-peak", "100Mi", "--shape", "spike", "--period", "30s"];
+    // 100 MiB for half a minute, then 10.
+    let args = ["--memory", "10Mi", "--memory-peak", "100Mi", "--shape", "spike", "--period", "300s"];
     let resources = json!({ "requests": { "memory": "16Mi" }, "limits": { "memory": "256Mi" } });
     create(&pods, &pod("holder", json!([load("c", &args, resources)]))).await;
     let before = until(&pods, "holder", "running", is_settled).await;
@@ -89,9 +89,9 @@ async fn a_container_that_grows_keeps_the_limit_it_had_while_a_lower_one_cannot_
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     let pods = pods(&cluster).await;
-    // From 60 MiB on by 5 MiB a second.
+    // From 60 MiB on by 5 MiB a second. It takes minutes to its limit.
     let args = ["--memory", "60Mi", "--memory-peak", "110Mi", "--shape", "leak", "--period", "10s"];
-    let resources = json!({ "requests": { "memory": "16Mi" }, "limits": { "memory": "256Mi" } });
+    let resources = json!({ "requests": { "memory": "16Mi" }, "limits": { "memory": "1Gi" } });
     create(&pods, &pod("leaker", json!([load("c", &args, resources)]))).await;
     let before = until(&pods, "leaker", "running", is_settled).await;
     let (groups, container) = (Groups::of(&before), id(&before, "c"));
@@ -106,7 +106,7 @@ async fn a_container_that_grows_keeps_the_limit_it_had_while_a_lower_one_cannot_
         })
     };
     let told = until(&pods, "leaker", "failing", failing).await;
-    assert_eq!(memory_limit(&told), "256Mi", "what is applied is reported");
+    assert_eq!(memory_limit(&told), "1Gi", "what is applied is reported");
     // It grows by far more than a margin above what it used when it was asked to shrink.
     let mut limits = BTreeSet::new();
     soon("grown", || {
@@ -114,9 +114,9 @@ async fn a_container_that_grows_keeps_the_limit_it_had_while_a_lower_one_cannot_
         used() > 130 * MIB
     })
     .await;
-    assert_eq!(limits, [256 * MIB].into(), "the limit was never squeezed");
+    assert_eq!(limits, [1024 * MIB].into(), "the limit was never squeezed");
     let after = until(&pods, "leaker", "still failing", failing).await;
-    assert_eq!(memory_limit(&after), "256Mi");
+    assert_eq!(memory_limit(&after), "1Gi");
     assert_eq!((id(&after, "c"), groups.pid(&container)), (container.clone(), pid), "it was not killed");
     drop(cluster);
     machine.clear().await;

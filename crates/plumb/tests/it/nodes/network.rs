@@ -2,21 +2,20 @@
 //! machine stay as they are.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use nix::sched::{CloneFlags, unshare};
+use plumb_harness::TIMEOUT;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::json;
 
 use super::machine::{Groups, Machine, create, equal, id, is_settled, load, pod, pods, until};
-
-const LIMIT: Duration = Duration::from_mins(1);
 
 /// Runs a test in a network namespace of its own, with its threads and processes.
 fn on_own_network(test: impl AsyncFnOnce() + Send + 'static) {
@@ -77,7 +76,16 @@ impl Network {
 
 /// The address that a listener sees a client at.
 fn caller(listener: &TcpListener, client: TcpStream) -> IpAddr {
-    let (_, peer) = listener.accept().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let deadline = Instant::now() + TIMEOUT;
+    let (_, peer) = loop {
+        match listener.accept() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            accepted => break accepted.unwrap(),
+        }
+    };
     drop(client);
     peer.ip()
 }
@@ -102,32 +110,32 @@ fn pods_of_two_clusters_reach_other_networks_and_are_reached_at_host_ports() {
 
         let listener = outside.listen(80);
         let to = SocketAddr::from((outside.address, 80));
-        let client = web.within(|| TcpStream::connect_timeout(&to, LIMIT).unwrap());
+        let client = web.within(|| TcpStream::connect_timeout(&to, TIMEOUT).unwrap());
         assert_eq!(caller(&listener, client), outside.gateway());
         let listener = web.listen(80);
         for (address, port) in [(Ipv4Addr::LOCALHOST, 8080), (web.gateway(), 8080)] {
-            let client = TcpStream::connect_timeout(&(address, port).into(), LIMIT).unwrap();
+            let client = TcpStream::connect_timeout(&(address, port).into(), TIMEOUT).unwrap();
             assert_eq!(caller(&listener, client), web.gateway());
         }
 
         // What ends and is removed of one cluster is none of the other's.
         second.stop();
         two.clear().await;
-        TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 8081).into(), LIMIT).unwrap_err();
+        TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 8081).into(), TIMEOUT).unwrap_err();
         // Pods and their rules outlive the agent.
         first.stop();
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
-        let client = TcpStream::connect_timeout(&local, LIMIT).unwrap();
+        let client = TcpStream::connect_timeout(&local, TIMEOUT).unwrap();
         assert_eq!(caller(&listener, client), web.gateway());
 
         let first = one.start(&["--masquerade=true"]);
         let here = pods(&first).await;
         until(&here, "web", "running", is_settled).await;
-        let client = TcpStream::connect_timeout(&local, LIMIT).unwrap();
+        let client = TcpStream::connect_timeout(&local, TIMEOUT).unwrap();
         assert_eq!(caller(&listener, client), web.gateway());
         first.stop();
         one.clear().await;
-        TcpStream::connect_timeout(&local, LIMIT).unwrap_err();
+        TcpStream::connect_timeout(&local, TIMEOUT).unwrap_err();
     });
 }
 
@@ -144,15 +152,15 @@ fn pods_and_their_node_reach_each_other_over_tcp_and_udp() {
         let two = Network::of(&until(&pods, "two", "running", is_settled).await);
         let listener = two.listen(80);
         let to = SocketAddr::from((two.address, 80));
-        let client = one.within(|| TcpStream::connect_timeout(&to, LIMIT).unwrap());
+        let client = one.within(|| TcpStream::connect_timeout(&to, TIMEOUT).unwrap());
         assert_eq!(caller(&listener, client), one.address);
-        let client = TcpStream::connect_timeout(&to, LIMIT).unwrap();
+        let client = TcpStream::connect_timeout(&to, TIMEOUT).unwrap();
         assert_eq!(caller(&listener, client), two.gateway());
         let echo = two.within(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 81)).unwrap());
-        echo.set_read_timeout(Some(LIMIT)).unwrap();
+        echo.set_read_timeout(Some(TIMEOUT)).unwrap();
         let socket = || {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-            socket.set_read_timeout(Some(LIMIT)).unwrap();
+            socket.set_read_timeout(Some(TIMEOUT)).unwrap();
             socket
         };
         for (client, from) in [(one.within(socket), one.address), (socket(), two.gateway())] {
@@ -208,9 +216,10 @@ fn probes_and_hooks_reach_the_pod_in_its_network() {
         let web = Network::of(&until(&pods, "web", "running", running).await);
         let (asked, _listener) = (serve_http(&web, 80), web.listen(81));
         until(&pods, "web", "ready", is_settled).await;
-        assert_eq!(asked.recv_timeout(LIMIT).unwrap(), "/ready");
-        pods.delete("web", &DeleteParams::default()).await.unwrap();
-        let stopped = || asked.recv_timeout(LIMIT).unwrap() == "/stop";
+        assert_eq!(asked.recv_timeout(TIMEOUT).unwrap(), "/ready");
+        // The hook has the grace period for itself.
+        pods.delete("web", &DeleteParams::default().grace_period(60)).await.unwrap();
+        let stopped = || asked.recv_timeout(TIMEOUT).unwrap() == "/stop";
         while !stopped() {}
         cluster.stop();
         machine.clear().await;
@@ -239,7 +248,7 @@ fn a_pod_whose_host_port_is_in_use_says_so() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), found).await.unwrap();
+        tokio::time::timeout(TIMEOUT, found).await.unwrap();
         cluster.stop();
         machine.clear().await;
     });

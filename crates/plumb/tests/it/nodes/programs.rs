@@ -340,6 +340,8 @@ async fn a_container_says_why_it_ended_and_one_that_is_not_live_is_restarted() {
     sick["livenessProbe"] = exec("/health/none");
     well["livenessProbe"] = exec("/health/well");
     well["livenessProbe"]["initialDelaySeconds"] = json!(5);
+    // A command takes its time on a loaded machine.
+    well["livenessProbe"]["timeoutSeconds"] = json!(60);
     slow["readinessProbe"] = exec("/health/none");
     let spec = json!({
         "containers": [sick, well, slow], "volumes": [{ "name": "health", "emptyDir": {} }], "restartPolicy": "Always",
@@ -349,7 +351,10 @@ async fn a_container_says_why_it_ended_and_one_that_is_not_live_is_restarted() {
         let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
         statuses.iter().find(|status| status.name == name).cloned()
     };
-    let restarted = |pod: &Pod| of(pod, "sick").is_some_and(|status| status.restart_count >= 1);
+    let restarted = |pod: &Pod| {
+        of(pod, "sick").is_some_and(|status| status.restart_count >= 1)
+            && of(pod, "well").is_some_and(|status| status.ready)
+    };
     let pod = until(&api, "probed", "restarted", restarted).await;
     for (name, ready) in [("well", true), ("slow", false)] {
         let status = of(&pod, name).unwrap();

@@ -10,7 +10,7 @@ use plumb_harness::{eventually, object, until};
 use serde_json::json;
 
 use super::super::cluster::Cluster;
-use super::{FLAGS, Running};
+use super::{FLAGS, PATIENT_ELECTION, Running};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_that_runs_elsewhere_resizes_the_pods_of_a_deployment() {
@@ -22,19 +22,18 @@ async fn a_rollout_that_runs_elsewhere_resizes_the_pods_of_a_deployment() {
     let client = cluster.client().await;
     let flags = [
         "--install-crds",
-        "--leader-elect",
-        "--leader-elect-resource-namespace=default",
         "--feature-gates=InPlaceWorkloadVerticalScaling=true",
         "--register-by-url",
         "--webhook-address=127.0.0.1",
         "--port=0",
     ];
+    let flags = [&flags[..], &PATIENT_ELECTION[..]].concat();
     let rollout = Running::start(&cluster, "rollout", &flags);
     let leases: Api<Lease> = Api::default_namespaced(client.clone());
     until(&leases, "plumb-rollout-lease", |lease: &Lease| lease.spec.is_some()).await;
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     until(&webhooks, "plumb-rollout-webhook", |_: &MutatingWebhookConfiguration| true).await;
-    assert_eq!(rollout.get("/readyz"), (200, "OK".to_owned()));
+    eventually(async || rollout.get("/readyz") == (200, "OK".to_owned())).await;
 
     let deployment: Deployment = object(json!({
         "metadata": { "name": "web", "annotations": { "rollout.plumb.dev/in-place": "true" } },

@@ -27,7 +27,7 @@ const TICK: SignedDuration = SignedDuration::from_mins(20);
 /// The start of the history, before now: the memory windows of the last day are open when it ends.
 const AGO: SignedDuration = SignedDuration::from_hours(38);
 /// How long a tick may take: each recommender reads every second.
-const TICK_WITHIN: Duration = Duration::from_secs(30);
+const TICK_WITHIN: Duration = Duration::from_mins(3);
 
 /// How often each has read since the tick began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
