@@ -6,15 +6,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
-use plumb_store::{EventFilter, List, Prefix, Revision, WatchEnd};
+use plumb_store::{EventFilter, List, Object, Prefix, Revision, WatchEnd};
 use plumb_supervise::{Backoff, Exponential};
 use serde_json::{Value, json};
+use tokio::task::JoinError;
 
 use super::index::{PolicyKind as _, Validating};
 use super::type_check::check;
 use crate::authn::{InProcess, User};
 use crate::completion::without_panic;
 use crate::error::ApiError;
+use crate::kinds::Kinds;
 use crate::object::{decode, is_deleting, meta};
 use crate::read::gone;
 use crate::serve::Shutdown;
@@ -29,26 +31,31 @@ const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duratio
 pub(crate) async fn run(server: &ApiServer, mut shutdown: Shutdown) {
     let mut backoff = Backoff::new(DELAYS);
     loop {
-        let pass = async {
-            let from = server.store().revision();
-            reconcile(server).await?;
-            changed(server, from).await
-        };
+        let from = server.store().revision();
         let outcome = tokio::select! {
-            // A policy that the checker panics on must not take the other controllers down.
-            outcome = without_panic(pass, panicked) => outcome,
+            outcome = without_panic(reconcile(server, check), panicked) => outcome,
             () = shutdown.requested() => return,
         };
-        match outcome {
-            Ok(Some(())) => backoff.reset(),
+        match &outcome {
+            Ok(()) => backoff.reset(),
+            Err(error) => tracing::warn!(
+                error = error.message,
+                failures = backoff.failures(),
+                "cannot check the types of policies"
+            ),
+        }
+        // A policy that fails is checked again after a while, and does not delay those that are written meanwhile.
+        let next = tokio::select! {
+            next = changed(server, from) => next,
+            () = backoff.wait(), if outcome.is_err() => Ok(Some(())),
+            () = shutdown.requested() => return,
+        };
+        match next {
+            Ok(Some(())) => {}
             // The store is closed.
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(
-                    error = error.message,
-                    failures = backoff.failures(),
-                    "cannot check the types of policies"
-                );
+                tracing::warn!(error = error.message, "cannot watch policies");
                 tokio::select! {
                     () = backoff.wait() => {}
                     () = shutdown.requested() => return,
@@ -58,7 +65,7 @@ pub(crate) async fn run(server: &ApiServer, mut shutdown: Shutdown) {
     }
 }
 
-fn panicked(panic: &str) -> Result<Option<()>, ApiError> {
+fn panicked(panic: &str) -> Result<(), ApiError> {
     Err(ApiError::internal(format!("checking types panicked: {panic}")))
 }
 
@@ -76,38 +83,46 @@ async fn changed(server: &ApiServer, from: Revision) -> Result<Option<()>, ApiEr
     }
 }
 
-/// Checks all policies of which a generation has not been checked.
-async fn reconcile(server: &ApiServer) -> Result<(), ApiError> {
+/// The check of a policy's spec: its `expressionWarnings`.
+type Check = fn(&Value, &Kinds) -> Vec<Value>;
+
+/// Checks all policies of which a generation has not been checked. One that fails, whatever the failure, does not keep the
+/// others from being checked.
+async fn reconcile(server: &ApiServer, check: Check) -> Result<(), ApiError> {
     let page = server.store().list(&List::all(policies()?)).map_err(gone)?;
     let mut first_error = Ok(());
     for object in &page.objects {
-        let policy = match decode(&object.value) {
-            Ok(policy) => policy,
-            Err(error) => {
-                first_error = first_error.and(Err(error));
-                continue;
-            }
-        };
-        let number = |value: &Value| value.as_i64().unwrap_or_default();
-        let generation = number(&policy["metadata"]["generation"]);
-        if is_deleting(&policy) || generation <= number(&policy["status"]["observedGeneration"]) {
-            continue;
-        }
-        crate::custom::serve_current(server)?;
-        let warnings = check(&policy["spec"], &server.kinds());
-        let checking =
-            if warnings.is_empty() { json!({}) } else { json!({ "expressionWarnings": warnings }) };
-        let name = meta(&policy, "name");
-        let status = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-            "metadata": { "name": name },
-            "status": { "observedGeneration": generation, "typeChecking": checking },
-        });
-        // A policy that cannot be written does not keep the others from being checked.
-        let written = write(server, name, &status).await;
-        first_error = first_error.and(written);
+        let checked = without_panic(check_stored(server, check, object), panicked).await;
+        first_error = first_error.and(checked);
     }
     first_error
+}
+
+/// Checks a policy, unless its generation has been checked.
+async fn check_stored(server: &ApiServer, check: Check, object: &Object) -> Result<(), ApiError> {
+    let policy = decode(&object.value)?;
+    let number = |value: &Value| value.as_i64().unwrap_or_default();
+    let generation = number(&policy["metadata"]["generation"]);
+    if is_deleting(&policy) || generation <= number(&policy["status"]["observedGeneration"]) {
+        return Ok(());
+    }
+    crate::custom::serve_current(server)?;
+    let (spec, kinds) = (policy["spec"].clone(), Arc::clone(&server.kinds()));
+    // A policy can be about ten kinds with hundreds of expressions, which takes longer than an async thread may be held.
+    let checked = tokio::task::spawn_blocking(move || check(&spec, &kinds)).await;
+    let warnings = match checked.map_err(JoinError::try_into_panic) {
+        Ok(warnings) => warnings,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        Err(Err(_)) => return Err(ApiError::unavailable("the server is shutting down")),
+    };
+    let checking = if warnings.is_empty() { json!({}) } else { json!({ "expressionWarnings": warnings }) };
+    let name = meta(&policy, "name");
+    let status = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": name },
+        "status": { "observedGeneration": generation, "typeChecking": checking },
+    });
+    write(server, name, &status).await
 }
 
 /// Applies the status, as a client would. A policy that is gone needs none.
@@ -129,4 +144,64 @@ async fn write(server: &ApiServer, name: &str, status: &Value) -> Result<(), Api
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let why: Value = serde_json::from_slice(&body).unwrap_or_default();
     Err(ApiError::internal(why["message"].as_str().unwrap_or("the status is not written").to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_resize::rules::Rules;
+    use plumb_store::{Key, Options, Store};
+
+    use super::*;
+    use crate::admission::Plugins;
+    use crate::authn::{Authenticator, Tokens};
+    use crate::pki::SystemClock;
+    use crate::server::{Config, Limits};
+
+    fn server() -> ApiServer {
+        ApiServer::new(Config {
+            store: Store::in_memory(&Options::default()),
+            rules: Rules::v1_36(),
+            clock: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
+            limits: Limits::default(),
+            authenticator: Authenticator::new(Tokens::default(), Arc::new(SystemClock)),
+            nodes: None,
+            plugins: Plugins::default(),
+            usage: None,
+        })
+        .unwrap()
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new(format!("{}/{name}", Validating::SUBTREES[0])).unwrap()
+    }
+
+    fn panics_on_false(spec: &Value, _: &Kinds) -> Vec<Value> {
+        assert!(spec["validations"][0]["expression"] != "false", "it is false");
+        Vec::new()
+    }
+
+    #[tokio::test]
+    async fn a_policy_that_the_check_panics_on_does_not_keep_the_others_from_being_checked() {
+        let server = server();
+        for (name, expression) in [("a", "true"), ("b", "false"), ("c", "true")] {
+            let policy = json!({ "metadata": { "name": name }, "spec": {
+                "validations": [{ "expression": expression }],
+                "matchConstraints": { "resourceRules": [{
+                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"],
+                }] },
+            } });
+            let request = Request::post("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies")
+                .header("content-type", "application/json")
+                .extension(InProcess(Arc::new(User::new("admin", "", ["system:masters"]))))
+                .body(Full::new(Bytes::from(policy.to_string())));
+            assert_eq!(server.handle(request.unwrap()).await.status(), 201);
+        }
+        let error = reconcile(&server, panics_on_false).await.unwrap_err();
+        assert_eq!(error.message, "Internal error occurred: checking types panicked: it is false");
+        let observed = |name: &str| {
+            let stored = server.store().get(&key(name)).unwrap();
+            decode(&stored.value).unwrap()["status"]["observedGeneration"].as_i64()
+        };
+        assert_eq!(["a", "b", "c"].map(observed), [Some(1), None, Some(1)]);
+    }
 }
