@@ -1,5 +1,6 @@
 //! Calling a webhook, of admission or of a conversion: over connections that are kept, within its time.
 
+mod failed;
 mod place;
 
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{Method, Request, StatusCode};
+use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -139,12 +140,13 @@ impl Backend {
             .map_err(|error| Broken::Transport(error.to_string()))?;
         let response = self.client.request(request).await;
         let response = response.map_err(|error| Broken::Transport(explain(&error, dialed)))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| Broken::Transport(error.to_string()))?.to_bytes();
-        if !status.is_success() {
-            return Err(Broken::Answer(refused(status, &body)));
+        let (head, body) = response.into_parts();
+        if !head.status.is_success() {
+            let body = failed::read(body).await.map_err(|error| Broken::Transport(error.to_string()))?;
+            return Err(Broken::Answer(failed::explain(head.status, &head.headers, &body)));
         }
+        let body = Limited::new(body, MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| Broken::Transport(error.to_string()))?.to_bytes();
         serde_json::from_slice(&body)
             .map_err(|error| Broken::Answer(format!("couldn't get version/kind; json parse error: {error}")))
     }
@@ -195,22 +197,6 @@ fn explain(error: &hyper_util::client::legacy::Error, dialed: &str) -> String {
         match deepest.source() {
             Some(source) => deepest = source,
             None => return deepest.to_string(),
-        }
-    }
-}
-
-/// What the answer of a server that is not a webhook means.
-fn refused(status: StatusCode, body: &[u8]) -> String {
-    let message = serde_json::from_slice::<Value>(body).ok().filter(|status| status["kind"] == "Status");
-    if let Some(message) = message.as_ref().and_then(|status| status["message"].as_str()) {
-        return message.to_owned();
-    }
-    let body = String::from_utf8_lossy(body);
-    match status.as_u16() {
-        404 => "the server could not find the requested resource".to_owned(),
-        500.. => format!("an error on the server ({body:?}) has prevented the request from succeeding"),
-        code => {
-            format!("the server responded with the status code {code} but did not return more information")
         }
     }
 }
