@@ -29,6 +29,7 @@ mod certificates;
 mod claim_resize;
 pub(crate) mod condition;
 mod defaults;
+mod effort;
 pub(crate) mod expression;
 mod limit_ranger;
 mod matching;
@@ -44,6 +45,7 @@ mod request;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
+mod snapshot;
 pub(crate) mod stored;
 mod webhook;
 
@@ -53,6 +55,7 @@ pub(crate) use priority::system_classes;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use plumb_apischema::Schema;
 use plumb_apischema::schema::Kind;
@@ -124,6 +127,8 @@ pub(crate) struct Attributes<'a> {
     pub(crate) dry_run: bool,
     /// How it was asked for.
     pub(crate) options: Options<'a>,
+    /// When the request is answered at the latest.
+    pub(crate) deadline: Instant,
     /// What the client is to be told besides.
     pub(crate) warnings: &'a Warnings,
     /// Set when a webhook is called.
@@ -193,6 +198,7 @@ impl<'a> Attributes<'a> {
             user: &call.user,
             dry_run: call.query.dry_run()?,
             options: Options::Query(call.verb, &call.query),
+            deadline: call.deadline,
             warnings: &call.warnings,
             called_webhooks: &call.called_webhooks,
             place: &call.place,
@@ -214,6 +220,7 @@ impl<'a> Attributes<'a> {
             user: &call.user,
             dry_run: false,
             options: Options::None,
+            deadline: call.deadline,
             warnings: &call.warnings,
             called_webhooks: &call.called_webhooks,
             place: &call.place,
@@ -262,6 +269,11 @@ impl<'a> Attributes<'a> {
     pub(crate) fn body(&self) -> Option<&'static Kind> {
         let (group, version, kind) = self.kind();
         Schema::builtin().kind(group, version, kind)
+    }
+
+    /// The refusal of this write if it is past its deadline.
+    fn in_time(&self) -> Result<(), ApiError> {
+        if Instant::now() < self.deadline { Ok(()) } else { Err(effort::out_of_time()) }
     }
 
     /// The refusal of this write.

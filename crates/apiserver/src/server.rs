@@ -67,6 +67,10 @@ pub struct Config {
     pub usage: Option<Arc<dyn UsageSource>>,
 }
 
+/// How long a request may take that is neither a watch nor a connection, as far as that is up to this server: upstream's
+/// default for `--request-timeout`.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+
 /// How much may be asked at once. Watches, logs and commands don't count as requests in flight, and have limits of
 /// their own. As upstream's defaults, where it has any.
 #[derive(Clone, Copy, Debug)]
@@ -157,6 +161,8 @@ pub(crate) struct Call {
     pub(crate) user: Arc<User>,
     pub(crate) head: http::request::Parts,
     pub(crate) body: Bytes,
+    /// When it is answered at the latest, as far as that is up to this server.
+    pub(crate) deadline: Instant,
     /// What the client is told besides the answer.
     pub(crate) warnings: Warnings,
     /// Whether an admission webhook was called for it.
@@ -396,6 +402,7 @@ impl ApiServer {
             user,
             head,
             body,
+            deadline: Instant::now() + REQUEST_TIMEOUT,
             warnings,
             called_webhooks: AtomicBool::new(false),
             origin,

@@ -11,6 +11,7 @@ use plumb_cel::{
 use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
 
+use super::effort::{Effort, Interrupted};
 use super::matching::{Invocation, name};
 use super::{Attributes, request, stored};
 use crate::authn::User;
@@ -219,26 +220,52 @@ impl Expression {
         &self.text
     }
 
-    /// Its value or what went wrong; the outer error is that the budget did not last, which ends everything.
-    pub(crate) fn evaluate<'a>(
+    /// Its value or what went wrong; the outer error ends everything.
+    pub(super) fn evaluate<'a>(
         &'a self,
         values: &'a Bindings<'a>,
         composition: Option<&Composition<'a>>,
         left: &mut u64,
-    ) -> Result<Result<Cel<'a>, String>, String> {
+        effort: &mut Effort,
+    ) -> Result<Result<Cel<'a>, String>, Ended> {
         let program = match &self.program {
             Ok(program) => program,
             Err(mistake) => return Ok(Err(format!("compilation error: {}", mistake.why))),
         };
-        let mut budget = Budget::of(CALL_BUDGET);
+        let mut budget = Budget::of(effort.within(CALL_BUDGET));
         let answer = match composition {
             Some(composition) => program.evaluate_composed(values, composition, &mut budget),
             None => program.evaluate(values, &mut budget),
         };
-        for spent in [composition.map_or(0, Composition::take_spent), budget.spent()] {
-            *left = left.checked_sub(spent).ok_or(OUT_OF_BUDGET)?;
-        }
+        let spent = composition.map_or(0, Composition::take_spent).saturating_add(budget.spent());
+        effort.spend(spent)?;
+        *left = left.checked_sub(spent).ok_or(Ended::OutOfBudget)?;
         Ok(answer.map_err(|why: EvalError| format!("expression '{}' resulted in error: {why}", self.text)))
+    }
+}
+
+/// Why no further expression is evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The budget of all of them did not last.
+    OutOfBudget,
+    /// The effort did not last.
+    Interrupted,
+}
+
+impl From<Interrupted> for Ended {
+    fn from(_: Interrupted) -> Self {
+        Self::Interrupted
+    }
+}
+
+impl Ended {
+    /// What is wrong with a policy or a webhook whose expressions are too expensive.
+    pub(super) fn why(self) -> Result<String, Interrupted> {
+        match self {
+            Self::OutOfBudget => Ok(OUT_OF_BUDGET.to_owned()),
+            Self::Interrupted => Err(Interrupted),
+        }
     }
 }
 

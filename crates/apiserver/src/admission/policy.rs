@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Expressions are compiled when a write first needs them, once per change of their policy, and evaluated without any
-//! lock. Policies are not asked about policies and their bindings, so that a broken one can always be mended.
+//! lock; one that takes long is evaluated on a thread of its own ([`super::effort`]). Policies are not asked about policies and their bindings, so that a broken one can always be mended.
 
 pub(crate) mod compiled;
 mod controller;
@@ -21,6 +21,8 @@ mod params;
 mod permission;
 mod type_check;
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use plumb_store::Store;
 use serde_json::Value;
@@ -29,8 +31,10 @@ pub(crate) use controller::run;
 pub(super) use mutate::{MutatingPolicies, Round};
 pub(super) use permission::ParameterPermission;
 
+use super::effort::{Effort, Pace, evaluate_long};
 use super::expression::Inputs;
-use super::matching::Versions;
+use super::matching::{Invocation, Versions};
+use super::snapshot::Snapshot;
 use super::{Attributes, Plugins};
 use crate::authz::followed::Followed;
 use crate::error::{ApiError, Cause};
@@ -53,10 +57,11 @@ impl ValidatingPolicies {
     pub(super) async fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
         let Some(policies) = self.0.as_ref().filter(|_| !is_exempt(attributes)) else { return Ok(()) };
         let bound = policies.ask(|policies| policies.about(attributes.row.plural()));
-        let (mut refusal, mut versions) = (None, Versions::default());
+        let mut refusal = None;
+        let (mut versions, mut pace) = (Versions::default(), Pace::default());
         for policy in &bound {
             // The warnings of all policies are given, and the first refusal.
-            let denied = Box::pin(judge(policy, attributes, new, &mut versions)).await?;
+            let denied = Box::pin(judge(policy, attributes, new, &mut versions, &mut pace)).await?;
             refusal = refusal.or(denied);
         }
         refusal.map_or(Ok(()), Err)
@@ -81,6 +86,7 @@ async fn judge(
     attributes: &Attributes<'_>,
     new: &Value,
     versions: &mut Versions,
+    pace: &mut Pace,
 ) -> Result<Option<ApiError>, ApiError> {
     let misconfigured = |binding: Option<&Binding>, why: String| {
         let what = if binding.is_some() { "binding" } else { "policy" };
@@ -120,13 +126,39 @@ async fn judge(
         };
         let inputs = Inputs::of(attributes, &invocation, new, policy.compiled().reading);
         for params in &*params {
-            for denial in decide(policy.compiled(), policy.ignores_failure, &inputs, params)? {
+            attributes.in_time()?;
+            let mut effort = Effort::short();
+            let decided = decide(policy.compiled(), policy.ignores_failure, &inputs, params, &mut effort);
+            let denials = if let Ok(denials) = decided {
+                denials
+            } else {
+                let snapshot = Snapshot::of(attributes, new);
+                decide_long(policy.clone(), snapshot, invocation.clone(), params.clone()).await
+            };
+            pace.after(&effort).await;
+            for denial in denials? {
                 let own = enforce(policy, binding, attributes, &denial);
                 refusal = refusal.or(own);
             }
         }
     }
     Ok(refusal)
+}
+
+/// All that a policy has against a write, where that takes long to decide.
+async fn decide_long(
+    policy: Arc<Policy>,
+    write: Snapshot,
+    invocation: Invocation,
+    params: Value,
+) -> Result<Vec<Denial>, ApiError> {
+    let deadline = write.attributes().deadline;
+    let decided = evaluate_long(deadline, move |effort| {
+        let (attributes, compiled) = (write.attributes(), policy.compiled());
+        let inputs = Inputs::of(&attributes, &invocation, write.new_object(), compiled.reading);
+        decide(compiled, policy.ignores_failure, &inputs, &params, effort)
+    });
+    decided.await?
 }
 
 /// Does what a binding wants done about a denial: warns, or makes the refusal.

@@ -26,6 +26,7 @@ use plumb_apischema::patch;
 use plumb_store::Prefix;
 use serde_json::Value;
 
+use super::effort::Pace;
 use super::matching::{Invocation, Versions};
 use super::{Attributes, Operation, Plugins, patched};
 use crate::error::{ApiError, Cause};
@@ -96,9 +97,10 @@ impl Webhooks {
             round.call_again();
         }
         let hooks = round.hooks.clone();
-        let mut versions = Versions::default();
+        let (mut versions, mut pace) = (Versions::default(), Pace::default());
         for (index, hook) in hooks.iter().enumerate() {
-            let invocation = matching::invocation(hook, attributes, new, &mut versions).await?;
+            let invocation =
+                matching::invocation(&hooks, index, attributes, new, &mut versions, &mut pace).await?;
             let Some(invocation) = invocation else { continue };
             if again && !round.again.contains(&index) {
                 continue;
@@ -127,9 +129,12 @@ impl Webhooks {
     /// Has validating webhooks judge what is to be written, all at once.
     pub(super) async fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
         let hooks = self.hooks(self.validating.as_ref(), attributes)?;
-        let (mut asked, mut versions) = (Vec::new(), Versions::default());
-        for hook in hooks.iter() {
-            if let Some(invocation) = matching::invocation(hook, attributes, new, &mut versions).await? {
+        let mut asked = Vec::new();
+        let (mut versions, mut pace) = (Versions::default(), Pace::default());
+        for (index, hook) in hooks.iter().enumerate() {
+            let invocation =
+                matching::invocation(&hooks, index, attributes, new, &mut versions, &mut pace).await?;
+            if let Some(invocation) = invocation {
                 asked.push(async move {
                     match self.ask(hook, &invocation, attributes, new, false).await {
                         Ok(_) => Ok(()),

@@ -249,3 +249,54 @@ async fn a_warning_is_given_in_every_script_and_cut_where_it_is_too_long() {
     assert!(told[0].contains("größer als 5"), "{told:?}");
     assert!(told[1].len() < 300, "{told:?}");
 }
+
+/// About two million units of cost.
+fn long_validations() -> Value {
+    let all = "lists.range(250).all(x, lists.range(250).all(y, x + y >= 0))";
+    json!([{ "expression": all }, { "expression": all }, { "expression": all }, { "expression": all }, {
+        "expression": "false", "message": "no",
+    }])
+}
+
+/// Tests run on one thread: a request that held it would be answered before the other one is looked at.
+#[tokio::test]
+async fn others_are_served_while_the_expressions_of_a_policy_take_long() {
+    let door = Door::open(Rules::v1_36());
+    bind(&door, "p", &json!({ "validations": long_validations() })).await;
+    let order = std::sync::Mutex::new(Vec::new());
+    let write = async {
+        let why = door.post(MAPS, &map("a")).await.refused().2;
+        assert!(why.ends_with("denied request: no"), "{why}");
+        order.lock().unwrap().push("write");
+    };
+    let read = async {
+        for _ in 0..3 {
+            door.get(MAPS).await.ok();
+        }
+        order.lock().unwrap().push("reads");
+    };
+    tokio::join!(write, read);
+    assert_eq!(order.into_inner().unwrap(), ["reads", "write"]);
+}
+
+#[tokio::test]
+async fn others_are_served_while_a_mutation_takes_long() {
+    let door = Door::open(Rules::v1_36());
+    let all = "lists.range(250).all(x, lists.range(250).all(y, x + y >= 0))";
+    let expression = format!("Object{{ metadata: Object.metadata{{ labels: {{ 'all': string({all}) }} }} }}");
+    mutate(&door, "m", apply(&expression)).await;
+    let dry = format!("{MAPS}?dryRun=All");
+    let order = std::sync::Mutex::new(Vec::new());
+    let write = async {
+        let made = door.post(&dry, &map("a")).await;
+        order.lock().unwrap().push("write");
+        made
+    };
+    let read = async {
+        door.get(MAPS).await.ok();
+        order.lock().unwrap().push("read");
+    };
+    let (made, ()) = tokio::join!(write, read);
+    assert_eq!(made.ok()["metadata"]["labels"], json!({ "all": "true" }));
+    assert_eq!(order.into_inner().unwrap(), ["read", "write"]);
+}

@@ -1,10 +1,11 @@
 //! The expressions of a policy, compiled.
 
-use plumb_cel::{Env, Type, Variables};
+use plumb_cel::{Bindings, Composition, Env, Type, Variables};
 use serde_json::Value;
 
 use super::super::condition;
-use super::super::expression::{Expression, Reading, Reads, environment};
+use super::super::effort::Effort;
+use super::super::expression::{CALL_BUDGET, Expression, Reading, Reads, environment};
 
 /// The expressions of a policy. What does not compile fails where it is evaluated.
 #[derive(Debug)]
@@ -86,6 +87,16 @@ pub(super) fn variables(spec: &Value, env: &mut Env) -> Variables {
 }
 
 impl Compiled {
+    /// The variables, for evaluations that may cost so much together.
+    pub(super) fn composition<'a>(
+        &'a self,
+        values: &'a Bindings<'a>,
+        total: u64,
+        effort: &Effort,
+    ) -> Composition<'a> {
+        Composition::new(&self.variables, values, effort.within(CALL_BUDGET), effort.within(total))
+    }
+
     pub(super) fn of(spec: &Value) -> Self {
         let params = spec["paramKind"].is_object();
         let mut env = environment(Reads { params, authorizer: true }).composed();

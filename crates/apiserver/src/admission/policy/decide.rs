@@ -1,9 +1,10 @@
 //! What a policy decides about a write, given the values that its expressions read.
 
-use plumb_cel::{Composition, Value as Cel};
+use plumb_cel::Value as Cel;
 
 use super::super::condition;
-use super::super::expression::{CALL_BUDGET, CONDITIONS_BUDGET, Inputs, POLICY_BUDGET};
+use super::super::effort::{Effort, Interrupted};
+use super::super::expression::{CONDITIONS_BUDGET, Inputs, POLICY_BUDGET};
 use super::compiled::{Annotation, Compiled, Validation};
 use crate::error::ApiError;
 use serde_json::Value;
@@ -27,34 +28,38 @@ impl Denial {
     }
 }
 
-/// All that a policy has against a write.
+/// All that a policy has against a write. The inner error ends the write.
 pub(super) fn decide(
     compiled: &Compiled,
     ignores_failure: bool,
     inputs: &Inputs<'_>,
     params: &Value,
-) -> Result<Vec<Denial>, ApiError> {
+    effort: &mut Effort,
+) -> Result<Result<Vec<Denial>, ApiError>, Interrupted> {
     let failed = |why: String| if ignores_failure { Vec::new() } else { vec![Denial::of(why)] };
     if !compiled.conditions.is_empty() {
         let mut values = inputs.bindings(None, params);
         inputs.bind_authorizer(&mut values);
-        let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, CONDITIONS_BUDGET);
-        match condition::hold_composed(&compiled.conditions, &values, &composition) {
+        let composition = compiled.composition(&values, CONDITIONS_BUDGET, effort);
+        match condition::hold_composed(&compiled.conditions, &values, &composition, effort)? {
             Ok(true) => {}
-            Ok(false) => return Ok(Vec::new()),
-            Err(why) => return Ok(failed(why)),
+            Ok(false) => return Ok(Ok(Vec::new())),
+            Err(why) => return Ok(Ok(failed(why))),
         }
     }
-    let namespace = inputs.namespace()?;
+    let namespace = match inputs.namespace() {
+        Ok(namespace) => namespace,
+        Err(error) => return Ok(Err(error)),
+    };
     let mut left = POLICY_BUDGET;
     let mut values = inputs.bindings(Some(namespace), params);
     inputs.bind_authorizer(&mut values);
-    let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, POLICY_BUDGET);
+    let composition = compiled.composition(&values, POLICY_BUDGET, effort);
     let mut denials = Vec::new();
     let mut unmet: Vec<(usize, &Validation)> = Vec::new();
     for validation in &compiled.validations {
-        match validation.expression.evaluate(&values, Some(&composition), &mut left) {
-            Err(why) => return Ok(failed(why)),
+        match validation.expression.evaluate(&values, Some(&composition), &mut left, effort) {
+            Err(ended) => return ended.why().map(|why| Ok(failed(why))),
             Ok(Ok(Cel::Bool(true))) => {}
             Ok(Ok(_)) => {
                 unmet.push((denials.len(), validation));
@@ -66,25 +71,28 @@ pub(super) fn decide(
     // SPEC: upstream evaluates the messages of rules that hold too, and refuses the write if that exceeds the budget.
     if !unmet.is_empty() {
         let values = inputs.bindings(Some(namespace), params);
-        let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, POLICY_BUDGET);
+        let composition = compiled.composition(&values, POLICY_BUDGET, effort);
         for (place, validation) in unmet {
             let made = validation.message_expression.as_ref();
-            let made =
-                made.map(|message| message.evaluate(&values, Some(&composition), &mut left)).transpose();
+            let made = made
+                .map(|message| message.evaluate(&values, Some(&composition), &mut left, effort))
+                .transpose();
             denials[place].message = match made {
                 Ok(made) => message(validation, made.and_then(Result::ok).as_ref()),
-                Err(why) => return Ok(failed(format!("failed messageExpression: {why}"))),
+                Err(ended) => {
+                    return ended.why().map(|why| Ok(failed(format!("failed messageExpression: {why}"))));
+                }
             };
         }
     }
     if !compiled.annotations.is_empty() {
-        match annotations(&compiled.annotations, compiled, inputs, params) {
-            Err(why) => return Ok(failed(why)),
+        match annotations(&compiled.annotations, compiled, inputs, params, effort)? {
+            Err(why) => return Ok(Ok(failed(why))),
             Ok(wrong) if ignores_failure => drop(wrong),
             Ok(wrong) => denials.extend(wrong),
         }
     }
-    Ok(denials)
+    Ok(Ok(denials))
 }
 
 /// The message of a rule that does not hold.
@@ -105,14 +113,22 @@ fn annotations(
     compiled: &Compiled,
     inputs: &Inputs<'_>,
     params: &Value,
-) -> Result<Vec<Denial>, String> {
-    let namespace = inputs.namespace().map_err(|error| error.message)?;
+    effort: &mut Effort,
+) -> Result<Result<Vec<Denial>, String>, Interrupted> {
+    let namespace = match inputs.namespace() {
+        Ok(namespace) => namespace,
+        Err(error) => return Ok(Err(error.message)),
+    };
     let mut left = POLICY_BUDGET;
     let values = inputs.bindings(Some(namespace), params);
-    let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, POLICY_BUDGET);
+    let composition = compiled.composition(&values, POLICY_BUDGET, effort);
     let mut wrong = Vec::new();
     for annotation in annotations {
-        let why = match annotation.value.evaluate(&values, Some(&composition), &mut left)? {
+        let value = match annotation.value.evaluate(&values, Some(&composition), &mut left, effort) {
+            Ok(value) => value,
+            Err(ended) => return ended.why().map(Err),
+        };
+        let why = match value {
             Ok(Cel::Text(_) | Cel::Null) => continue,
             Ok(other) => format!(
                 "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or null.",
@@ -124,5 +140,5 @@ fn annotations(
         tracing::debug!(key = annotation.key, why, "an audit annotation of a policy has no value");
         wrong.push(Denial { always: true, ..Denial::of(why) });
     }
-    Ok(wrong)
+    Ok(Ok(wrong))
 }

@@ -12,10 +12,11 @@ use plumb_cel::{Composition, Value as Cel};
 use plumb_store::Store;
 use serde_json::{Value, json};
 
-use super::super::expression::{CALL_BUDGET, CONDITIONS_BUDGET, Expression, Inputs, POLICY_BUDGET};
+use super::super::effort::{self, Effort, Interrupted, Pace};
+use super::super::expression::{CONDITIONS_BUDGET, Expression, Inputs, POLICY_BUDGET};
 use super::super::matching::{Invocation, Versions};
 use super::super::{Attributes, Operation, Plugins, condition, patched};
-use super::compiled::{Compiled, Mutation};
+use super::compiled::Mutation;
 use super::index::{Binding, Mutating, Policies, Policy};
 use super::is_exempt;
 use super::params::{self, Parameters};
@@ -57,11 +58,12 @@ impl Round {
 }
 
 /// A policy that a write is to be changed by.
+#[derive(Clone)]
 struct Evaluation {
     policy: Arc<Policy>,
     binding: Arc<Binding>,
     invocation: Invocation,
-    params: Value,
+    params: Arc<Value>,
 }
 
 /// Why a policy could not change a write.
@@ -100,9 +102,10 @@ impl MutatingPolicies {
             // Others changed it after the last policy.
             round.call_again();
         }
-        let mut patched = false;
+        let (mut patched, mut pace) = (false, Pace::default());
         for evaluation in &evaluations {
-            patched |= Box::pin(evaluate(evaluation, round, attributes, new, &mut failures)).await?;
+            let evaluated = evaluate(evaluation, round, attributes, new, &mut failures, &mut pace);
+            patched |= Box::pin(evaluated).await?;
         }
         if patched {
             // As upstream, a policy is evaluated again for what it did itself, too.
@@ -146,7 +149,7 @@ async fn collect(
                 policy: policy.clone(),
                 binding: binding.clone(),
                 invocation: invocation.clone(),
-                params: params.clone(),
+                params: Arc::new(params.clone()),
             })),
         }
     }
@@ -169,11 +172,13 @@ async fn evaluate(
     attributes: &Attributes<'_>,
     new: &mut Value,
     failures: &mut Vec<Failure>,
+    pace: &mut Pace,
 ) -> Result<bool, ApiError> {
     let Evaluation { policy, binding, invocation, params } = evaluation;
     let compiled = policy.compiled();
+    attributes.in_time()?;
     let mut current = match invocation.clone().converted(attributes, new, &mut Versions::default()).await {
-        Ok(current) => current,
+        Ok(invocation) => Evaluation { invocation, ..evaluation.clone() },
         Err(error) => {
             let why = format!("failed to configure policy: {}", error.message);
             failures.extend(failure(policy, None, &why, "Forbidden"));
@@ -181,11 +186,7 @@ async fn evaluate(
         }
     };
     if !compiled.conditions.is_empty() {
-        let inputs = Inputs::of(attributes, &current, new, compiled.reading);
-        let mut values = inputs.bindings(None, params);
-        inputs.bind_authorizer(&mut values);
-        let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, CONDITIONS_BUDGET);
-        match condition::hold_composed(&compiled.conditions, &values, &composition) {
+        match effort::evaluate(&current, attributes, new, pace, hold).await? {
             Ok(true) => {}
             Ok(false) => return Ok(false),
             Err(why) => {
@@ -200,17 +201,21 @@ async fn evaluate(
         return Ok(false);
     }
     let (before, mut patched) = (new.clone(), false);
-    for mutation in &compiled.mutations {
+    for index in 0..compiled.mutations.len() {
         if new.is_null() {
             break;
         }
-        match patch(mutation, compiled, attributes, &current, params, new)? {
+        let change =
+            move |evaluation: &Evaluation, attributes: &Attributes<'_>, new: &Value, effort: &mut Effort| {
+                patch(evaluation, index, attributes, new, effort)
+            };
+        match effort::evaluate(&current, attributes, new, pace, change).await?? {
             Ok(None) => patched = true,
             Ok(Some(object)) => {
-                *new = patched::accept(&current, attributes, object).await?;
+                *new = patched::accept(&current.invocation, attributes, object).await?;
                 patched = true;
                 let again = invocation.clone().converted(attributes, new, &mut Versions::default()).await;
-                current = again.map_err(|error| ApiError::internal(error.message))?;
+                current.invocation = again.map_err(|error| ApiError::internal(error.message))?;
             }
             Err(why) => failures.extend(failure(policy, Some(binding), &why, "Invalid")),
         }
@@ -225,29 +230,60 @@ async fn evaluate(
     Ok(patched)
 }
 
+/// Whether the conditions of a policy hold, or what is wrong with them.
+fn hold(
+    Evaluation { policy, invocation, params, .. }: &Evaluation,
+    attributes: &Attributes<'_>,
+    new: &Value,
+    effort: &mut Effort,
+) -> Result<Result<bool, String>, Interrupted> {
+    let compiled = policy.compiled();
+    let inputs = Inputs::of(attributes, invocation, new, compiled.reading);
+    let mut values = inputs.bindings(None, params);
+    inputs.bind_authorizer(&mut values);
+    let composition = compiled.composition(&values, CONDITIONS_BUDGET, effort);
+    condition::hold_composed(&compiled.conditions, &values, &composition, effort)
+}
+
 /// The object as one mutation leaves it, in the version of the invocation; none if it stays as it is. The inner error is
 /// the policy's, the outer one ends the write.
+type Patched = Result<Result<Option<Value>, String>, ApiError>;
+
 fn patch(
-    mutation: &Mutation,
-    compiled: &Compiled,
+    Evaluation { policy, invocation, params, .. }: &Evaluation,
+    index: usize,
     attributes: &Attributes<'_>,
-    invocation: &Invocation,
-    params: &Value,
     new: &Value,
-) -> Result<Result<Option<Value>, String>, ApiError> {
+    effort: &mut Effort,
+) -> Result<Patched, Interrupted> {
+    let compiled = policy.compiled();
+    let mutation = &compiled.mutations[index];
     let inputs = Inputs::of(attributes, invocation, new, compiled.reading);
-    let namespace = inputs.namespace()?;
+    let namespace = match inputs.namespace() {
+        Ok(namespace) => namespace,
+        Err(error) => return Ok(Err(error)),
+    };
     let mut values = inputs.bindings(Some(namespace), params);
     inputs.bind_authorizer(&mut values);
-    let composition = Composition::new(&compiled.variables, &values, CALL_BUDGET, POLICY_BUDGET);
-    let value = match run(mutation.expression(), &values, &composition) {
-        Ok(value) => value,
-        Err(why) => return Ok(Err(why)),
-    };
+    let composition = compiled.composition(&values, POLICY_BUDGET, effort);
+    Ok(match run(mutation.expression(), &values, &composition, effort)? {
+        Ok(value) => apply_to(mutation, &value, attributes, invocation, new),
+        Err(why) => Ok(Err(why)),
+    })
+}
+
+/// The object with the value of a mutation's expression applied to it.
+fn apply_to(
+    mutation: &Mutation,
+    value: &Cel<'_>,
+    attributes: &Attributes<'_>,
+    invocation: &Invocation,
+    new: &Value,
+) -> Patched {
     let given = invocation.object(attributes, new);
     Ok(match mutation {
-        Mutation::Apply(_) => applied(&value, attributes, invocation, &given),
-        Mutation::JsonPatch(_) => json_patched(&value, &given),
+        Mutation::Apply(_) => applied(value, attributes, invocation, &given),
+        Mutation::JsonPatch(_) => json_patched(value, &given),
     })
 }
 
@@ -255,12 +291,16 @@ fn run<'a>(
     expression: &'a Expression,
     values: &'a plumb_cel::Bindings<'a>,
     composition: &Composition<'a>,
-) -> Result<Cel<'a>, String> {
+    effort: &mut Effort,
+) -> Result<Result<Cel<'a>, String>, Interrupted> {
     if let Some(mistake) = expression.mistake() {
-        return Err(mistake.to_string());
+        return Ok(Err(mistake.to_string()));
     }
     let mut left = POLICY_BUDGET;
-    expression.evaluate(values, Some(composition), &mut left)?
+    match expression.evaluate(values, Some(composition), &mut left, effort) {
+        Ok(value) => Ok(value),
+        Err(ended) => ended.why().map(Err),
+    }
 }
 
 fn type_mismatch(wrong: &[String]) -> Result<(), String> {

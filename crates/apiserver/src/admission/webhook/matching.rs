@@ -1,7 +1,10 @@
 //! Which webhooks a write concerns, and as what it is put to them.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
+use super::super::effort::{self, Pace};
 use super::super::expression::Inputs;
 use super::super::matching::{Invocation, Versions};
 use super::super::{Attributes, condition};
@@ -10,11 +13,14 @@ use crate::error::ApiError;
 
 /// Whether a write concerns a webhook, and the version that it gets it in.
 pub(super) async fn invocation(
-    hook: &Hook,
+    hooks: &Arc<[Hook]>,
+    index: usize,
     attributes: &Attributes<'_>,
     new: &Value,
     versions: &mut Versions,
+    pace: &mut Pace,
 ) -> Result<Option<Invocation>, ApiError> {
+    let hook = &hooks[index];
     let Some(invocation) = hook.criteria.invocation(attributes, new)? else { return Ok(None) };
     let converted = invocation.converted(attributes, new, versions).await;
     // As upstream, whatever the failure policy of the webhook is.
@@ -22,9 +28,19 @@ pub(super) async fn invocation(
     if hook.conditions.is_empty() {
         return Ok(Some(invocation));
     }
-    let concerned =
-        condition::hold(&hook.conditions, &Inputs::of(attributes, &invocation, new, hook.reading));
-    match concerned {
+    attributes.in_time()?;
+    let context = (hooks.clone(), invocation.clone());
+    let concerned = effort::evaluate(
+        &context,
+        attributes,
+        new,
+        pace,
+        move |(hooks, invocation), attributes, new, effort| {
+            let hook = &hooks[index];
+            condition::hold(&hook.conditions, &Inputs::of(attributes, invocation, new, hook.reading), effort)
+        },
+    );
+    match concerned.await? {
         Ok(concerned) => Ok(concerned.then_some(invocation)),
         Err(_) if hook.ignores_failure => Ok(None),
         Err(why) => Err(attributes.forbidden(&why)),

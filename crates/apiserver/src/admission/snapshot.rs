@@ -1,0 +1,101 @@
+//! A write with copies of all that is known of it, for evaluations on another thread.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::{Attributes, Operation, Options, Warnings};
+use crate::authn::User;
+use crate::conversion::Shown;
+use crate::kinds::Row;
+use crate::place::Place;
+use crate::server::ApiServer;
+use crate::target::{Query, Verb};
+
+/// The attributes of a write and its new version. Expressions neither warn nor call webhooks, and take no other place.
+pub(super) struct Snapshot {
+    server: ApiServer,
+    operation: Operation,
+    row: Row,
+    served: Option<Shown>,
+    subresource: Option<String>,
+    namespace: Option<String>,
+    name: String,
+    generate_name: String,
+    old: Value,
+    new: Value,
+    user: User,
+    dry_run: bool,
+    options: Asked,
+    deadline: Instant,
+    warnings: Warnings,
+    called_webhooks: AtomicBool,
+    place: Place,
+}
+
+/// How a write was asked for.
+enum Asked {
+    Query(Verb, Query),
+    Delete(Value),
+    None,
+}
+
+impl Snapshot {
+    pub(super) fn of(attributes: &Attributes<'_>, new: &Value) -> Self {
+        Self {
+            server: attributes.server.clone(),
+            operation: attributes.operation,
+            row: attributes.row.clone(),
+            served: attributes.served.cloned(),
+            subresource: attributes.subresource.map(str::to_owned),
+            namespace: attributes.namespace.map(str::to_owned),
+            name: attributes.name.to_owned(),
+            generate_name: attributes.generate_name.to_owned(),
+            old: attributes.old.clone(),
+            new: new.clone(),
+            user: attributes.user.clone(),
+            dry_run: attributes.dry_run,
+            options: match attributes.options {
+                Options::Query(verb, query) => Asked::Query(verb, query.clone()),
+                Options::Delete(options) => Asked::Delete(options.clone()),
+                Options::None => Asked::None,
+            },
+            deadline: attributes.deadline,
+            warnings: Warnings::default(),
+            called_webhooks: AtomicBool::new(false),
+            place: Place::default(),
+        }
+    }
+
+    /// The attributes of the write.
+    pub(super) fn attributes(&self) -> Attributes<'_> {
+        Attributes {
+            server: &self.server,
+            operation: self.operation,
+            row: &self.row,
+            served: self.served.as_ref(),
+            subresource: self.subresource.as_deref(),
+            namespace: self.namespace.as_deref(),
+            name: &self.name,
+            generate_name: &self.generate_name,
+            old: &self.old,
+            user: &self.user,
+            dry_run: self.dry_run,
+            options: match &self.options {
+                Asked::Query(verb, query) => Options::Query(*verb, query),
+                Asked::Delete(options) => Options::Delete(options),
+                Asked::None => Options::None,
+            },
+            deadline: self.deadline,
+            warnings: &self.warnings,
+            called_webhooks: &self.called_webhooks,
+            place: &self.place,
+        }
+    }
+
+    /// The new version.
+    pub(super) fn new_object(&self) -> &Value {
+        &self.new
+    }
+}
