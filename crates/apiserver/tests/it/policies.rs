@@ -300,3 +300,20 @@ async fn others_are_served_while_a_mutation_takes_long() {
     assert_eq!(made.ok()["metadata"]["labels"], json!({ "all": "true" }));
     assert_eq!(order.into_inner().unwrap(), ["read", "write"]);
 }
+
+#[tokio::test]
+async fn a_json_patch_that_adds_an_unknown_field_refuses_the_write_as_an_error_of_the_server() {
+    let door = Door::open(Rules::v1_36());
+    let patch =
+        |expression: &str| json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } });
+    let expression = "[JSONPatch{op: 'add', path: '/data', value: {'a': 'b'}}, JSONPatch{op: 'add', path: '/typo', value: 1}]";
+    mutate(&door, "m", patch(expression)).await;
+    assert_eq!(
+        door.post(MAPS, &map("a")).await.refused(),
+        (
+            500,
+            "InternalError".to_owned(),
+            "Internal error occurred: strict decoding error: unknown field \"typo\"".to_owned()
+        )
+    );
+}

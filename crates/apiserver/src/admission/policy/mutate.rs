@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use plumb_apischema::apply::{self, Types};
-use plumb_apischema::patch;
+use plumb_apischema::schema::Kind;
+use plumb_apischema::{Schema, json as schema_json, patch};
 use plumb_cel::{Composition, Value as Cel};
 use plumb_store::Store;
 use serde_json::{Value, json};
@@ -281,10 +282,14 @@ fn apply_to(
     new: &Value,
 ) -> Patched {
     let given = invocation.object(attributes, new);
-    Ok(match mutation {
+    let patched = match mutation {
         Mutation::Apply(_) => applied(value, attributes, invocation, &given),
         Mutation::JsonPatch(_) => json_patched(value, &given),
-    })
+    };
+    if let (Mutation::JsonPatch(_), Ok(Some(patched))) = (mutation, &patched) {
+        decode_strictly(attributes, invocation, patched)?;
+    }
+    Ok(patched)
 }
 
 fn run<'a>(
@@ -337,17 +342,40 @@ fn applied(
     let row = &invocation.row;
     let version = row.api_version();
     let of_custom = row.custom().and_then(|custom| custom.types.iter().find(|(own, _)| *own == version));
-    let of_kind = if attributes.is_whole() {
-        plumb_apischema::Schema::builtin().kind(row.group(), row.version(), row.kind())
-    } else {
-        attributes.body()
-    };
-    let merged = match (of_custom, of_kind) {
+    let merged = match (of_custom, builtin_kind(attributes, invocation)) {
         (Some((_, types)), _) => merge(types.root()),
-        (None, Some(kind)) if row.custom().is_none() => merge(Types::of_kind(kind)),
+        (None, Some(kind)) => merge(Types::of_kind(kind)),
         (None, _) => merge(Types::deduced().root()),
     };
     merged.map(Some)
+}
+
+/// The kind of the object as a policy sees it, if it is built in.
+fn builtin_kind(attributes: &Attributes<'_>, invocation: &Invocation) -> Option<&'static Kind> {
+    let row = &invocation.row;
+    if row.custom().is_some() {
+        None
+    } else if attributes.is_whole() {
+        Schema::builtin().kind(row.group(), row.version(), row.kind())
+    } else {
+        attributes.body()
+    }
+}
+
+/// Refuses a field that the kind does not have. As upstream, that is an error of the server, whatever the policy's
+/// `failurePolicy`; an object of a custom kind is pruned by its schema.
+fn decode_strictly(
+    attributes: &Attributes<'_>,
+    invocation: &Invocation,
+    patched: &Value,
+) -> Result<(), ApiError> {
+    let Some(kind) = builtin_kind(attributes, invocation) else { return Ok(()) };
+    let decoded = schema_json::decode_value(Schema::builtin(), kind, patched.clone())
+        .map_err(|error| ApiError::internal(error.to_string()))?;
+    if decoded.strict.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::internal(schema_json::strict_error(&decoded.strict)))
 }
 
 /// An object with a JSON patch applied to it; none if one of the patch's tests fails, which leaves it as it is.
