@@ -125,6 +125,7 @@ async fn judge(
             }
         };
         let inputs = Inputs::of(attributes, &invocation, new, policy.compiled().reading);
+        let mut unmet = 0_usize;
         for params in &*params {
             attributes.in_time()?;
             let mut effort = Effort::short();
@@ -137,9 +138,19 @@ async fn judge(
             };
             pace.after(&effort).await;
             for denial in denials? {
+                unmet += usize::from(!denial.always);
                 let own = enforce(policy, binding, attributes, &denial);
                 refusal = refusal.or(own);
             }
+        }
+        // Messages can hold what objects hold, Secrets among them, and so are not logged.
+        if unmet > 0 && binding.asks("Audit") {
+            tracing::info!(
+                policy = policy.name,
+                binding = binding.name,
+                unmet,
+                "a write does not comply with a policy"
+            );
         }
     }
     Ok(refusal)
@@ -169,22 +180,13 @@ fn enforce(
     denial: &Denial,
 ) -> Option<ApiError> {
     let (name, by) = (&policy.name, &binding.name);
-    let asks = |action: &str| binding.actions.iter().any(|own| own == action);
-    if !denial.always && asks("Warn") {
+    if !denial.always && binding.asks("Warn") {
         attributes.warnings.add(format!(
             "Validation failed for ValidatingAdmissionPolicy '{name}' with binding '{by}': {}",
             denial.message
         ));
     }
-    if !denial.always && asks("Audit") {
-        tracing::info!(
-            policy = name,
-            binding = by,
-            message = denial.message,
-            "a policy is not complied with"
-        );
-    }
-    (denial.always || asks("Deny")).then(|| refused(policy, Some(binding), attributes, denial))
+    (denial.always || binding.asks("Deny")).then(|| refused(policy, Some(binding), attributes, denial))
 }
 
 fn refused(

@@ -1,5 +1,6 @@
 //! `ValidatingAdmissionPolicy`: what policies do to writes, seen by a client.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use plumb_apiserver::admission::Plugins;
@@ -316,4 +317,57 @@ async fn a_json_patch_that_adds_an_unknown_field_refuses_the_write_as_an_error_o
             "Internal error occurred: strict decoding error: unknown field \"typo\"".to_owned()
         )
     );
+}
+
+/// Collects the events of level `INFO` and above, with their fields.
+#[derive(Clone, Default)]
+struct Logged(Arc<std::sync::Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Logged {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            let _ = write!(text, "{field}={value:?} ");
+        });
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn the_log_of_an_audited_write_names_the_policy_and_not_what_its_messages_hold() {
+    let door = Door::open(Rules::v1_36());
+    let spec = json!({ "validations": [
+        { "expression": "false", "messageExpression": "'it has ' + object.data.password" },
+        { "expression": "false", "message": "no" },
+    ] });
+    door.post(&format!("{GROUP}/validatingadmissionpolicies"), &policy("p", &spec)).await.ok();
+    let binding = json!({ "metadata": { "name": "b" }, "spec": {
+        "policyName": "p", "validationActions": ["Audit"],
+    } });
+    door.post(&format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await.ok();
+    let logged = Logged::default();
+    let guard = tracing::subscriber::set_default(logged.clone());
+    let mut object = map("a");
+    object["data"] = json!({ "password": "hunter2" });
+    door.post(MAPS, &object).await.ok();
+    drop(guard);
+    let logged = logged.0.lock().unwrap().join("\n");
+    assert!(logged.contains("policy=\"p\" binding=\"b\" unmet=2"), "{logged}");
+    assert!(!logged.contains("hunter2"), "{logged}");
 }

@@ -82,10 +82,15 @@ pub(in crate::admission) struct Binding {
     /// `paramRef`, null if there is none.
     pub(super) param_ref: Value,
     /// `validationActions`.
-    pub(super) actions: Vec<String>,
+    actions: Vec<String>,
 }
 
 impl Binding {
+    /// Whether `validationActions` has an action.
+    pub(super) fn asks(&self, action: &str) -> bool {
+        self.actions.iter().any(|own| own == action)
+    }
+
     fn read(binding: &Value) -> Self {
         let spec = &binding["spec"];
         let resources = &spec["matchResources"];
