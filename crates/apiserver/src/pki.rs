@@ -1,8 +1,8 @@
-//! The cluster's certificate authorities, and the certificates and keys that they stand for.
+//! The certificate authorities of the cluster, and the certificates and keys of the control plane.
 //!
-//! Everything lives in one directory, is made at first start and found again at every later one:
+//! All files are in one directory; the first start creates them:
 //!
-//! | file | what | kept |
+//! | file | content | lifetime |
 //! |---|---|---|
 //! | `ca.crt`, `ca.key` | the authority that signs the API server's certificate: what clients trust | ten years; renewed with the same key, so that what trusts the old certificate trusts the new one |
 //! | `client-ca.crt`, `client-ca.key` | the authority that signs client certificates: what the API server and node agents trust | likewise |
@@ -11,16 +11,16 @@
 //! | `admin.pem` | the administrator's certificate and key | one year; a new key each time |
 //! | `sa.key`, `sa.pub` | the key that signs service-account tokens | for good |
 //!
-//! A certificate is renewed when a third of its life is left, at start and by [`keep_fresh`] while the server runs.
-//! To use an existing authority, put its certificate and key (PKCS #8) there under these names before the first start; it
-//! is used as it is, and its own certificate is never renewed here.
+//! A certificate is renewed when a third of its lifetime is left, at the start and by [`keep_fresh`] while the server runs.
+//! To use an existing authority, put its certificate and key (PKCS #8) there under these names before the first start. Its
+//! own certificate is never renewed.
 //!
 //! # Invariants
 //!
-//! - **A file is whole or absent.** A certificate and its key share one file where both change together, so that no
-//!   crash leaves one without the other; a key is written before the certificate that needs it.
-//! - **What cannot be read is never replaced.** A damaged or foreign file is told, with what to do about it.
-//! - **Keys are readable by their owner only**, and never appear in `Debug` output.
+//! - **A file is complete or absent.** A certificate and its key are in one file where both change together, so that a crash
+//!   leaves no certificate without its key; a key is written before the certificate that needs it.
+//! - **An unreadable file is never replaced.** The error names a damaged or foreign file, and what to do about it.
+//! - **Only the owner can read keys**, and `Debug` output never has them.
 
 mod authority;
 mod certificate;
@@ -60,13 +60,13 @@ use parking_lot::Mutex;
 use plumb_certificates::{Request, Usage};
 use rustls::pki_types::CertificateDer;
 
-/// The user that the administrator's certificate and token stand for.
+/// The user of the administrator's certificate.
 pub const ADMIN_USER: &str = "kubernetes-admin";
 
-/// The group that may do everything.
+/// The group with all rights.
 pub const MASTERS_GROUP: &str = "system:masters";
 
-/// The user that the API server is to the nodes' agents.
+/// The user of the API server at the node agents.
 pub const NODE_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 
 const SERVING_FILE: &str = "serving.pem";
@@ -86,7 +86,7 @@ const SERVING_NAMES: [&str; 7] = [
     "kubernetes.default.svc.cluster.local",
 ];
 
-/// The authority of one cluster, with the certificates it holds ready.
+/// The authorities of a cluster, with the certificates of the control plane.
 pub struct Pki {
     directory: PathBuf,
     names: BTreeSet<String>,
@@ -110,11 +110,11 @@ struct State {
 /// What a [`Pki::renew`] renewed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Renewed {
-    /// The authority's own certificate: whoever embeds it (a kubeconfig) should be written anew.
+    /// The authority's own certificate: a kubeconfig that contains it should be written again.
     pub authority: bool,
-    /// The API server's certificate: new connections already get the new one.
+    /// The API server's certificate: new connections already use it.
     pub serving: bool,
-    /// The administrator's certificate: whoever embeds it (a kubeconfig) should be written anew.
+    /// The administrator's certificate: a kubeconfig that contains it should be written again.
     pub admin: bool,
 }
 
@@ -126,13 +126,13 @@ impl Renewed {
 }
 
 impl Pki {
-    /// Opens the authority in `directory`, or makes one there, and renews what is due.
+    /// Opens the authorities in `directory`, or creates them, and renews certificates that are due.
     ///
-    /// `names` are the addresses and host names that the server is reached under besides the usual ones (`localhost`,
-    /// `kubernetes.default.svc`, …): the listen address at least. An unspecified address (`0.0.0.0`) is no name and
-    /// is left out. If they changed since the last start, the server gets a certificate for the new ones.
+    /// `names` are the addresses and host names of the server besides the default ones (`localhost`,
+    /// `kubernetes.default.svc`, …), at least the listen address. An unspecified address (`0.0.0.0`) is left out. If they
+    /// have changed since the last start, the server gets a new certificate.
     ///
-    /// Nothing else may write in the directory at the same time; the lock of the data directory sees to that.
+    /// The lock of the data directory prevents other writers.
     pub fn open(
         directory: impl Into<PathBuf>,
         names: impl IntoIterator<Item = String>,
@@ -164,13 +164,13 @@ impl Pki {
         })
     }
 
-    /// Renews what is due, and hands a new serving certificate to the running server.
+    /// Renews certificates that are due, and passes a new serving certificate to the running server.
     ///
     /// Reads and writes files.
     pub fn renew(&self) -> Result<Renewed, PkiError> {
         let now = self.clock.now();
         let mut state = self.state.lock();
-        // All are tried: one that cannot be renewed here must not keep the others from it.
+        // All are tried: one that cannot be renewed must not prevent the others.
         let [authority, clients, node_serving] = {
             let State { authority, clients, node_serving, .. } = &mut *state;
             [authority, clients, node_serving].map(|one| one.renew_if_due(&self.directory, now))
@@ -195,16 +195,16 @@ impl Pki {
         Ok(renewed)
     }
 
-    /// A certificate, with a new key, by which a client proves to be `user` of `groups`.
+    /// A certificate, with a new key, of a client with this user name and these groups.
     ///
-    /// Nothing is written: it belongs to whoever asked for it.
+    /// It is not written to a file.
     pub fn issue_client(&self, user: &str, groups: &[&str]) -> Result<KeyedCertificate, PkiError> {
         self.state.lock().clients.issue_client(user, groups, self.clock.now())
     }
 
-    /// A certificate, with a new key, by which a server proves to be at any of `names`: a node's agent.
+    /// A certificate, with a new key, of a server with these names: a node's agent.
     ///
-    /// Nothing is written: it belongs to whoever asked for it.
+    /// It is not written to a file.
     pub fn issue_serving(
         &self,
         names: impl IntoIterator<Item = String>,
@@ -212,8 +212,7 @@ impl Pki {
         self.state.lock().node_serving.issue_serving(&names.into_iter().collect(), self.clock.now())
     }
 
-    /// A certificate, in PEM, for the key of a request. Whether it may have one, and for how long, is decided by
-    /// whoever asks.
+    /// A certificate, in PEM, for the key of a certificate request. The caller decides whether it is approved, and its lifetime.
     pub fn sign(
         &self,
         request: &Request,
@@ -226,34 +225,34 @@ impl Pki {
         authority.sign(request, usages, lifetime, self.clock.now())
     }
 
-    /// The certificate that the API server shows to the nodes' agents; a renewal replaces it in place.
+    /// The client certificate of the API server at the node agents; a renewal replaces it.
     pub fn node_client(&self) -> Arc<ClientCertificate> {
         Arc::clone(&self.node_client)
     }
 
-    /// The certificate of the authority that signs the API server's, as PEM: what clients trust.
+    /// The certificate of the authority of the API server, in PEM, which clients trust.
     pub fn authority_pem(&self) -> String {
         self.state.lock().authority.pem()
     }
 
-    /// The certificate of the authority that signs the API server's: what clients trust.
+    /// The certificate of the authority of the API server, which clients trust.
     pub fn authority_der(&self) -> CertificateDer<'static> {
         self.state.lock().authority.der().clone()
     }
 
-    /// What client certificates are verified by: the authority of clients, and the one before it while it counts.
+    /// The authorities of client certificates: the current one, and the previous one as long as it is trusted.
     pub fn client_authorities(&self) -> Vec<CertificateDer<'static>> {
         let current = self.state.lock().clients.der().clone();
         iter::once(current).chain(self.previous_clients.clone()).collect()
     }
 
-    /// The same as PEM, for agents on other machines.
+    /// The same in PEM, for agents on other machines.
     pub fn client_authorities_pem(&self) -> String {
         self.client_authorities().iter().map(|der| certificate_pem(der)).collect()
     }
 
-    /// What the serving certificates of nodes are verified by. The nodes of this process show the API server's own
-    /// certificate, and nodes that joined before nodes had an authority of their own have one of the API server's.
+    /// The authorities of the nodes' serving certificates. The nodes of this process use the API server's own certificate, and
+    /// nodes that joined before nodes had an authority of their own have a certificate of the API server's authority.
     pub fn node_authorities(&self) -> [CertificateDer<'static>; 2] {
         let state = self.state.lock();
         [state.node_serving.der().clone(), state.authority.der().clone()]
@@ -269,22 +268,22 @@ impl Pki {
         self.state.lock().admin.clone()
     }
 
-    /// The certificate that the server shows; a renewal replaces it in place.
+    /// The serving certificate of the server; a renewal replaces it.
     pub fn serving(&self) -> Arc<ServingCertificate> {
         Arc::clone(&self.serving)
     }
 
-    /// The key that signs service-account tokens.
+    /// The key that signs service account tokens.
     pub fn service_account_key(&self) -> &SigningKey {
         &self.signing
     }
 
-    /// The clock that certificates are judged by.
+    /// The clock for the expiration of certificates.
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
     }
 
-    /// Where all of it is kept.
+    /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -339,8 +338,8 @@ fn issue_serving(
     Ok(issued)
 }
 
-/// Opens the authority of clients. A directory in which `ca.crt` vouched for the administrator is of a time when it vouched
-/// for all clients: they stay known.
+/// Opens the authority of clients. If `ca.crt` has issued the administrator's certificate, the directory is from a time when it
+/// issued all client certificates: they stay trusted.
 fn open_clients(directory: &Path, authority: &Authority, now: Timestamp) -> Result<Authority, PkiError> {
     let admin = directory.join(ADMIN_FILE);
     if KeyedCertificate::load(&admin, authority).is_ok_and(|found| found.is_some()) {
@@ -367,10 +366,10 @@ fn issue_admin(
     Ok(issued)
 }
 
-/// What the API server shows to the nodes' agents. Only this process needs it, so it is never written down.
+/// The client certificate of the API server at the node agents. Only this process needs it, so that it is never written.
 ///
-/// It is of the group that may do everything: no role has to be in place, and none can be taken away, for logs to be
-/// read. Whoever could steal its key from this process could as well take the authority's.
+/// Its group has all rights, so that logs can be read without any role. A process that could steal its key could steal the
+/// authority's key as well.
 fn issue_node_client(authority: &Authority, now: Timestamp) -> Result<KeyedCertificate, PkiError> {
     authority.issue_client(NODE_CLIENT_USER, &[MASTERS_GROUP], now)
 }

@@ -1,4 +1,4 @@
-//! The authority: it signs, and is renewed without anybody being told.
+//! A certificate authority, and its renewal.
 
 use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
 
@@ -21,7 +21,7 @@ use super::{
 const AUTHORITY_DAYS: i64 = 3650;
 pub(super) const LEAF_DAYS: i64 = 365;
 
-/// Which of a cluster's authorities one is. Each vouches for one kind of certificate, and is trusted for nothing else.
+/// The role of an authority. Each issues one kind of certificate, and is trusted for nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Signs the API server's certificate. Clients trust it.
@@ -50,7 +50,7 @@ impl Role {
         }
     }
 
-    /// What the common name of an authority that was made here begins with; when it was made follows.
+    /// The prefix of the common name of an authority that Plumb has created; the time of its creation follows.
     const fn our_name(self) -> &'static str {
         match self {
             Self::Serving => "plumb-ca@",
@@ -71,7 +71,7 @@ pub(super) struct Authority {
 }
 
 impl Authority {
-    /// Opens the authority of a role in `directory`, or makes one, and renews it if that is due.
+    /// Opens the authority of a role in `directory`, or creates one, and renews it if it is due.
     pub(super) fn open(directory: &Path, role: Role, now: Timestamp) -> Result<Self, PkiError> {
         let certificate_path = directory.join(role.certificate_file());
         let key_path = directory.join(role.key_file());
@@ -89,8 +89,8 @@ impl Authority {
                 key
             }
         };
-        // A key without a certificate is what a crash at first start leaves. Nothing is lost by completing it, since
-        // whatever the key signed stays valid under any certificate for that key and name.
+        // A crash during the first start leaves a key without a certificate. It is completed: certificates that the key has
+        // signed stay valid under any certificate with that key and name.
         let Some(certificate) = certificate else {
             let subject = name::encode(&format!("{}{}", role.our_name(), now.as_second()), &[]);
             return Self::write(directory, role, Arc::new(key), subject, KeyIdMethod::Sha256, now);
@@ -123,10 +123,10 @@ impl Authority {
         Ok(Self { role, key, certificate, facts })
     }
 
-    /// Renews the authority's certificate, if it is time, and says whether it was. Name and key stay, so that what was
-    /// issued before holds under the new one, and what is issued from now on under the old one, as long as that holds.
+    /// Renews the authority's certificate if it is due, and returns whether it was. Name and key stay the same, so that issued
+    /// certificates are valid under the new one, and new certificates under the old one until it expires.
     ///
-    /// One that was made elsewhere is not renewed: it may say what a new one of ours would not.
+    /// A foreign authority is not renewed: its certificate may contain what ours would not.
     pub(super) fn renew_if_due(&mut self, directory: &Path, now: Timestamp) -> Result<bool, PkiError> {
         if !self.facts.validity.due(now) {
             return Ok(false);
@@ -174,7 +174,7 @@ impl Authority {
         Self::load(role, &path, pem.as_bytes(), key)
     }
 
-    /// A certificate for the server that is reached under `names`.
+    /// A certificate of a server with these names.
     pub(super) fn issue_serving(
         &self,
         names: &BTreeSet<String>,
@@ -186,7 +186,7 @@ impl Authority {
         self.issue(params, &name::encode(SERVING_USER, &[]), "the serving certificate")
     }
 
-    /// A certificate for a client that is `user` of `groups`.
+    /// A certificate of a client with this user name and these groups.
     pub(super) fn issue_client(
         &self,
         user: &str,
@@ -204,7 +204,7 @@ impl Authority {
         self.issue(params, &name::encode(user, groups), "a client certificate")
     }
 
-    /// A certificate for the key of a request, under the name that it gives and for what else it names.
+    /// A certificate for the key of a certificate request, with its subject and names.
     pub(super) fn sign(
         &self,
         request: &Request,
@@ -268,12 +268,12 @@ impl Authority {
         certificate_pem(&self.certificate)
     }
 
-    /// When its certificate began to hold.
+    /// When its certificate became valid.
     pub(super) fn not_before(&self) -> Timestamp {
         self.facts.validity.not_before
     }
 
-    /// Whether it issued the certificate.
+    /// Whether it has issued a certificate.
     pub(super) fn issued(&self, certificate: &[u8]) -> bool {
         is_signed_by(certificate, &self.facts.public_key)
     }
@@ -287,7 +287,7 @@ impl Authority {
         self.facts.key_identifier.clone().map_or(KeyIdMethod::Sha256, KeyIdMethod::PreSpecified)
     }
 
-    /// Nothing outlives the authority that vouches for it.
+    /// A certificate does not outlive its authority.
     fn leaf_validity(&self, now: Timestamp) -> Validity {
         Validity::from_now(now, LEAF_DAYS).within(self.facts.validity)
     }
@@ -305,7 +305,7 @@ fn params(validity: Validity) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.not_before = std::time::SystemTime::from(validity.not_before).into();
     params.not_after = std::time::SystemTime::from(validity.not_after).into();
-    // Without one given, the number would follow from the key, and a renewed authority would bear that of the old.
+    // The default serial number is derived from the key, so that a renewed authority would have that of the old one.
     params.serial_number = Some(SerialNumber::from_slice(uuid::Uuid::new_v4().as_bytes()));
     params
 }

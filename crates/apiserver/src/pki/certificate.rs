@@ -1,4 +1,4 @@
-//! What a certificate says.
+//! The content of a certificate.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -9,7 +9,7 @@ use x509_parser::{
     prelude::FromDer as _,
 };
 
-/// From when until when a certificate holds.
+/// The validity of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Validity {
     pub(super) not_before: Timestamp,
@@ -17,7 +17,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Clocks of machines differ: what is issued now holds a little longer already.
+    /// The clocks of machines differ: a new certificate is valid since a little before now.
     const SKEW: i64 = 5 * 60;
 
     /// From now on, for `days`.
@@ -39,8 +39,8 @@ impl Validity {
         Self { not_after: self.not_after.min(other.not_after), ..self }
     }
 
-    /// Whether it is time to renew: a third of the life is left, or less. So it is for what does not hold yet, which
-    /// a clock that was ahead leaves behind.
+    /// Whether it is time to renew: a third of the lifetime is left, or less; or it is not valid yet, because the clock was
+    /// ahead.
     pub(super) fn due(self, now: Timestamp) -> bool {
         let life = self.not_after.as_second() - self.not_before.as_second();
         let left = self.not_after.as_second() - now.as_second();
@@ -48,7 +48,7 @@ impl Validity {
     }
 }
 
-/// What a certificate says.
+/// The content of a certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) validity: Validity,
@@ -59,12 +59,12 @@ pub(super) struct Facts {
     pub(super) public_key: Vec<u8>,
     pub(super) key_identifier: Option<Vec<u8>>,
     pub(super) is_authority: bool,
-    /// Host names and addresses that it is good for.
+    /// Its host names and addresses.
     pub(super) names: BTreeSet<String>,
 }
 
 impl Facts {
-    /// Reads a certificate. `None` if it is none.
+    /// Parses a certificate. `None` if it is none.
     pub(super) fn read(der: &[u8]) -> Option<Self> {
         let certificate = parse(der)?;
         let validity = certificate.validity();

@@ -1,11 +1,11 @@
-//! The certificate that this process shows to other servers.
+//! The client certificate of this process.
 
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rustls::{SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey};
 
-/// The certificate that this process shows to other servers: a renewed one is shown at the next connection.
+/// The client certificate of this process: the next connection uses a renewed one.
 #[derive(Debug)]
 pub struct ClientCertificate(RwLock<Arc<CertifiedKey>>);
 

@@ -1,10 +1,10 @@
-//! What time it is.
+//! The clock.
 
 use std::fmt;
 
 use jiff::Timestamp;
 
-/// Tells the time; given to whatever judges certificates, so that tests can live in any year.
+/// A clock for the expiration of certificates, which tests replace.
 pub trait Clock: fmt::Debug + Send + Sync {
     /// The present moment.
     fn now(&self) -> Timestamp;

@@ -25,7 +25,7 @@ pub enum PkiError {
     #[error(transparent)]
     File(#[from] FileError),
 
-    /// A file does not hold what it should, or does not belong to this authority. It was left as it is.
+    /// A file has invalid content, or does not belong to this authority. It is unchanged.
     #[error("{} {what}; {remedy}", path.display())]
     Unfit {
         /// The file.
@@ -36,7 +36,7 @@ pub enum PkiError {
         remedy: &'static str,
     },
 
-    /// A certificate is asked for a name that no certificate can hold.
+    /// A certificate is requested for an invalid name.
     #[error("cannot issue a certificate for {name:?}: {what}")]
     Name {
         /// The name.
@@ -45,10 +45,10 @@ pub enum PkiError {
         what: &'static str,
     },
 
-    /// A key or a certificate cannot be made.
+    /// A key or a certificate cannot be created.
     #[error("cannot make {what}")]
     Make {
-        /// What was to be made.
+        /// What cannot be created.
         what: &'static str,
         /// Why it failed.
         source: rcgen::Error,

@@ -1,4 +1,4 @@
-//! Small files that are whole or absent.
+//! Small files that are complete or absent.
 
 use std::{
     ffi::OsString,
@@ -8,12 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// For what only its owner may read.
+/// Only the owner may read the file.
 pub(crate) const PRIVATE: u32 = 0o600;
-/// For what everybody may read.
+/// All users may read the file.
 pub(crate) const PUBLIC: u32 = 0o644;
 
-/// Far above any certificate, kubeconfig or token file: a file beyond it is something else.
+/// Far above the size of any certificate, kubeconfig or token file.
 const MAX_SIZE: u64 = 16 << 20;
 
 /// A file operation failed.
@@ -36,7 +36,7 @@ impl FileError {
     }
 }
 
-/// Makes a directory that only its owner may enter, with what leads there. One that exists is left as it is.
+/// Creates a directory that only its owner may enter, and its parents. An existing one is unchanged.
 pub(crate) fn private_directory(path: &Path) -> Result<(), FileError> {
     DirBuilder::new()
         .recursive(true)
@@ -53,7 +53,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
         Err(error) => return Err(FileError::new("open", path)(error)),
     };
     let mut bytes = Vec::new();
-    // One byte beyond what is allowed tells a longer file from one of just that size.
+    // One byte more than allowed distinguishes a longer file.
     let size = file.take(MAX_SIZE + 1).read_to_end(&mut bytes).map_err(FileError::new("read", path))?;
     if size as u64 > MAX_SIZE {
         let error = io::Error::new(io::ErrorKind::FileTooLarge, "larger than any such file");
@@ -62,7 +62,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     Ok(Some(bytes))
 }
 
-/// The contents of a file that only its owner should be able to read; if others can, they no longer can after this.
+/// The content of a file that only its owner should be able to read; removes the permissions of other users.
 pub(crate) fn read_private(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     let Some(bytes) = read(path)? else { return Ok(None) };
     let mode = fs::metadata(path).map_err(FileError::new("examine", path))?.permissions().mode();
@@ -78,11 +78,11 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     Ok(Some(bytes))
 }
 
-/// Puts `text` at `path`, at once and durably: whoever looks, even after a crash, finds the old file or the new one.
-/// Whose the old file was, the new one is: root writes into other people's kubeconfigs.
+/// Writes `text` to `path` atomically and durably: a reader, also after a crash, finds the old file or the new one. The new
+/// file has the owner of the old one: root writes into the kubeconfigs of other users.
 pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
     let temporary = beside(path, ".new");
-    // What a crash left behind. Its mode is not to be trusted, so it is not written over.
+    // A crash left it. Its permissions may be wrong, so that it is not overwritten.
     remove(&temporary)?;
     let owner = fs::metadata(path).ok().map(|old| (old.uid(), old.gid()));
     let written = write_new(&temporary, text, mode, owner).and_then(|()| {
@@ -90,7 +90,7 @@ pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), FileErro
         sync_parent(path)
     });
     if written.is_err() {
-        // Best effort: the error that matters is the first one, and the next attempt removes the rest.
+        // Best effort: the first error is returned, and the next attempt removes the file.
         drop(fs::remove_file(&temporary));
     }
     written
@@ -104,7 +104,7 @@ pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Makes a new file with `text`, durably. A file or a link that is there already is an error.
+/// Creates a new file with `text`, durably. An existing file or link is an error.
 pub(crate) fn create(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
     write_new(path, text, mode, None)?;
     sync_parent(path)
@@ -123,7 +123,7 @@ fn write_new(path: &Path, text: &str, mode: u32, owner: Option<(u32, u32)>) -> R
     // The mode at creation is cut by the process's umask; this one is exact.
     file.set_permissions(Permissions::from_mode(mode)).map_err(FileError::new("set the mode of", path))?;
     if let Some((user, group)) = owner {
-        // Only root can give files away; anybody else has the right to replace them, and then they are theirs.
+        // Only root can change the owner; a file that another user replaces is that user's.
         drop(fchown(&file, Some(user), Some(group)));
     }
     file.write_all(text.as_bytes()).map_err(FileError::new("write", path))?;

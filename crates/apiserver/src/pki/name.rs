@@ -1,8 +1,8 @@
 //! Names in certificates.
 //!
-//! `rcgen` knows extensions, keys and dates, but its names hold one value of each attribute, while a Kubernetes user of
-//! two groups needs two organizations, and an authority made elsewhere may bear any name at all. So certificates are
-//! made by it with a name to be replaced, and get their true issuer and subject here, as bytes.
+//! `rcgen` has one value for each attribute of a name, while a Kubernetes user with two groups needs two organizations, and a
+//! foreign authority may have any name. So it creates certificates with a placeholder, and this module replaces issuer and
+//! subject in the encoded certificate.
 
 use rcgen::{KeyPair, SigningKey as _};
 
@@ -28,7 +28,7 @@ pub(super) fn encode(common_name: &str, organizations: &[&str]) -> Vec<u8> {
     element(SEQUENCE, &parts)
 }
 
-/// The certificate `made` with the names given, signed anew. `None` if `made` is no certificate.
+/// The certificate `made` with these names, signed again. `None` if `made` is no certificate.
 pub(super) fn rename(
     made: &[u8],
     issuer: &[u8],

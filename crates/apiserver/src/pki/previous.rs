@@ -1,8 +1,8 @@
-//! The authority that vouched for clients before clients had one of their own.
+//! The authority that issued client certificates before clients had an authority of their own.
 //!
-//! Until then `ca.crt` signed client and serving certificates alike. When a data directory of that time is opened, its
-//! clients (nodes that joined, kubeconfigs that were handed out) hold certificates that only `ca.crt` vouches for. A copy of
-//! it stays trusted for clients for as long as such a certificate can live: a year.
+//! Earlier, `ca.crt` signed client and serving certificates alike. When a data directory of that time is opened, its clients
+//! (nodes that joined, kubeconfigs) have certificates of `ca.crt`. A copy of it stays trusted for clients for a year, the
+//! longest lifetime of such a certificate.
 
 use std::path::Path;
 
@@ -15,12 +15,12 @@ use super::files;
 
 const FILE: &str = "client-ca-previous.crt";
 
-/// Remembers that `authority` vouched for clients so far.
+/// Remembers that `authority` has issued client certificates so far.
 pub(super) fn keep(directory: &Path, authority: &Authority) -> Result<(), PkiError> {
     Ok(files::replace(&directory.join(FILE), &authority.pem(), files::PUBLIC)?)
 }
 
-/// The previous authority of clients, while a certificate of it can still hold.
+/// The previous authority of clients, until all of its certificates have expired.
 pub(super) fn open(
     directory: &Path,
     clients: &Authority,

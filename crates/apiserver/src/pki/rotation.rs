@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Duration};
 use super::{Pki, Renewed};
 use crate::serve::Shutdown;
 
-/// Looks every so often whether a certificate is due, and renews it, until the shutdown. `on_renewed` is told of each
-/// renewal, to write anew what embeds a certificate.
+/// Checks periodically whether a certificate is due, and renews it, until the shutdown. `on_renewed` is called after each
+/// renewal, to write again what contains a certificate.
 ///
-/// It looks rather than sleeps until the day: a timer stands still while a laptop sleeps. Once an hour is plenty; a
-/// failure (a full disk) is logged and tried again the next time, with months left.
+/// It checks periodically instead of sleeping until the date: a timer stops while a laptop sleeps. A failure (a full disk) is
+/// logged and retried at the next check, with months left.
 pub async fn keep_fresh(
     pki: Arc<Pki>,
     every: Duration,

@@ -7,12 +7,12 @@ use std::fmt;
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes `text` into custody.
+    /// Wraps `text`.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself. Not for logs, errors or answers.
+    /// The text. Never write it to logs, errors or responses.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! The certificate that a running server shows.
+//! The serving certificate of a running server.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-/// The certificate that a running server shows: a renewed one is shown to the next client, without a restart.
+/// The serving certificate of a running server: the next connection uses a renewed one, without a restart.
 #[derive(Debug)]
 pub struct ServingCertificate(RwLock<Arc<CertifiedKey>>);
 

@@ -1,4 +1,4 @@
-//! The key that signs service-account tokens.
+//! The key that signs service account tokens.
 
 use std::{fmt, path::Path};
 
@@ -13,15 +13,14 @@ use super::{
 const KEY_FILE: &str = "sa.key";
 const PUBLIC_FILE: &str = "sa.pub";
 
-/// The key that signs service-account tokens (ECDSA on P-256: `ES256`). It is kept for good, since tokens outlive
-/// restarts.
+/// The key that signs service account tokens (ECDSA on P-256: `ES256`). It is permanent, since tokens outlive restarts.
 pub struct SigningKey {
     private: Secret,
     public: String,
 }
 
 impl SigningKey {
-    /// Reads the key in a directory, or makes one there.
+    /// Reads the key in a directory, or creates one there.
     pub fn open(directory: &Path) -> Result<Self, PkiError> {
         let key_path = directory.join(KEY_FILE);
         let public_path = directory.join(PUBLIC_FILE);
