@@ -2,7 +2,7 @@
 
 use plumb_resize::aggregate::Role;
 
-use super::{Action, Decision, StopReason, View};
+use super::{Action, Decision, ObservedContainer, StopReason, View};
 
 /// Decides about a pod that terminates: stops main and init containers at once, then sidecars from the last to the first,
 /// then the sandbox.
@@ -33,5 +33,5 @@ pub(super) fn decide(view: View<'_>) -> Decision {
 /// Whether a container has to be stopped. One that was created and never started has no process, and runtimes do not stop it:
 /// it is removed with the sandbox.
 fn runs(view: View<'_>, position: usize) -> bool {
-    view.observed(position).is_some_and(|observed| observed.runs())
+    view.observed(position).is_some_and(ObservedContainer::runs)
 }
