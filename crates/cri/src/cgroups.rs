@@ -48,9 +48,14 @@ impl Cgroups {
 }
 
 /// The actual resources of a container: those of its cgroup where it has one, else those that its runtime reports, which
-/// are what it was last asked for.
-pub(crate) fn actual(reported: Option<LinuxResources>, group: Option<&Group>) -> Option<LinuxResources> {
-    group.and_then(|group| read(group, reported.as_ref())).or(reported)
+/// are what it was last asked for. `known` are those that this process has asked it for, which not all runtimes report.
+pub(crate) fn actual(
+    reported: Option<LinuxResources>,
+    known: Option<LinuxResources>,
+    group: Option<&Group>,
+) -> Option<LinuxResources> {
+    let asked = reported.as_ref().or(known.as_ref());
+    group.and_then(|group| read(group, asked)).or(reported)
 }
 
 /// What a cgroup has, if it exists. Shares are those that were asked for last, if the weight is theirs.
@@ -77,10 +82,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_cgroup_the_runtimes_word_counts() {
-        let reported = LinuxResources { cpu_shares: Some(512), ..LinuxResources::default() };
-        assert_eq!(actual(Some(reported.clone()), None), Some(reported));
-        assert_eq!(actual(None, None), None);
+    fn without_a_cgroup_the_resources_are_those_that_the_runtime_reports() {
+        let shares = |shares| LinuxResources { cpu_shares: Some(shares), ..LinuxResources::default() };
+        assert_eq!(actual(Some(shares(512)), Some(shares(2)), None), Some(shares(512)));
+        assert_eq!(actual(None, Some(shares(2)), None), None);
     }
 
     #[test]

@@ -404,9 +404,10 @@ impl Runtime for Cri {
     async fn container_status(&self, id: &ContainerId) -> Result<ContainerStatus> {
         let status = self.state.status_of(id).await?;
         let reported = status.resources.as_ref().and_then(|resources| resources.linux.as_ref());
-        let reported = reported.map(convert::read_resources).or_else(|| self.state.known_resources(id));
+        let reported = reported.map(convert::read_resources);
         let group = self.state.remember(id, &status);
-        let resources = actual(reported, group.as_ref()).map(Resources::Linux);
+        let resources =
+            actual(reported, self.state.known_resources(id), group.as_ref()).map(Resources::Linux);
         Ok(convert::container_status(status, resources))
     }
 
