@@ -19,6 +19,7 @@
 mod decode;
 mod encode;
 mod envelope;
+mod openapi;
 mod wire;
 
 use serde_json::Value;
@@ -26,6 +27,7 @@ use serde_json::Value;
 use crate::schema::{Kind, Schema};
 
 pub use envelope::{Envelope, MAGIC};
+pub use openapi::openapi_v2;
 
 /// How deep messages may lie in one another: deeper than any object that can be read from JSON.
 pub const MAX_DEPTH: usize = 160;

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
-use plumb_apischema::{Schema as Kubernetes, openapi};
+use plumb_apischema::{Schema as Kubernetes, openapi, protobuf};
 use serde_json::Value;
 
 use crate::body::Body;
@@ -23,8 +24,28 @@ use crate::kinds::Kinds;
 pub(crate) struct Documents {
     builtin: OnceLock<BTreeMap<String, Document>>,
     custom: Mutex<BTreeMap<String, (Vec<Schema>, Document)>>,
-    /// The document of version 2, and the hashes of those of custom kinds that are in it.
-    swagger: Mutex<Option<(Vec<String>, Bytes)>>,
+    swagger: Mutex<Option<Swagger>>,
+}
+
+/// The document of version 2.
+#[derive(Debug)]
+struct Swagger {
+    /// The hashes of the documents of custom kinds that are in it.
+    made_of: Vec<String>,
+    json: Bytes,
+    /// The same in protobuf, once a client asked for it.
+    protobuf: OnceLock<Bytes>,
+}
+
+impl Swagger {
+    fn protobuf(&self) -> Bytes {
+        let encode = || {
+            // It was encoded here.
+            let document = serde_json::from_slice::<Value>(&self.json).unwrap_or_default();
+            Bytes::from(protobuf::openapi_v2(&document))
+        };
+        self.protobuf.get_or_init(encode).clone()
+    }
 }
 
 /// What a document of a custom kind is made of: the resource, and its schema, which is another one if it changed.
@@ -62,19 +83,27 @@ impl Documents {
         }
     }
 
-    /// Answers a request for `/openapi/v2`: all kinds in one document.
-    pub(crate) fn swagger(&self, kinds: &Kinds) -> Response<Body> {
+    /// Answers a request for `/openapi/v2`: all kinds in one document, as JSON or as protobuf.
+    pub(crate) fn swagger(&self, kinds: &Kinds, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
+        let format = v2::Format::of(headers)?;
         let builtin = self.builtin.get_or_init(|| make(kinds));
         let custom = self.custom(kinds);
         let made_of: Vec<String> = custom.values().map(|document| document.hash.clone()).collect();
         let mut known = self.swagger.lock();
-        if let Some((_, bytes)) = known.as_ref().filter(|(before, _)| *before == made_of) {
-            return answer(StatusCode::OK, bytes.clone());
-        }
-        let all = builtin.values().chain(custom.values()).map(|document| &*document.bytes);
-        let bytes = Bytes::from(v2::document(all).to_string());
-        *known = Some((made_of, bytes.clone()));
-        answer(StatusCode::OK, bytes)
+        known.take_if(|swagger| swagger.made_of != made_of);
+        let swagger = known.get_or_insert_with(|| {
+            let all = builtin.values().chain(custom.values()).map(|document| &*document.bytes);
+            let json = Bytes::from(v2::document(all).to_string());
+            Swagger { made_of, json, protobuf: OnceLock::new() }
+        });
+        Ok(match format {
+            v2::Format::Json => answer(StatusCode::OK, swagger.json.clone()),
+            v2::Format::Protobuf => {
+                let mut response = answer(StatusCode::OK, swagger.protobuf());
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(v2::PROTOBUF));
+                response
+            }
+        })
     }
 
     /// The documents of custom kinds as they are defined now.

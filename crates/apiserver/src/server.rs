@@ -482,7 +482,7 @@ impl ApiServer {
         match path {
             "/metrics" => Ok(self.figures()),
             "/version" => Ok(answer_value(StatusCode::OK, &version())),
-            "/openapi/v2" => Ok(self.shared.documents.swagger(&self.kinds())),
+            "/openapi/v2" => self.shared.documents.swagger(&self.kinds(), &head.headers),
             path if path.starts_with("/openapi/v3") => {
                 self.shared.documents.answer(&self.kinds(), path.trim_start_matches("/openapi/v3"))
             }

@@ -35,6 +35,7 @@ mod it {
     mod scenarios;
     mod serve;
     mod shared_storage;
+    mod swagger;
     mod tables;
     mod usage;
     mod validation;

@@ -1,6 +1,39 @@
 //! The one document of OpenAPI 2.0 (Swagger), made from those of 3.0, for clients that do not read these.
 
+use http::HeaderMap;
+use http::header::ACCEPT;
 use serde_json::{Map, Value, json};
+
+use crate::error::ApiError;
+
+/// The content type of the document in protobuf.
+pub(super) const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// The same as client-go asks for it; no media type may have an `@`, so it is answered with the other.
+const DEPRECATED_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+/// How the document is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Json,
+    Protobuf,
+}
+
+impl Format {
+    /// The first that a client accepts.
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
+        let mut values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).peekable();
+        if values.peek().is_none_or(|first| first.is_empty()) {
+            return Ok(Self::Json);
+        }
+        let mut ranges = values.flat_map(|value| value.split(','));
+        let found = ranges.find_map(|range| match range.split(';').next().unwrap_or_default().trim() {
+            "application/json" | "application/*" | "*/*" => Some(Self::Json),
+            PROTOBUF | DEPRECATED_PROTOBUF => Some(Self::Protobuf),
+            _ => None,
+        });
+        found.ok_or_else(|| ApiError::not_acceptable(&["application/json".to_owned(), PROTOBUF.to_owned()]))
+    }
+}
 
 /// What a schema of 2.0 cannot say, or Kubernetes does not say in it.
 const DROPPED: [&str; 4] = ["anyOf", "not", "nullable", "oneOf"];
