@@ -91,9 +91,13 @@ impl Evictor {
         Self { client, limiter }
     }
 
+    /// Waits until the rate limit allows one more eviction. That may take long: what was decided before may not hold then.
+    pub async fn acquire(&self) {
+        self.limiter.acquire().await;
+    }
+
     /// Evicts a pod, if its disruption budgets allow it, and no other one of its name.
     pub async fn evict(&self, pod: &PodState) -> Result<(), Refusal> {
-        self.limiter.acquire().await;
         let eviction = json!({
             "apiVersion": "policy/v1", "kind": "Eviction",
             "metadata": { "name": pod.object.name, "namespace": pod.object.namespace },

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
 use plumb_controller::{ObjectRef, Write};
 
-use super::{Inner, OBSERVED_WITHIN};
+use super::{Inner, OBSERVED_WITHIN, recommendation_of};
 use crate::api::VerticalPodAutoscaler;
 use crate::updater::actuate::{InPlaceActuator, RecreatingActuator};
 use crate::updater::attempt::{ANNOTATION, Accepted, IN_PLACE_UPDATED, Infeasible, Record, Rejected};
@@ -30,7 +30,8 @@ struct Task<'a> {
 
 impl Inner {
     /// Does what was decided, to several pods at a time, and waits until the store has observed it. Whether anything was
-    /// refused that is tried again later: then the plan does not say what pods wait for.
+    /// refused that is tried again later, or not done because the VPA has changed: then the plan does not say what pods
+    /// wait for.
     pub(super) async fn perform(&self, key: &ObjectRef, gathered: &Gathered, plan: &Plan) -> bool {
         let concurrent = self.config.options.concurrent_updates.max(1);
         let task = |position: usize, records_accepted: bool| Task {
@@ -148,6 +149,13 @@ impl Inner {
 
     async fn evict(&self, actuator: &RecreatingActuator, task: &Task<'_>, cause: &Cause) -> bool {
         let pod = &*task.subject.pod;
+        if !self.is_current(task) {
+            return true;
+        }
+        actuator.evictor.acquire().await;
+        if !self.is_current(task) {
+            return true;
+        }
         match actuator.evictor.evict(pod).await {
             Ok(()) => {
                 tracing::debug!(pod = %pod.object, %cause, "evicted a pod");
@@ -163,6 +171,13 @@ impl Inner {
                 .await
             }
         }
+    }
+
+    /// Whether the VPA of a pod says and recommends what it did when this was decided.
+    fn is_current(&self, task: &Task<'_>) -> bool {
+        self.index.lock().vpa(task.key).is_some_and(|vpa| {
+            vpa.spec == task.vpa.spec && recommendation_of(vpa) == recommendation_of(task.vpa)
+        })
     }
 
     /// Takes note of a refusal. Whether the request is made again after a while.

@@ -10,6 +10,7 @@ use kube::ResourceExt as _;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use plumb_autoscaler::updater::attempt::ANNOTATION;
 use plumb_autoscaler::updater::options::AdmissionLease;
+use plumb_autoscaler::updater::rate_limit::RateLimit;
 use plumb_autoscaler::updater::{Options, decide};
 use plumb_client::Api;
 use plumb_harness::object;
@@ -494,4 +495,26 @@ async fn the_record_of_a_pod_says_when_it_was_resized() {
     assert_eq!(accepted.generation, state.generation);
     assert!(accepted.at >= before && accepted.at <= world.clock.now());
     assert!(world.pods().get("web-0").await.unwrap().metadata.annotations.unwrap().contains_key(ANNOTATION));
+}
+
+/// The rate limit delays evictions; what their VPA said before does not count then.
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_not_evicted_after_its_vpa_has_changed() {
+    let rate_limit = RateLimit { per_second: 0.01, burst: 1 };
+    for patch in [json!({ "spec": { "updatePolicy": { "updateMode": "Off" } } }), json!(null)] {
+        let mut world = World::new(Rules::v1_36()).await;
+        world.vpa("Recreate", json!({})).await;
+        world.start_updater(Options { rate_limit, ..options() });
+        world.pods_of(8, "1/1Gi").await;
+        world.recommend("2/2Gi").await;
+        world.pass(MOMENT).await;
+        assert_eq!(world.count("/eviction"), 1, "the others wait for the rate limit");
+        if patch.is_null() {
+            world.recommend("1/1Gi").await;
+        } else {
+            world.vpas().patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        }
+        world.pass(30 * MINUTE).await;
+        assert_eq!(world.count("/eviction"), 1, "{patch}");
+    }
 }
