@@ -5,7 +5,7 @@
 //!   owner unknown       wait                                     wait
 //!   Pending             wait                                     wait
 //!   no group            wait                                     wait
-//!   Infeasible          record, wait for a lower recommendation  evict
+//!   Infeasible          record, wait for a lower recommendation  evict, or resize to a lower recommendation
 //!   Deferred            wait                                     evict after 5 minutes
 //!   InProgress, unknown wait                                     evict after an hour
 //!   Error               wait: the node retries                   evict
@@ -327,7 +327,12 @@ pub fn decide_in_place_or_recreate(question: &Question<'_>, eviction: &EvictionQ
     let too_long = |timeout: SignedDuration| question.now.duration_since(since) >= timeout;
     let cause = match &pod.stage {
         Stage::Applied => eviction.obstacle.cloned().map(Cause::Obstacle),
-        Stage::Infeasible { message } => Some(Cause::Infeasible(message.clone())),
+        Stage::Infeasible { message } => {
+            // A lower recommendation may fit: in place first, unless that is known to fail.
+            let lower = is_any_lower(&question.recommendation.targets(), &pod.desired_requests());
+            let tries = lower && !pod.has(question.recommendation) && eviction.obstacle.is_none();
+            (!tries).then(|| Cause::Infeasible(message.clone()))
+        }
         Stage::Failing { message } => Some(Cause::Error(message.clone())),
         Stage::Deferred { .. } => {
             let timeout = eviction.timeouts.deferred;

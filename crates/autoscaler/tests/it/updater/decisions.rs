@@ -484,6 +484,20 @@ fn in_place_or_recreate_evicts_where_a_resize_could_not_succeed_unless_a_quota_f
 }
 
 #[test]
+fn in_place_or_recreate_resizes_an_infeasible_pod_to_a_lower_recommendation() {
+    let pod = resizing(pod("web", "1/1Gi"), "4/4Gi", Some(pending("Infeasible", RECENT)));
+    let ask = |target: &str, world: &World| ask(&UpdateMode::InPlaceOrRecreate, &pod, target, world);
+    assert_eq!(ask("3/4Gi", &World::default()), "approved");
+    assert_eq!(ask("4/4Gi", &World::default()), "evict: ResizeInfeasible");
+    assert_eq!(ask("5/4Gi", &World::default()), "evict: ResizeInfeasible");
+    let alone = World { others: 0, ..World::default() };
+    assert_eq!(ask("4/4Gi", &alone), "deferred: BelowMinReplicas");
+    assert_eq!(ask("3/4Gi", &alone), "approved", "though it may not be evicted");
+    let rejected = World { obstacle: Some(Obstacle::Rejected("invalid".into())), ..World::default() };
+    assert_eq!(ask("3/4Gi", &rejected), "evict: ResizeInfeasible");
+}
+
+#[test]
 fn a_pod_that_would_not_be_created_with_the_recommendation_is_never_evicted() {
     let infeasible = resizing(pod("web", "1/1Gi"), "3/3Gi", Some(pending("Infeasible", RECENT)));
     let failing = resizing(pod("web", "1/1Gi"), "3/3Gi", Some(in_progress(Some("Error"), RECENT)));
