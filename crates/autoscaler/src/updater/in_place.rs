@@ -307,7 +307,13 @@ pub fn decide_in_place(question: &Question<'_>) -> InPlace {
 fn decide_infeasible(question: &Question<'_>, targets: &Requests, group: &Group) -> InPlace {
     let pod = question.pod;
     let spec = pod.desired_requests();
-    let known = pod.record.infeasible.as_ref().filter(|known| known.requests == spec);
+    let recorded = pod.record.infeasible.as_ref();
+    // Other requests were found infeasible by the API server, which left the spec as it is.
+    let refused = recorded.filter(|recorded| recorded.requests != spec);
+    if refused.is_some_and(|refused| !refused.is_void(targets, question.allocatable)) {
+        return InPlace::Infeasible { record: None };
+    }
+    let known = recorded.filter(|known| known.requests == spec);
     let has_grown = known.is_some_and(|known| known.is_void(&Requests::new(), question.allocatable));
     if (is_any_lower(targets, &spec) || has_grown) && !pod.has(question.recommendation) {
         return attempt(question, group);

@@ -358,6 +358,11 @@ fn an_infeasible_status_is_about_the_values_in_the_spec() {
     // An older attempt is not about this spec.
     let older = recorded(resizing("4/4Gi"), &infeasible("6/6Gi", "8/16Gi"));
     assert_eq!(in_place(&older, "5/5Gi"), "infeasible");
+    // A lower attempt that the API server found infeasible left the spec as it is: it is not sent again.
+    let refused = recorded(resizing("4/4Gi"), &infeasible("3/4Gi", "8/16Gi"));
+    assert_eq!(in_place(&refused, "3/4Gi"), "infeasible cached");
+    assert_eq!(in_place(&refused, "3/5Gi"), "infeasible cached");
+    assert_eq!(in_place(&refused, "2/4Gi"), "approved");
     // The node has grown since: what is recommended is attempted, what is attempted already is recorded anew.
     let smaller = recorded(resizing("4/4Gi"), &infeasible("4/4Gi", "2/16Gi"));
     assert_eq!(in_place(&smaller, "5/5Gi"), "approved");
