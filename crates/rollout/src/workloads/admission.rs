@@ -171,19 +171,16 @@ impl Admission {
     ) {
         let earlier = self.record.clone();
         // While it is held the fields are ours, but for what a user changes of them in the same write.
-        let (restored, paused) =
-            match earlier.as_ref().and_then(|record| Some((record, record.hold.as_ref()?))) {
-                Some((record, held)) => {
-                    let restored = self.restored(&held.restored);
-                    let paused = self.paused(record.rollout.paused, &held.restored, &restored);
-                    (restored, paused)
-                }
-                None => {
-                    let restored = self.kind.held_fields(&self.new["spec"]);
-                    let paused = self.kind.is_paused(&restored);
-                    (restored, paused)
-                }
-            };
+        let held = earlier.as_ref().and_then(|record| Some((record, record.hold.as_ref()?)));
+        let (restored, paused) = if let Some((record, held)) = held {
+            let restored = self.restored(&held.restored);
+            let paused = self.paused(record.rollout.paused, &held.restored, &restored);
+            (restored, paused)
+        } else {
+            let restored = self.kind.held_fields(&self.new["spec"]);
+            let paused = self.kind.is_paused(&restored);
+            (restored, paused)
+        };
         let hold = Hold { restored };
         let revision = revision_of(&self.new["spec"]["template"], generation);
         // Records are ordered by when they began, also if the clocks of two webhooks differ.
