@@ -111,6 +111,16 @@ impl Failure {
         Self { reason, message, at: now, count, retry_at: now.checked_add(RETRIES.after(count)).ok() }
     }
 
+    /// What is recorded when a resize is sent again and accepted: it counts, and is retried after a backoff, if the pod does
+    /// not have the resources afterwards because another client or a webhook undoes it.
+    pub fn resent(before: Option<&Self>, now: Timestamp) -> Self {
+        let (reason, message) = before.map_or_else(
+            || (StuckReason::DeadlineExceeded, "the resize was accepted and undone".to_owned()),
+            |before| (before.reason, before.message.clone()),
+        );
+        Self::refused(reason, message, before, now)
+    }
+
     /// A failure after which the resize is not retried.
     pub fn last(reason: StuckReason, message: String, now: Timestamp) -> Self {
         Self { reason, message, at: now, count: 1, retry_at: None }

@@ -215,9 +215,9 @@ fn following(
         };
     }
     match resize(pod, record, change, policy, now) {
-        Resize::Unsent(change) => {
+        Resize::Unsent(next, due) => {
             let waits_for = "the resize to be sent".to_owned();
-            Judgement::new(PodState::Resizing { waits_for }, Next::Send(change))
+            Judgement::new(PodState::Resizing { waits_for }, next).until(due)
         }
         Resize::UnderWay { waits_for, obstacle, deadline } => {
             let judgement = Judgement::new(PodState::Resizing { waits_for }, Next::Nothing);
@@ -242,7 +242,7 @@ fn rolling_back(
     }
     let change = hooks.change(pod, &record.previous);
     match resize(pod, record, change, policy, now) {
-        Resize::Unsent(change) => Judgement::new(PodState::RollingBack, Next::Send(change)),
+        Resize::Unsent(next, due) => Judgement::new(PodState::RollingBack, next).until(due),
         Resize::UnderWay { obstacle, deadline, .. } => {
             let judgement = Judgement::new(PodState::RollingBack, Next::Nothing);
             judgement.hindered_by(obstacle).until(Some(deadline))
@@ -262,8 +262,13 @@ fn rolling_back(
 
 /// The progress of the resize of a pod whose intent is recorded.
 enum Resize {
-    Unsent(Box<Vertical>),
-    UnderWay { waits_for: String, obstacle: Option<(StuckReason, String)>, deadline: Timestamp },
+    /// The pod does not have the resources: it is to be sent, or sent again later.
+    Unsent(Next, Option<Timestamp>),
+    UnderWay {
+        waits_for: String,
+        obstacle: Option<(StuckReason, String)>,
+        deadline: Timestamp,
+    },
     Failed(StuckReason, String, Next, Option<Timestamp>),
     Applied,
 }
@@ -274,6 +279,9 @@ fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now
         record.direction == Direction::Forward
             || failure.at >= record.started_at && failure.retry_at.is_some()
     });
+    // Counted from the intent: the transition time of a condition starts anew with each message.
+    let deadline = record.started_at.checked_add(policy.deadline).unwrap_or(Timestamp::MAX);
+    let overdue = now >= deadline;
     match (change, refused) {
         (Change::Other(reasons), _) => {
             let message = reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -283,9 +291,15 @@ fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now
             let due = failure.retry_at.is_some_and(|at| at <= now);
             let next = if due { Next::Send(change) } else { Next::Nothing };
             let due = failure.retry_at.filter(|_| !due);
+            // It was accepted, and the pod does not have it: another client may have been faster once.
+            let is_undone = failure.reason == StuckReason::DeadlineExceeded;
+            if is_undone && !overdue && record.direction == Direction::Forward {
+                return Resize::Unsent(next, due.into_iter().chain([deadline]).min());
+            }
             return Resize::Failed(failure.reason, failure.message.clone(), next, due);
         }
-        (Change::Vertical(change), None) => return Resize::Unsent(change),
+        // The controller crashed before it was sent, or something has undone it. That is known once it was sent again.
+        (Change::Vertical(change), None) => return Resize::Unsent(Next::Send(change), None),
         (Change::None, _) => {}
     }
     if record.applied_at.is_some() {
@@ -295,9 +309,6 @@ fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now
         Ok(reading) => reading.stage,
         Err(bad) => Stage::Failing { message: bad.to_string() },
     };
-    // Counted from the intent: the transition time of a condition starts anew with each message.
-    let deadline = record.started_at.checked_add(policy.deadline).unwrap_or(Timestamp::MAX);
-    let overdue = now >= deadline;
     let (reason, message) = match &stage {
         Stage::Applied => return Resize::Applied,
         Stage::Infeasible { message } => {

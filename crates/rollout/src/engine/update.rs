@@ -48,7 +48,7 @@ impl UpdateResult {
 /// The record and the writes of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The record as it is after the first write.
+    /// The record as it is before the resize.
     pub record: PodRecord,
     /// The writes, in order. The controller sends each only after the API server has accepted the one before.
     pub writes: Vec<PodWrite>,
@@ -77,7 +77,12 @@ pub fn plan(pod: &Pod, next: &Next, hooks: &impl Hooks, now: Timestamp) -> Optio
             Some(Plan { record, writes })
         }
         Next::Send(change) => {
-            Some(Plan { record: current()?, writes: vec![PodWrite::Resize(change.patch())] })
+            let record = current()?;
+            // An accepted resize that the pod does not have afterwards is not sent again at once.
+            let sent =
+                PodRecord { failure: Some(Failure::resent(record.failure.as_ref(), now)), ..record.clone() };
+            let writes = vec![PodWrite::Resize(change.patch()), PodWrite::Patch(sent.patch(pod))];
+            Some(Plan { record, writes })
         }
         Next::MarkApplied => {
             let record = PodRecord { applied_at: Some(now), failure: None, ..current()? };

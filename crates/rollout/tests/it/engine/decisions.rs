@@ -202,6 +202,29 @@ fn a_stuck_pod_is_held_and_never_blocks_the_others() {
 }
 
 #[test]
+fn a_resize_that_is_undone_is_sent_again_after_a_backoff_and_stuck_after_the_deadline() {
+    let mut world = World::new(3, 3, at_once(3), false);
+    world.fates.insert("web-001".into(), Fate::Undone);
+    world.edit(200);
+    assert!(updates(&world.reconcile(usize::MAX).actions).contains(&"web-001"));
+    // Once at once, as after a crash.
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions), ["web-001"]);
+    let decision = world.reconcile(usize::MAX);
+    assert!(decision.actions.is_empty(), "{:?}", decision.actions);
+    assert_eq!(decision.due.map(|due| due.duration_since(world.time()).as_secs()), Some(10));
+    let decision = world.settle();
+    assert_eq!((decision.status.phase, world.now), (Phase::Held, 300));
+    let stuck = &decision.status.stuck[0];
+    assert_eq!((stuck.pod.as_str(), stuck.reason.name()), ("web-001", "DeadlineExceeded"));
+    assert_eq!(stuck.message, "the resize was accepted and undone");
+    // It is sent again from time to time, and goes through once nothing undoes it.
+    world.fates.clear();
+    world.now += 600;
+    assert_eq!(world.settle().status.phase, Phase::Complete);
+    assert!(world.sizes().values().all(|size| size == "200m"));
+}
+
+#[test]
 fn a_revert_goes_through_whatever_the_pace_is() {
     // OpenKruise blocks here: the budget is used up by the pod that is stuck.
     let settings = Settings { max_unavailable: Some(Share::Count(1)), ..at_once(1) };

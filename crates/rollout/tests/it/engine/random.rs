@@ -31,6 +31,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Fate::Defers),
         1 => Just(Fate::Fails),
         1 => Just(Fate::Refused),
+        1 => Just(Fate::Undone),
         1 => Just(Fate::Oom),
     ];
     prop_oneof![

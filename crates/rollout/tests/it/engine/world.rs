@@ -27,6 +27,8 @@ pub(crate) enum Fate {
     Fails,
     /// The API server refuses them.
     Refused,
+    /// The API server accepts them, and a webhook restores what there was.
+    Undone,
     /// The container is killed when the resize is applied.
     Oom,
 }
@@ -264,9 +266,11 @@ impl World {
             }
             *writes -= 1;
             let pod = self.pods[name].clone();
+            let is_refused = matches!(write, PodWrite::Resize(_)) && self.fate(name) == Fate::Refused;
             let after = match write {
                 PodWrite::Patch(patch) => patched(&pod, patch),
-                PodWrite::Resize(_) if self.fate(name) == Fate::Refused => {
+                PodWrite::Resize(_) if self.fate(name) == Fate::Undone => pod,
+                PodWrite::Resize(_) if is_refused => {
                     let before = plan.record.failure.as_ref();
                     let message = "exceeded quota".to_owned();
                     let failure = Failure::refused(StuckReason::Quota, message, before, self.time());
@@ -276,6 +280,9 @@ impl World {
                 PodWrite::Resize(patch) => resized(&pod, patch),
             };
             self.put(name, after);
+            if is_refused {
+                return;
+            }
         }
     }
 
@@ -296,7 +303,7 @@ impl World {
         let actual = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].resources.clone();
         let fate = if spec == actual { Fate::Applies } else { self.fate(name) };
         match fate {
-            Fate::Applies | Fate::Refused => apply_resources(&mut pod),
+            Fate::Applies | Fate::Refused | Fate::Undone => apply_resources(&mut pod),
             Fate::Oom => {
                 apply_resources(&mut pod);
                 let status = &mut pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0];
