@@ -92,6 +92,7 @@ fn change_of_one_pod(pods_in_all: usize) {
             record: &record,
             replicas: pods_in_all,
             max_unavailable: 1,
+            others_unavailable: 0,
             now,
         }));
     }

@@ -35,6 +35,14 @@ impl Share {
             Self::Percent(percent) => of.saturating_mul(to_usize(percent)) / 100,
         }
     }
+
+    /// The number, of so many pods, rounded down. It is 0 only if this says 0: a part of a pod counts as one.
+    pub fn rounded_down_to_one(self, of: usize) -> usize {
+        match self {
+            Self::Count(0) | Self::Percent(0) => 0,
+            share => share.rounded_down(of).max(1),
+        }
+    }
 }
 
 fn to_usize(number: u32) -> usize {
@@ -58,6 +66,14 @@ mod tests {
             (Share::Count(5), 3, 5, 5),
         ] {
             assert_eq!((share.rounded_up(of), share.rounded_down(of)), (up, down), "{share:?} of {of}");
+        }
+        for (share, of, down) in [
+            (Share::Percent(25), 2, 1),
+            (Share::Percent(0), 2, 0),
+            (Share::Count(0), 2, 0),
+            (Share::Count(3), 2, 3),
+        ] {
+            assert_eq!(share.rounded_down_to_one(of), down, "{share:?} of {of}");
         }
     }
 }

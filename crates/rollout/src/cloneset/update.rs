@@ -233,7 +233,10 @@ impl Scope<'_> {
             pods.set(view.name(), engine::PodView { available: view.is_available, ..of_engine });
         }
         let outside = self.views.iter().filter(|view| !view.is_available && pods.get(view.name()).is_none());
-        let max_unavailable = usize::try_from(self.settings.max_unavailable).unwrap_or(0);
+        // A surge allows for as many more, as with other updates.
+        let surge =
+            i32::try_from(self.views.len()).unwrap_or(i32::MAX).saturating_sub(self.settings.replicas).max(0);
+        let max_unavailable = self.settings.max_unavailable.saturating_add(surge);
         let stay = u32::try_from(self.settings.partition.saturating_sub(others_waiting)).unwrap_or(0);
         let mut settings = policy.clone();
         // The larger of both partitions.
@@ -248,7 +251,8 @@ impl Scope<'_> {
             settings: &settings,
             record: &record,
             replicas: usize::try_from(self.settings.replicas).unwrap_or(0),
-            max_unavailable: max_unavailable.saturating_sub(outside.count()),
+            max_unavailable: usize::try_from(max_unavailable).unwrap_or(0),
+            others_unavailable: outside.count(),
             now: self.context.now,
         });
         decision.wake_at(decided.due);

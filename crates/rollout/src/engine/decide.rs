@@ -20,7 +20,7 @@ use super::pod_state::PodState;
 use super::pods::Pods;
 use super::rollout::{Heading, Outcome, PODS_NAMED, Phase, PodFailure, RolloutRecord, RolloutStatus};
 use super::settings::Settings;
-use crate::api::{OnFailure, Share};
+use crate::api::OnFailure;
 
 /// Everything that a decision depends on.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,8 @@ pub struct State<'a> {
     pub replicas: usize,
     /// How many of them may be unavailable by its own strategy.
     pub max_unavailable: usize,
+    /// How many of its pods that are not among `pods` are unavailable.
+    pub others_unavailable: usize,
     /// What time it is.
     pub now: Timestamp,
 }
@@ -296,18 +298,14 @@ fn begin(state: &State<'_>, allowed: usize, actions: &mut Vec<Action>) {
 
 /// How many pods may become unavailable now.
 fn unavailable_budget(state: &State<'_>) -> usize {
-    let missing = state.replicas.saturating_sub(state.pods.len());
+    let missing = state.replicas.saturating_sub(state.pods.len()).max(state.others_unavailable);
     max_unavailable(state).saturating_sub(state.pods.disturbed().saturating_add(missing))
 }
 
-/// How many pods may be unavailable at a time. A workload's own value is at least 1: no pod can surge in place. A policy may
-/// say 0, and then no pod is restarted.
+/// How many pods may be unavailable at a time: as the policy says, or else the workload. If that is 0, no pod is restarted.
 fn max_unavailable(state: &State<'_>) -> usize {
-    match state.settings.max_unavailable {
-        None => state.max_unavailable.max(1),
-        Some(share @ (Share::Count(0) | Share::Percent(0))) => share.rounded_down(0),
-        Some(share) => share.rounded_down(state.replicas).max(1),
-    }
+    let of_policy = state.settings.max_unavailable.map(|share| share.rounded_down_to_one(state.replicas));
+    of_policy.unwrap_or(state.max_unavailable)
 }
 
 /// Resizes all pods back. A failure here is not retried.

@@ -141,7 +141,7 @@ impl Workload {
             Self::AdvancedStatefulSet(object) => advanced(&object.spec.update_strategy),
             Self::AdvancedDaemonSet(object) => advanced(&object.spec.update_strategy),
         };
-        own.as_ref().and_then(Share::read).unwrap_or(Share::Count(1)).rounded_down(replicas)
+        own.as_ref().and_then(Share::read).unwrap_or(Share::Count(1)).rounded_down_to_one(replicas)
     }
 
     /// Whether its controller has observed the latest spec.

@@ -169,6 +169,7 @@ impl Rollouts {
             record: &record.rollout,
             replicas: workload.replicas(),
             max_unavailable: workload.max_unavailable(restored),
+            others_unavailable: 0,
             now,
         });
         decision.status.autoscaled = autoscaled;

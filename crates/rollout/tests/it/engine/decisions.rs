@@ -71,6 +71,22 @@ fn pods_that_restart_are_limited_by_max_unavailable_and_others_are_not() {
     assert_eq!(decision.status.phase, Phase::Held);
     assert_eq!(decision.status.message, "pods have to be restarted, and maxUnavailable is 0");
 
+    // What the workload itself says counts as much.
+    let mut world = World::new(10, 10, at_once(10), true);
+    world.max_unavailable = 0;
+    world.edit(200);
+    let decision = world.settle();
+    assert_eq!(decision.status.phase, Phase::Held);
+    assert_eq!(decision.status.message, "pods have to be restarted, and maxUnavailable is 0");
+
+    // A pod that is not resized is unavailable already.
+    let mut world = World::new(10, 10, at_once(10), true);
+    world.others_unavailable = 1;
+    world.edit(200);
+    let decision = world.settle();
+    assert_eq!(decision.status.phase, Phase::Held);
+    assert_eq!(decision.status.message, "as many pods are unavailable as may be");
+
     let mut world = World::new(10, 10, at_once(10), true);
     world.max_unavailable = 2;
     world.set_ready("web-009", false);

@@ -45,6 +45,7 @@ pub(crate) struct World {
     pub(crate) record: RolloutRecord,
     pub(crate) replicas: usize,
     pub(crate) max_unavailable: usize,
+    pub(crate) others_unavailable: usize,
     pub(crate) nodes: usize,
     pub(crate) now: i64,
     pub(crate) index: Pods,
@@ -77,6 +78,7 @@ impl World {
             record: RolloutRecord::new("r0".into(), "r0".into(), Desired::default(), at(0)),
             replicas: 0,
             max_unavailable: 1,
+            others_unavailable: 0,
             nodes,
             now: 0,
             index: Pods::default(),
@@ -177,6 +179,7 @@ impl World {
             record: &self.record,
             replicas: self.replicas,
             max_unavailable: self.max_unavailable,
+            others_unavailable: self.others_unavailable,
             now: self.time(),
         }
     }

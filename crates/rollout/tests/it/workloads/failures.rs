@@ -7,10 +7,10 @@ use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::commands::{Command, CommandError, command};
 use plumb_rollout::engine::Phase;
 use plumb_rollout::workloads::{HELD_ANNOTATION, WorkloadKind};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::cluster::{Answer, actual_cpu, cpu, is_resize_pending, rolled_out, status};
-use super::deployments::{is, policy, running, sized};
+use super::cluster::{Answer, Cluster, actual_cpu, cpu, is_resize_pending, rolled_out, status};
+use super::deployments::{deployment, is, policy, running, sized};
 use super::sets;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,6 +235,28 @@ async fn a_stuck_pod_of_a_stateful_set_is_recreated_once_and_has_the_new_size() 
         assert_eq!(pod.metadata.uid != before[name].metadata.uid, name == "db-1", "{name}");
         assert_eq!(actual_cpu(pod).as_deref(), Some("200m"), "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_pod_is_restarted_if_the_deployment_says_that_none_may_be_unavailable() {
+    let mut cluster = Cluster::start(2).await;
+    let restarts = json!([{ "resourceName": "cpu", "restartPolicy": "RestartContainer" }]);
+    let strategy = |unavailable: Value| json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": unavailable, "maxSurge": 1 } });
+    let mut web = deployment(2, "100m");
+    web["spec"]["strategy"] = strategy(json!(0));
+    web["spec"]["template"]["spec"]["containers"][0]["resizePolicy"] = restarts.clone();
+    cluster.create::<Deployment>(web).await;
+    cluster.until("web", rolled_out).await;
+    cluster.roll_out(true);
+    let mut larger = sized("200m");
+    larger["spec"]["template"]["spec"]["containers"][0]["resizePolicy"] = restarts;
+    cluster.edit::<Deployment>("web", larger).await;
+    let held = cluster.until("web", is(Phase::Held)).await;
+    assert_eq!(status(&held).unwrap().message, "pods have to be restarted, and maxUnavailable is 0");
+    assert!(cluster.pods().await.values().all(|pod| cpu(pod) == "100m"));
+    // A part of a pod counts as one.
+    cluster.edit::<Deployment>("web", json!({ "spec": { "strategy": strategy(json!("25%")) } })).await;
+    cluster.until_all::<Pod>(|pods| pods.values().any(|pod| cpu(pod) == "200m")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
