@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use plumb_store::{Key, Store};
 use serde::Deserialize;
 
-use crate::authn::User;
 use crate::pki::{Clock, SigningKey};
+use crate::user::User;
 use claims::{Claims, Reference};
 use key::TokenKey;
 

@@ -46,7 +46,6 @@ mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod snapshot;
-pub(crate) mod stored;
 mod webhook;
 
 pub use plugins::{Plugins, UnknownPlugin};
@@ -62,13 +61,13 @@ use plumb_apischema::schema::Kind;
 use plumb_store::{Store, Write};
 use serde_json::{Value, json};
 
-use crate::authn::User;
-use crate::conversion::Shown;
 use crate::error::ApiError;
 use crate::kinds::Row;
+use crate::kinds::conversion::Shown;
 use crate::place::Place;
 use crate::server::{ApiServer, Call};
 use crate::target::{Query, Verb};
+use crate::user::User;
 use awaited::Awaited;
 use policy::{MutatingPolicies, ValidatingPolicies};
 use webhook::Webhooks;

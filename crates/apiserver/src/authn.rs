@@ -7,16 +7,13 @@
 mod bootstrap;
 mod certificate;
 mod csv;
-mod impersonation;
 mod token;
 mod tokens;
-mod user;
 
+pub use crate::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, User};
 pub use certificate::CertificateIdentity;
-pub(crate) use impersonation::impersonate;
 pub use token::Token;
 pub use tokens::{TokenError, Tokens};
-pub use user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, User};
 
 use std::sync::Arc;
 

@@ -8,21 +8,23 @@ pub(crate) mod defaults;
 pub(crate) mod escalation;
 pub(crate) mod followed;
 pub(crate) mod graph;
+mod impersonation;
 mod node;
 pub(crate) mod rbac;
 pub(crate) mod references;
 pub(crate) mod rule;
 
+pub(crate) use impersonation::impersonate;
 pub(crate) use node::{NODES, node_of};
 
 use std::sync::Arc;
 
 use plumb_store::Store;
 
-use crate::authn::User;
 use crate::error::ApiError;
 use crate::selector::{FieldSelector, any_field};
 use crate::target::{Query, Target, Verb};
+use crate::user::User;
 use followed::Followed;
 use graph::Graph;
 use rbac::{Grant, Rbac, RoleRef, Unresolved};

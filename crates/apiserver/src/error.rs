@@ -1,6 +1,7 @@
 //! Refusals, in the shape of the Kubernetes API: a `Status` with a reason, details and a code.
 
 use http::StatusCode;
+use plumb_store::WriteError;
 use plumb_validation::field::{FieldError, aggregate_message};
 use serde_json::{Value, json};
 
@@ -348,6 +349,16 @@ impl Cause {
             }
         }
         cause
+    }
+}
+
+/// The error for a write that the store has refused.
+pub(crate) fn store_failed(error: &WriteError) -> ApiError {
+    match error {
+        WriteError::ReadOnly { .. } | WriteError::Full { .. } => ApiError::unavailable(error.to_string()),
+        WriteError::Busy => ApiError::too_many_requests(),
+        WriteError::TooLarge { .. } => ApiError::body_too_large(plumb_store::MAX_VALUE),
+        other => ApiError::internal(other.to_string()),
     }
 }
 

@@ -9,7 +9,7 @@ use plumb_store::{Store, WriteError};
 use plumb_supervise::Supervisor;
 
 use crate::body::Body;
-use crate::serve::Shutdown;
+use crate::shutdown::Shutdown;
 use crate::target::Query;
 
 /// What checks look at.

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 
-use crate::authn::{InProcess, User};
+use crate::authn::InProcess;
 use crate::body::Body;
 use crate::server::ApiServer;
+use crate::user::User;
 
 /// Lists and watches need not say who manages which fields: of a small object that is most of it, and no part of this
 /// process decides by it. What is read alone says it.

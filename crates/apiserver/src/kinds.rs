@@ -3,6 +3,7 @@
 //! The table is a snapshot: a request uses the one that it began with, and a new custom kind replaces the whole table. Rows
 //! are shared, not copied.
 
+pub(crate) mod conversion;
 mod fields;
 mod resource;
 
@@ -15,14 +16,15 @@ use plumb_apischema::schema::{Kind, Scope};
 use plumb_resize::rules::Rules;
 use plumb_store::{EventFilter, Key, MAX_ATTRIBUTE, Prefix};
 
+pub(crate) use fields::attributes;
 pub use fields::{Attribute, FieldLabelError, field_label, field_value};
 pub use resource::{Name, Resource, Subresource};
 
-use crate::conversion::{self, StoredAs};
+use conversion::StoredAs;
+
 use crate::custom::Custom;
 use crate::error::ApiError;
 use crate::registry::{self, Strategy};
-use crate::reviews;
 use crate::selector::FieldSelector;
 use crate::target::Target;
 use crate::usage;
@@ -228,7 +230,7 @@ impl Kinds {
                 let key = (resource.group, resource.version, resource.plural);
                 Some((key, Row::builtin(resource, body)))
             })
-            .filter(|(_, row)| row.resource.allows("get") || reviews::question(row).is_some())
+            .filter(|(_, row)| row.resource.allows("get") || is_review(row))
             .collect();
         Self { builtin: Arc::new(rows), custom: Vec::new(), by_name: HashMap::new() }
     }
@@ -305,6 +307,11 @@ fn place(row: &Row) -> (&str, &str, &str) {
 
 fn full_name(group: &str, version: &str, plural: &str) -> String {
     format!("{plural}.{version}.{group}")
+}
+
+/// Whether objects of a kind are reviews, which are not stored: those of access, of rules, of tokens and of the user.
+fn is_review(row: &Row) -> bool {
+    matches!(row.group(), "authentication.k8s.io" | "authorization.k8s.io")
 }
 
 /// `v1`, `v2`; not `v1beta1`.

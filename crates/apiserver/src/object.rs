@@ -13,6 +13,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
 use plumb_store::Value as Stored;
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
 use crate::custom::whole_numbers;
 use crate::error::ApiError;
@@ -146,4 +147,13 @@ pub fn restamp(row: &Row, bytes: &Bytes, revision: plumb_store::Revision) -> Byt
     out.put_slice(revision.to_string().as_bytes());
     out.put_slice(&rest[digits..]);
     out.freeze()
+}
+
+/// A generated name: a prefix and five random letters that make no words.
+pub(crate) fn generate_name(prefix: &str, random: Uuid) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    const LONGEST_PREFIX: usize = 63 - 5;
+    let suffix =
+        random.as_bytes()[..5].iter().map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]));
+    prefix.chars().take(LONGEST_PREFIX).chain(suffix).collect()
 }

@@ -22,12 +22,13 @@ use http::request::Parts;
 use parking_lot::Mutex;
 use plumb_metrics::Text;
 
-use crate::authn::{InProcess, User};
+use crate::authn::InProcess;
 use crate::authz::NODES;
 use crate::error::ApiError;
 use crate::server::Limits;
 use crate::share::{Exhausted, Held, Pool};
 use crate::target::{Target, Verb};
+use crate::user::User;
 
 /// How many times what is free one user may hold, of short requests and of long-running ones.
 const OF_SHORT: usize = 3;

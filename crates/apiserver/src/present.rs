@@ -10,12 +10,12 @@ use plumb_store::Revision;
 use serde_json::{Value, json};
 
 use crate::body::Body;
-use crate::conversion::Shown;
 use crate::custom::{self, Presenter, in_version, presented};
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
 use crate::inside::WithoutManagers;
 use crate::kinds::Row;
+use crate::kinds::conversion::Shown;
 use crate::negotiation::{Accepted, Form};
 use crate::object::{decode, head_before_metadata, meta};
 use crate::pieces;

@@ -24,15 +24,14 @@ mod limits;
 mod listener;
 mod peer;
 mod place;
-mod shutdown;
 mod tls;
 
+pub use crate::shutdown::{Shutdown, Trigger, shutdown};
 pub use accept::{Drained, serve};
 pub use connection::Interactive;
 pub use connections::ConnectionMetrics;
 pub use limits::Limits;
 pub use listener::{BindError, Listener};
 pub use peer::Peer;
-pub use shutdown::{Shutdown, Trigger, shutdown};
 pub(crate) use tls::Wall;
 pub use tls::{TlsError, install_crypto, tls, tls_of};

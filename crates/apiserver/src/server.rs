@@ -24,14 +24,14 @@ use crate::accounts::Accounts;
 use crate::admission::{self, Chain, Plugins, Warnings};
 use crate::allocation::{self, Allocations};
 use crate::arrival::{Arrivals, Arrived, Received};
-use crate::authn::{Authenticator, User, impersonate};
-use crate::authz::{self, About, Ask, Authorizer, Selectors};
+use crate::authn::Authenticator;
+use crate::authz::{About, Ask, Authorizer, Selectors, impersonate};
 use crate::body::Body;
 use crate::completion::{Completed, Effects, Tasks, without_panic};
-use crate::conversion::Shown;
 use crate::custom::{self, Definitions};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, refuse, warn};
+use crate::kinds::conversion::Shown;
 use crate::kinds::{Kinds, Row};
 use crate::metrics::{self, Labels, Metrics, Present, Series};
 use crate::negotiation::{Accepted, Form, Format};
@@ -39,10 +39,15 @@ use crate::nodes::NodeLink;
 use crate::openapi::Documents;
 use crate::outgoing::Taste;
 use crate::place::{Origin, Place, Places};
-use crate::serve::{ConnectionMetrics, Interactive, Shutdown};
+use crate::serve::{ConnectionMetrics, Interactive};
+use crate::shutdown::Shutdown;
 use crate::target::{Address, Query, Target, Verb};
 use crate::usage::{self, UsageSource};
-use crate::{defaults, delete, discovery, exchange, health, read, reviews, scope, subresource, watch, write};
+use crate::user::User;
+use crate::{
+    bootstrap_roles, defaults, delete, discovery, exchange, health, read, reviews, scope, subresource, watch,
+    write,
+};
 
 /// The version that is told to clients.
 pub const VERSION: &str = "v1.36.4+plumb";
@@ -197,7 +202,7 @@ impl ApiServer {
         };
         let server = Self { shared: Arc::new(shared) };
         write::make_first_objects(&server)?;
-        authz::defaults::ensure(&server)?;
+        bootstrap_roles::ensure(&server)?;
         server.load_definitions()?;
         Ok(server)
     }

@@ -26,9 +26,9 @@ use crate::negotiation::Form;
 use crate::object::restamp;
 use crate::present::View;
 use crate::read::{Selection, gone};
-use crate::serve::Shutdown;
 use crate::server::{ApiServer, Call};
 use crate::share::Held;
+use crate::shutdown::Shutdown;
 
 /// How long a watch lasts if the client does not say, and how long it is quiet before it is told that nothing
 /// has happened. Upstream's are from half an hour to an hour, and about a minute.

@@ -8,7 +8,7 @@ mod attempt;
 mod part;
 
 use http::{Response, StatusCode};
-use plumb_store::{Event, Key, MAX_ATTRIBUTE, Object, Write, WriteError};
+use plumb_store::{Event, Key, Object, Write, WriteError};
 use plumb_validation::field::FieldError;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::admission::{Attributes, Operation, system_classes};
 use crate::allocation::Reservation;
 use crate::body::Body;
 use crate::custom::{in_version, is_stored_as, presented_value, tried};
-use crate::error::ApiError;
+use crate::error::{ApiError, store_failed};
 use crate::exchange::{FieldValidation, of_another_kind};
-use crate::kinds::{Row, field_value};
+use crate::kinds::Row;
 use crate::managers::{self, Wanted};
-use crate::object::{encode, finalizers, is_deleting, meta, metadata, moment};
+use crate::object::{encode, finalizers, generate_name, is_deleting, meta, metadata, moment};
 use crate::patching::Patch;
 use crate::present::{show_stored, show_value};
 use crate::registry::{Context, rest};
@@ -379,15 +379,6 @@ pub(crate) fn fill_system_fields(server: &ApiServer, row: &Row, new: &mut Value)
     fields.insert("creationTimestamp".into(), json!(now));
 }
 
-/// A name that no other object is likely to have: a prefix and five letters that make no words.
-pub(crate) fn generate_name(prefix: &str, random: Uuid) -> String {
-    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    const LONGEST_PREFIX: usize = 63 - 5;
-    let suffix =
-        random.as_bytes()[..5].iter().map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]));
-    prefix.chars().take(LONGEST_PREFIX).chain(suffix).collect()
-}
-
 /// The namespace is the address's; a body that says otherwise is a mistake.
 fn set_namespace(call: &Call, new: &mut Value) -> Result<(), ApiError> {
     let given = meta(new, "namespace").to_owned();
@@ -460,24 +451,6 @@ fn released(object: &Value) -> bool {
             .pointer("/metadata/deletionGracePeriodSeconds")
             .and_then(Value::as_i64)
             .is_none_or(|left| left == 0)
-}
-
-/// The attributes of an object in the store.
-pub(crate) fn attributes(row: &Row, object: &Value) -> plumb_store::Attributes {
-    let fields = row.strategy().attributes().iter();
-    let values = fields.map(|own| (own.field, field_value(object, own.field)));
-    // A value that is too long for the store is decoded from the object when a selector needs it.
-    values.filter(|(_, value)| (1..=MAX_ATTRIBUTE).contains(&value.len())).collect()
-}
-
-/// The refusal of a write that the store could not take.
-pub(crate) fn store_failed(error: &WriteError) -> ApiError {
-    match error {
-        WriteError::ReadOnly { .. } | WriteError::Full { .. } => ApiError::unavailable(error.to_string()),
-        WriteError::Busy => ApiError::too_many_requests(),
-        WriteError::TooLarge { .. } => ApiError::body_too_large(plumb_store::MAX_VALUE),
-        other => ApiError::internal(other.to_string()),
-    }
 }
 
 /// Makes the objects that every cluster has.

@@ -3,8 +3,9 @@
 use plumb_resize::list::{ResourceList, WireList};
 use serde_json::Value;
 
-use super::{Attributes, Operation, Plugin, stored};
+use super::{Attributes, Operation, Plugin};
 use crate::error::ApiError;
+use crate::stored;
 
 /// Refuses larger claims whose class cannot serve them.
 pub(super) struct PersistentVolumeClaimResize;

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Attributes, Operation, Plugin, stored};
+use super::{Attributes, Operation, Plugin};
 use crate::error::ApiError;
 use crate::object::{finalizers, meta, metadata};
+use crate::stored;
 
 /// How long a pod stays on a node that went away, unless it says so itself.
 const TOLERATED_SECONDS: i64 = 300;

@@ -13,11 +13,12 @@ use serde_json::{Value, json};
 
 use super::effort::{Effort, Interrupted};
 use super::matching::{Invocation, name};
-use super::{Attributes, request, stored};
-use crate::authn::User;
+use super::{Attributes, request};
 use crate::authz::{Ask, Objects};
 use crate::error::ApiError;
 use crate::selector::{FieldSelector, any_field};
+use crate::stored;
+use crate::user::User;
 
 /// What one evaluation may cost.
 pub(crate) const CALL_BUDGET: u64 = 1_000_000;

@@ -6,10 +6,11 @@ use plumb_validation::field::aggregate_texts;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
-use super::{Attributes, Operation, Plugin, stored};
+use super::{Attributes, Operation, Plugin};
 use crate::error::ApiError;
 use crate::object::{is_deleting, metadata};
 use crate::registry::pod::typed;
+use crate::stored;
 
 /// Holds pods, when they come to be and when they are resized, and claims to the limit ranges of their namespace.
 pub(super) struct LimitRanger;

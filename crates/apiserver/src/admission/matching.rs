@@ -7,14 +7,15 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use super::{Attributes, Operation, stored};
-use crate::conversion::Shown;
+use super::{Attributes, Operation};
 use crate::custom::{between_versions, has_converter};
 use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::Row;
+use crate::kinds::conversion::Shown;
 use crate::object::meta;
 use crate::selector::LabelSelector;
+use crate::stored;
 
 /// Which writes a webhook or a policy is about: `rules` and selectors of a webhook, `matchConstraints` of a policy,
 /// `matchResources` of a binding.

@@ -1,4 +1,4 @@
-//! Nobody gives more than they have, by writing a role or a binding.
+//! Prevents privilege escalation by roles and bindings.
 //!
 //! Upstream has this in the storage of these kinds and not among its plugins; it has the same say, and sees what
 //! the plugins and webhooks made of the object.
@@ -10,7 +10,7 @@ use crate::authz::RBAC_GROUP;
 use crate::authz::escalation::Grant;
 use crate::error::ApiError;
 
-/// Keeps writers of roles and bindings from giving what they do not have.
+/// Refuses roles and bindings that grant rights that their writer does not have.
 pub(super) struct NoEscalation;
 
 impl Plugin for NoEscalation {
@@ -28,9 +28,9 @@ impl Plugin for NoEscalation {
         let is_update = attributes.operation == Operation::Update;
         attributes.server.authorizer().no_escalation(&Grant {
             user: attributes.user,
-            row: attributes.row,
+            plural: attributes.row.plural(),
             namespace: attributes.namespace,
-            // The address of a new object has no name.
+            // The URL of a create has no name.
             name: if is_update { attributes.name } else { "" },
             old: is_update.then_some(attributes.old),
             new,

@@ -10,12 +10,12 @@ mod tokens;
 use serde_json::Value;
 
 use super::{Attributes, Operation, Plugin};
-use crate::authn::User;
 use crate::authz::node_of;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::{decode, meta};
 use crate::registry::certificate_signing_request::request::read;
+use crate::user::User;
 
 const NODE_USER: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";

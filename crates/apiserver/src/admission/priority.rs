@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Attributes, Operation, Plugin, stored};
+use super::{Attributes, Operation, Plugin};
 use crate::error::ApiError;
 use crate::object::meta;
+use crate::stored;
 
 const CLASSES: (&str, &str) = ("scheduling.k8s.io", "priorityclasses");
 

@@ -10,11 +10,12 @@ use plumb_store::{Precondition, Write};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::{Attributes, Operation, stored};
+use super::{Attributes, Operation};
 use crate::error::ApiError;
 use crate::kinds::Row;
+use crate::kinds::attributes as index;
 use crate::object::{decode, encode};
-use crate::write::attributes as index;
+use crate::stored;
 
 /// The name on the command line.
 pub(super) const NAME: &str = "ResourceQuota";

@@ -5,8 +5,9 @@ use plumb_resize::list::{ResourceList, WireList};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::{Attributes, Operation, Plugin, stored};
+use super::{Attributes, Operation, Plugin};
 use crate::error::ApiError;
+use crate::stored;
 use crate::validation::path_segment_complaints;
 
 /// Gives pods the overhead of their runtime class.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Attributes, Awaited, Operation, Plugin, stored};
+use super::{Attributes, Awaited, Operation, Plugin};
 use crate::error::ApiError;
+use crate::object::generate_name;
 use crate::object::meta;
-use crate::write::generate_name;
+use crate::stored;
 
 /// What the names of token volumes start with.
 const VOLUME: &str = "kube-api-access-";

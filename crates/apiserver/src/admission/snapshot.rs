@@ -6,12 +6,12 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::{Attributes, Operation, Options, Warnings};
-use crate::authn::User;
-use crate::conversion::Shown;
 use crate::kinds::Row;
+use crate::kinds::conversion::Shown;
 use crate::place::Place;
 use crate::server::ApiServer;
 use crate::target::{Query, Verb};
+use crate::user::User;
 
 /// The attributes of a write and its new version. Expressions neither warn nor call webhooks, and take no other place.
 pub(super) struct Snapshot {

@@ -169,7 +169,7 @@ impl Webhooks {
         }
         // Nobody learns of a write before it is durable, and the old version may be one that is not yet.
         let settled = attributes.server.store().sync().await;
-        settled.map_err(|error| Failure::Refused(crate::write::store_failed(&error)))?;
+        settled.map_err(|error| Failure::Refused(crate::error::store_failed(&error)))?;
         attributes.called_webhooks.store(true, Ordering::Relaxed);
         let uid = uuid::Uuid::new_v4().to_string();
         let body = review::request(&uid, invocation, attributes, new).to_string();

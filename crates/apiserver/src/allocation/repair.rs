@@ -17,11 +17,12 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::{NETWORK_TEXT, PORTS, PORTS_TEXT, Reserved, Resource, is_cluster_ip, stored::Stored};
-use crate::authn::{InProcess, User};
+use crate::authn::InProcess;
 use crate::authz::MASTERS;
 use crate::object::{decode, meta, moment};
-use crate::serve::Shutdown;
 use crate::server::ApiServer;
+use crate::shutdown::Shutdown;
+use crate::user::User;
 
 /// After how many passes a reservation is released that its write has not used. As upstream's.
 pub(super) const PASSES: u32 = 3;

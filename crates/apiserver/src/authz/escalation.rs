@@ -8,17 +8,16 @@ use serde_json::{Value, json};
 use super::rbac::{RoleRef, Unresolved};
 use super::rule::{Rule, covers_path, has, has_or_all};
 use super::{Ask, Authorizer, MASTERS, Objects, RBAC_GROUP};
-use crate::authn::User;
 use crate::error::ApiError;
-use crate::kinds::Row;
 use crate::object::meta;
+use crate::user::User;
 
 /// A write of a role or a binding.
 pub(crate) struct Grant<'a> {
     /// The user.
     pub(crate) user: &'a User,
-    /// The kind.
-    pub(crate) row: &'a Row,
+    /// The resource of the RBAC group, such as `roles`.
+    pub(crate) plural: &'a str,
     /// The namespace of the object, if it has one. For a cluster-scoped kind it does not count: see
     /// [`Grant::namespace`].
     pub(crate) namespace: Option<&'a str>,
@@ -36,17 +35,18 @@ impl<'a> Grant<'a> {
     /// The kind decides whether there is one: a cluster-scoped object grants its rights in all namespaces, so that rights in
     /// one namespace are not enough to write it.
     fn namespace(&self) -> &'a str {
-        self.namespace.filter(|_| self.row.is_namespaced()).unwrap_or_default()
+        let is_namespaced = matches!(self.plural, "roles" | "rolebindings");
+        self.namespace.filter(|_| is_namespaced).unwrap_or_default()
     }
 }
 
 impl Authorizer {
-    /// Refuses a role or a binding that grants rights that the user does not have. Other kinds are allowed.
+    /// Refuses a role or a binding that grants rights that the user does not have.
     pub(crate) fn no_escalation(&self, grant: &Grant<'_>) -> Result<(), ApiError> {
-        if grant.row.group() != RBAC_GROUP || grant.user.is_in(MASTERS) {
+        if grant.user.is_in(MASTERS) {
             return Ok(());
         }
-        let is_role = matches!(grant.row.plural(), "roles" | "clusterroles");
+        let is_role = matches!(grant.plural, "roles" | "clusterroles");
         if is_role && self.may_escalate(grant) {
             return Ok(());
         }
@@ -59,7 +59,7 @@ impl Authorizer {
     fn may_escalate(&self, grant: &Grant<'_>) -> bool {
         let objects = Objects {
             group: RBAC_GROUP,
-            resource: grant.row.plural(),
+            resource: grant.plural,
             namespace: grant.namespace(),
             name: grant.name,
             ..Objects::default()
@@ -68,8 +68,7 @@ impl Authorizer {
     }
 
     fn no_more_rules(&self, grant: &Grant<'_>) -> Result<(), ApiError> {
-        let refuse =
-            |why: &str| ApiError::forbidden(RBAC_GROUP, grant.row.plural(), meta(grant.new, "name"), why);
+        let refuse = |why: &str| ApiError::forbidden(RBAC_GROUP, grant.plural, meta(grant.new, "name"), why);
         self.holds(grant, &Rule::all_of(grant.new)).map_err(|missing| refuse(&missing.to_string()))?;
         if aggregates(grant.new) || grant.old.is_some_and(aggregates) {
             let all = vec!["*".to_owned()];
@@ -108,12 +107,12 @@ impl Authorizer {
         }
         let rules = self.rules_of(&role, grant.namespace()).map_err(|error| match error {
             // Upstream names the kind that is written and not the one that is missing.
-            Unresolved::Missing(role) => ApiError::not_found(RBAC_GROUP, grant.row.plural(), &role.name),
+            Unresolved::Missing(role) => ApiError::not_found(RBAC_GROUP, grant.plural, &role.name),
             Unresolved::Unsupported(_) => ApiError::internal(error.to_string()),
         })?;
         self.holds(grant, &rules).map_err(|missing| {
             let name = meta(grant.new, "name");
-            ApiError::forbidden(RBAC_GROUP, grant.row.plural(), name, &missing.to_string())
+            ApiError::forbidden(RBAC_GROUP, grant.plural, name, &missing.to_string())
         })
     }
 
@@ -265,7 +264,6 @@ mod tests {
     use plumb_store::{Key, Options, Store, Write};
 
     use super::*;
-    use crate::kinds::Kinds;
 
     fn rules(value: Value) -> Vec<Rule> {
         Rule::all_of(&json!({ "rules": value }))
@@ -297,7 +295,7 @@ mod tests {
     fn rights_in_one_namespace_do_not_count_for_a_cluster_scoped_object_whatever_namespace_is_given() {
         let directory = tempfile::tempdir().unwrap();
         let authorizer = with_admin_of_one_namespace(directory.path());
-        let (kinds, user) = (Kinds::builtin(), User::new("ann", "", ["staff"]));
+        let user = User::new("ann", "", ["staff"]);
         let rules = json!([{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["get"] }]);
         let role = json!({ "metadata": { "name": "new" }, "rules": rules });
         let aggregates = json!({
@@ -316,9 +314,8 @@ mod tests {
             ("clusterrolebindings", &binding, false),
         ];
         for (plural, new, allowed) in table {
-            let row = kinds.find(RBAC_GROUP, plural).unwrap();
             for old in [None, Some(&json!({ "metadata": { "name": "new" } }))] {
-                let grant = Grant { user: &user, row: &row, namespace: Some("ns1"), name: "new", old, new };
+                let grant = Grant { user: &user, plural, namespace: Some("ns1"), name: "new", old, new };
                 assert_eq!(authorizer.no_escalation(&grant).is_ok(), allowed, "{plural} {new}");
             }
         }

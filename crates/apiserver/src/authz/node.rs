@@ -5,7 +5,7 @@
 
 use super::graph::{Graph, Kind};
 use super::{About, Ask, Authorizer, Objects};
-use crate::authn::User;
+use crate::user::User;
 
 /// The group of nodes, and the prefix of their user names.
 pub(crate) const NODES: &str = "system:nodes";

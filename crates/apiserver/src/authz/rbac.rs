@@ -16,8 +16,8 @@ use serde_json::Value;
 use super::followed::Index;
 use super::rule::Rule;
 use super::{Ask, RBAC_GROUP};
-use crate::authn::User;
 use crate::object::decode;
+use crate::user::User;
 
 /// All roles and bindings of a cluster.
 #[derive(Default)]

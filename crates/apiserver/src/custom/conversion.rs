@@ -23,12 +23,12 @@ use uuid::Uuid;
 
 use super::{signed_numbers, whole_numbers};
 use crate::error::ApiError;
+use crate::error::store_failed;
 use crate::kinds::Row;
 use crate::object::{decode, encode_at, head, meta};
 use crate::server::{ApiServer, Call};
 use crate::validation::label_errors;
 use crate::webhook::{Backend, Connections};
-use crate::write::store_failed;
 
 /// How long a call may take, as upstream.
 const TIMEOUT: Duration = Duration::from_secs(30);

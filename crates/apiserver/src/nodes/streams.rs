@@ -16,8 +16,8 @@ use super::log::{container, refusal, words};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::object::{decode, meta};
-use crate::serve::Shutdown;
 use crate::server::Call;
+use crate::shutdown::Shutdown;
 use crate::target::Verb;
 
 /// The headers of the handshake that are forwarded.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{Pki, Renewed};
-use crate::serve::Shutdown;
+use crate::shutdown::Shutdown;
 
 /// Checks periodically whether a certificate is due, and renews it, until the shutdown. `on_renewed` is called after each
 /// renewal, to write again what contains a certificate.

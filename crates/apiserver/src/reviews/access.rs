@@ -4,12 +4,12 @@ use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Value, json};
 
 use super::{text, texts};
-use crate::authn::User;
 use crate::authz::{Ask, Objects};
 use crate::error::ApiError;
 use crate::object::meta;
 use crate::selector::{FieldSelector, LabelSelector, any_field};
 use crate::server::Call;
+use crate::user::User;
 
 /// `SubjectAccessReview`.
 pub(super) fn subject(call: &Call, mut review: Value) -> Result<Value, ApiError> {

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{text, texts};
-use crate::authn::User;
 use crate::error::ApiError;
 use crate::object::moment;
 use crate::server::Call;
+use crate::user::User;
 
 /// A user as reviews have it.
 fn info(user: &User) -> Value {

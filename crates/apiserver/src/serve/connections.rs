@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use super::Limits;
-use crate::authn::User;
+use crate::user::User;
 
 /// The share of the reserved connections that one user may have, so that a node cannot keep others out.
 const SHARE_OF_RESERVED: usize = 8;

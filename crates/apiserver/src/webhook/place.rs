@@ -9,8 +9,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::admission::stored;
 use crate::server::ApiServer;
+use crate::stored;
 
 /// The address of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]

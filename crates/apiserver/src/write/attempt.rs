@@ -9,9 +9,10 @@ use serde_json::Value;
 use crate::allocation::Reservation;
 use crate::custom::{self, StaleWrite};
 use crate::error::ApiError;
+use crate::error::store_failed;
+use crate::kinds::attributes;
 use crate::object::encode;
 use crate::server::Call;
-use crate::write::{attributes, store_failed};
 
 /// How often a write is tried. Each conflict means that another writer succeeded.
 const ATTEMPTS: usize = 1_000;

@@ -13,14 +13,15 @@ use tokio::task::JoinError;
 
 use super::index::{PolicyKind as _, Validating};
 use super::type_check::check;
-use crate::authn::{InProcess, User};
+use crate::authn::InProcess;
 use crate::completion::without_panic;
 use crate::error::ApiError;
 use crate::kinds::Kinds;
 use crate::object::{decode, is_deleting, meta};
 use crate::read::gone;
-use crate::serve::Shutdown;
 use crate::server::ApiServer;
+use crate::shutdown::Shutdown;
+use crate::user::User;
 
 /// Who writes the status, as upstream.
 const NAME: &str = "validatingadmissionpolicy-status-controller";

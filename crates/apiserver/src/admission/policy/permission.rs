@@ -3,11 +3,12 @@
 use plumb_validation::field::FieldError;
 use serde_json::Value;
 
-use super::super::{Attributes, Operation, Plugin, stored};
-use crate::authn::User;
+use super::super::{Attributes, Operation, Plugin};
 use crate::authz::{Ask, MASTERS, Objects};
 use crate::error::ApiError;
 use crate::object::meta;
+use crate::stored;
+use crate::user::User;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 

@@ -20,8 +20,8 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use crate::body::Body;
 use crate::error::ApiError;
-use crate::serve::Shutdown;
 use crate::server::Call;
+use crate::shutdown::Shutdown;
 
 /// What every server appends to a client's key (RFC 6455, 1.3).
 const OF_WEBSOCKETS: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use plumb_certificates::{CLIENT_ADDRESS, NODES_GROUP, Request, Unreadable};
 use serde_json::{Value, json};
 
-use crate::authn::User;
 use crate::object::moment;
+use crate::user::User;
 
 /// The conditions by which a request is decided.
 pub(super) const DECISIONS: [&str; 2] = ["Approved", "Denied"];

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 
-use super::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, User};
-use crate::authz::{About, Ask, Authorizer, Objects};
+use super::{About, Ask, Authorizer, Objects};
 use crate::error::ApiError;
+use crate::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, User};
 
 const PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";

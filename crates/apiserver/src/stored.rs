@@ -1,4 +1,4 @@
-//! What plugins read: objects as they are stored.
+//! Reads of stored objects.
 
 use plumb_store::{List, Object};
 use serde::de::DeserializeOwned;
@@ -23,7 +23,7 @@ pub(crate) fn one(
 }
 
 /// All objects of a kind, or those in a namespace, as they are stored.
-pub(super) fn raw(
+pub(crate) fn raw(
     server: &ApiServer,
     (group, plural): (&str, &str),
     namespace: Option<&str>,
@@ -44,7 +44,7 @@ pub(crate) fn all<T: DeserializeOwned>(
 }
 
 /// A stored object as a type.
-pub(super) fn typed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+pub(crate) fn typed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(bytes)
         .map_err(|error| ApiError::internal(format!("a stored object is damaged: {error}")))
 }
