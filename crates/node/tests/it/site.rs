@@ -1,6 +1,7 @@
 //! A node with its agent, in a cluster in this process. The agent can be aborted at any instruction and another one
 //! takes over: what outlives it is the runtime, the journal and the API.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub(super) struct Site {
     pub(super) supervisor: Supervisor,
     /// How many CPUs the machine has.
     pub(super) machine_cpus: u32,
+    /// The addresses of the machine.
+    pub(super) addresses: Vec<IpAddr>,
     /// Whether pods have volumes.
     pub(super) has_volumes: bool,
     folder: tempfile::TempDir,
@@ -63,6 +66,7 @@ impl Site {
             unsafe_sysctls: "",
             supervisor: Supervisor::default(),
             machine_cpus: 2,
+            addresses: Vec::new(),
             has_volumes: false,
             folder,
         }
@@ -82,6 +86,7 @@ impl Site {
             ..self.node.config(self.cluster.node(), self.rules.clone())
         };
         config.setup.max_pods = 20;
+        config.setup.addresses.clone_from(&self.addresses);
         config.machine = Arc::new(Machine { cpus: self.machine_cpus, ..Machine::clone(&config.machine) });
         config.sandbox_defaults.log_root = self.logs();
         config.volumes = self.has_volumes.then(|| self.volumes());

@@ -33,6 +33,22 @@ async fn a_pod_that_is_deleted_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_pod_has_the_addresses_of_its_node_as_those_of_its_host() {
+    let mut site = Site::without_agent(kep());
+    site.addresses = ["192.168.1.7", "fd00::7"].map(|address| address.parse().unwrap()).to_vec();
+    site.start_agent().await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    let status = site.settled("a").await.status.unwrap();
+    assert_eq!(status.host_ip.as_deref(), Some("192.168.1.7"));
+    assert_eq!(json!(status.host_ips), json!([{ "ip": "192.168.1.7" }, { "ip": "fd00::7" }]));
+    let node = Api::<Node>::all(site.cluster.admin()).get(NODE).await.unwrap();
+    let addresses = node.status.unwrap().addresses.unwrap_or_default();
+    let own: Vec<_> =
+        addresses.iter().filter(|own| own.type_ == "InternalIP").map(|own| &own.address).collect();
+    assert_eq!(own, ["192.168.1.7", "fd00::7"]);
+}
+
+#[tokio::test]
 async fn a_pod_that_does_not_fit_is_turned_away_in_the_kubelets_words() {
     let site = Site::start(kep()).await;
     site.pod("a", one(equal("1500m", "64Mi"))).await;
