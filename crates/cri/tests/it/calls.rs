@@ -9,6 +9,7 @@ use plumb_runtime::types::{
 use plumb_runtime::{Error, Runtime as _};
 
 use crate::fake::Fake;
+use crate::node::TIMEOUT;
 
 #[tokio::test]
 async fn linux_resources_are_always_set_and_windows_resources_have_their_own_field() {
@@ -148,7 +149,7 @@ async fn events_of_the_runtime_are_sent_on_if_they_are_about_our_pods() {
     fake.stream("GetContainerEvents", &[event("another", "a"), event("plumb-fake", "b")]);
     let runtime = fake.client().await.unwrap();
     let mut events = runtime.events();
-    let first = events.next().await.unwrap();
+    let first = tokio::time::timeout(TIMEOUT, events.next()).await.unwrap().unwrap();
     let Event::Container { id, sandbox, change, .. } = first else { panic!("{first:?}") };
     assert_eq!((id.as_str(), sandbox.as_str(), change), ("b", "s", ContainerChange::Stopped));
 }

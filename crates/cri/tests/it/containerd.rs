@@ -11,7 +11,7 @@ use plumb_runtime::types::{
 use plumb_runtime::{Error, Runtime as _};
 use plumb_testbed::{Cache, RuntimeAssets};
 
-use crate::node::{MIB, Node, eventually, figures, resources, shell, stopped};
+use crate::node::{MIB, Node, TIMEOUT, eventually, figures, resources, shell, stopped};
 
 async fn actual(node: &Node, id: &plumb_runtime::types::ContainerId) -> LinuxResources {
     let status = node.runtime.container_status(id).await.unwrap();
@@ -87,7 +87,7 @@ async fn commands_run_logs_are_written_and_exits_are_events() {
         .await;
     let run = async |command: &[&str]| {
         let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
-        node.runtime.exec_sync(&id, &command, Some(Duration::from_secs(30))).await.unwrap()
+        node.runtime.exec_sync(&id, &command, Some(TIMEOUT)).await.unwrap()
     };
     let output = run(&["/bin/sh", "-c", "echo out; echo err >&2; exit 4"]).await;
     assert_eq!((&output.stdout[..], &output.stderr[..], output.exit_code), (&b"out\n"[..], &b"err\n"[..], 4));

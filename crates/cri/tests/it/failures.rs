@@ -9,7 +9,7 @@ use plumb_runtime::cgroup::Layout;
 use plumb_runtime::types::{ContainerState, Resources};
 use plumb_runtime::{Confirmation, Error, Runtime as _};
 
-use crate::node::{Node, back, figures, resources};
+use crate::node::{Node, TIMEOUT, back, figures, resources};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs containerd: .ci/containerd"]
@@ -32,9 +32,12 @@ async fn no_container_is_lost_when_containerd_is_killed_under_a_resize() {
     if let Err(error) = updated {
         assert!(error.outcome_unknown(), "{error:?}");
     }
-    while node.runtime.version().await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    let answers = async {
+        while node.runtime.version().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, answers).await.unwrap();
     node.runtime.update_container_resources(&id, &resize).await.unwrap();
     let after = node.runtime.container_status(&id).await.unwrap();
     assert_eq!(after.container.state, ContainerState::Running);
@@ -58,9 +61,12 @@ async fn a_resize_is_applied_while_containerd_hangs_and_confirmed_when_it_is_bac
     assert_eq!(figures(read.as_ref().and_then(Resources::linux).unwrap()), figures(&resources(300, 128)));
     assert_eq!(node.runtime.confirmation(&id), Confirmation::Awaited);
     node.signal(Signal::SIGCONT);
-    while node.runtime.confirmation(&id) != Confirmation::Confirmed {
-        events.next().await.unwrap();
-    }
+    let confirmed = async {
+        while node.runtime.confirmation(&id) != Confirmation::Confirmed {
+            events.next().await.unwrap();
+        }
+    };
+    tokio::time::timeout(TIMEOUT, confirmed).await.unwrap();
     let status = node.runtime.container_status(&id).await.unwrap();
     let actual = status.resources.as_ref().and_then(Resources::linux).unwrap();
     assert_eq!(figures(actual), figures(&resources(300, 128)));
@@ -70,7 +76,8 @@ async fn a_resize_is_applied_while_containerd_hangs_and_confirmed_when_it_is_bac
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs containerd: .ci/containerd"]
 async fn a_call_that_hangs_ends_with_its_deadline_and_the_next_succeeds() {
-    let node = Node::with_timeout(Duration::from_secs(1)).await;
+    // Long enough for the calls that do not hang.
+    let node = Node::with_timeout(Duration::from_secs(10)).await;
     let mut events = node.runtime.events();
     let sandbox = node.sandbox("hung").await;
     let id = node.run(&sandbox, "c", "sleep infinity").await;

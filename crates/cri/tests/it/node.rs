@@ -17,6 +17,8 @@ use plumb_runtime::{Events, Runtime as _};
 use plumb_testbed::{BUSYBOX, Containerd};
 
 pub(crate) const MIB: i64 = 1 << 20;
+/// How long anything may take on a loaded machine; no test waits that long unless it fails.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// A containerd and a client of it.
 pub(crate) struct Node {
@@ -129,30 +131,29 @@ pub(crate) fn figures(resources: &LinuxResources) -> (Option<i64>, Option<u64>, 
 
 /// Waits until a container has stopped.
 pub(crate) async fn stopped(events: &mut Events, id: &ContainerId) {
-    while let Some(event) = events.next().await {
-        if matches!(event, Event::Container { id: of, change: ContainerChange::Stopped, .. } if of == *id) {
-            return;
-        }
-    }
-    panic!("the events ended");
+    until(events, |event| {
+        matches!(event, Event::Container { id: of, change: ContainerChange::Stopped, .. } if of == id)
+    })
+    .await;
 }
 
 /// Waits until a runtime that did not respond does again.
 pub(crate) async fn back(events: &mut Events) {
-    while let Some(event) = events.next().await {
-        if matches!(event, Event::Missed(_)) {
-            return;
-        }
-    }
-    panic!("the events ended");
+    until(events, |event| matches!(event, Event::Missed(_))).await;
+}
+
+/// Waits for an event.
+async fn until(events: &mut Events, is_it: impl Fn(&Event) -> bool) {
+    let wait = async { while !is_it(&events.next().await.expect("the events go on")) {} };
+    tokio::time::timeout(TIMEOUT, wait).await.expect("the event comes in time");
 }
 
 /// Waits until something holds that no event announces.
 pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !holds().await {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), wait).await.expect("it holds in time");
+    tokio::time::timeout(TIMEOUT, wait).await.expect("it holds in time");
 }

@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Probe};
-use plumb_harness::in_time;
+use plumb_harness::{TIMEOUT, in_time};
 use plumb_node::lifecycle::{Health, Startup};
 use plumb_node::probe::{Kind, Outcome, ProbeUpdate, Prober, Report, Target, initial_health};
 use plumb_runtime::types::{ContainerConfig, ContainerMeta, PodMeta, QosClass, SandboxConfig};
@@ -49,7 +49,7 @@ async fn target(container: Value, model: &str) -> Target {
 async fn check(probe: Value) -> Outcome {
     let target = target(json!({ "ports": [{ "name": "web", "containerPort": 1 }] }), "").await;
     let probe: Probe = serde_json::from_value(probe).unwrap();
-    in_time(target.check(&probe, Duration::from_secs(5))).await
+    in_time(target.check(&probe, TIMEOUT / 2)).await
 }
 
 /// A server that answers by the path it is asked for.
@@ -139,7 +139,7 @@ async fn a_hook_over_http_succeeds_with_any_response() {
     let run = async |port: u16, path: &str| {
         let hook = json!({ "httpGet": { "path": path, "port": port } });
         let hook: LifecycleHandler = serde_json::from_value(hook).unwrap();
-        in_time(target.run_hook(&hook, Duration::from_secs(5))).await
+        in_time(target.run_hook(&hook, TIMEOUT / 2)).await
     };
     for path in ["/ok", "/gone", "/turn-away"] {
         assert_eq!(run(at.port(), path).await, Outcome::Success, "{path}");

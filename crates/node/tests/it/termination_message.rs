@@ -100,7 +100,7 @@ fn what_is_no_regular_file_is_not_read_and_blocks_nothing() {
         let status = ended(folder.path(), "File", 1);
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || sender.send(termination_message(&status)));
-        let said = receiver.recv_timeout(std::time::Duration::from_secs(30)).expect("it is not waited for");
+        let said = receiver.recv_timeout(std::time::Duration::from_mins(3)).expect("it is not waited for");
         assert_eq!(said, "Error on reading termination log /dev/termination-log: not a regular file");
         fs::remove_file(&words).or_else(|_| fs::remove_dir(&words)).unwrap();
     }

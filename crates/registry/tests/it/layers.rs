@@ -87,7 +87,7 @@ async fn a_registry_without_ranges_and_one_that_sends_nothing_any_more_are_asked
     let fake = FakeRegistry::start().await;
     let layer = content();
     fake.put_image("a", "1", std::slice::from_ref(&layer));
-    let limits = PullLimits { idle: Duration::from_millis(200), ..PullLimits::default() };
+    let limits = PullLimits { idle: Duration::from_secs(2), ..PullLimits::default() };
     let resolved = resolved(&fake, limits).await;
     // The second response is the whole layer again, though a range was asked for.
     let (whole, count) = (layer.clone(), AtomicUsize::new(0));

@@ -20,7 +20,7 @@ use crate::census::Census;
 /// A census sees the whole machine, so only one of these tests may run at a time.
 static MACHINE: Mutex<()> = Mutex::const_new(());
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Runs a pod with an address of its own, until the kubelet has reached it there.
 async fn run_pod(client: &Client) {

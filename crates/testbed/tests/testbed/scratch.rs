@@ -1,7 +1,6 @@
 //! A folder for one test, and the `testbed` program in a world of the test's own making.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -25,10 +24,16 @@ impl Scratch {
 
     /// Puts a shell script on the program's PATH.
     pub(crate) fn script(&self, name: &str, text: &str) {
-        let path = self.path("bin").join(name);
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script can be written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
-            .expect("a script can be made executable");
+        let text = format!("#!/bin/sh\n{text}\n");
+        // By another process. If this one had the script open for writing, processes that other tests start would have it
+        // open as well for a moment, and the kernel would refuse to execute it.
+        let written = Command::new("/bin/sh")
+            .args(["-c", "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\""])
+            .arg(self.path("bin").join(name))
+            .arg(text)
+            .status()
+            .expect("a shell runs");
+        assert!(written.success(), "a script can be written");
     }
 
     /// The `testbed` program with a cache of its own; only the scripts (and what they need) are on its PATH.

@@ -282,12 +282,12 @@ async fn an_image_that_cannot_be_pulled_is_not_pulled_again_and_again() {
     let image = |image: &str| json!({ "spec": { "containers": [{ "name": "c", "image": image }] } });
     let patch = |image_name: &str| kube::api::Patch::Strategic(image(image_name));
     let params = kube::api::PatchParams::default();
+    let began = std::time::Instant::now();
     site.pods().patch("a", &params, &patch("example.com/missing:1")).await.unwrap();
     let waits = |pod: &Pod| {
         status(pod).state.and_then(|state| state.waiting).and_then(|waiting| waiting.reason).as_deref()
             == Some("ErrImagePull")
     };
-    let began = std::time::Instant::now();
     site.until("a", waits).await;
     // Enough happens to other pods meanwhile.
     for name in ["b", "d", "e"] {
