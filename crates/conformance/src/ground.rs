@@ -20,7 +20,7 @@ use crate::runner::Options;
 use crate::wait::{Objection, until, until_gone};
 
 /// How long a new namespace may take to get its service account.
-const NAMESPACE_PATIENCE: Duration = Duration::from_secs(30);
+const NAMESPACE_PATIENCE: Duration = Duration::from_mins(3);
 
 /// What containerd calls the runtime that pods without a class have.
 const HANDLER: &str = "runc";

@@ -16,6 +16,7 @@ use plumb_client::Api;
 use plumb_controller::{Clock, Informer};
 use plumb_harness::{TestCluster, in_time, object};
 use plumb_supervise::Supervisor;
+use plumb_webhook::Registration;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -43,7 +44,9 @@ impl Drop for Running {
 }
 
 pub(crate) fn options() -> Options {
-    let register = |endpoint| registration(endpoint, &Namespaces::All);
+    // With the longest timeout there is: after it the API server creates a pod as it is.
+    let register =
+        |endpoint| Registration { timeout_seconds: 30, ..registration(endpoint, &Namespaces::All) };
     Options {
         server: plumb_webhook::Options::on_loopback("kube-system", "vpa-webhook-ca", register),
         status_lease: StatusLease::new("kube-system", "test"),

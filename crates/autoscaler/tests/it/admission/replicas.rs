@@ -26,7 +26,9 @@ async fn the_configuration_is_restored_when_it_is_edited_or_deleted() {
     let stored = until(api.clone(), NAME, is_ours).await;
     let hook = &stored.webhooks.as_ref().unwrap()[0];
     assert_eq!((hook.name.as_str(), hook.side_effects.as_str()), ("vpa.k8s.io", "NoneOnDryRun"));
-    assert_eq!(hook.timeout_seconds, Some(5));
+    assert_eq!(hook.timeout_seconds, Some(30));
+    let endpoint = Endpoint::Url { host: "127.0.0.1".to_owned(), port: None };
+    assert_eq!(registration(endpoint, &Namespaces::All).timeout_seconds, 5, "by default");
 
     let edit = json!([{ "op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail" }]);
     let edit = Patch::<()>::Json(serde_json::from_value(edit).unwrap());

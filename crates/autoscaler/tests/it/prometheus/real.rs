@@ -1,7 +1,7 @@
 //! The same from a real Prometheus: Debian's package `prometheus` has all that is needed.
 
 use std::fmt::Write as _;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use plumb_autoscaler::offline::fleet::Fleet;
 use plumb_autoscaler::recommender::prometheus::PrometheusSettings;
 use plumb_autoscaler::recommender::{AggregationConfig, AggregationSettings, EstimationSettings};
+use plumb_harness::{TIMEOUT, free_port};
 
 use super::{now, prometheus, settings};
 
@@ -66,7 +67,7 @@ impl Server {
             .output()
             .unwrap();
         assert!(blocks.status.success(), "{}", String::from_utf8_lossy(&blocks.stderr));
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let child = Command::new("prometheus")
             .args([
                 "--config.file=prometheus.yml",
@@ -112,7 +113,7 @@ async fn a_real_prometheus_gives_the_history_of_a_restarted_container() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), ready).await.unwrap();
+    tokio::time::timeout(TIMEOUT, ready).await.unwrap();
 
     let config = AggregationConfig::new(AggregationSettings::default()).unwrap();
     let mut fleet = Fleet::new(&config);

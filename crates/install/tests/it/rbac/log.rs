@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use plumb_harness::{TestCluster, eventually};
+use plumb_harness::{TIMEOUT, TestCluster, eventually};
 use plumb_install::{Component, Options};
 use plumb_roles::Rule;
 use serde_json::Value;
@@ -161,8 +160,8 @@ impl Log {
         let expected: BTreeSet<&str> = unused.iter().copied().collect();
         let all_used =
             eventually(async || self.unused(rules).iter().all(|right| expected.contains(&**right)));
-        // The assertion below names what is missing.
-        let _ = tokio::time::timeout(Duration::from_secs(50), all_used).await;
+        // In less time than `eventually` has: the assertion below names what is missing.
+        let _ = tokio::time::timeout(TIMEOUT / 2, all_used).await;
         self.check_not_forbidden(component);
         let used = self.used.lock().clone();
         let unused = self.unused(rules);
