@@ -55,6 +55,7 @@ pub struct Metrics {
     attempts_per_pod: Histogram,
     victims: Histogram,
     preemptions: AtomicU64,
+    set_aside: AtomicU64,
     /// Active, backing off, unschedulable, gated.
     pending: [AtomicUsize; 4],
     /// Nodes, pods, assumed pods.
@@ -71,6 +72,7 @@ impl Default for Metrics {
             attempts_per_pod: Histogram::new(Unit::Number, FROM_1),
             victims: Histogram::new(Unit::Number, FROM_1),
             preemptions: AtomicU64::new(0),
+            set_aside: AtomicU64::new(0),
             pending: Default::default(),
             cache_size: Default::default(),
             toolkit: plumb_controller::metrics::Metrics::default(),
@@ -111,6 +113,11 @@ impl Metrics {
         if victims > 0 {
             self.victims.observe(u64::try_from(victims).unwrap_or(u64::MAX));
         }
+    }
+
+    /// Counts a pod that is set aside after a panic.
+    pub(crate) fn count_set_aside(&self) {
+        self.set_aside.fetch_add(1, Relaxed);
     }
 
     /// Updates the sizes of queue and cache.
@@ -165,6 +172,9 @@ impl Metrics {
         let name = "scheduler_preemption_attempts_total";
         text.counter(name, "attempts to preempt pods");
         text.sample(name, &[], self.preemptions.load(Relaxed));
+        let name = "plumb_scheduler_pods_set_aside_total";
+        text.counter(name, "pods that were set aside because the scheduler panicked at them");
+        text.sample(name, &[], self.set_aside.load(Relaxed));
         let name = "scheduler_pending_pods";
         text.gauge(name, "pending pods, by queue");
         for (queue, pods) in ["active", "backoff", "unschedulable", "gated"].into_iter().zip(&self.pending) {

@@ -5,6 +5,7 @@
 //! loop reports a binding that failed ([`Planner::binding_failed`]).
 
 mod requeue;
+mod set_aside;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,6 +25,8 @@ use crate::pod_state::{PendingPod, PodState, read};
 use crate::preempt::{Budget, Candidate, PreemptionFailure, Preemptor, preempt, preempt_for_resize};
 use crate::queue::{Added, Depths, Queue, QueuedPodInfo};
 use crate::requirements::EquivalenceClasses;
+pub use set_aside::CurrentPod;
+use set_aside::SetAsidePods;
 
 /// The configuration of a scheduler.
 #[derive(Clone, Debug)]
@@ -35,12 +38,14 @@ pub struct Settings {
     /// Whether pods of lower priority are preempted for a deferred resize
     /// (gate `InPlacePodVerticalScalingSchedulerPreemption`).
     pub preempt_for_resizes: bool,
+    /// Called with the name of each pod before the planner reads it or decides about it. Tests inject panics with it.
+    pub fault: Option<fn(&str)>,
 }
 
 impl Settings {
     /// The default scheduler.
     pub fn new(rules: Rules) -> Self {
-        Self { name: "default-scheduler".to_owned(), rules, preempt_for_resizes: false }
+        Self { name: "default-scheduler".to_owned(), rules, preempt_for_resizes: false, fault: None }
     }
 
     /// The same with the [feature gates](crate::features) of the scheduler.
@@ -144,6 +149,9 @@ pub struct Planner {
     /// Pods whose deferred resize may need preemption.
     deferred_resizes: BTreeSet<Uid>,
     decisions: VecDeque<Decision>,
+    /// The pod that the planner reads or decides about.
+    current: Option<CurrentPod>,
+    set_aside: SetAsidePods,
 }
 
 impl Planner {
@@ -162,6 +170,8 @@ impl Planner {
             nominations: HashMap::new(),
             deferred_resizes: BTreeSet::new(),
             decisions: VecDeque::new(),
+            current: None,
+            set_aside: SetAsidePods::default(),
         }
     }
 
@@ -217,6 +227,20 @@ impl Planner {
     }
 
     fn update_pod(&mut self, pod: &Pod, now: Instant) {
+        self.begin(CurrentPod::of(pod));
+        if self.set_aside.applies(pod, now) {
+            let object = ObjectRef::of(pod);
+            self.remove_pod(&object);
+            self.uids.insert(object, pod.metadata.uid.clone().unwrap_or_default().into());
+            self.set_aside.store(pod);
+        } else {
+            self.read_pod(pod, now);
+        }
+        self.current = None;
+    }
+
+    fn read_pod(&mut self, pod: &Pod, now: Instant) {
+        self.inject_fault();
         let object = ObjectRef::of(pod);
         let Settings { name, rules, .. } = &self.settings;
         let state = read(pod, name, rules, &mut self.classes).unwrap_or_else(|error| {
@@ -269,6 +293,7 @@ impl Planner {
         }
         self.cache.remove_pod(&uid);
         self.deferred_resizes.remove(&uid);
+        self.set_aside.forget(&uid);
     }
 
     /// Removes a pod that has a node from the queue.
@@ -316,6 +341,10 @@ impl Planner {
 
     /// The next decision, if there is one now.
     pub fn next(&mut self, now: Instant) -> Option<Decision> {
+        self.current = None;
+        for pod in self.set_aside.take_due(now) {
+            self.update_pod(&pod, now);
+        }
         self.requeue_helped(now);
         if let Some(decision) = self.decisions.pop_front() {
             return Some(decision);
@@ -340,6 +369,8 @@ impl Planner {
     /// Selects a node for a pod, or preempts others for it.
     fn schedule_pod(&mut self, queued: QueuedPodInfo, now: Instant) -> Decision {
         let pod = queued.pod.clone();
+        self.begin(CurrentPod { pod: PodRef::pending(&pod), is_assigned: false });
+        self.inject_fault();
         let nominated = self.nominations.get(&pod.uid).cloned();
         let result = self.algorithm.schedule(&pod.class, &pod.uid, nominated.as_deref(), &mut self.cache);
         let diagnosis = match result {
@@ -407,6 +438,7 @@ impl Planner {
     fn preempt_for_resize(&mut self, uid: &Uid) -> Option<Preemption> {
         let (slot, pod) = self.cache.find_pod(uid)?;
         let pod = pod.clone();
+        self.begin(CurrentPod { pod: PodRef::assigned(&pod), is_assigned: true });
         if !pod.deferred || !pod.class.preempts {
             return None;
         }
@@ -430,6 +462,26 @@ impl Planner {
     pub fn preemption_failed(&mut self, preemptor: &str, now: Instant) {
         if let Some(class) = self.queue.get(preemptor).map(|queued| queued.pod.class.id) {
             self.queue.activate_class(class, Some(preemptor), now);
+        }
+    }
+
+    /// The pod that the planner reads or decides about, or has decided about last. After a panic it is the cause.
+    pub fn current(&self) -> Option<&CurrentPod> {
+        self.current.as_ref()
+    }
+
+    /// Sets a pod aside until a time: it is neither read nor scheduled, and then retried.
+    pub fn set_aside(&mut self, pod: &CurrentPod, until: Instant) {
+        self.set_aside.add(pod, until);
+    }
+
+    fn begin(&mut self, pod: CurrentPod) {
+        self.current = Some(pod);
+    }
+
+    fn inject_fault(&self) {
+        if let (Some(fault), Some(current)) = (self.settings.fault, &self.current) {
+            fault(&current.pod.name);
         }
     }
 

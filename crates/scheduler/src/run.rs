@@ -1,6 +1,8 @@
 //! The loop around the planner: it feeds the planner what the informers observe, and performs what the planner decides.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -14,7 +16,7 @@ use tokio::time::Instant;
 use crate::events::{PodEvent, Recorder};
 use crate::informers::{CAPACITY, Informers, Subscriptions};
 use crate::metrics::{Attempt, Metrics};
-use crate::planner::{Decision, Planner, PodRef, Preemption, Settings};
+use crate::planner::{CurrentPod, Decision, Planner, PodRef, Preemption, Settings};
 use crate::requests::{self, UnschedulableStatus};
 
 /// The user of the scheduler, whose role upstream defines.
@@ -25,6 +27,8 @@ const MAX_IN_FLIGHT: usize = 128;
 const MAX_DECISIONS_PER_TURN: usize = 64;
 /// How often the loop runs without an event, so that the queue flushes pods that are unschedulable for too long.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(30);
+/// How long a pod is set aside after a panic in a decision about it.
+const SET_ASIDE_FOR: Duration = Duration::from_mins(10);
 
 /// The configuration of the scheduler.
 #[derive(Clone)]
@@ -56,7 +60,8 @@ enum RequestOutcome {
 ///
 /// The scheduling loop is a task of its own. When it panics, the supervisor restarts it alone: informers and event recorder
 /// run on, and the loop recovers its state from the lists of the informers. A pod whose binding was in progress is bound by
-/// then, or is scheduled again.
+/// then, or is scheduled again. The pod that the loop decided about when it panicked is set aside for ten minutes, so that it
+/// does not block the others.
 pub fn run(config: Config) -> BoxFuture<'static, ()> {
     // Boxed, so that it is compiled here and not with each crate that awaits it.
     Box::pin(async move {
@@ -68,13 +73,29 @@ pub fn run(config: Config) -> BoxFuture<'static, ()> {
             &config.metrics,
         );
         let supervisor = config.supervisor.clone();
-        supervisor.keep(TASK, || schedule(config.clone(), recorder.clone(), informers.subscribe())).await;
+        let set_aside = SetAside::default();
+        let schedule =
+            || schedule(config.clone(), recorder.clone(), set_aside.clone(), informers.subscribe());
+        supervisor.keep(TASK, schedule).await;
     })
 }
 
-async fn schedule(config: Config, recorder: Recorder, informers: Subscriptions) {
+/// Pods by uid, and until when they are set aside.
+type PodsUntil = HashMap<Arc<str>, (CurrentPod, Instant)>;
+
+/// The pods that are set aside. They outlive a restart of the loop.
+#[derive(Clone, Default)]
+struct SetAside(Arc<Mutex<PodsUntil>>);
+
+impl SetAside {
+    fn pods(&self) -> MutexGuard<'_, PodsUntil> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, informers: Subscriptions) {
     let Subscriptions { mut nodes, mut pods, mut budgets, mut namespaces } = informers;
-    let mut scheduler = Scheduler::new(config, recorder);
+    let mut scheduler = Scheduler::new(config, recorder, set_aside);
     let mut tick = tokio::time::interval(FLUSH_INTERVAL);
     // The planner decides nothing before it has a list of every kind. Nodes come first: pods only have their names.
     let (first_nodes, first_namespaces) = (nodes.recv().await, namespaces.recv().await);
@@ -86,9 +107,9 @@ async fn schedule(config: Config, recorder: Recorder, informers: Subscriptions) 
     scheduler.planner.handle_nodes(a);
     scheduler.planner.handle_namespaces(b);
     scheduler.planner.handle_budgets(c);
-    scheduler.planner.handle_pods(d, Instant::now());
+    scheduler.guard(|scheduler| scheduler.planner.handle_pods(d, Instant::now()));
     loop {
-        let has_more = scheduler.decide();
+        let has_more = scheduler.guard(Scheduler::decide);
         let due = scheduler.until_backoff_ends();
         tokio::select! {
             biased;
@@ -96,7 +117,9 @@ async fn schedule(config: Config, recorder: Recorder, informers: Subscriptions) 
             Some(event) = nodes.recv() => scheduler.planner.handle_nodes(event),
             Some(event) = namespaces.recv() => scheduler.planner.handle_namespaces(event),
             Some(event) = budgets.recv() => scheduler.planner.handle_budgets(event),
-            Some(event) = pods.recv() => scheduler.planner.handle_pods(event, Instant::now()),
+            Some(event) = pods.recv() => {
+                scheduler.guard(|scheduler| scheduler.planner.handle_pods(event, Instant::now()));
+            }
             () = tokio::task::yield_now(), if has_more => {}
             () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
             _ = tick.tick() => {}
@@ -106,7 +129,7 @@ async fn schedule(config: Config, recorder: Recorder, informers: Subscriptions) 
         drain(&mut nodes, |event| scheduler.planner.handle_nodes(event));
         drain(&mut budgets, |event| scheduler.planner.handle_budgets(event));
         drain(&mut namespaces, |event| scheduler.planner.handle_namespaces(event));
-        drain(&mut pods, |event| scheduler.planner.handle_pods(event, now));
+        drain(&mut pods, |event| scheduler.guard(|scheduler| scheduler.planner.handle_pods(event, now)));
         while let Some(outcome) = scheduler.in_flight.try_join_next() {
             scheduler.handle_outcome(outcome);
         }
@@ -130,12 +153,48 @@ struct Scheduler {
     planner: Planner,
     recorder: Recorder,
     in_flight: JoinSet<RequestOutcome>,
+    set_aside: SetAside,
 }
 
 impl Scheduler {
-    fn new(config: Config, recorder: Recorder) -> Self {
-        let planner = Planner::new(config.settings.clone());
-        Self { config, planner, recorder, in_flight: JoinSet::new() }
+    fn new(config: Config, recorder: Recorder, set_aside: SetAside) -> Self {
+        let mut planner = Planner::new(config.settings.clone());
+        let now = Instant::now();
+        let mut pods = set_aside.pods();
+        pods.retain(|_, (_, until)| now < *until);
+        pods.values().for_each(|(pod, until)| planner.set_aside(pod, *until));
+        drop(pods);
+        Self { config, planner, recorder, in_flight: JoinSet::new(), set_aside }
+    }
+
+    /// Does a part of the work of the loop. If it panics, the pod that it was about is set aside, and the loop ends with the
+    /// panic: the planner may be inconsistent, and the restarted loop has a new one.
+    fn guard<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(done) => done,
+            Err(payload) => {
+                self.set_current_aside(&Panic::of(&*payload));
+                resume_unwind(payload)
+            }
+        }
+    }
+
+    fn set_current_aside(&mut self, panic: &Panic) {
+        let Some(current) = self.planner.current().cloned() else { return };
+        let PodRef { namespace, name, uid, .. } = &current.pod;
+        tracing::error!(
+            namespace,
+            pod = name,
+            cause = panic.message,
+            "the scheduler panicked at a pod, which is set aside"
+        );
+        self.config.metrics.count_set_aside();
+        let minutes = SET_ASIDE_FOR.as_secs() / 60;
+        let note = format!("The scheduler {panic}; it retries this pod after {minutes} minutes");
+        let event =
+            pod_event(current.pod.clone(), "FailedScheduling", "Scheduling", note, (self.config.clock)());
+        self.recorder.record(PodEvent { warning: true, ..event });
+        self.set_aside.pods().insert(uid.clone(), (current.clone(), Instant::now() + SET_ASIDE_FOR));
     }
 
     /// Performs some decisions. Whether there may be more.

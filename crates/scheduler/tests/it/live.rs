@@ -37,12 +37,13 @@ impl Live {
         fault: impl Fn(&str) + Clone + Send + Sync + 'static,
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
     ) -> Self {
-        Self::supervised(Supervisor::default(), fault, clock)
+        Self::supervised(Supervisor::default(), Settings::new(Rules::kep()), fault, clock)
     }
 
-    /// The same with a supervisor.
+    /// The same with a supervisor and settings.
     fn supervised(
         supervisor: Supervisor,
+        settings: Settings,
         fault: impl Fn(&str) + Clone + Send + Sync + 'static,
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
     ) -> Self {
@@ -54,7 +55,7 @@ impl Live {
         running.spawn(plumb_scheduler::run(Config {
             supervisor: supervisor.clone(),
             client: cluster.intercepted(USER, none, move |uri| fault(uri.path())),
-            settings: Settings::new(Rules::kep()),
+            settings,
             clock: Arc::new(clock),
             metrics: metrics.clone(),
         }));
@@ -243,6 +244,29 @@ async fn a_pod_that_backs_off_is_retried_although_the_wall_clock_is_set_back() {
     live.until("p", |pod| node_of(pod).is_some()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_at_which_the_scheduler_panics_is_set_aside_and_others_are_scheduled() {
+    let fault = |pod: &str| assert_ne!(pod, "faulty", "an injected fault");
+    let settings = Settings { fault: Some(fault), ..Settings::new(Rules::kep()) };
+    let live = Live::supervised(Supervisor::default(), settings, |_| {}, Timestamp::now);
+    live.add_node("n1", 4).await;
+    live.create(pod("faulty", 1000, json!({}))).await;
+    live.create(pod("p", 1000, json!({}))).await;
+    live.until("p", |pod| node_of(pod) == Some("n1")).await;
+    let event = live.event("faulty", "FailedScheduling").await;
+    let message = event.message.unwrap_or_default();
+    assert!(message.contains("panicked") && message.contains("after 10 minutes"), "{message}");
+    // A change of the pod does not bring the fault back.
+    let labels = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
+    live.pods.patch("faulty", &PatchParams::default(), &labels).await.unwrap();
+    live.create(pod("q", 1000, json!({}))).await;
+    live.until("q", |pod| node_of(pod) == Some("n1")).await;
+    assert_eq!(live.supervisor.panics("scheduler"), 1);
+    let mut text = plumb_metrics::Text::default();
+    live.metrics.render(&mut text);
+    assert!(text.finish().contains("plumb_scheduler_pods_set_aside_total 1"));
+}
+
 /// Each task of the scheduler is killed in turn; pods are scheduled afterwards, and those that fit nowhere meanwhile are
 /// not forgotten.
 #[tokio::test(flavor = "multi_thread")]
@@ -275,7 +299,7 @@ async fn informers_and_event_recorder_outlive_the_scheduling_loop() {
     // The aborted loop is not restarted before the test ends.
     let never = Exponential::new(Duration::from_hours(1), Duration::from_hours(1));
     let supervisor = Supervisor::new(Policy { delays: never, ..Policy::default() });
-    let live = Live::supervised(supervisor, |_| {}, Timestamp::now);
+    let live = Live::supervised(supervisor, Settings::new(Rules::kep()), |_| {}, Timestamp::now);
     live.add_node("n1", 2).await;
     live.create(pod("p", 1500, json!({}))).await;
     live.until("p", |pod| node_of(pod).is_some()).await;
