@@ -1,4 +1,4 @@
-//! What an answer is made of: bytes that are there as a whole, or a stream that has no end yet.
+//! Bodies of responses: complete bytes, or a stream.
 
 use std::io;
 use std::pin::Pin;
@@ -12,16 +12,16 @@ use http_body_util::combinators::UnsyncBoxBody;
 use crate::metrics::Running;
 use crate::place::Place;
 
-/// What an answer is made of.
+/// The body of a response.
 #[derive(Debug)]
 pub struct Body {
     inner: Inner,
-    /// Dropped with the body: when its last byte was handed to HTTP, or the client is gone.
+    /// Dropped with the body: when its last byte was passed to HTTP, or the client has disconnected.
     running: Option<Running>,
     place: Option<Place>,
 }
 
-/// Bytes that keep the place of their request until the last view of them is dropped: until they are written.
+/// Bytes that hold their request's share of the limits until the last reference is dropped: until they are written.
 struct Placed {
     bytes: Bytes,
     _place: Place,
@@ -40,7 +40,7 @@ enum Inner {
 }
 
 impl Body {
-    /// A body that comes as it is made.
+    /// A body that is sent while it is produced.
     pub(crate) fn stream<B>(body: B) -> Self
     where
         B: http_body::Body<Data = Bytes, Error = io::Error> + Send + 'static,
@@ -48,15 +48,15 @@ impl Body {
         Self { inner: Inner::Stream(body.boxed_unsync()), running: None, place: None }
     }
 
-    /// The same body, which counts as under way until it is gone.
+    /// The same body, whose request counts as in flight until it is dropped.
     #[must_use]
     pub(crate) fn holding(mut self, running: Running) -> Self {
         self.running = Some(running);
         self
     }
 
-    /// The same body, whose request has its place until the body is sent. The bytes of a list keep it themselves, since
-    /// there may be many of them; what else is sent may lie in the buffers of HTTP when the place is given back.
+    /// The same body, whose request counts against the limits until the body is sent. A list holds its share until its bytes
+    /// are written, since it may be large; other bodies may still be in the buffers of HTTP when the share is released.
     #[must_use]
     pub(crate) fn placed(mut self, place: Place) -> Self {
         match &mut self.inner {
@@ -69,7 +69,7 @@ impl Body {
         self
     }
 
-    /// The bytes of a body that is there as a whole.
+    /// The bytes of a complete body.
     pub(crate) fn whole(&self) -> Option<&Bytes> {
         match &self.inner {
             Inner::Whole(bytes) => Some(bytes),

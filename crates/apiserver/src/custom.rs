@@ -1,11 +1,11 @@
-//! Kinds that were defined later: how their objects are read, stored and shown.
+//! Custom resources: how they are decoded, stored and served.
 //!
 //! ```text
 //!   definition written ──▶ reconcile: names accepted, rows made ──▶ kinds (the next request sees them)
 //!                                                                     │
-//!   object ──▶ decode ▸ prune ▸ default ▸ judge ──▶ stored in the storage version
-//!   stored bytes ──▶ copied, if they are of the version that is asked for and were written under its schema;
-//!                    else read, completed and written anew
+//!   object ──▶ decode ▸ prune ▸ default ▸ validate ─▶ stored in the storage version
+//!   stored bytes ──▶ copied, if they are of the requested version and were written under its schema;
+//!                    else decoded, pruned and defaulted again
 //! ```
 
 mod controller;
@@ -44,22 +44,22 @@ use tokio::sync::watch;
 
 use crate::readable::Readable as _;
 
-/// The finalizer that keeps a definition until its objects are gone.
+/// The finalizer of a definition, until its objects are deleted.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// What was defined of a kind in one version.
+/// One version of a custom resource definition.
 #[derive(Clone, Debug)]
 pub struct Custom {
     /// The uid of the definition.
     pub(crate) definition: Arc<str>,
-    /// The version, ready for objects.
+    /// The compiled version: schema, pruning, defaults.
     pub(crate) version: Arc<Version>,
-    /// What server-side apply has to know of its objects, by `group/version`, in every version of the
-    /// definition; but for this one they take fields that they do not know.
+    /// The types for server-side apply, by `group/version`, of every version of the definition. All but this one preserve
+    /// unknown fields.
     pub(crate) types: Arc<[(String, Arc<Types>)]>,
-    /// Where the number of copies stands, by `group/version`, in every version that has it.
+    /// The path of the replicas, by `group/version`, of every version with a scale subresource.
     pub(crate) replicas: Arc<[(String, Vec<String>)]>,
-    /// `example.com/v1`: what objects are stored as.
+    /// The storage version: `example.com/v1`.
     pub(crate) stored: String,
     /// The conversion webhook of the definition, if it has one.
     pub(crate) converter: Option<Arc<Converter>>,
@@ -67,14 +67,14 @@ pub struct Custom {
     pub(crate) since: Arc<Since>,
     /// Whether all versions have the same schema, so that it does not matter which one an object was written in.
     pub(crate) alike: bool,
-    /// Whether the definition is on its way out.
+    /// Whether the definition is terminating.
     pub(crate) terminating: bool,
-    /// Closed when the definition has changed or is gone.
+    /// Closed when the definition is changed or deleted.
     pub(crate) life: watch::Receiver<()>,
 }
 
 impl Custom {
-    /// Reads an object: metadata as all metadata is read, the rest as the schema has it.
+    /// Decodes an object: metadata as of every kind, the rest by the schema.
     pub(crate) fn decode(&self, mut value: Value) -> Result<Decoded, DecodeError> {
         signed_numbers(&mut value);
         let Value::Object(mut object) = value else {
@@ -104,7 +104,7 @@ impl Custom {
         Ok(Decoded { value, strict })
     }
 
-    /// Waits for the definition to change or to go.
+    /// Waits until the definition is changed or deleted.
     pub(crate) async fn ended(life: &mut Option<watch::Receiver<()>>) {
         match life {
             Some(life) => while life.changed().await.is_ok() {},
@@ -113,7 +113,7 @@ impl Custom {
     }
 }
 
-/// What is wrong with metadata, which is read by itself.
+/// The error of metadata, which is decoded separately.
 fn by_itself(why: &str) -> String {
     why.replacen(".metadata.", ".", 1).replacen(
         "Go struct field PartialObjectMetadata.metadata of type",
@@ -122,7 +122,7 @@ fn by_itself(why: &str) -> String {
     )
 }
 
-/// Reads the metadata of an object inside an object as all metadata is read, and answers with what had to be dropped.
+/// Decodes the metadata of an embedded resource, and returns the fields that were dropped.
 fn read_inside(metadata: &mut Value, path: &Path<'_>) -> Result<Vec<StrictError>, DecodeError> {
     let refused = |why: String| DecodeError::Type(format!("{path}: Invalid value: {metadata}: {why}"));
     let decoded = decode_metadata(metadata.clone()).map_err(|error| match error {
@@ -151,11 +151,11 @@ fn decode_metadata(metadata: Value) -> Result<Decoded, DecodeError> {
     Ok(decoded)
 }
 
-/// Numbers without a fraction are stored as whole ones, however they were written.
+/// Stores numbers without a fraction as integers, however they are written.
 pub(crate) fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
-            // Go writes numbers below this one without an exponent.
+            // Go encodes smaller numbers without an exponent.
             let whole = number.as_f64().filter(|own| own.fract() == 0.0 && own.abs() < 1e21);
             let Some(text) = whole.map(|own| own.to_string()) else { return };
             if let Ok(whole) = text.parse::<i64>() {
@@ -170,7 +170,7 @@ pub(crate) fn whole_numbers(value: &mut Value) {
     }
 }
 
-/// Reads whole numbers above the largest signed one as upstream does: as floating-point numbers.
+/// Decodes integers above the largest signed one as floating-point numbers, as upstream does.
 pub(crate) fn signed_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_u64() && !number.is_i64() => {

@@ -1,4 +1,4 @@
-//! Deleting objects: at once, after a while, or when nothing holds them any more.
+//! Deleting objects: at once, after a grace period, or once all finalizers are removed.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -21,7 +21,7 @@ use crate::server::Call;
 use crate::subresource::success;
 use crate::write::Attempts;
 
-/// How an object is to be deleted.
+/// The delete options of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     grace: Option<i64>,
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     revision: Option<String>,
     propagation: Option<String>,
     pub(crate) dry_run: bool,
-    /// All of them, as they were given.
+    /// The `DeleteOptions` as the client sent them.
     body: Value,
 }
 
@@ -46,16 +46,16 @@ impl Options {
         let sent = !body.is_null();
         let mut options = Self::read(call, body)?;
         if sent {
-            // SPEC: whoever sends options says all in them; nobody looks at the address then.
-            options.dry_run = tries(&options.body);
+            // SPEC: with options in the body, upstream ignores those in the query.
+            options.dry_run = is_dry_run(&options.body);
         }
         Ok(options)
     }
 
-    /// Reads a body that is known already, or else the query of a request.
+    /// Reads a decoded body, or else the query of a request.
     pub(crate) fn read(call: &Call, body: Value) -> Result<Self, ApiError> {
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        // Whoever sends options says nothing in the address.
+        // The query counts only without a body.
         let query = |name: &str| call.query.get(name).filter(|_| body.is_null()).map(str::to_owned);
         let grace = match body["gracePeriodSeconds"].as_i64() {
             Some(grace) => Some(grace),
@@ -72,18 +72,18 @@ impl Options {
             uid: text("/preconditions/uid"),
             revision: text("/preconditions/resourceVersion"),
             propagation,
-            dry_run: tries(&body) || call.query.dry_run()?,
+            dry_run: is_dry_run(&body) || call.query.dry_run()?,
             body,
         })
     }
 }
 
 /// Whether options ask for a dry run.
-fn tries(options: &Value) -> bool {
+fn is_dry_run(options: &Value) -> bool {
     options["dryRun"].as_array().is_some_and(|list| !list.is_empty())
 }
 
-/// Holds options to the rules.
+/// Validates delete options.
 fn check(propagation: Option<&str>, orphan: Option<bool>, dry_run: &Value) -> Result<(), ApiError> {
     let mut errors = Vec::new();
     if let (Some(policy), Some(_)) = (propagation, orphan) {
@@ -105,19 +105,19 @@ fn check(propagation: Option<&str>, orphan: Option<bool>, dry_run: &Value) -> Re
     Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &errors))
 }
 
-/// What becomes of an object that is to go.
-pub(crate) enum Fate {
-    /// It is gone.
-    Gone,
-    /// It is marked, and goes when its node is done with it and nothing holds it.
-    Marked(Value),
-    /// It was marked before.
-    Same,
+/// The effect of a deletion on an object.
+pub(crate) enum Deletion {
+    /// It is removed from the store.
+    Removed,
+    /// It is terminating: it is removed after its grace period, once its finalizers are removed.
+    Terminating(Value),
+    /// It was terminating already.
+    Unchanged,
 }
 
-/// Holds an object until those that it owns have let go of it.
+/// The finalizer of an object whose dependents the garbage collector orphans.
 const ORPHAN: &str = "orphan";
-/// Holds an object until those are gone that it owns and that block it.
+/// The finalizer of an object whose blocking dependents the garbage collector deletes first.
 const FOREGROUND: &str = "foregroundDeletion";
 
 /// Deletes one object.
@@ -135,7 +135,7 @@ pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
     if strategy.returns_deleted_object() {
         let mut object = object;
         if strategy.is_deleted_gracefully() && !is_deleting(&object) {
-            mark(&mut object, call, 0);
+            set_deletion_timestamp(&mut object, call, 0);
         }
         return show_value(call, StatusCode::OK, object);
     }
@@ -165,7 +165,7 @@ pub(crate) async fn delete_collection(call: &Call) -> Result<Response<Body>, Api
     show_page(call, &page, &selection)
 }
 
-/// Deletes the object at a key; answers with what is left or was there, and whether it is gone.
+/// Deletes the object at a key. Returns the object as it is now, or was last, and whether it is removed.
 async fn remove(call: &Call, options: &Options, key: Key, name: &str) -> Result<(Bytes, bool), ApiError> {
     let mut attempts = Attempts::new(call, key);
     loop {
@@ -195,14 +195,14 @@ async fn try_remove(
     };
     chain.mutate(&attributes, &mut nothing).await?;
     chain.validate(&attributes, &nothing).await?;
-    let left = match fate(call, options, &old) {
-        Fate::Same => return Ok(Some((current.value.clone(), false))),
-        Fate::Marked(object) if options.dry_run => {
+    let left = match deletion(call, options, &old) {
+        Deletion::Unchanged => return Ok(Some((current.value.clone(), false))),
+        Deletion::Terminating(object) if options.dry_run => {
             return Ok(Some((object.to_string().into(), false)));
         }
-        Fate::Gone if options.dry_run => return Ok(Some((current.value.clone(), true))),
-        Fate::Gone => None,
-        Fate::Marked(object) => Some(object),
+        Deletion::Removed if options.dry_run => return Ok(Some((current.value.clone(), true))),
+        Deletion::Removed => None,
+        Deletion::Terminating(object) => Some(object),
     };
     let charge = || chain.charge(&attributes, &nothing);
     let event = attempts.commit(Some(&current), left.as_ref(), charge).await?;
@@ -212,39 +212,39 @@ async fn try_remove(
     }))
 }
 
-/// What becomes of an object that is deleted.
-pub(crate) fn fate(call: &Call, options: &Options, old: &Value) -> Fate {
+/// Decides the effect of a deletion on an object.
+pub(crate) fn deletion(call: &Call, options: &Options, old: &Value) -> Deletion {
     // As upstream: while a graceful deletion is pending, another one changes nothing, finalizers neither, unless it
     // shortens the grace period.
-    let Some(grace) = grace(call, options, old) else { return Fate::Same };
+    let Some(grace) = grace(call, options, old) else { return Deletion::Unchanged };
     let mut object = old.clone();
-    hold_for_dependents(call, options, &mut object);
+    set_dependents_finalizer(call, options, &mut object);
     call.row.strategy().prepare_for_delete(Context::of(call), &mut object);
     let waits = grace > 0
         || !finalizers(&object).is_empty()
         || object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     if !waits {
-        return Fate::Gone;
+        return Deletion::Removed;
     }
     let earlier = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     if !is_deleting(&object) || earlier.is_some_and(|earlier| grace < earlier) {
-        mark(&mut object, call, grace);
+        set_deletion_timestamp(&mut object, call, grace);
     }
     call.row.strategy().set_terminating(&mut object);
-    if object == *old { Fate::Same } else { Fate::Marked(object) }
+    if object == *old { Deletion::Unchanged } else { Deletion::Terminating(object) }
 }
 
-/// Says of an object when it goes, or that it goes earlier than was said.
-fn mark(object: &mut Value, call: &Call, mut grace: i64) {
+/// Sets the deletion timestamp and grace period of an object, or shortens them.
+fn set_deletion_timestamp(object: &mut Value, call: &Call, mut grace: i64) {
     let now = call.server.now();
     let earlier = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     let was_to_go = meta(object, "deletionTimestamp").parse::<jiff::Timestamp>().ok();
     let began = was_to_go.map_or(Some(now), |at| at.checked_sub(seconds(earlier.unwrap_or_default())).ok());
-    // Beyond the last moment that can be written there is none.
+    // A timestamp beyond the largest one is the largest one.
     let mut at =
         began.and_then(|began| began.checked_add(seconds(grace)).ok()).unwrap_or(jiff::Timestamp::MAX);
     if at < now {
-        // That it is over does not end the pod: its node still has the last word.
+        // An expired grace period does not remove the pod: its node does.
         (at, grace) = (now, grace.min(1));
     }
     let fields = metadata(object);
@@ -268,8 +268,8 @@ fn grace(call: &Call, options: &Options, object: &Value) -> Option<i64> {
     if strategy.is_deleted_gracefully() { strategy.grace_period(options.grace, object) } else { Some(0) }
 }
 
-/// Holds an object until those that it owns are gone, or have let go of it; or no more, if this is said now.
-fn hold_for_dependents(call: &Call, options: &Options, object: &mut Value) {
+/// Adds or removes the finalizers `orphan` and `foregroundDeletion`, as the propagation policy says.
+fn set_dependents_finalizer(call: &Call, options: &Options, object: &mut Value) {
     let held = finalizers(object);
     let is_held = |finalizer: &str| held.contains(&finalizer);
     let policy = call.row.strategy().default_garbage_collection_policy();
@@ -296,7 +296,7 @@ fn hold_for_dependents(call: &Call, options: &Options, object: &mut Value) {
     }
 }
 
-/// Refuses to delete another object, or another version, than the client means.
+/// Rejects a deletion whose preconditions on uid and resource version fail.
 pub(crate) fn preconditions(
     call: &Call,
     options: &Options,

@@ -15,7 +15,7 @@ use crate::target::Address;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Answers a request for discovery.
+/// Handles a request for discovery.
 pub(crate) fn answer(
     server: &ApiServer,
     address: &Address,
@@ -52,7 +52,7 @@ pub(crate) fn answer(
     Ok(answer_value(StatusCode::OK, &document))
 }
 
-/// The addresses that lead somewhere, for whoever asks at the root.
+/// The paths that `/` lists.
 pub(crate) fn paths(server: &ApiServer) -> Vec<String> {
     let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
     for (name, versions) in groups(&server.kinds()) {
@@ -91,7 +91,7 @@ fn groups(kinds: &Kinds) -> BTreeMap<&str, Vec<&str>> {
     groups
 }
 
-/// What a version is preferred by: stable ones before betas before alphas, newer before older.
+/// The priority of a version: stable before beta before alpha, newer before older.
 fn priority(version: &str) -> (u8, u32, u32) {
     let number = |text: &str| text.parse::<u32>().ok();
     let parse = || {

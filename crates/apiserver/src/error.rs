@@ -1,30 +1,30 @@
-//! Refusals, in the shape of the Kubernetes API: a `Status` with a reason, details and a code.
+//! Errors of the Kubernetes API: a `Status` with a reason, details and a code.
 
 use http::StatusCode;
 use plumb_store::WriteError;
 use plumb_validation::field::{FieldError, aggregate_message};
 use serde_json::{Value, json};
 
-/// A request that was refused.
+/// The error of a request.
 ///
 /// Renders to the `Status` object that kube-apiserver would send, since clients act on reasons and causes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
     /// The HTTP status.
     pub code: StatusCode,
-    /// The machine's word for it, such as `NotFound`.
+    /// The reason, such as `NotFound`.
     pub reason: &'static str,
     /// What a person reads.
     pub message: String,
-    /// What it is about.
+    /// The object, and the causes.
     pub details: Option<Box<Details>>,
-    /// The token with which a list that expired may go on.
+    /// The continue token with which a client may resume an expired list.
     continue_token: Option<Box<str>>,
-    /// The `Status` that somebody else refuses with.
+    /// The `Status` of another server, such as a webhook, as it is.
     given: Option<Box<Value>>,
 }
 
-/// What a refusal is about.
+/// The details of an error.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Details {
     /// The object's name.
@@ -35,18 +35,18 @@ pub struct Details {
     pub kind: String,
     /// The causes, one by one.
     pub causes: Vec<Cause>,
-    /// After how many seconds it is worth trying again.
+    /// After how many seconds the client may retry.
     pub retry_after: Option<u32>,
 }
 
-/// One cause of a refusal.
+/// One cause of an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
     /// The machine's word for it.
     pub reason: String,
     /// What a person reads.
     pub message: String,
-    /// The field it is about.
+    /// The field.
     pub field: String,
 }
 
@@ -67,22 +67,22 @@ impl ApiError {
         self
     }
 
-    /// A refusal as somebody else put it, in a `Status` of theirs.
+    /// The error in the `Status` of another server.
     pub(crate) fn given(code: StatusCode, message: impl Into<String>, status: Value) -> Self {
         Self { given: Some(Box::new(status)), ..Self::new(code, "", message) }
     }
 
-    /// The request makes no sense.
+    /// 400: the request is invalid.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// Nobody knows who asks.
+    /// 401: the request cannot be authenticated.
     pub fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// Whoever asks may not.
+    /// 403: authorization or admission does not allow the request.
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let what = qualified(group, resource);
         let message = match name {
@@ -92,30 +92,30 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(group, resource, name)
     }
 
-    /// Whoever asks may not, and it is no object that is asked for.
+    /// 403 for a non-resource path.
     pub fn forbidden_path(why: &str) -> Self {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {why}")).about("", "", "")
     }
 
-    /// There is no such object.
+    /// 404: the object does not exist.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
         let message = format!("{} {name:?} not found", qualified(group, resource));
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(group, resource, name)
     }
 
-    /// Nothing is served at this address.
+    /// 404: the server does not serve this path.
     pub fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).about("", "", "")
     }
 
-    /// The address does not take this method.
+    /// 405: the path does not allow this method.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).about("", "", "")
     }
 
-    /// Nothing new comes to be while the definition of its kind goes.
+    /// 405: the definition of the custom resource is terminating, so that none can be created.
     pub(crate) fn not_supported_while_terminating(row: &crate::kinds::Row) -> Self {
         let what = qualified(row.group(), row.plural());
         let why = "create not allowed while custom resource definition is terminating";
@@ -127,39 +127,39 @@ impl ApiError {
         )
     }
 
-    /// There is an object of that name already.
+    /// 409: an object of that name exists.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         let message = format!("{} {name:?} already exists", qualified(group, resource));
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(group, resource, name)
     }
 
-    /// The object is not what the writer thought.
+    /// 409: a precondition on the object fails.
     pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let what = qualified(group, resource);
         let message = format!("Operation cannot be fulfilled on {what} {name:?}: {why}");
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(group, resource, name)
     }
 
-    /// Others manage what is to be another.
+    /// 409: server-side apply conflicts with other field managers.
     pub fn apply_conflict(message: impl Into<String>) -> Self {
         let mut error = Self::new(StatusCode::CONFLICT, "Conflict", message);
         error.details = Some(Box::default());
         error
     }
 
-    /// It could not be done, for a reason that upstream has no word for.
+    /// 500 without a reason, as upstream reports some errors of a request.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// The object was changed by someone else meanwhile.
+    /// 409: another client has changed the object.
     pub fn modified(group: &str, resource: &str, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(group, resource, name, why)
     }
 
-    /// The object breaks rules.
+    /// 422: validation rejects the object.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let what = qualified(group, kind);
         let message = format!("{what} {name:?} is invalid: {}", aggregate_message(errors));
@@ -176,18 +176,18 @@ impl ApiError {
         error
     }
 
-    /// What was asked for is too long ago.
+    /// 410: the resource version is compacted.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// Adds the token with which the list may go on.
+    /// Adds the continue token with which the client may resume the list.
     pub(crate) fn with_continue(mut self, token: String) -> Self {
         self.continue_token = Some(token.into());
         self
     }
 
-    /// What was asked for has not happened yet.
+    /// 504: the resource version is newer than that of the server.
     pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {asked}, current: {current}");
         let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message).about("", "", "");
@@ -202,7 +202,7 @@ impl ApiError {
         error
     }
 
-    /// The body is in a format that is not read here.
+    /// 415: the server does not read the format of the body.
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
@@ -211,40 +211,40 @@ impl ApiError {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
-    /// The body is packed in a way that is not read here.
+    /// 415: the server does not read the content encoding of the body.
     pub fn unsupported_content_encoding() -> Self {
         let message = "the body of the request has a Content-Encoding, and none is accepted";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
-    /// It takes too long.
+    /// 504: the request has timed out.
     pub fn timeout(message: &str) -> Self {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", format!("Timeout: {message}")).about("", "", "")
     }
 
-    /// Nothing that the client accepts can be had.
+    /// 406: the server has none of the formats that the client accepts.
     pub fn not_acceptable(offered: &[String]) -> Self {
         Self::unacceptable(format!("only the following media types are accepted: {}", offered.join(", ")))
     }
 
-    /// What the client accepts does not go with what it asks for.
+    /// 406: the accepted form does not apply to the requested resource.
     pub fn unacceptable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
-    /// The patch is in a format that is not read here.
+    /// 415: the format of the patch is unknown.
     pub fn unknown_patch() -> Self {
         let message = "415: Unsupported Media Type";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message).about("", "", "")
     }
 
-    /// The body is too large.
+    /// 413: the body is too large.
     pub fn body_too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// Too much is asked at once.
+    /// 429: too many requests are in flight.
     pub fn too_many_requests() -> Self {
         let message = "Too many requests, please try again later.";
         let mut error =
@@ -255,36 +255,36 @@ impl ApiError {
         error
     }
 
-    /// Something went wrong here, not there.
+    /// 500: an internal error.
     pub fn internal(message: impl Into<String>) -> Self {
         let message = format!("Internal error occurred: {}", message.into());
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
 
-    /// Somebody else's answer, in whose place this one stands: its code and what is known of why.
+    /// The error for the response of another server: its code and message.
     pub fn from_elsewhere(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(code, reason, message)
     }
 
-    /// Says which object it is about.
+    /// Adds the object to the details.
     #[must_use]
     pub fn naming(self, group: &str, kind: &str, name: &str) -> Self {
         self.about(group, kind, name)
     }
 
-    /// Something went wrong that upstream has no word for.
+    /// 500 without a reason, as upstream reports some errors.
     pub fn unexplained(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// The body does not say which object it is.
+    /// The body has no name.
     pub fn nameless(name: &str) -> Self {
         Self::bad_request(format!(
             "the name of the object ({name} based on URL) was undeterminable: name must be provided"
         ))
     }
 
-    /// The server cannot do it now.
+    /// 503: the server cannot handle the request now.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
     }

@@ -1,4 +1,4 @@
-//! Bodies: what comes in, in which format, and what goes out.
+//! Bodies of requests and responses, and their formats.
 
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
@@ -19,7 +19,7 @@ use crate::readable::Readable;
 use crate::target::Query;
 use crate::yaml;
 
-/// An answer in JSON.
+/// A response in JSON.
 pub(crate) fn answer(status: StatusCode, bytes: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::from(bytes.into()));
     *response.status_mut() = status;
@@ -27,12 +27,12 @@ pub(crate) fn answer(status: StatusCode, bytes: impl Into<Bytes>) -> Response<Bo
     response
 }
 
-/// An answer made of a value.
+/// A response with a value in JSON.
 pub(crate) fn answer_value(status: StatusCode, value: &Value) -> Response<Body> {
     answer(status, value.to_string())
 }
 
-/// A refusal as an answer.
+/// The response of an error.
 pub(crate) fn refuse(error: &ApiError) -> Response<Body> {
     let mut response = answer_value(error.code, &error.to_status());
     if let Some(seconds) = error.details.as_ref().and_then(|details| details.retry_after) {
@@ -41,7 +41,7 @@ pub(crate) fn refuse(error: &ApiError) -> Response<Body> {
     response
 }
 
-/// Adds a warning for the person at the client, as `kubectl` shows it.
+/// Adds warning headers, which `kubectl` prints.
 pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings {
         let text = format!("299 - {warning:?}");
@@ -51,11 +51,11 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
-/// The formats that objects are read in.
+/// The formats of objects in request bodies.
 pub(crate) const OBJECT_FORMATS: &[&str] =
     &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
-/// The formats that objects of custom kinds are read in.
+/// The formats of custom resources in request bodies.
 pub(crate) const CUSTOM_FORMATS: &[&str] = &["application/json", "application/yaml"];
 
 /// The media type of a body, without its parameters.
@@ -64,14 +64,14 @@ pub(crate) fn media_type(headers: &HeaderMap) -> &str {
     value.split(';').next().unwrap_or_default().trim()
 }
 
-/// What is done about fields that do not belong.
+/// How unknown and duplicate fields are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     /// They are dropped.
     Ignore,
-    /// They are dropped, and the client is told.
+    /// They are dropped, and the client gets warnings.
     Warn,
-    /// The request is refused.
+    /// The request is rejected.
     Strict,
 }
 
@@ -88,18 +88,18 @@ impl FieldValidation {
         }
     }
 
-    /// What to warn of, or the refusal.
+    /// The warnings, or the error.
     pub(crate) fn judge(self, kind: &impl Readable, decoded: &Decoded) -> Result<Vec<String>, ApiError> {
         let Decoded { value, strict } = decoded;
         match self {
             _ if strict.is_empty() => Ok(Vec::new()),
             Self::Ignore => Ok(Vec::new()),
-            Self::Warn => Ok(strict.iter().flat_map(told).collect()),
+            Self::Warn => Ok(strict.iter().flat_map(warnings_of).collect()),
             Self::Strict => {
                 let said = |field: &str| value.get(field).and_then(Value::as_str);
                 let why = json::strict_error(strict);
                 Err(match (kind.builtin(), said("kind"), said("apiVersion")) {
-                    // One of a custom kind is called what it says it is, also where that is something else.
+                    // The message names a custom resource by the kind in the body, even if that is another.
                     (None, Some(name), Some(version)) => {
                         handled_as(name, version.rsplit('/').next().unwrap_or_default(), why)
                     }
@@ -110,15 +110,15 @@ impl FieldValidation {
     }
 }
 
-/// What a client is warned of: each thing for itself.
-fn told(error: &StrictError) -> Vec<String> {
+/// The warnings of an error, one for each field.
+fn warnings_of(error: &StrictError) -> Vec<String> {
     match error {
         StrictError::Yaml(text) => text.lines().skip(1).map(|line| line.trim().to_owned()).collect(),
         other => vec![other.to_string()],
     }
 }
 
-/// The refusal of a body that is no YAML, with the beginning of what it is.
+/// The error of a body that is not YAML, with its first bytes.
 fn unrecognized(kind: &impl Readable, body: &[u8], why: impl Display) -> ApiError {
     const SHOWN: usize = 30;
     let more = if body.len() > SHOWN { " ..." } else { "" };
@@ -129,7 +129,7 @@ fn unrecognized(kind: &impl Readable, body: &[u8], why: impl Display) -> ApiErro
     ))
 }
 
-/// The refusal of a body that does not say of which kind it is.
+/// The error of a body without a kind.
 fn unnamed(kind: &impl Readable, body: &[u8], why: &Unnamed) -> ApiError {
     const SHOWN: usize = 30;
     let name = kind.name();
@@ -144,7 +144,7 @@ fn unnamed(kind: &impl Readable, body: &[u8], why: &Unnamed) -> ApiError {
     ))
 }
 
-/// The refusal of a body that is no object of its kind.
+/// The error of a body that cannot be decoded as an object of its kind.
 pub(crate) fn unreadable(kind: &impl Readable, why: impl Display) -> ApiError {
     handled_as(kind.name(), kind.version(), why)
 }
@@ -206,13 +206,13 @@ pub(crate) fn object(
     }
 }
 
-/// The refusal of an object that says nothing legible of what it is, or that it is something else.
+/// The error of an object whose kind or version cannot be read, or is not that of the path.
 fn misnamed(kind: &impl Readable, object: &Value, body: &[u8]) -> Option<ApiError> {
     let illegible = is_legible(object).err().map(|why| unnamed(kind, body, &why));
     illegible.or_else(|| of_another_kind(kind, object))
 }
 
-/// Reads an object of a custom kind, which has to say itself what it is.
+/// Reads a custom resource. Its body must have a kind and a version.
 fn custom(
     kind: &impl Readable,
     mut parsed: Decoded,
@@ -223,7 +223,7 @@ fn custom(
     if alpha::may_concern(body, rules) {
         alpha::translate(&mut parsed.value, rules);
     }
-    // One of another version is refused, but only after its metadata was read and fields that come twice were told.
+    // An object of another version is rejected, but only after its metadata was decoded and duplicate fields were found.
     if of_another_kind(kind, &parsed.value).is_some() {
         if let Some(metadata) = parsed.value.get("metadata") {
             let alone = kind.decode_value(json!({ "metadata": metadata }));
@@ -233,14 +233,14 @@ fn custom(
     }
     let mut decoded = kind.decode_value(parsed.value).map_err(|error| unreadable(kind, error))?;
     if decoded.value["kind"] != kind.name() {
-        // Of another kind nobody knows the fields.
+        // The fields of another kind are unknown.
         decoded.strict.clear();
     }
     decoded.strict.splice(0..0, parsed.strict);
     Ok(decoded)
 }
 
-/// What is wrong with a protobuf body. Quantities are told as in any other.
+/// The message of a protobuf error. Errors of quantities read as in JSON.
 fn in_words(error: ProtobufError) -> String {
     match error {
         ProtobufError::Malformed { cause: Cause::Quantity(why), .. } => why,
@@ -248,13 +248,13 @@ fn in_words(error: ProtobufError) -> String {
     }
 }
 
-/// The refusal of an object of another kind or version than the address is about.
+/// The error of an object of another kind or version than that of the path.
 pub(crate) fn of_another_kind(kind: &impl Readable, object: &Value) -> Option<ApiError> {
     for (field, expected) in [("apiVersion", kind.api_version()), ("kind", kind.name().to_owned())] {
         let given = object[field].as_str().unwrap_or_default();
         // SPEC: a slash alone names neither a group nor a version, and options are of every version.
         let any = field == "apiVersion" && (given == "/" || kind.name() == "DeleteOptions");
-        // What was defined later is read only if it says of which version it is; the rules ask for its kind.
+        // A custom resource must have a version; validation checks its kind later.
         let unsaid = given.is_empty() && kind.builtin().is_some();
         let asked_later = field == "kind" && kind.builtin().is_none();
         if unsaid || given == expected || any || asked_later {

@@ -1,5 +1,4 @@
-//! Whether the server is well: `/healthz`, `/livez` and `/readyz`, all checks at once or one by one, printed as
-//! upstream prints them.
+//! The health endpoints `/healthz`, `/livez` and `/readyz`: all checks at once or one by one, printed as upstream prints them.
 
 use std::borrow::Cow;
 
@@ -12,12 +11,12 @@ use crate::body::Body;
 use crate::shutdown::Shutdown;
 use crate::target::Query;
 
-/// What checks look at.
+/// The state that checks read.
 pub(crate) struct Patient<'a> {
     pub(crate) store: &'a Store,
     /// The long-lived tasks of this process.
     pub(crate) tasks: Option<&'a Supervisor>,
-    /// Says whether the server is to end, to a request that came through a socket.
+    /// Reports the shutdown of the server, for requests that came through a socket.
     pub(crate) shutdown: Option<&'a Shutdown>,
 }
 
@@ -45,13 +44,13 @@ impl Check {
     }
 }
 
-/// Whether a path is one of health.
+/// Whether a path is a health endpoint.
 pub(crate) fn is_health(path: &str) -> bool {
     let endpoint = path.strip_prefix('/').and_then(|path| path.split('/').next());
     matches!(endpoint, Some("healthz" | "livez" | "readyz"))
 }
 
-/// The checks behind an address, and what came of them.
+/// The checks of an endpoint, and their results.
 fn checks(endpoint: &str, patient: &Patient<'_>) -> Option<Vec<Check>> {
     let ready = match endpoint {
         "healthz" | "livez" => false,
@@ -75,7 +74,7 @@ fn checks(endpoint: &str, patient: &Patient<'_>) -> Option<Vec<Check>> {
     Some(checks)
 }
 
-/// Answers, if the path is one of health.
+/// Responds if the path is a health endpoint.
 pub(crate) fn answer(path: &str, query: &Query, patient: &Patient<'_>) -> Option<Response<Body>> {
     let (endpoint, one) = match path.strip_prefix('/')?.split_once('/') {
         Some((endpoint, one)) => (endpoint, Some(one)),
@@ -98,10 +97,10 @@ pub(crate) fn answer(path: &str, query: &Query, patient: &Patient<'_>) -> Option
 
 fn all(endpoint: &str, checks: &[Check], query: &Query) -> Response<Body> {
     let excluded: Vec<&str> = query.all("exclude").collect();
-    let mut told = Vec::new();
+    let mut output = Vec::new();
     let mut failed = false;
     for Check { name, outcome } in checks {
-        told.push(if excluded.contains(&&**name) {
+        output.push(if excluded.contains(&&**name) {
             format!("[+]{name} excluded: ok\n")
         } else if let Err(why) = outcome {
             tracing::warn!(endpoint, check = &**name, %why, "a health check failed");
@@ -121,14 +120,14 @@ fn all(endpoint: &str, checks: &[Check], query: &Query) -> Response<Body> {
     unknown.dedup();
     if !unknown.is_empty() {
         let names = unknown.join(",");
-        told.push(format!("warn: some health checks cannot be excluded: no matches for {names}\n"));
+        output.push(format!("warn: some health checks cannot be excluded: no matches for {names}\n"));
     }
-    let told = told.concat();
+    let output = output.concat();
     if failed {
-        return print(StatusCode::INTERNAL_SERVER_ERROR, format!("{told}{endpoint} check failed\n"));
+        return print(StatusCode::INTERNAL_SERVER_ERROR, format!("{output}{endpoint} check failed\n"));
     }
     if query.has("verbose") {
-        return print(StatusCode::OK, format!("{told}{endpoint} check passed\n"));
+        return print(StatusCode::OK, format!("{output}{endpoint} check passed\n"));
     }
     print(StatusCode::OK, "ok".to_owned())
 }

@@ -1,4 +1,4 @@
-//! The API for parts of this process: no socket and no TLS, but a user like any other.
+//! The API for components of this process: without socket and TLS, but with a user like any other.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,15 +12,14 @@ use crate::body::Body;
 use crate::server::ApiServer;
 use crate::user::User;
 
-/// Lists and watches need not say who manages which fields: of a small object that is most of it, and no part of this
-/// process decides by it. What is read alone says it.
+/// Leaves `managedFields` out of lists and watches: it is most of a small object, and no component of this process reads it
+/// there. A single object has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WithoutManagers;
 
-/// The API server as one user of this process sees it: a service that a `kube::Client` can be made of.
+/// The API server for one user in this process: a service for a `kube::Client`.
 ///
-/// The user goes through authentication, authorization and admission like everybody; there is no way in that
-/// may do everything unless the user may.
+/// Authentication, authorization and admission apply to its requests as to all others; there is no in-process superuser.
 #[derive(Clone)]
 pub struct Inside {
     server: ApiServer,
@@ -28,7 +27,7 @@ pub struct Inside {
 }
 
 impl ApiServer {
-    /// The API server for a part of this process, which asks as `user`.
+    /// The API server for a component of this process, which sends requests as `user`.
     pub fn inside(&self, user: User) -> Inside {
         Inside { server: self.clone(), user: Arc::new(user) }
     }

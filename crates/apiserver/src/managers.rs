@@ -1,7 +1,7 @@
-//! Who manages which fields of an object: kept on every write, and what an apply is decided by.
+//! `managedFields`: every write updates them, and server-side apply reads them.
 //!
-//! The rules are those of [`plumb_apischema::apply`]; here it is said who writes, which part of the object, and
-//! which fields a write to that part does not decide.
+//! The rules are those of [`plumb_apischema::apply`]; this module supplies the field manager, the subresource of a write, and the
+//! fields that a write to that subresource resets.
 
 mod wanted;
 
@@ -26,10 +26,10 @@ use crate::registry::rest;
 use crate::server::Call;
 use crate::target::Verb;
 
-/// How long a manager's name may be.
+/// The longest name of a field manager.
 const LONGEST_NAME: usize = 128;
 
-/// What a write to a part of an object does not decide.
+/// The fields that a write to a subresource does not change.
 struct Undecided {
     status: Ignored,
     spec: Ignored,
@@ -56,7 +56,7 @@ static UNDECIDED: LazyLock<Undecided> = LazyLock::new(|| Undecided {
     signing_request_approval: Ignored::fields([&["spec"], &["status", "certificate"]]),
 });
 
-/// What a write to a part of a kind's objects does not decide.
+/// The fields that a write to a subresource of a kind does not change.
 fn undecided(row: &Row, subresource: &str) -> &'static Ignored {
     let all = &*UNDECIDED;
     match (subresource, row.group(), row.kind()) {
@@ -78,17 +78,17 @@ fn undecided(row: &Row, subresource: &str) -> &'static Ignored {
         | ("status", "storage.k8s.io", "VolumeAttachment") => &all.spec_and_metadata,
         ("status", ..) if row.custom().is_some() => &all.spec_and_metadata,
         ("status", ..) => &all.spec,
-        // A resize says nothing of the status either, which the rules of the KEP have the server write.
+        // A resize does not write the status either; in the dialect of the KEP the server writes it.
         ("finalize" | "resize", ..) => &all.status,
         ("", ..) if row.has("status") => &all.status,
         _ => &Ignored::Nothing,
     }
 }
 
-/// The versions of a built-in kind, for a request that speaks one of them.
+/// The versions of a built-in kind, for a request in one of them.
 struct Spoken<'c> {
     call: &'c Call,
-    /// What it speaks, and what is stored.
+    /// The version of the request, and the stored one.
     kinds: (&'static Kind, &'static Kind),
     api_version: String,
     ignored: &'static Ignored,
@@ -120,7 +120,7 @@ impl Versions for Spoken<'_> {
     }
 }
 
-/// Does something with the tracker of the part of an object that a request is about, in the version it speaks.
+/// Calls a function with the tracker of the subresource of a request, in the version of the request.
 fn with_tracker<T>(call: &Call, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
     let row = call.body_kind();
     let (api_version, now) = (row.api_version(), moment(call.server.now()));
@@ -143,18 +143,18 @@ fn with_tracker<T>(call: &Call, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
     }
 }
 
-/// Writes into a new object who manages its fields.
+/// Sets the managed fields of a new object.
 pub(crate) fn track_new(call: &Call, new: &mut Value) {
     as_spoken(call, new, |new| with_tracker(call, |tracker| tracker.create(new, &manager(call))));
 }
 
-/// Writes into a new version of an object who manages its fields now.
+/// Updates the managed fields of an object that is written.
 pub(crate) fn track(call: &Call, old: &Value, new: &mut Value) {
     let old = call.as_served(old);
     as_spoken(call, new, |new| with_tracker(call, |tracker| tracker.update(&old, new, &manager(call))));
 }
 
-/// Does something to the managers of an object, as it is in the version that a request speaks.
+/// Updates the managed fields of an object in the version of a request.
 fn as_spoken(call: &Call, object: &mut Value, work: impl FnOnce(&mut Value)) {
     if call.served.is_none() && rest::is_canonical(&call.row, object) {
         return work(object);
@@ -166,14 +166,14 @@ fn as_spoken(call: &Call, object: &mut Value, work: impl FnOnce(&mut Value)) {
     put(object, take(&mut spoken));
 }
 
-/// The managers of an object's scale, which are those of one of its fields.
+/// The managed fields of an object's Scale, which are those of its field for replicas.
 pub(crate) struct Scaling<'c> {
     call: &'c Call,
     kind: &'c Kind,
     api_version: String,
 }
 
-/// Where a kind has its number of replicas.
+/// The path of the replicas of a kind.
 #[derive(Debug)]
 struct Counted<'a> {
     row: &'a Row,
@@ -191,12 +191,12 @@ impl Replicas for Counted<'_> {
 }
 
 impl<'c> Scaling<'c> {
-    /// The managers of scales, which are of this kind.
+    /// The tracker of Scales.
     pub(crate) fn new(call: &'c Call, kind: &'c Kind) -> Self {
         Self { call, kind, api_version: call.row.api_version() }
     }
 
-    /// Gives a scale its managers.
+    /// Sets the managed fields of a Scale.
     pub(crate) fn begin(&self, object: &Value, scale: &mut Value) -> Result<(), ApiError> {
         let replicas = Counted { row: &self.call.row, api_version: &self.api_version };
         let handler = Scale { api_version: &self.api_version, replicas: &replicas };
@@ -204,17 +204,17 @@ impl<'c> Scaling<'c> {
         Ok(())
     }
 
-    /// Writes into a new scale who manages it now.
+    /// Updates the managed fields of a Scale that is written.
     pub(crate) fn track(&self, old: &Value, new: &mut Value) {
         self.with_tracker(|tracker| tracker.update(old, new, &manager(self.call)));
     }
 
-    /// Applies to a scale.
+    /// Applies a configuration to a Scale.
     pub(crate) fn apply(&self, wanted: &Wanted, old: &Value) -> Result<Value, ApiError> {
         self.with_tracker(|tracker| wanted.decide(tracker, Some(old)))
     }
 
-    /// Gives the object the managers that it has once its scale is another.
+    /// Updates the managed fields of the object after a write to its Scale.
     pub(crate) fn end(&self, scale: &Value, object: &mut Value) -> Result<(), ApiError> {
         let replicas = Counted { row: &self.call.row, api_version: &self.api_version };
         let handler = Scale { api_version: &self.api_version, replicas: &replicas };
@@ -236,7 +236,7 @@ fn unreadable(error: ManagersError) -> ApiError {
     ApiError::failed(error.to_string())
 }
 
-/// The name of whoever writes: the one it gives, else what its agent calls itself.
+/// The field manager of a request: the parameter `fieldManager`, else the name in its user agent.
 pub(crate) fn manager(call: &Call) -> String {
     match call.query.get("fieldManager") {
         Some(name) if !name.is_empty() => name.to_owned(),
@@ -248,7 +248,7 @@ pub(crate) fn manager(call: &Call) -> String {
     }
 }
 
-/// What stands before the first slash of an agent, as far as it can be printed and is not too long.
+/// The user agent up to its first slash, without unprintable characters, and cut to the longest name.
 fn named_after(agent: &str) -> String {
     let mut name = String::new();
     for letter in agent.split('/').next().unwrap_or_default().chars().filter(|letter| is_printed(*letter)) {
@@ -260,12 +260,12 @@ fn named_after(agent: &str) -> String {
     name
 }
 
-/// Whether a letter can be seen; of spaces, only the plain one.
+/// Whether a character is printable; of white space, only the plain space.
 fn is_printed(letter: char) -> bool {
     letter == ' ' || !(letter.is_control() || letter.is_whitespace() || letter == '\u{fffd}')
 }
 
-/// Holds the parameters of a write to the rules.
+/// Validates the parameters of a write.
 pub(crate) fn check_options(call: &Call, applies: bool) -> Result<(), ApiError> {
     let mut errors = Vec::new();
     let name = call.query.get("fieldManager").unwrap_or_default();
@@ -302,12 +302,12 @@ pub(crate) fn check_options(call: &Call, applies: bool) -> Result<(), ApiError> 
     Err(ApiError::invalid("meta.k8s.io", kind, "", &errors))
 }
 
-/// Takes the managers out of an object, for as long as it is prepared to be stored.
+/// Removes the managed fields of an object while it is prepared for the store.
 pub(crate) fn take(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
 }
 
-/// Puts the managers back.
+/// Restores the managed fields.
 pub(crate) fn put(object: &mut Value, managers: Option<Value>) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     match managers {
@@ -316,8 +316,7 @@ pub(crate) fn put(object: &mut Value, managers: Option<Value>) {
     };
 }
 
-/// Puts the moments of the managers back to what they were, if nothing else has changed: a write that changes
-/// nothing leaves no trace.
+/// Restores the timestamps of the managed fields if nothing else has changed: a write without changes is not stored.
 pub(crate) fn settle(old: &Value, new: &mut Value) {
     if !differs_in_moments_only(old, new) {
         return;
@@ -340,7 +339,7 @@ fn managers_of(object: &Value) -> Option<&[Value]> {
     object.get("metadata")?.get("managedFields")?.as_array().map(Vec::as_slice)
 }
 
-/// Whether two objects are the same in all fields but one, which is judged otherwise.
+/// Whether two objects are equal in all fields but one, for which a function decides.
 fn same_but(one: &Value, other: &Value, field: &str, judge: impl Fn(&Value, &Value) -> bool) -> bool {
     let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return one == other };
     let counted = |object: &Map<String, Value>| object.len() - usize::from(object.contains_key(field));

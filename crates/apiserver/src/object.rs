@@ -1,6 +1,6 @@
-//! Objects: JSON values on their way in, encoded bytes once they are stored.
+//! Objects: JSON values in requests, encoded bytes in the store.
 //!
-//! A stored object is one run of bytes that begins with its kind, its version and its resource version:
+//! A stored object is a byte string that begins with its kind, its version and its resource version:
 //!
 //! ```text
 //! {"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"42","name":…},"spec":…}
@@ -19,7 +19,7 @@ use crate::custom::whole_numbers;
 use crate::error::ApiError;
 use crate::kinds::Row;
 
-/// The metadata of an object, made if it has none.
+/// The metadata of an object, added if it is missing.
 pub fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     if !object.is_object() {
         *object = json!({});
@@ -34,28 +34,28 @@ pub fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// A text below `metadata`, empty if it is not there.
+/// A string field of `metadata`, empty if it is missing.
 pub fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
     object.pointer("/metadata").and_then(|metadata| metadata[field].as_str()).unwrap_or_default()
 }
 
-/// Whether an object is on its way out.
+/// Whether an object is terminating.
 pub fn is_deleting(object: &Value) -> bool {
     !meta(object, "deletionTimestamp").is_empty()
 }
 
-/// The finalizers that hold an object.
+/// The finalizers of an object.
 pub fn finalizers(object: &Value) -> Vec<&str> {
     let list = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// A moment as the API writes it: to the second.
+/// A timestamp as the API writes it: in whole seconds.
 pub fn moment(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// How the objects of a kind begin, as a version of it shows them.
+/// The first bytes of the objects of a kind and version.
 pub(crate) fn head(row: &Row) -> String {
     head_of(row.kind(), &row.api_version())
 }
@@ -64,7 +64,7 @@ fn head_of(kind: &str, api_version: &str) -> String {
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{")
 }
 
-/// Encodes an object so that the store can put its revision in.
+/// Encodes an object so that the store can insert its revision.
 pub fn encode(row: &Row, object: &Value) -> Result<Stored, ApiError> {
     match row.custom() {
         Some(custom) => {
@@ -100,7 +100,7 @@ fn stamped(head: &str, rest: &[u8], revision: plumb_store::Revision) -> Bytes {
     bytes.freeze()
 }
 
-/// What comes before the revision, and what after.
+/// The bytes before the revision, and those after it.
 fn parts(kind: &str, api_version: &str, object: &Value) -> Result<(String, BytesMut), ApiError> {
     let failed = |error: serde_json::Error| ApiError::internal(format!("encoding: {error}"));
     let head = head_of(kind, api_version);
@@ -132,7 +132,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, ApiError> {
         .map_err(|error| ApiError::internal(format!("a stored object is damaged: {error}")))
 }
 
-/// How many bytes of a stored object say its kind and version, which items of a list leave out.
+/// The length of the kind and version of a stored object, which items of a list leave out.
 pub(crate) fn head_before_metadata(row: &Row) -> usize {
     head(row).len() - "\"metadata\":{".len()
 }

@@ -1,7 +1,6 @@
-//! Answers on their way out: in the format that the client wants, and smaller if it can take that.
+//! The encoding of responses: in the format that the client accepts, and compressed if it accepts gzip.
 //!
-//! Everything inside answers in JSON. What the client gets is decided here, once, for objects, lists, refusals and
-//! documents alike; streams go out as they are.
+//! Handlers respond in JSON. This module encodes objects, lists, errors and documents alike; streams are sent as they are.
 
 use std::io::Write as _;
 
@@ -19,18 +18,18 @@ use crate::exchange::refuse;
 use crate::negotiation::Format;
 use crate::yaml;
 
-/// Smaller answers are not worth the time that compressing takes. As upstream's.
+/// Smaller responses are not compressed. As upstream's.
 const WORTH_COMPRESSING: usize = 128 << 10;
 
-/// What a client can take.
+/// The format and compression that a client accepts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taste {
+pub(crate) struct ResponseEncoding {
     pub(crate) format: Format,
     pub(crate) gzip: bool,
 }
 
-impl Taste {
-    /// Whether the client takes compressed bytes; the format is known when what it asks for is.
+impl ResponseEncoding {
+    /// Reads whether the client accepts gzip. Content negotiation sets the format later.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let gzip = headers
             .get(ACCEPT_ENCODING)
@@ -39,8 +38,8 @@ impl Taste {
         Self { format: Format::Json, gzip }
     }
 
-    /// The answer as the client wants it.
-    pub(crate) async fn suit(self, response: Response<Body>) -> Response<Body> {
+    /// Encodes a response.
+    pub(crate) async fn encode(self, response: Response<Body>) -> Response<Body> {
         let response = match self.format {
             Format::Json => response,
             format => translate(response, format),
@@ -74,7 +73,7 @@ fn translate(response: Response<Body>, format: Format) -> Response<Body> {
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
         }
-        // A refusal is told in a format that the client did not ask for rather than not at all.
+        // An error is sent as JSON, even if the client does not accept it, rather than not at all.
         None if !response.status().is_success() => response,
         None => {
             refuse(&ApiError::not_acceptable(&[Format::Json, Format::Yaml].map(|f| f.media_type().into())))
@@ -82,7 +81,7 @@ fn translate(response: Response<Body>, format: Format) -> Response<Body> {
     }
 }
 
-/// Compresses an answer on a thread that may take its time.
+/// Compresses a response on a thread for blocking work.
 async fn compress(response: Response<Body>) -> Response<Body> {
     let Some(bytes) = response.body().whole().cloned() else { return response };
     let compressed = tokio::task::spawn_blocking(move || {

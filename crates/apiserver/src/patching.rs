@@ -1,4 +1,4 @@
-//! Patches: changes of an object that do not name all of it.
+//! Patches: JSON patch, merge patch and strategic merge patch.
 
 use std::fmt::Display;
 
@@ -17,14 +17,14 @@ use crate::exchange::{media_type, of_another_kind};
 use crate::go;
 use crate::readable::Readable;
 
-/// The formats that patches of custom kinds are read in.
+/// The patch formats of custom resources.
 const CUSTOM_FORMATS: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
-/// A change of an object, and what is wrong with how it was written.
+/// A patch, and the duplicate fields in its body.
 pub(crate) struct Patch {
     change: Change,
-    /// The fields that it has twice.
+    /// The duplicate fields.
     twice: Vec<StrictError>,
 }
 
@@ -32,9 +32,9 @@ pub(crate) struct Patch {
 enum Change {
     /// A list of operations (RFC 6902).
     Json(Value),
-    /// An object to be laid over (RFC 7396).
+    /// A merge patch (RFC 7396).
     Merge(Value),
-    /// The same, with lists merged by the keys of the schema.
+    /// A strategic merge patch: lists are merged by the keys of the schema.
     Strategic(Value),
 }
 
@@ -54,8 +54,8 @@ impl Patch {
         Ok(Self { change: make(parsed.value), twice: parsed.strict })
     }
 
-    /// Applies it to an object of a kind. What comes out is an object of that kind again, and if `strictly` is said,
-    /// one of which nothing had to be dropped.
+    /// Applies the patch to an object of a kind, and decodes the result as that kind. With `strictly`, an unknown or duplicate
+    /// field is an error.
     pub(crate) fn apply(
         &self,
         kind: &impl Readable,
@@ -70,14 +70,14 @@ impl Patch {
         Ok(decoded)
     }
 
-    /// What comes of it, and the same as it is shown.
+    /// The patched object, and its JSON for error messages.
     fn applied(&self, kind: &impl Readable, object: &Value) -> Result<(Decoded, String), ApiError> {
         let patched = match &self.change {
             Change::Json(patch) => patch::json::apply(object.clone(), patch.clone())
                 .map_err(|error| refused(error.status(), &error))?,
             Change::Merge(patch) => patch::merge(object.clone(), patch.clone()),
             Change::Strategic(patch) => {
-                // What was defined later has no merge keys.
+                // Custom resources have no merge keys.
                 let kind = kind.builtin().ok_or_else(|| ApiError::unsupported_media_type(CUSTOM_FORMATS))?;
                 patch::strategic::apply(Schema::builtin(), kind, object.clone(), patch.clone())
                     .map_err(|error| refused(error.status(), &error))?
@@ -92,7 +92,7 @@ impl Patch {
                 return Err(refusal);
             }
             return match kind.decode_value(patched) {
-                // Of another kind nobody knows the fields.
+                // The fields of another kind are unknown.
                 Ok(decoded) if decoded.value["kind"] != kind.name() => {
                     Ok((Decoded { strict: Vec::new(), ..decoded }, shown))
                 }
@@ -100,7 +100,7 @@ impl Patch {
                 Err(error) => Err(self.refuse(shown, &error)),
             };
         }
-        // SPEC: what says no version is read as the server's own type, which has none of these fields.
+        // SPEC: upstream decodes an object without a version as its internal type, which has none of these fields.
         let lays_over = !matches!(self.change, Change::Strategic(_));
         let version = &patched["apiVersion"];
         if lays_over && (version.is_null() || *version == "" || *version == "/") {
@@ -117,15 +117,14 @@ impl Patch {
         }
         match (&self.change, kind.decode_value(patched)) {
             (_, Ok(decoded)) => Ok((decoded, shown)),
-            // SPEC: upstream has an object by then, and takes this for its own failure.
+            // SPEC: upstream has decoded the object by then, and reports an internal error.
             (Change::Strategic(_), Err(DecodeError::Unstorable(why))) => Err(ApiError::unexplained(why)),
             (_, Err(error)) => Err(self.refuse(shown, &error)),
         }
     }
 
-    /// The refusal of a patch that makes no object of its kind of one.
-    ///
-    /// What is shown is what upstream shows: the patch, or what came of it.
+    /// The error of a patch whose result cannot be decoded as its kind. The message has the patch or the patched object, as
+    /// upstream's has.
     fn refuse(&self, patched: String, why: &dyn Display) -> ApiError {
         let shown = match &self.change {
             Change::Strategic(patch) => go::shown(patch),
@@ -135,7 +134,7 @@ impl Patch {
     }
 }
 
-/// The refusal of a patch, with the code that upstream answers with.
+/// The error of a patch, with upstream's code.
 fn refused(status: u16, error: &dyn Display) -> ApiError {
     let mut refusal = ApiError::bad_request(error.to_string());
     (refusal.code, refusal.reason) = match status {

@@ -1,7 +1,7 @@
-//! Pieces of encoded objects, found without reading the objects.
+//! Parts of encoded objects, found without decoding the objects.
 //!
-//! What is stored begins with kind, version and metadata, without a space anywhere (see [`crate::object`]), so a piece
-//! is found by skipping values. Whoever meets anything else is told that there is no such piece, and reads the object.
+//! A stored object begins with kind, version and metadata, without white space (see [`crate::object`]), so a part is found by
+//! skipping values. In other input the functions find nothing, and the caller decodes the object.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ pub(crate) fn metadata(object: &[u8]) -> Option<Range<usize>> {
     members(object, 0)?.find(|(key, _)| &object[key.clone()] == b"metadata").map(|(_, value)| value)
 }
 
-/// Where metadata says who manages which fields, with the comma that goes with it: cut out, the rest is whole.
+/// Where `managedFields` is, with its comma: without this range the rest is valid JSON.
 pub(crate) fn managed_fields(object: &[u8]) -> Option<Range<usize>> {
     let metadata = metadata(object)?;
     let (key, value) =

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_from_outside_is_told_to_come_back_and_parts_of_this_process_wait_in_line() {
+    async fn requests_from_outside_are_rejected_and_those_of_this_process_wait() {
         let places = Places::new(Limits { writing: 1, ..Limits::default() });
         let (target, user) = (pods(), User::new("u", "", Vec::<String>::new()));
         let take = |origin| places.take(origin, &user, Verb::Create, &target);

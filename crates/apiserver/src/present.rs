@@ -1,6 +1,6 @@
-//! Objects as they are shown: in the version of the address, and in the form that the client wants.
+//! Objects in responses: in the version of the path, and in the form that the client accepts.
 //!
-//! An object that is wanted as it is, in the version that it is stored in, is never read: its bytes are the answer.
+//! An object in its stored version and whole form is not decoded: the response is a copy of its bytes.
 
 use std::ops::Range;
 
@@ -23,10 +23,10 @@ use crate::server::{ApiServer, Call};
 use crate::table::{self, PrintColumns};
 use crate::target::Query;
 
-/// What a line of a watch is longer than its object, at most.
+/// The most bytes of a line of a watch besides its object.
 const LINE: usize = 96;
 
-/// How much of an object comes with its row of a table.
+/// How much of an object a row of a table contains (`includeObject`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Included {
     /// Nothing.
@@ -52,19 +52,19 @@ impl Included {
     }
 }
 
-/// How the objects of a request are shown.
+/// The version and the form of the objects in a response.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     server: ApiServer,
-    /// The row that they are stored by.
+    /// The kind in its stored version.
     row: Row,
-    /// The version that they are asked for in, if it is another.
+    /// The requested version, if it differs.
     served: Option<Shown>,
     accepted: Accepted,
     included: Included,
-    /// Whether lists and watches say who manages which fields.
+    /// Whether lists and watches include `managedFields`.
     managers: bool,
-    /// The print columns of what is shown, if it is not what is stored.
+    /// The print columns, if the response is of another kind than the stored one.
     other: Option<&'static PrintColumns>,
 }
 
@@ -85,17 +85,17 @@ impl View {
         })
     }
 
-    /// The row that clients know the objects by.
+    /// The kind in the version of the response.
     fn shown(&self) -> &Row {
         self.served.as_ref().map_or(&self.row, |served| &served.row)
     }
 
-    /// Whether stored bytes are what the client wants.
+    /// Whether the response is a copy of the stored bytes.
     fn is_plain(&self) -> bool {
         self.accepted.form == Form::Whole && self.served.is_none()
     }
 
-    /// A stored object in the version of the address.
+    /// Converts a stored object to the version of the path.
     fn convert(&self, object: Value) -> Value {
         match &self.served {
             Some(served) => served.serve(object),
@@ -103,7 +103,7 @@ impl View {
         }
     }
 
-    /// An object alone; `columns` says whether a table describes them.
+    /// A single object; `columns` says whether a table has column definitions.
     pub(crate) fn one(&self, object: Value, columns: bool) -> Result<Value, ApiError> {
         match self.accepted.form {
             Form::Whole => Ok(self.convert(object)),
@@ -119,7 +119,7 @@ impl View {
         }
     }
 
-    /// A bookmark: nothing of an object but a resource version.
+    /// A bookmark: an object with a resource version only.
     pub(crate) fn bookmark(&self, metadata: Value, columns: bool) -> Value {
         let (kind, version) = (self.shown().kind(), self.shown().api_version());
         let object = json!({ "kind": kind, "apiVersion": version, "metadata": metadata });
@@ -157,7 +157,7 @@ impl View {
         table
     }
 
-    /// What Go calls the type of an object, which upstream tells whoever asks for the wrong form.
+    /// The Go type of an object, which is part of upstream's message for a wrong form.
     fn go_type(&self, suffix: &str) -> String {
         let package = self.row.group().split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
         format!("*{package}.{}{suffix}", self.row.kind())
@@ -178,7 +178,7 @@ impl View {
         Some(line.freeze())
     }
 
-    /// Copies a part of an object that holds its metadata.
+    /// Copies a range of an object that contains its metadata.
     fn copy(&self, object: &[u8], part: Range<usize>, out: &mut BytesMut) {
         match (!self.managers).then(|| pieces::managed_fields(object)).flatten() {
             Some(cut) => {
@@ -189,7 +189,7 @@ impl View {
         }
     }
 
-    /// Puts in what is said of every object, and nothing of what it is itself; none if it says nothing such.
+    /// Appends the `PartialObjectMetadata` of an object; none if it has no metadata.
     fn copy_metadata(&self, object: &[u8], out: &mut BytesMut) -> Option<()> {
         let metadata = pieces::metadata(object)?;
         out.put_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
@@ -203,11 +203,11 @@ impl View {
     fn list(&self, objects: &[&Bytes], metadata: &ListMetadata) -> Result<Bytes, ApiError> {
         let metadata = metadata.to_json();
         let size = objects.iter().map(|bytes| bytes.len()).sum();
-        // Each object is presented when its turn comes to be copied: there may be more of them than a cache holds.
+        // Each object is defaulted and pruned right before it is copied, while it is in the CPU's cache.
         let presenter = Presenter::of(&self.row);
         match self.accepted.form {
             Form::Whole if self.is_plain() => {
-                // Items of custom kinds say what they are, those of built-in ones don't.
+                // Items of custom resources have kind and version, those of built-in kinds do not.
                 let said = if self.row.custom().is_some() { 0 } else { head_before_metadata(&self.row) };
                 let (kind, version) = (&*self.row.resource.list_kind, &*self.row.api_version());
                 Ok(join((kind, version), &metadata, size, objects, |object, out| {
@@ -221,7 +221,7 @@ impl View {
             Form::MetadataList => {
                 let list = ("PartialObjectMetadataList", self.accepted.meta_version);
                 Ok(join(list, &metadata, size, objects, |object, out| {
-                    // What is stored has metadata.
+                    // Every stored object has metadata.
                     self.copy_metadata(&presenter.show(object), out).unwrap_or_else(|| out.put_slice(b"{}"));
                 }))
             }
@@ -268,7 +268,7 @@ impl View {
     }
 }
 
-/// Answers with a stored object that is in the version of the address.
+/// Responds with a stored object that is in the version of the path.
 fn show(call: &Call, status: StatusCode, bytes: &Bytes) -> Result<Response<Body>, ApiError> {
     let bytes = presented(&call.row, bytes);
     if call.accepted.form == Form::Whole && call.served.is_none() {
@@ -277,7 +277,7 @@ fn show(call: &Call, status: StatusCode, bytes: &Bytes) -> Result<Response<Body>
     show_value(call, status, decode(&bytes)?)
 }
 
-/// The same for one that may be stored in another version than the address's.
+/// The same for an object that may be stored in another version than that of the path.
 pub(crate) async fn show_stored(
     call: &Call,
     status: StatusCode,
@@ -286,7 +286,7 @@ pub(crate) async fn show_stored(
     show(call, status, &in_version(&call.server, &call.row, bytes).await?)
 }
 
-/// Answers with an object that was not stored.
+/// Responds with an object that is not stored.
 pub(crate) fn show_value(call: &Call, status: StatusCode, object: Value) -> Result<Response<Body>, ApiError> {
     Ok(answer_value(status, &View::of(call)?.one(object, true)?))
 }
@@ -302,7 +302,7 @@ pub(crate) fn show_other(
     Ok(answer_value(status, &view.one(object, true)?))
 }
 
-/// What a list says of itself.
+/// The metadata of a list.
 pub(crate) struct ListMetadata {
     pub(crate) revision: Revision,
     pub(crate) next: Option<String>,
@@ -322,7 +322,7 @@ impl ListMetadata {
     }
 }
 
-/// Answers with a list in the form that the client wants.
+/// Responds with a list in the form that the client accepts.
 pub(crate) fn show_list(
     call: &Call,
     objects: &[&Bytes],
@@ -331,12 +331,12 @@ pub(crate) fn show_list(
     Ok(answer(StatusCode::OK, View::of(call)?.list(objects, metadata)?))
 }
 
-/// Answers with a list of objects that are not stored, in the form that the client wants.
+/// Responds with a list of objects that are not stored, in the form that the client accepts.
 pub(crate) fn show_values(call: &Call, objects: Vec<Value>) -> Result<Response<Body>, ApiError> {
     Ok(answer_value(StatusCode::OK, &View::of(call)?.list_of(objects, json!({}))?))
 }
 
-/// A list of a kind and version, made of encoded objects, which are copied and not read.
+/// A list of a kind and version from encoded objects, which are copied and not decoded.
 fn join(
     (kind, version): (&str, &str),
     metadata: &Value,

@@ -1,4 +1,4 @@
-//! The API server: one door for every request, whether it comes over a socket or from inside.
+//! The API server: it handles every request, whether it comes over a socket or from this process.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -23,7 +23,6 @@ use serde_json::{Value, json};
 use crate::accounts::Accounts;
 use crate::admission::{self, Chain, Plugins, Warnings};
 use crate::allocation::{self, Allocations};
-use crate::arrival::{Arrivals, Arrived, Received};
 use crate::authn::Authenticator;
 use crate::authz::{About, Ask, Authorizer, Selectors, impersonate};
 use crate::body::Body;
@@ -37,8 +36,9 @@ use crate::metrics::{self, Labels, Metrics, Present, Series};
 use crate::negotiation::{Accepted, Form, Format};
 use crate::nodes::NodeLink;
 use crate::openapi::Documents;
-use crate::outgoing::Taste;
+use crate::outgoing::ResponseEncoding;
 use crate::place::{Origin, Place, Places};
+use crate::request_body::{Received, RequestBodies, RequestBody};
 use crate::serve::{ConnectionMetrics, Interactive};
 use crate::shutdown::Shutdown;
 use crate::target::{Address, Query, Target, Verb};
@@ -49,35 +49,34 @@ use crate::{
     write,
 };
 
-/// The version that is told to clients.
+/// The version that `/version` and discovery report.
 pub const VERSION: &str = "v1.36.4+plumb";
 
-/// What an API server is made of.
+/// The configuration of an API server.
 pub struct Config {
-    /// Where the objects are.
+    /// The store of all objects.
     pub store: Store,
-    /// Which rules of a resize bind.
+    /// The rules for resizes.
     pub rules: Rules,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// How much may be asked at once.
+    /// The limits of requests in flight.
     pub limits: Limits,
-    /// Who may be believed to be whom.
+    /// How clients are authenticated.
     pub authenticator: Authenticator,
-    /// The way to the nodes, for logs; without one they are not to be had.
+    /// The connection to nodes, for logs, exec and proxies; without it these requests fail.
     pub nodes: Option<NodeLink>,
-    /// Who has a say in writes.
+    /// The admission plugins.
     pub plugins: Plugins,
     /// What measures nodes and pods, for `metrics.k8s.io`; without it that group answers 503.
     pub usage: Option<Arc<dyn UsageSource>>,
 }
 
-/// How long a request may take that is neither a watch nor a connection, as far as that is up to this server: upstream's
-/// default for `--request-timeout`.
+/// The timeout of a request that is neither a watch nor a connection: upstream's default for `--request-timeout`.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How much may be asked at once. Watches, logs and commands don't count as requests in flight, and have limits of
-/// their own. As upstream's defaults, where it has any.
+/// The limits of requests in flight. Watches, logs and exec do not count as requests in flight, and have limits of their own.
+/// The defaults are upstream's, where it has any.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Requests that read, until their response is sent.
@@ -88,13 +87,13 @@ pub struct Limits {
     pub watches: usize,
     /// Logs, commands and proxies. Each has a connection to a node.
     pub streams: usize,
-    /// Watches that have yet to send the objects that were there when they began.
+    /// Watches that are sending their initial events.
     pub initial_lists: usize,
     /// Bytes of lists that are being sent.
     pub lists: usize,
-    /// Bytes of bodies that are held, arriving or being worked on.
+    /// Bytes of request bodies in memory.
     pub bodies: usize,
-    /// How long a body may take to arrive.
+    /// The timeout to receive a body.
     pub body: Duration,
 }
 
@@ -113,7 +112,7 @@ impl Default for Limits {
     }
 }
 
-/// The API server. Clones are doors to the same one.
+/// The API server. Clones share all state.
 #[derive(Clone)]
 pub struct ApiServer {
     shared: Arc<Shared>,
@@ -127,38 +126,38 @@ impl fmt::Debug for ApiServer {
 
 struct Shared {
     config: Config,
-    /// Replaced as a whole when a kind comes or goes.
+    /// Replaced as a whole when a kind is added or removed.
     kinds: ArcSwap<Kinds>,
     definitions: Definitions,
     admission: Chain,
     allocations: Allocations,
     authorizer: Authorizer,
     documents: Documents,
-    arrivals: Arrivals,
+    request_bodies: RequestBodies,
     places: Places,
     metrics: Metrics,
-    /// Requests that are completed without their client.
+    /// Tasks that complete writes after their client has disconnected.
     tasks: Arc<Tasks>,
     /// The long-lived tasks of this process, for the health checks.
     supervisor: OnceLock<Supervisor>,
 }
 
-/// What is known of a request before it is answered, whether it is refused or not.
+/// What the server knows of a request before its response, successful or not.
 struct Noted {
-    taste: Taste,
+    encoding: ResponseEncoding,
     series: Option<Arc<Series>>,
-    /// The place that the request has until its response is sent.
+    /// Its share of the limit of requests in flight, until the response is sent.
     place: Option<Place>,
 }
 
-/// A request about objects, with all that is known of it.
+/// A request for objects: the user, the kind, the body and the options.
 pub(crate) struct Call {
     pub(crate) server: ApiServer,
-    /// The kind as it is stored.
+    /// The kind in its stored version.
     pub(crate) row: Row,
-    /// The kind as the address names it, if that is another.
+    /// The kind in the version of the path, if it differs from the stored one.
     pub(crate) served: Option<Shown>,
-    /// How the answer is to look.
+    /// The form and format of the response.
     pub(crate) accepted: Accepted,
     pub(crate) target: Target,
     pub(crate) verb: Verb,
@@ -166,22 +165,22 @@ pub(crate) struct Call {
     pub(crate) user: Arc<User>,
     pub(crate) head: http::request::Parts,
     pub(crate) body: Bytes,
-    /// When it is answered at the latest, as far as that is up to this server.
+    /// When it times out.
     pub(crate) deadline: Instant,
-    /// What the client is told besides the answer.
+    /// Warnings for the client.
     pub(crate) warnings: Warnings,
     /// Whether an admission webhook was called for it.
     pub(crate) called_webhooks: AtomicBool,
-    /// Where it comes from.
+    /// Its origin, for the limits of requests in flight.
     pub(crate) origin: Origin,
-    /// Its place among the requests under way.
+    /// Its share of the limit of requests in flight.
     pub(crate) place: Place,
-    /// Whether it has had effects, and so is completed even if its client is gone.
+    /// Whether it has had effects, and so is completed even if its client disconnects.
     pub(crate) effects: Effects,
 }
 
 impl ApiServer {
-    /// An API server over a store. What every cluster has from the start is made if it is not there.
+    /// An API server over a store. Creates the objects that every cluster has, if they are missing.
     pub fn new(config: Config) -> Result<Self, ApiError> {
         let limits = config.limits;
         let chain = Chain::new(&config.plugins, &config.store);
@@ -194,7 +193,7 @@ impl ApiServer {
             definitions: Definitions::default(),
             admission: chain,
             documents: Documents::default(),
-            arrivals: Arrivals::new(limits.bodies, limits.body),
+            request_bodies: RequestBodies::new(limits.bodies, limits.body),
             places: Places::new(limits),
             metrics: Metrics::default(),
             tasks: Arc::new(Tasks::new()),
@@ -220,7 +219,7 @@ impl ApiServer {
         self.shared.kinds.load()
     }
 
-    /// Puts another table in the place of the kinds.
+    /// Replaces the table of kinds.
     pub(crate) fn set_kinds(&self, kinds: Kinds) {
         self.shared.kinds.store(Arc::new(kinds));
     }
@@ -253,7 +252,7 @@ impl ApiServer {
         (self.shared.config.clock)()
     }
 
-    /// Answers a request.
+    /// Handles a request.
     pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -263,8 +262,8 @@ impl ApiServer {
         response
     }
 
-    /// Answers a request. Neither generic nor `async`, so that what handles requests is compiled with this crate and
-    /// not with each that calls it.
+    /// Handles a request. Neither generic nor `async`, so that the handlers are compiled with this crate and not with each
+    /// crate that calls it.
     fn handle_received(
         self,
         request: Request<Received>,
@@ -274,12 +273,13 @@ impl ApiServer {
 
     async fn timed(&self, request: Request<Received>) -> Response<Body> {
         let began = Instant::now();
-        let mut noted = Noted { taste: Taste::of(request.headers()), series: None, place: None };
+        let mut noted =
+            Noted { encoding: ResponseEncoding::of(request.headers()), series: None, place: None };
         let response = match self.respond(request, &mut noted).await {
             Ok(response) => response,
             Err(error) => refuse(&error),
         };
-        let response = noted.taste.suit(response).await;
+        let response = noted.encoding.encode(response).await;
         let response = match noted.place {
             Some(place) if response.status().is_success() => response.map(|body| body.placed(place)),
             _ => response,
@@ -304,17 +304,17 @@ impl ApiServer {
         })
     }
 
-    /// Waits until every write is completed whose client is gone.
+    /// Waits until all writes are completed whose clients have disconnected.
     pub async fn writes_completed(&self) {
         self.shared.tasks.finished().await;
     }
 
-    /// Where connections are counted, for [`Listener::counting`](crate::serve::Listener::counting).
+    /// The metrics of connections, for [`Listener::counting`](crate::serve::Listener::counting).
     pub fn connection_metrics(&self) -> Arc<ConnectionMetrics> {
         self.shared.metrics.connections()
     }
 
-    /// Shows what another part of this process counts under `/metrics` too.
+    /// Adds the metrics of another component of this process to `/metrics`.
     pub fn also_show(&self, figures: impl Fn(&mut plumb_metrics::Text) + Send + 'static) {
         self.shared.metrics.also_show(figures);
     }
@@ -331,7 +331,7 @@ impl ApiServer {
         &self.shared.metrics
     }
 
-    /// The way to the nodes.
+    /// The connection to nodes.
     pub(crate) fn nodes(&self) -> Result<&NodeLink, ApiError> {
         let nodes = self.shared.config.nodes.as_ref();
         nodes.ok_or_else(|| ApiError::unavailable("this server has no way to its nodes"))
@@ -359,7 +359,7 @@ impl ApiServer {
                 let method = head.method.as_str().to_ascii_lowercase();
                 let about = About::Path(head.uri.path());
                 let user = self.admit(user, &mut head.headers, &method, &about)?;
-                // Probes are answered however much is under way, as upstream's `exempt` priority level has it.
+                // Probes are exempt from the limit of requests in flight, as in upstream's `exempt` priority level.
                 if !matches!(&address, Address::Other(path) if health::is_health(path)) {
                     let origin = Origin::of(&head, &user);
                     noted.place = Some(self.shared.places.take_for_path(origin, &user).await?);
@@ -368,7 +368,7 @@ impl ApiServer {
                 return self.answer_path(address, &head, noted);
             }
         };
-        // One snapshot of the kinds serves the whole request: a kind that is defined anew must not be authorized in
+        // The whole request uses one snapshot of the kinds: a kind that is redefined meanwhile must not be authorized in
         // one scope and served in another.
         let mut row = self.kinds().row(&target).cloned();
         if row.as_ref().is_none_or(|row| row.custom().is_some()) {
@@ -390,11 +390,11 @@ impl ApiServer {
             Verb::Create if reviews::question(&row).is_some() => Accepted::without_tables(&head.headers)?,
             _ => Accepted::of(&head.headers)?,
         };
-        noted.taste.format = accepted.format;
-        let arrived = self.shared.arrivals.read(&head.headers, body, user.name()).await?;
+        noted.encoding.format = accepted.format;
+        let request_body = self.shared.request_bodies.read(&head.headers, body, user.name()).await?;
         let origin = Origin::of(&head, &user);
         let place = self.shared.places.take(origin, &user, verb, &target).await?;
-        let body = arrived.bytes.clone();
+        let body = request_body.bytes.clone();
         let (server, warnings) = (self.clone(), Warnings::default());
         let call = Call {
             server,
@@ -416,9 +416,9 @@ impl ApiServer {
         };
         let (response, place) = if call.is_write() {
             let (effects, tasks) = (call.effects.clone(), Arc::clone(&self.shared.tasks));
-            Completed::new(Box::pin(call.respond(arrived)), effects, tasks).await
+            Completed::new(Box::pin(call.respond(request_body)), effects, tasks).await
         } else {
-            call.respond(arrived).await
+            call.respond(request_body).await
         };
         noted.place = Some(place);
         Ok(response)
@@ -437,7 +437,7 @@ impl ApiServer {
         response
     }
 
-    /// The row that the objects of a row are stored by, and the row itself if it is another.
+    /// The row of the stored version of a kind, and the row of the requested version if it differs.
     fn stored(&self, row: Row) -> Result<(Row, Option<Shown>), ApiError> {
         let Some(stored_as) = &row.stored_as else { return Ok((row, None)) };
         let stored = self.kinds().stored(stored_as).ok_or_else(ApiError::no_such_path)?.clone();
@@ -445,7 +445,7 @@ impl ApiServer {
         Ok((stored, Some(Shown::new(row, conversion))))
     }
 
-    /// Whom a request is to be taken for, if that user may ask this.
+    /// The user of a request after impersonation, if authorization allows the request.
     fn admit(
         &self,
         user: Arc<User>,
@@ -458,7 +458,7 @@ impl ApiServer {
         Ok(user)
     }
 
-    /// Answers a request for something that is no object.
+    /// Handles a request for a non-resource path.
     fn answer_path(
         &self,
         address: Address,
@@ -510,21 +510,21 @@ fn version() -> Value {
 }
 
 impl Call {
-    /// Whether the client may do this, besides what its request says it does.
+    /// Authorizes another verb on the same object, besides that of the request.
     pub(crate) fn authorize(&self, verb: Verb) -> Result<(), ApiError> {
         let selectors = Selectors::default();
         let about = selectors.about(verb, &self.target);
         self.server.authorizer().authorize(&Ask { user: &self.user, verb: verb.name(), about })
     }
 
-    /// Whether the request is to change what is stored.
+    /// Whether the request writes to the store.
     fn is_write(&self) -> bool {
         !matches!(self.verb, Verb::Get | Verb::List | Verb::Watch) && !self.target.is_connect()
     }
 
-    /// Answers the request, whose body takes up space until then. Its place among the requests in flight goes with the
-    /// answer: it is free once the bytes of the answer are sent.
-    async fn respond(self, arrived: Arrived) -> (Response<Body>, Place) {
+    /// Handles the request, and drops its body then. Its share of the limit of requests in flight is freed once the
+    /// response is sent.
+    async fn respond(self, request_body: RequestBody) -> (Response<Body>, Place) {
         let panicked = |panic: &str| {
             let (verb, path) = (self.verb.name(), self.head.uri.path());
             tracing::error!(panic, verb, path, user = self.user.name(), "a request panicked");
@@ -539,7 +539,7 @@ impl Call {
         if self.target.is_connect() {
             response.extensions_mut().insert(Interactive);
         }
-        drop(arrived);
+        drop(request_body);
         (response, self.place)
     }
 
@@ -573,20 +573,20 @@ impl Call {
         }
     }
 
-    /// Whether a list is made of the bytes of its objects, as they are stored.
+    /// Whether a list is a copy of the stored bytes of its objects.
     pub(crate) fn is_copied(&self) -> bool {
         let in_parts = matches!(self.accepted.form, Form::Whole | Form::MetadataList);
         in_parts && self.served.is_none() && self.accepted.format == Format::Json
     }
 
-    /// Tells the client something besides the answer.
+    /// Adds warnings for the client.
     pub(crate) fn warn(&self, warnings: Vec<String>) {
         for warning in warnings {
             self.warnings.add(warning);
         }
     }
 
-    /// The kind that bodies of this request are of.
+    /// The kind of the body of this request.
     pub(crate) fn body_kind(&self) -> &Row {
         self.served.as_ref().map_or(&self.row, |served| &served.row)
     }
@@ -596,7 +596,7 @@ impl Call {
         exchange::object(&self.head.headers, &self.body, self.body_kind(), self.server.rules())
     }
 
-    /// An object of the body's kind, with the defaults of its version, as it is to be stored.
+    /// Applies the defaults of the version of the request, and converts the object to its stored version.
     pub(crate) fn to_stored(&self, mut object: Value) -> Value {
         let Some(served) = &self.served else { return object };
         let row = &served.row;
@@ -604,7 +604,7 @@ impl Call {
         served.store(&self.row, object)
     }
 
-    /// A stored object as this request's version has it.
+    /// A stored object in the version of this request.
     pub(crate) fn as_served<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
         match &self.served {
             Some(served) => Cow::Owned(served.serve(object.clone())),

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_gets_three_quarters_and_leaves_some_for_whoever_comes_next() {
+    fn one_user_gets_three_quarters_and_leaves_some_for_the_next_user() {
         let pool = Pool::new(400, 3);
         let first = take_all(&pool, "first");
         assert_eq!(first.len(), 300);

@@ -1,4 +1,4 @@
-//! What a request is about: its address and its query, taken apart.
+//! The path and the query of a request, parsed.
 
 use std::borrow::Cow;
 
@@ -7,29 +7,29 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::ApiError;
 
-/// What a request asks for.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// One object.
+    /// Reads an object.
     Get,
-    /// A collection.
+    /// Lists a collection.
     List,
-    /// What happens to a collection or an object.
+    /// Watches a collection or an object.
     Watch,
-    /// A new object.
+    /// Creates an object.
     Create,
-    /// Another version of an object.
+    /// Replaces an object.
     Update,
-    /// A change of an object.
+    /// Patches an object.
     Patch,
-    /// The end of an object.
+    /// Deletes an object.
     Delete,
-    /// The end of a collection.
+    /// Deletes a collection.
     DeleteCollection,
 }
 
 impl Verb {
-    /// The word that discovery and authorization use.
+    /// Its name in discovery and authorization.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -44,7 +44,7 @@ impl Verb {
     }
 }
 
-/// An address below a group and version.
+/// A path below a group and version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// The API group; empty for the core.
@@ -53,15 +53,15 @@ pub struct Target {
     pub version: String,
     /// The resource, in the plural.
     pub resource: String,
-    /// The namespace, if the address has one.
+    /// The namespace, if the path has one.
     pub namespace: Option<String>,
-    /// The object, if the address has one.
+    /// The name of the object, if the path has one.
     pub name: Option<String>,
-    /// What hangs below the object, if the address goes on.
+    /// The subresource, if the path has one.
     pub subresource: Option<String>,
 }
 
-/// What an address leads to.
+/// What a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// Objects.
@@ -79,14 +79,14 @@ pub enum Address {
         /// The version.
         version: String,
     },
-    /// Something that is not an API group: `/version`, `/livez`, `/openapi/v3`.
+    /// A non-resource path: `/version`, `/livez`, `/openapi/v3`.
     Other(String),
 }
 
 impl Address {
-    /// Takes a path apart.
+    /// Parses a path.
     pub fn parse(path: &str) -> Result<Self, ApiError> {
-        // Before it is split, as upstream does: no name holds a slash, however it is written.
+        // Decoded before it is split, as upstream does: no name contains a slash, encoded or not.
         let path =
             percent_decode(path).ok_or_else(|| ApiError::bad_request("the path is not valid UTF-8"))?;
         let texts: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
@@ -109,7 +109,7 @@ impl Target {
     fn parse(group: &str, version: &str, rest: &[&str]) -> Result<Self, ApiError> {
         let own = |text: &&str| Some((**text).to_owned());
         let mut target = Self { group: group.to_owned(), version: version.to_owned(), ..Self::default() };
-        // A namespace is itself an object, and its own parts are not resources inside it.
+        // A Namespace is an object itself, and its subresources are not resources in it.
         let rest = match rest {
             ["namespaces", namespace, "status" | "finalize"] | ["namespaces", namespace] => {
                 target.namespace = own(namespace);
@@ -127,7 +127,7 @@ impl Target {
         (target.name, target.subresource) = match below {
             [] => (None, None),
             [name] => (own(name), None),
-            // What lies below a proxy is the business of whoever it leads to.
+            // The path below a proxy belongs to the backend.
             [name, subresource] | [name, subresource @ "proxy", ..] => (own(name), own(subresource)),
             _ => return Err(ApiError::no_such_path()),
         };
@@ -135,12 +135,12 @@ impl Target {
         Ok(target)
     }
 
-    /// Whether it leads on to something that streams: such requests last as long as somebody listens.
+    /// Whether it is a connect subresource (exec, attach, port-forward, log, proxy): such requests last as long as the client.
     pub fn is_connect(&self) -> bool {
         matches!(self.subresource.as_deref(), Some("attach" | "exec" | "log" | "portforward" | "proxy"))
     }
 
-    /// What a method asks of this address.
+    /// The verb of a method on this path.
     pub fn verb(&self, method: &Method, watch: bool) -> Result<Verb, ApiError> {
         match (method, &self.name) {
             (&Method::GET | &Method::HEAD, _) if watch && self.subresource.is_none() => Ok(Verb::Watch),
@@ -157,12 +157,12 @@ impl Target {
     }
 }
 
-/// The parameters of a request.
+/// The query parameters of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Takes the query of an address apart.
+    /// Parses a query.
     pub fn parse(uri: &Uri) -> Result<Self, ApiError> {
         let text = uri.query().unwrap_or_default();
         let bad = || ApiError::bad_request("the query is not valid UTF-8");
@@ -177,7 +177,7 @@ impl Query {
             .map(Self)
     }
 
-    /// The value of a parameter, if it is given and not empty.
+    /// The value of a parameter, if it is set and not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         let given = self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         given.filter(|value| !value.is_empty())
@@ -188,12 +188,12 @@ impl Query {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is given, be it empty.
+    /// Whether a parameter is set, even if empty.
     pub fn has(&self, name: &str) -> bool {
         self.all(name).next().is_some()
     }
 
-    /// Whether a switch is on.
+    /// Whether a boolean parameter is true.
     pub fn is_on(&self, name: &str) -> Result<bool, ApiError> {
         match self.get(name) {
             None | Some("false" | "0" | "f" | "F" | "False" | "FALSE") => Ok(false),
@@ -202,13 +202,13 @@ impl Query {
         }
     }
 
-    /// A number, if it is given.
+    /// The value of a numeric parameter, if it is set.
     pub fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
         let bad = |text: &str| ApiError::bad_request(format!("invalid value for {name}: {text:?}"));
         self.get(name).map(|text| text.parse().map_err(|_| bad(text))).transpose()
     }
 
-    /// Whether the write is only to be tried.
+    /// Whether the request is a dry run.
     pub fn dry_run(&self) -> Result<bool, ApiError> {
         match self.get("dryRun") {
             None => Ok(false),

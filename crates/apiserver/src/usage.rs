@@ -1,8 +1,8 @@
-//! What nodes and pods use: `metrics.k8s.io/v1beta1`, as metrics-server answers it.
+//! The usage of nodes and pods: `metrics.k8s.io/v1beta1`, as metrics-server serves it.
 //!
-//! Its objects are figures of the moment and are not stored. Which nodes and pods there are, and what they are
-//! labelled, the store knows; what they use is asked of a [`UsageSource`], which whoever embeds the server gives
-//! it. So the figures of what is gone are never shown, and what was not measured yet is left out.
+//! Its objects are not stored. The nodes and pods, and their labels, come from the store; their usage comes from a
+//! [`UsageSource`], which the program that embeds the server provides. So deleted nodes and pods are never listed, and those
+//! without a measurement are left out.
 
 use std::time::Duration;
 
@@ -25,8 +25,7 @@ use crate::target::Verb;
 /// The group of what is measured.
 pub(crate) const GROUP: &str = "metrics.k8s.io";
 
-/// Whoever measures. It is asked about one node or pod after the other while a client waits, so it answers from
-/// memory.
+/// A source of usage. A request asks it for one node or pod after the other, so it must answer from memory.
 pub trait UsageSource: Send + Sync {
     /// What a node uses; none if that is not known.
     fn node(&self, name: &str) -> Option<NodeUsage>;
@@ -124,7 +123,7 @@ fn figures(call: &Call, source: &dyn UsageSource, object: &Object) -> Result<Opt
         .map_err(|error| ApiError::internal(format!("a stored object is damaged: {error}")))?;
     let Known { name, namespace, labels } = measured.metadata;
     let (span, figures) = if let Some(namespace) = &namespace {
-        // Nobody measures what runs nowhere.
+        // A pod without a node has no usage.
         let node = measured.spec.node_name.as_deref();
         let Some(usage) = node.and_then(|node| source.pod(node, namespace, &name)) else { return Ok(None) };
         let container = |(name, used): &(String, Amounts)| json!({ "name": name, "usage": used.to_json() });
@@ -148,7 +147,7 @@ fn figures(call: &Call, source: &dyn UsageSource, object: &Object) -> Result<Opt
     Ok(Some(answer))
 }
 
-/// The refusal of figures that nobody has, in the words of metrics-server.
+/// The error for missing metrics, as metrics-server words it.
 fn unknown(call: &Call) -> ApiError {
     let name = match call.namespace() {
         Some(namespace) => format!("{namespace}/{}", call.name()),

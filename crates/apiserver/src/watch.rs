@@ -1,4 +1,4 @@
-//! Watching objects: what is there, and then what happens to it.
+//! Watches: the objects that exist, and then the events of their changes.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -30,14 +30,14 @@ use crate::server::{ApiServer, Call};
 use crate::share::Held;
 use crate::shutdown::Shutdown;
 
-/// How long a watch lasts if the client does not say, and how long it is quiet before it is told that nothing
-/// has happened. Upstream's are from half an hour to an hour, and about a minute.
+/// The timeout of a watch without `timeoutSeconds`. Upstream's is between half an hour and an hour.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(45);
-/// The longest that a client gets, however long it asks for: no clock counts further than some.
+/// The longest timeout of a watch, whatever the client asks for: deadlines further away overflow some clocks.
 const LONGEST_TIMEOUT: Duration = Duration::from_hours(24 * 365);
+/// After which time without events a watch sends a bookmark. Upstream's is about a minute.
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 
-/// Answers with a stream of events.
+/// Responds with a stream of events.
 pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     if call.accepted.form == Form::MetadataList {
         return Err(ApiError::unacceptable(
@@ -60,14 +60,14 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     } else {
         (None, options.revision.unwrap_or_else(|| store.revision()))
     };
-    // As upstream: a request that could be understood is answered 200, and what is wrong with its revision is an event.
-    // client-go's RetryWatcher takes an HTTP error for one to retry for ever.
+    // As upstream: the response to a valid request is 200, and an error of its revision is an event.
+    // client-go's RetryWatcher retries after an HTTP error for ever.
     let watch = match store.watch(filter, from) {
         Ok(watch) => watch,
         Err(error) => return Ok(respond(stream::once(ready(error_event(&gone(error)))))),
     };
     let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
-    let follower = Follower {
+    let watcher = Watcher {
         server: call.server.clone(),
         row: call.row.clone(),
         view: View::of(call)?,
@@ -81,16 +81,16 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         initial,
         bookmarks: options.bookmarks,
         sent_columns: false,
-        told: from,
+        last_revision: from,
         watch,
         shutdown: call.head.extensions.get::<Shutdown>().cloned(),
         life: call.row.custom().map(|custom| custom.life.clone()),
         deadline: Box::pin(sleep_until(
             Instant::now() + seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs).min(LONGEST_TIMEOUT),
         )),
-        quiet: Box::pin(sleep_until(Instant::now() + BOOKMARK_EVERY)),
+        bookmark_timer: Box::pin(sleep_until(Instant::now() + BOOKMARK_EVERY)),
     };
-    Ok(respond(follower.lines()))
+    Ok(respond(watcher.lines()))
 }
 
 fn respond(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
@@ -100,10 +100,9 @@ fn respond(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> 
     response
 }
 
-/// How many objects are looked at before other tasks get their turn.
+/// How many objects a watch reads before it yields to other tasks.
 const BATCH: usize = 256;
-/// How long a client may take to read the objects that are there. The snapshot that they are read from keeps what was
-/// replaced since in memory.
+/// How long a client may take to read the initial events. Their snapshot retains objects that were replaced since.
 const INITIAL_TIMEOUT: Duration = Duration::from_mins(30);
 
 /// The objects that are there when a watch begins. Each is encoded when the client has read what was sent before it, so
@@ -161,8 +160,8 @@ impl Initial {
     }
 }
 
-/// One client that follows.
-struct Follower {
+/// The watch of one client.
+struct Watcher {
     server: ApiServer,
     row: Row,
     view: View,
@@ -170,28 +169,28 @@ struct Follower {
     selection: Selection,
     /// Whether a bookmark marks the end of the initial events.
     announce_end: bool,
-    /// What was there, as long as not all of it is sent.
+    /// The initial events, until all are sent.
     initial: Option<Initial>,
     bookmarks: bool,
     sent_columns: bool,
-    /// The last revision that the client knows of.
-    told: Revision,
+    /// The last revision that was sent to the client.
+    last_revision: Revision,
     watch: Watch,
-    /// Says when the server ends, to a client that came through a socket.
+    /// Reports the shutdown of the server; for clients that are connected through a socket.
     shutdown: Option<Shutdown>,
     /// Ends with the definition of a custom kind.
     life: Option<tokio::sync::watch::Receiver<()>>,
     deadline: Pin<Box<Sleep>>,
-    quiet: Pin<Box<Sleep>>,
+    bookmark_timer: Pin<Box<Sleep>>,
 }
 
-impl Follower {
+impl Watcher {
     /// All lines to send.
     fn lines(self) -> impl Stream<Item = Bytes> + Send + 'static {
-        stream::unfold(Some(self), |follower| async move {
-            let mut follower = follower?;
-            let (line, ended) = follower.next().await?;
-            Some((line, (!ended).then_some(follower)))
+        stream::unfold(Some(self), |watcher| async move {
+            let mut watcher = watcher?;
+            let (line, ended) = watcher.next().await?;
+            Some((line, (!ended).then_some(watcher)))
         })
     }
 
@@ -222,7 +221,7 @@ impl Follower {
             }
             self.initial = None;
             if self.announce_end {
-                return Some((self.bookmark(self.told, true), false));
+                return Some((self.bookmark(self.last_revision, true), false));
             }
         }
         loop {
@@ -233,7 +232,7 @@ impl Follower {
                 () = Custom::ended(&mut self.life) => return None,
                 event = self.watch.next() => match event {
                     Ok(event) => {
-                        self.told = event.revision;
+                        self.last_revision = event.revision;
                         let states = tokio::select! {
                             biased;
                             states = states(&event, &self.selection, &self.server, &self.row) => states,
@@ -241,7 +240,7 @@ impl Follower {
                         };
                         match states {
                             Err(error) => return Some((error_event(&error), true)),
-                            Ok(states) => if let Some(line) = self.tell(event.revision, states) {
+                            Ok(states) => if let Some(line) = self.event(event.revision, states) {
                                 return Some((line, false));
                             }
                         }
@@ -251,11 +250,11 @@ impl Follower {
                         return Some((self.too_slow(), true));
                     }
                 },
-                () = &mut self.quiet, if self.bookmarks => {
-                    self.quiet.as_mut().reset(Instant::now() + BOOKMARK_EVERY);
+                () = &mut self.bookmark_timer, if self.bookmarks => {
+                    self.bookmark_timer.as_mut().reset(Instant::now() + BOOKMARK_EVERY);
                     let progress = self.watch.progress();
-                    if progress > self.told {
-                        self.told = progress;
+                    if progress > self.last_revision {
+                        self.last_revision = progress;
                         return Some((self.bookmark(progress, false), false));
                     }
                 }
@@ -269,15 +268,15 @@ impl Follower {
         error_event(&ApiError::expired("the watcher is too slow and has to list again"))
     }
 
-    /// The event that this client gets: an object may come into its selection, or leave it.
-    fn tell(&mut self, revision: Revision, (previous, current): States) -> Option<Bytes> {
+    /// The event for this client. An object that enters the selection is added, and one that leaves it is deleted.
+    fn event(&mut self, revision: Revision, (previous, current): States) -> Option<Bytes> {
         let wanted = |object: Option<Arc<Object>>| object.filter(|object| self.selection.wants(object));
         match (wanted(previous), wanted(current)) {
             (None, Some(now)) => self.line("ADDED", &now.value),
             (Some(_), Some(now)) => self.line("MODIFIED", &now.value),
             (Some(before), None) => {
-                // An object that left the selection has its last content within it, as a deleted one has, and the
-                // revision of the event: the client may not be allowed to see what it became.
+                // A DELETED event has the last object that the selection matched, and the revision of the event: the
+                // client may not be allowed to read the current one.
                 let bytes = restamp(&self.row, &presented(&self.row, &before.value), revision);
                 self.line("DELETED", &bytes)
             }
@@ -306,8 +305,8 @@ impl Follower {
 /// An object before and after an event.
 type States = (Option<Arc<Object>>, Option<Arc<Object>>);
 
-/// The object of an event before and after it, in the version of a row. What was before is converted only where its
-/// content counts.
+/// The object of an event before and after it, in the version of a row. The one before is converted only if its content is
+/// needed.
 async fn states(
     event: &Event,
     selection: &Selection,

@@ -53,7 +53,7 @@ impl MessageFormatter for WithoutLocation {
     }
 }
 
-/// Reads a document. Keys that come twice are told, and the last one counts, as upstream has it.
+/// Reads a document. Duplicate keys are reported and the last one counts, as upstream has it.
 pub(crate) fn parse(body: &[u8]) -> Result<Decoded, YamlError> {
     let text = std::str::from_utf8(body).map_err(|_| YamlError::Utf8)?;
     let options = serde_saphyr::options! {
@@ -155,8 +155,8 @@ impl<'de> Visitor<'de> for Node<'_> {
             let value = access.next_value_seed(self)?;
             if !seen.insert(key.value.clone()) {
                 let line = key.referenced.line();
-                let told = format!("  line {line}: key {:?} already set in map", key.value);
-                self.repeated.borrow_mut().push(told);
+                let reported = format!("  line {line}: key {:?} already set in map", key.value);
+                self.repeated.borrow_mut().push(reported);
             }
             fields.insert(key.value, value);
         }
@@ -184,12 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_come_twice_are_told_by_line_and_the_last_counts() {
+    fn duplicate_keys_are_reported_by_line_and_the_last_counts() {
         let parsed = parse(b"a: 1\nb:\n  c: 1\n  c: 2\na: 3\n").unwrap();
         assert_eq!(parsed.value, json!({ "a": 3, "b": { "c": 2 } }));
-        let told: Vec<String> = parsed.strict.iter().map(ToString::to_string).collect();
+        let reported: Vec<String> = parsed.strict.iter().map(ToString::to_string).collect();
         assert_eq!(
-            told,
+            reported,
             [
                 "yaml: unmarshal errors:\n  line 4: key \"c\" already set in map\n  line 5: key \"a\" already set in map"
             ]

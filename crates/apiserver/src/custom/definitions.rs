@@ -239,7 +239,7 @@ fn rows(
     let alike = versions.windows(2).all(|pair| pair[0]["schema"] == pair[1]["schema"]);
     let keeps = spec["preserveUnknownFields"] == true;
     let full = |version: &Value| format!("{group}/{}", version["name"].as_str().unwrap_or_default());
-    // What another version has no field for is no mistake of whoever speaks this one.
+    // A field that another version lacks is no error in a request of this version.
     let types = |own: &str| -> Arc<[(String, Arc<Types>)]> {
         let types =
             |json: &Value| Types::of_schema(&json["schema"]["openAPIV3Schema"], keeps || json["name"] != own);

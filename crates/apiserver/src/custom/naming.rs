@@ -1,4 +1,4 @@
-//! What an object says that it is. One of a custom kind has to: nothing else tells.
+//! The kind and version in the body of an object. A custom resource must have both.
 
 use plumb_validation::field::FieldError;
 use serde_json::Value;
@@ -8,12 +8,12 @@ use crate::error::{ApiError, Cause};
 use crate::object::meta;
 use crate::readable::Readable;
 
-/// Why nobody can tell of which kind an object is.
+/// Why the kind of an object is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unnamed {
-    /// It does not look like an object.
+    /// Its kind is missing, or its kind or version is malformed.
     Unrecognized(String),
-    /// It looks like one, until it is read.
+    /// Its version is null.
     Unreadable(String),
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for Unnamed {
     }
 }
 
-/// Holds an object of any kind to saying of which kind and version it is in a way that can be read, if it does.
+/// Checks that kind and version of an object, if it has them, can be decoded.
 pub(crate) fn is_legible(object: &Value) -> Result<(), Unnamed> {
     for field in ["apiVersion", "kind"] {
         let sort = match &object[field] {
@@ -46,7 +46,7 @@ pub(crate) fn is_legible(object: &Value) -> Result<(), Unnamed> {
     Ok(())
 }
 
-/// Holds an object of a custom kind to saying of which kind and version it is. `text` is how it was written.
+/// Checks that a custom resource has a kind and a version. `text` is its body.
 pub(crate) fn is_named(object: &Value, text: &str) -> Result<(), Unnamed> {
     is_legible(object)?;
     if object["kind"].as_str().unwrap_or_default().is_empty() {
@@ -59,12 +59,12 @@ pub(crate) fn is_named(object: &Value, text: &str) -> Result<(), Unnamed> {
     Ok(())
 }
 
-/// The refusal of what a patch makes of an object, if that is one of another version.
+/// The error of a patch that changes the version of an object.
 pub(crate) fn patched_to_another(kind: &impl Readable, object: &Value) -> Option<ApiError> {
     let said = |field: &str| object[field].as_str().unwrap_or_default();
     let (version, expected) = (said("apiVersion"), kind.api_version());
     if version.is_empty() {
-        // SPEC: upstream takes this for its own failure.
+        // SPEC: upstream reports an internal error here.
         let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
         let cause = Cause { message: why.to_owned(), ..Cause::default() };
         return Some(ApiError::internal(why).because(cause));
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_that_does_not_say_what_it_is_is_told_what_is_missing() {
+    fn the_error_of_an_object_without_kind_or_version_names_the_missing_field() {
         let parsed = |sort: &str, field: &str| {
             format!(
                 "couldn't get version/kind; json parse error: json: cannot unmarshal {sort} into Go struct field \
@@ -110,8 +110,8 @@ mod tests {
                 Some(".apiVersion accessor error: <nil> is of the type <nil>, expected string".to_owned()),
             ),
         ] {
-            let told = is_named(&object, "it").err().map(|error| error.to_string());
-            assert_eq!(told, expected, "{object}");
+            let message = is_named(&object, "it").err().map(|error| error.to_string());
+            assert_eq!(message, expected, "{object}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How many copies there are of an object whose kind says where that stands.
+//! The scale subresource of custom resources.
 
 use plumb_crd::Scale;
 use serde_json::{Map, Value, json};
@@ -37,7 +37,7 @@ pub(crate) fn scale_of(object: &Value, scale: &Scale) -> Result<Value, ApiError>
     }))
 }
 
-/// Puts a number of copies where the kind says that it stands.
+/// Sets the replicas at the path that the definition names.
 pub(crate) fn set_replicas(object: &mut Value, scale: &Scale, replicas: Value) {
     let mut here = object;
     for step in &scale.spec {

@@ -1,4 +1,4 @@
-//! Stored objects as a version of their kind shows them.
+//! Stored custom resources in a version of their kind.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::{decode, encode_at, head, meta};
 
-/// How a row shows stored objects: made once for all objects of an answer.
+/// Presents stored objects in the version of a row. One value serves all objects of a response.
 pub(crate) struct Presenter<'a> {
     row: &'a Row,
-    /// What the bytes of an object start with that is stored in the row's own version.
+    /// The first bytes of an object that is stored in the version of the row.
     start: String,
 }
 
@@ -24,8 +24,8 @@ impl<'a> Presenter<'a> {
         Self { row, start: start.unwrap_or_default() }
     }
 
-    /// A stored object as the row shows it: the same bytes, unless it was stored in another version or before the
-    /// schema became what it is.
+    /// A stored object in the version of the row: the same bytes, unless it was stored in another version or under an earlier
+    /// schema.
     pub(crate) fn show<'b>(&self, bytes: &'b Bytes) -> Cow<'b, Bytes> {
         let Some(custom) = self.row.custom() else { return Cow::Borrowed(bytes) };
         if custom.alike && self.revision_of(bytes).is_some_and(|revision| custom.since.covers(revision)) {
@@ -35,11 +35,11 @@ impl<'a> Presenter<'a> {
             let revision = meta(&object, "resourceVersion").parse().unwrap_or_default();
             encode_at(self.row, &object, revision)
         });
-        // What cannot be read cannot be shown otherwise either.
+        // An object that cannot be decoded is sent as it is stored.
         shown.map_or(Cow::Borrowed(bytes), Cow::Owned)
     }
 
-    /// The revision in the bytes of an object of this very version.
+    /// The revision in the bytes of an object of this version.
     fn revision_of(&self, bytes: &Bytes) -> Option<Revision> {
         let rest = bytes.strip_prefix(self.start.as_bytes())?;
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -47,7 +47,7 @@ impl<'a> Presenter<'a> {
     }
 }
 
-/// One stored object as a row shows it.
+/// One stored object in the version of a row.
 pub(crate) fn presented<'b>(row: &Row, bytes: &'b Bytes) -> Cow<'b, Bytes> {
     Presenter::of(row).show(bytes)
 }

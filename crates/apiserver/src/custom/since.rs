@@ -1,4 +1,4 @@
-//! Which objects of a custom kind were written under its schema, and may be shown without decoding them.
+//! Which custom resources were written under the current schema, and may be served without decoding them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

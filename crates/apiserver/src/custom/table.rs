@@ -1,4 +1,4 @@
-//! Objects of custom kinds as rows for people.
+//! Custom resources as rows of a `Table`.
 
 use jiff::Timestamp;
 use plumb_crd::{Column, Version};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::table::human_duration;
 
-/// Objects as a `Table`, with the columns that the definition names.
+/// Objects as a `Table` with the `additionalPrinterColumns` of the definition.
 pub(crate) fn table(
     version: &Version,
     objects: Vec<Value>,

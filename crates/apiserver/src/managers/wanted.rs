@@ -15,33 +15,32 @@ use crate::readable::Readable as _;
 use crate::server::Call;
 use crate::yaml;
 
-/// The format of what is applied.
+/// The content type of server-side apply.
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
-/// What somebody applies.
+/// The applied configuration of a request.
 pub(crate) struct Wanted {
     object: Value,
     manager: String,
     force: bool,
-    /// What is said of fields that come twice, if any do.
+    /// The error of duplicate fields, if there are any.
     twice: Option<String>,
 }
 
 impl Wanted {
-    /// Whether a request applies.
+    /// Whether a request is a server-side apply.
     pub(crate) fn is_asked(call: &Call) -> bool {
         media_type(&call.head.headers) == APPLY
     }
 
-    /// Reads what is applied.
+    /// Reads the configuration.
     pub(crate) fn read(call: &Call) -> Result<Self, ApiError> {
         let force = call.query.is_on("force")?;
         let (object, twice) = read(&call.body, call.server.rules())?;
         Ok(Self { object, manager: manager(call), force, twice })
     }
 
-    /// Applies it to an object, or to none. What comes out is an object of its kind with managers, and without
-    /// defaults.
+    /// Applies it to an object, or creates one. The result has managed fields, and no defaults yet.
     pub(crate) fn apply(&self, call: &Call, live: Option<&Value>) -> Result<Value, ApiError> {
         let live = live.map(|live| call.as_served(live));
         let mut applied = with_tracker(call, |tracker| self.decide(tracker, live.as_deref()))?;
@@ -54,9 +53,9 @@ impl Wanted {
         Ok(call.to_stored(decoded.map_err(|error| self.unstorable(call, &error))?.value))
     }
 
-    /// Drops what only the server says of an object, where nobody can read it.
+    /// Drops metadata fields of a custom resource that only the server sets and that cannot be decoded.
     ///
-    /// SPEC: upstream reads an object of a custom kind field by field, and takes for missing what it cannot read.
+    /// SPEC: upstream decodes these field by field, and treats those that fail as missing.
     fn drop_unreadable(&self, call: &Call, applied: &mut Value) {
         let kind = call.body_kind();
         for field in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
@@ -69,9 +68,9 @@ impl Wanted {
         }
     }
 
-    /// The refusal of what makes no object of its kind.
+    /// The error of a configuration that cannot be decoded as its kind.
     ///
-    /// SPEC: upstream finds out only once it has applied it, and takes it for a failure of its own.
+    /// SPEC: upstream decodes it after the apply, and reports an internal error.
     fn unstorable(&self, call: &Call, error: &dyn std::fmt::Display) -> ApiError {
         let (kind, version) = (call.body_kind().name(), call.body_kind().api_version());
         let version = if version.contains('/') { version } else { format!("/{version}") };
@@ -82,13 +81,13 @@ impl Wanted {
         ))
     }
 
-    /// Applies it by a tracker.
+    /// Applies it with a tracker.
     pub(crate) fn decide(&self, tracker: &Tracker<'_>, live: Option<&Value>) -> Result<Value, ApiError> {
         let live = live.map_or_else(|| Cow::Owned(tracker.versions.empty()), Cow::Borrowed);
         tracker.apply(&live, &self.object, &self.manager, self.force).map_err(refused)
     }
 
-    /// Tells of fields that come twice, or refuses them.
+    /// Warns of duplicate fields, or rejects them.
     pub(crate) fn judge(&self, call: &Call) -> Result<(), ApiError> {
         let validation = FieldValidation::of(&call.query)?;
         if validation == FieldValidation::Ignore {
@@ -106,11 +105,11 @@ impl Wanted {
 /// Reads YAML, of which JSON is a part.
 fn read(body: &Bytes, rules: &Rules) -> Result<(Value, Option<String>), ApiError> {
     let refuse = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
-    // Most is JSON, which is read faster as such; only what comes twice is told as YAML.
+    // Most configurations are JSON, which parses faster; duplicate fields are reported as those of YAML.
     let parsed = match plumb_apischema::json::parse(body) {
         Ok(parsed) if parsed.strict.is_empty() => parsed,
         _ => yaml::parse(body).map_err(|error| {
-            // Upstream's reader says what is wrong and not where.
+            // Upstream's parser does not report the position.
             refuse(format!("error converting YAML to JSON: {}", error.without_location()))
         })?,
     };
@@ -138,7 +137,7 @@ fn read(body: &Bytes, rules: &Rules) -> Result<(Value, Option<String>), ApiError
     Ok((object, twice))
 }
 
-/// The refusal of an apply.
+/// The error of an apply.
 fn refused(error: ApplyError) -> ApiError {
     match error {
         ApplyError::BadRequest(why) => ApiError::bad_request(why),

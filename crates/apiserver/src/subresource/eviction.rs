@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
-use crate::delete::{Fate, Options, fate, preconditions};
+use crate::delete::{Deletion, Options, deletion, preconditions};
 use crate::error::{ApiError, Cause, Details};
 use crate::exchange::{answer_value, object};
 use crate::object::{decode, encode, is_deleting, meta, moment};
@@ -69,10 +69,10 @@ async fn try_evict(call: &Call, options: &Options, attempts: &mut Attempts<'_>) 
     }
     let mut marked = pod.clone();
     mark(&mut marked, &moment(call.server.now()));
-    let left = match fate(call, options, &marked) {
-        Fate::Gone => None,
-        Fate::Marked(object) => Some(object),
-        Fate::Same => Some(marked),
+    let left = match deletion(call, options, &marked) {
+        Deletion::Removed => None,
+        Deletion::Terminating(object) => Some(object),
+        Deletion::Unchanged => Some(marked),
     };
     Ok(attempts.commit(Some(&current), left.as_ref(), spend).await?.is_some())
 }

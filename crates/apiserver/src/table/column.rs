@@ -1,4 +1,4 @@
-//! What a table says of a column.
+//! Column definitions.
 
 use serde::Serialize;
 
@@ -18,22 +18,22 @@ impl Column {
         Self { name, shape, format: "", description, priority: 0 }
     }
 
-    /// A column of texts.
+    /// A column of strings.
     pub(crate) const fn text(name: &'static str, description: &'static str) -> Self {
         Self::new(name, "string", description)
     }
 
-    /// A column of whole numbers.
+    /// A column of integers.
     pub(crate) const fn integer(name: &'static str, description: &'static str) -> Self {
         Self::new(name, "integer", description)
     }
 
-    /// A column of yes or no.
+    /// A column of booleans.
     pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Self {
         Self::new(name, "boolean", description)
     }
 
-    /// The same column, holding what is written in a way of its own, such as `quantity`.
+    /// The same column with a format, such as `quantity`.
     pub(crate) const fn of(mut self, format: &'static str) -> Self {
         self.format = format;
         self
@@ -45,7 +45,7 @@ impl Column {
         self
     }
 
-    /// The same column, holding names.
+    /// The same column with the format `name`.
     pub(crate) const fn of_names(mut self) -> Self {
         self.format = "name";
         self

@@ -1,7 +1,7 @@
-//! Spans of time as `kubectl` writes them.
+//! Durations as `kubectl` prints them.
 
-/// A number of seconds as people write it, with two or three significant digits: `45s`, `3m20s`, `5h`, `2d4h`,
-/// `400d`. Clocks may differ by a second; what lies further in the future is `<invalid>`.
+/// A duration in seconds, with two or three significant digits: `45s`, `3m20s`, `5h`, `2d4h`, `400d`. Clocks may differ by a
+/// second; a time further in the future is `<invalid>`.
 pub fn human_duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let years = days / 365;

@@ -1,11 +1,11 @@
-//! An object as the cells of its row see it: what is absent is empty, and times are spans until now.
+//! An object for the cells of its row: absent values are empty, and times are durations until now.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::duration::human_duration;
 
-/// A part of an object, looked at from a moment. Paths are JSON pointers.
+/// A part of an object, and the time of the request. Paths are JSON pointers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     value: &'a Value,
@@ -17,7 +17,7 @@ impl<'a> View<'a> {
         Self { value, now }
     }
 
-    /// What is at a path, if anything is.
+    /// The value at a path, if there is one.
     pub(crate) fn at(self, path: &str) -> Option<Self> {
         let value = self.value.pointer(path).filter(|value| !value.is_null())?;
         Some(Self { value, now: self.now })
@@ -27,17 +27,17 @@ impl<'a> View<'a> {
         self.at(path).is_some()
     }
 
-    /// A text, empty if there is none.
+    /// A string, empty if it is absent.
     pub(crate) fn text(self, path: &str) -> &'a str {
         self.value.pointer(path).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A text, or another where it is absent or empty.
+    /// A string, or another if it is absent or empty.
     pub(crate) fn text_or(self, path: &str, other: &'a str) -> &'a str {
         Some(self.text(path)).filter(|text| !text.is_empty()).unwrap_or(other)
     }
 
-    /// A number, zero if there is none.
+    /// A number, zero if it is absent.
     pub(crate) fn number(self, path: &str) -> i64 {
         self.number_or(path, 0)
     }
@@ -46,12 +46,12 @@ impl<'a> View<'a> {
         self.value.pointer(path).and_then(Value::as_i64).unwrap_or(other)
     }
 
-    /// Whether something is said to be so.
+    /// Whether a boolean is true.
     pub(crate) fn flag(self, path: &str) -> bool {
         self.value.pointer(path).and_then(Value::as_bool).unwrap_or_default()
     }
 
-    /// What may be a number or a text, as text.
+    /// A number or a string (`IntOrString`), as a string.
     pub(crate) fn number_or_text(self, path: &str) -> Option<String> {
         match self.at(path)?.value {
             Value::String(text) => Some(text.clone()),
@@ -65,18 +65,18 @@ impl<'a> View<'a> {
         list.iter().map(move |value| Self { value, now: self.now })
     }
 
-    /// The texts of a list.
+    /// The strings of a list.
     pub(crate) fn texts(self, path: &str) -> Vec<&'a str> {
         self.items(path).map(|item| item.text("")).collect()
     }
 
-    /// The entries of a map whose values are texts.
+    /// The entries of a map of strings.
     pub(crate) fn entries(self, path: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let map = self.value.pointer(path).and_then(Value::as_object);
         map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
     }
 
-    /// The value of a key that may hold any character, in a map of texts.
+    /// The value of a key, which may contain any character, in a map of strings.
     pub(crate) fn entry(self, path: &str, key: &str) -> Option<&'a str> {
         self.value.pointer(path)?.get(key)?.as_str()
     }
@@ -95,7 +95,7 @@ impl<'a> View<'a> {
         self.items("/status/conditions").find(|condition| condition.text("/type") == kind)
     }
 
-    /// Whether the status says that something is so.
+    /// Whether a condition of the status is true.
     pub(crate) fn is_true(self, kind: &str) -> bool {
         self.condition(kind).is_some_and(|condition| condition.text("/status") == "True")
     }
@@ -104,12 +104,12 @@ impl<'a> View<'a> {
         self.text(path).parse().ok()
     }
 
-    /// How long ago the time at a path was.
+    /// The duration since the time at a path.
     pub(crate) fn since(self, path: &str) -> String {
         self.ago(self.time(path))
     }
 
-    /// How long ago a time was.
+    /// The duration since a time.
     pub(crate) fn ago(self, time: Option<Timestamp>) -> String {
         match time {
             Some(time) => human_duration(self.now.duration_since(time).as_secs()),
@@ -121,12 +121,12 @@ impl<'a> View<'a> {
         self.text("/metadata/name")
     }
 
-    /// How long the object has existed.
+    /// The age of the object.
     pub(crate) fn age(self) -> String {
         self.since("/metadata/creationTimestamp")
     }
 
-    /// Whether the object is on its way out.
+    /// Whether the object is terminating.
     pub(crate) fn is_deleting(self) -> bool {
         self.has("/metadata/deletionTimestamp")
     }
@@ -138,7 +138,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The first few of many texts, and how many there are besides.
+/// The first few of many strings, and the number of the others.
 pub(crate) fn few(texts: &[String], limit: usize, separator: &str) -> String {
     match texts.len().checked_sub(limit) {
         Some(more @ 1..) => format!("{} + {more} more...", texts[..limit].join(separator)),
@@ -146,7 +146,7 @@ pub(crate) fn few(texts: &[String], limit: usize, separator: &str) -> String {
     }
 }
 
-/// A text, or another where it is empty.
+/// A string, or another if it is empty.
 pub(crate) fn or(text: String, other: &str) -> String {
     if text.is_empty() { other.to_owned() } else { text }
 }

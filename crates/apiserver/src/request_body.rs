@@ -1,7 +1,7 @@
-//! Bodies on their way in: how large one may be, how long it may take, and how much of all of them is held at once.
+//! Bodies of requests: the largest size of one, the timeout to receive it, and the most bytes of all that are held at once.
 //!
-//! A request takes its place among those under way when its body is there, not before: whoever sends half of one
-//! and then nothing keeps nobody else out.
+//! A request counts against the limit of requests in flight once its body is complete, not before: a client that sends half
+//! of a body and then nothing does not lower the limit for others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,24 +16,24 @@ use http_body_util::combinators::UnsyncBoxBody;
 use crate::error::ApiError;
 use crate::share::{Held, Pool};
 
-/// The largest body that is read, as upstream's.
+/// The largest body that the server reads, as upstream's.
 pub(crate) const MAX_BODY: usize = 3 << 20;
-/// How much of a body that is too large is read and let go, so that its sender gets to the answer.
+/// How many bytes of a body that is too large the server reads and discards, so that its client reads the response.
 const OVERRUN: usize = 16 << 20;
-/// What bytes are counted in.
+/// The unit of the limit: a kibibyte.
 const UNIT: usize = 1 << 10;
-/// How many times the bytes that are free one user may hold.
+/// One user may hold this many times the free bytes.
 const OF_ONE_USER: usize = 3;
 
-/// Where bodies arrive.
-pub(crate) struct Arrivals {
+/// Reads bodies within the limits.
+pub(crate) struct RequestBodies {
     bytes: Arc<Pool>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of a request as one type, whatever the server that received it has for it; none if it is empty.
+/// The body of a request, of whichever type the HTTP server has; none if it is empty.
 pub(crate) struct Received(Option<UnsyncBoxBody<Bytes, BoxError>>);
 
 impl Received {
@@ -46,32 +46,32 @@ impl Received {
     }
 }
 
-/// A body that is there, and what it holds of the limit until its request is answered.
+/// A complete body, and its share of the limit until the response.
 #[derive(Default)]
-pub(crate) struct Arrived {
+pub(crate) struct RequestBody {
     pub(crate) bytes: Bytes,
     held: Held,
 }
 
-impl Arrivals {
-    /// At most so many bytes of bodies at once, each of which may take so long.
-    pub(crate) fn new(bytes: usize, patience: Duration) -> Self {
-        Self { bytes: Pool::new(bytes / UNIT, OF_ONE_USER), patience }
+impl RequestBodies {
+    /// Holds at most `bytes` at once, and waits for each body until the timeout.
+    pub(crate) fn new(bytes: usize, timeout: Duration) -> Self {
+        Self { bytes: Pool::new(bytes / UNIT, OF_ONE_USER), timeout }
     }
 
-    /// Reads a body, if it is not too large, comes in time, and is as its sender wrote it.
+    /// Reads a body. It must not be too large, too slow or compressed.
     pub(crate) async fn read(
         &self,
         headers: &HeaderMap,
         body: Received,
         user: &str,
-    ) -> Result<Arrived, ApiError> {
-        let Some(body) = body.0 else { return Ok(Arrived::default()) };
-        // What a few bytes unfold to is not known before it is too late.
+    ) -> Result<RequestBody, ApiError> {
+        let Some(body) = body.0 else { return Ok(RequestBody::default()) };
+        // The size of a compressed body is not known before it is decompressed.
         if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
             return Err(ApiError::unsupported_content_encoding());
         }
-        let read = tokio::time::timeout(self.patience, self.collect(body, user));
+        let read = tokio::time::timeout(self.timeout, self.collect(body, user));
         read.await.map_err(|_| ApiError::timeout("request did not complete within the allotted timeout"))?
     }
 
@@ -79,11 +79,11 @@ impl Arrivals {
         &self,
         mut body: UnsyncBoxBody<Bytes, BoxError>,
         user: &str,
-    ) -> Result<Arrived, ApiError> {
+    ) -> Result<RequestBody, ApiError> {
         if body.size_hint().lower() > (MAX_BODY + OVERRUN) as u64 {
             return Err(ApiError::body_too_large(MAX_BODY));
         }
-        let mut arrived = Arrived::default();
+        let mut read = RequestBody::default();
         let mut rest = BytesMut::new();
         let mut size = 0;
         while let Some(frame) = body.frame().await {
@@ -91,19 +91,19 @@ impl Arrivals {
             let Ok(data) = frame.into_data() else { continue };
             size += data.len();
             if size > MAX_BODY {
-                (arrived, rest) = (Arrived::default(), BytesMut::new());
+                (read, rest) = (RequestBody::default(), BytesMut::new());
                 if size > MAX_BODY + OVERRUN {
                     break;
                 }
                 continue;
             }
-            arrived.held.merge(self.bytes.try_take(user, data.len().div_ceil(UNIT))?);
-            // Most bodies come in one piece, which need not be copied.
-            if arrived.bytes.is_empty() && rest.is_empty() {
-                arrived.bytes = data;
+            read.held.merge(self.bytes.try_take(user, data.len().div_ceil(UNIT))?);
+            // Most bodies are one frame, which is not copied.
+            if read.bytes.is_empty() && rest.is_empty() {
+                read.bytes = data;
             } else {
                 if rest.is_empty() {
-                    rest.extend_from_slice(&std::mem::take(&mut arrived.bytes));
+                    rest.extend_from_slice(&std::mem::take(&mut read.bytes));
                 }
                 rest.extend_from_slice(&data);
             }
@@ -112,8 +112,8 @@ impl Arrivals {
             return Err(ApiError::body_too_large(MAX_BODY));
         }
         if !rest.is_empty() {
-            arrived.bytes = rest.freeze();
+            read.bytes = rest.freeze();
         }
-        Ok(arrived)
+        Ok(read)
     }
 }
