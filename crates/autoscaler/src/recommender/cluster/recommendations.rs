@@ -23,7 +23,9 @@ pub struct VpaView<'a> {
 pub(super) struct Outcome {
     containers: Vec<ContainerRecommendation>,
     low_confidence: Vec<Arc<str>>,
-    unmeasured: Vec<Arc<str>>,
+    /// The containers without a CPU sample, and whether there is a memory peak of them: of an OOM kill, or of a source that
+    /// measures memory alone.
+    without_cpu: Vec<(Arc<str>, bool)>,
     pods_matched: bool,
 }
 
@@ -95,10 +97,10 @@ impl Cluster {
         };
         Outcome {
             containers: estimate::recommend(&self.config, estimation, &vpa.settings, aggregates),
-            unmeasured: containers
+            without_cpu: containers
                 .iter()
-                .filter(|(_, of)| of.samples() == 0)
-                .map(|&(name, _)| name.clone())
+                .filter(|(_, of)| of.cpu().is_empty(&self.config.cpu))
+                .map(|(name, of)| ((*name).clone(), !of.memory().is_empty(&self.config.memory)))
                 .collect(),
             low_confidence: containers.iter().filter(low_confidence).map(|&(name, _)| name.clone()).collect(),
             pods_matched: vpa.pods > 0,
@@ -143,13 +145,25 @@ impl<'a> VpaView<'a> {
         &self.vpa.outcome.containers
     }
 
-    /// The recommendation without the containers that have no sample: those are recommended the minimum, which says nothing
-    /// about them.
+    /// The recommendation without the containers that have no sample, and without the CPU of those that only have a memory
+    /// peak: those are recommended the minimum, which says nothing about them.
     pub fn measured_recommendation(&self) -> Vec<ContainerRecommendation> {
-        let is_measured = |of: &&ContainerRecommendation| {
-            !self.vpa.outcome.unmeasured.iter().any(|name| **name == *of.container)
+        let measured = |of: &ContainerRecommendation| {
+            let mut of = of.clone();
+            let without_cpu = self.vpa.outcome.without_cpu.iter().find(|(name, _)| **name == *of.container);
+            if let Some(&(_, has_memory)) = without_cpu {
+                if !has_memory || of.target[Resource::Memory].is_none() {
+                    return None;
+                }
+                let ContainerRecommendation { target, lower_bound, upper_bound, uncapped_target, .. } =
+                    &mut of;
+                for amounts in [target, lower_bound, upper_bound, uncapped_target] {
+                    amounts[Resource::Cpu] = None;
+                }
+            }
+            Some(of)
         };
-        self.recommendation().iter().filter(is_measured).cloned().collect()
+        self.recommendation().iter().filter_map(measured).collect()
     }
 
     /// The containers with less history than the confidence interval.

@@ -102,6 +102,16 @@ async fn each_pod_of_a_vpa_is_asked_for_and_each_value_counts_for_the_container_
 }
 
 #[tokio::test]
+async fn memory_is_recommended_when_only_memory_is_measured() {
+    let bed = Bed::with_web().await;
+    let client =
+        api(&Asked::default(), |metric, _| (metric == "pod_memory").then(|| json!([value("app", "500M")])));
+    let mut running = recommender(&bed, client).await;
+    running.once().await;
+    assert_eq!(bed.targets("web").await["app"], "-/587804717");
+}
+
+#[tokio::test]
 async fn a_pod_whose_metric_cannot_be_read_does_not_hide_the_others_and_without_any_the_vpa_stays_as_it_is() {
     let bed = Bed::with_web().await;
     bed.pod("web-2", "web").await;

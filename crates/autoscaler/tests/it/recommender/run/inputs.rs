@@ -78,6 +78,20 @@ async fn an_oom_kill_from_before_the_start_raises_memory() {
 }
 
 #[tokio::test]
+async fn an_oom_kill_before_the_first_cpu_sample_raises_memory_and_leaves_the_cpu_alone() {
+    let bed = Bed::with_web().await;
+    bed.uses_nothing();
+    bed.pod_status("default", "web-1", killed(&bed, 1)).await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    assert_eq!(bed.targets("web").await["app"], "-/628694953");
+    assert!(conditions(&bed.get("web").await).contains(&"RecommendationProvided=True".to_owned()));
+    bed.uses("web-1", "app", 100, 100_000_000);
+    running.minute(&bed).await;
+    assert_eq!(bed.targets("web").await["app"], "126m/628694953");
+}
+
+#[tokio::test]
 async fn a_kill_that_a_pod_still_shows_after_a_restart_counts_once() {
     let duplicates =
         |running: &Running| running.state.read(|state| state.cluster().discarded().of(Discarded::Duplicate));
