@@ -100,13 +100,6 @@ impl CheckpointStatus {
         Ok(aggregate)
     }
 
-    /// The latest time that it names.
-    pub(super) fn latest(&self) -> Time {
-        self.last_sample_start
-            .max(self.cpu_histogram.reference_timestamp)
-            .max(self.memory_histogram.reference_timestamp)
-    }
-
     /// A hash of everything in it: two checkpoints of one container that have the same need no write.
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();

@@ -50,7 +50,7 @@ impl Cluster {
         container: &str,
         status: &CheckpointStatus,
     ) -> Result<Restored, CheckpointError> {
-        let restored = self.readable(status);
+        let restored = self.readable(key, container, status);
         self.note_checkpoint(key, container, restored)
     }
 
@@ -135,7 +135,7 @@ impl Cluster {
         })
     }
 
-    /// Forgets that the checkpoint of a container could not be read, because its object is gone.
+    /// Forgets that the checkpoint of a container was written or could not be read, because its object is gone.
     pub fn checkpoint_deleted(&mut self, key: &VpaKey, container: &str) {
         let Some(vpa) = self.vpa_id(key).and_then(|id| self.vpas.get_mut(id)) else { return };
         vpa.history.unreadable.retain(|have| **have != *container);
@@ -273,16 +273,32 @@ impl Cluster {
     }
 
     /// The aggregate of a checkpoint, if none of its times is later than it can be.
-    fn readable(&self, status: &CheckpointStatus) -> Result<Aggregate, CheckpointError> {
+    fn readable(
+        &self,
+        key: &VpaKey,
+        container: &str,
+        status: &CheckpointStatus,
+    ) -> Result<Aggregate, CheckpointError> {
         let aggregate = status.restore(&self.config)?;
+        if !self.now.is_set() {
+            return Ok(aggregate);
+        }
         let settings = &self.config.settings;
-        // Memory peaks are dated to the end of their window, and references are rounded to a half-life.
+        // References are rounded to a half-life.
         let ahead = nanos(self.settings.future_tolerance)
             .saturating_add(nanos(settings.memory_interval))
             .saturating_add(nanos(settings.memory_half_life.max(settings.cpu_half_life)));
-        let latest = status.latest();
-        let future: Option<Time> =
-            (self.now.is_set() && latest > self.now.plus_nanos(ahead)).then_some(latest);
-        future.map_or(Ok(aggregate), |time| Err(CheckpointError::Future(time)))
+        // Memory peaks are dated to the end of their window, which may have been longer when the checkpoint was written. Up to
+        // the span of a reference, new peaks count beside those in it.
+        let policy = self.vpa_of(key).and_then(|vpa| vpa.settings.policy.for_container(container));
+        let window = nanos(MemorySettings::new(settings, policy).interval);
+        let memory_ahead = ahead.saturating_add(window.max(self.config.memory.reference_span()));
+        let times = [
+            (status.last_sample_start, ahead),
+            (status.cpu_histogram.reference_timestamp, ahead),
+            (status.memory_histogram.reference_timestamp, memory_ahead),
+        ];
+        let future = times.into_iter().find(|&(time, ahead)| time > self.now.plus_nanos(ahead));
+        future.map_or(Ok(aggregate), |(time, _)| Err(CheckpointError::Future(time)))
     }
 }

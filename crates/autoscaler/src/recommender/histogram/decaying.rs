@@ -25,6 +25,11 @@ impl DecayingHistogramOptions {
         Self { buckets, half_life: nanos(half_life).max(1) }
     }
 
+    /// For how many nanoseconds weights stay relative to the same reference time.
+    pub(in super::super) fn reference_span(&self) -> i64 {
+        self.half_life.saturating_mul(MAX_DECAY_EXPONENT)
+    }
+
     /// The time after which a sample has half its weight.
     pub fn half_life(&self) -> Duration {
         Duration::from_nanos(self.half_life.unsigned_abs())
@@ -109,7 +114,7 @@ impl DecayingHistogram {
     }
 
     fn decay_factor(&mut self, options: &DecayingHistogramOptions, at: Time) -> f64 {
-        let latest = self.reference.plus_nanos(options.half_life.saturating_mul(MAX_DECAY_EXPONENT));
+        let latest = self.reference.plus_nanos(options.reference_span());
         if at > latest {
             self.move_reference(options, at);
         }

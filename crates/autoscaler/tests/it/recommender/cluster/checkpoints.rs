@@ -1,11 +1,15 @@
 //! Checkpoints of a cluster: which are written, and what survives a restart.
 
-use plumb_autoscaler::recommender::cluster::{ContainerCheckpoint, Restored};
-use plumb_autoscaler::recommender::{CheckpointError, CheckpointStatus, CountedKills};
+use std::time::Duration;
+
+use plumb_autoscaler::recommender::cluster::{ContainerCheckpoint, Restored, VpaUpdate};
+use plumb_autoscaler::recommender::{
+    CheckpointError, CheckpointStatus, ContainerPolicy, CountedKills, ResourcePolicy, VpaSettings,
+};
 use proptest::prelude::*;
 
 use super::super::{DAY, HOUR, MINUTE, at, cpu, memory};
-use super::{Bed, bed, key};
+use super::{Bed, bed, equals, key, vpa};
 
 const APP: &[(&str, &str)] = &[("app", "x")];
 
@@ -187,7 +191,9 @@ fn a_checkpoint_that_cannot_be_read_yet_is_not_overwritten() {
     let good = checkpoint(&mut used()).status;
     let newer = CheckpointStatus { version: "v4".into(), ..good.clone() };
     let future = CheckpointStatus { last_sample_start: at(10 * DAY), ..good.clone() };
-    for status in [newer, future] {
+    let mut memory_of_the_future = good.clone();
+    memory_of_the_future.memory_histogram.reference_timestamp = at(200 * DAY);
+    for status in [newer, future, memory_of_the_future] {
         let mut bed = used();
         let error = bed.cluster.restore_checkpoint(&key("v"), "app", &status).unwrap_err();
         assert!(matches!(error, CheckpointError::Version(_) | CheckpointError::Future(_)), "{error}");
@@ -202,6 +208,31 @@ fn a_checkpoint_that_cannot_be_read_yet_is_not_overwritten() {
         assert_eq!(bed.cluster.checkpoints(&key("v")).len(), 1);
         bed.cluster.restore_checkpoint(&key("v"), "app", &status).unwrap_err();
         assert_eq!(bed.cluster.restore_checkpoint(&key("v"), "app", &good), Ok(Restored::Restored));
+        assert_eq!(bed.cluster.checkpoints(&key("v")).len(), 1);
+    }
+}
+
+#[test]
+fn a_checkpoint_with_long_memory_windows_is_restored() {
+    let with_window = |days: u64| {
+        let memory_interval = Some(Duration::from_hours(24 * days));
+        let policy = ContainerPolicy { memory_interval, ..ContainerPolicy::new("app") };
+        let settings =
+            VpaSettings { policy: ResourcePolicy { containers: vec![policy] }, ..VpaSettings::default() };
+        let mut bed = bed();
+        bed.cluster.apply_vpa(VpaUpdate { settings, ..vpa("v", equals(APP)) });
+        bed
+    };
+    // Also if the window is shorter after the restart, or longer than a reference is used for.
+    for (before, after) in [(7, 7), (30, 1), (365, 365)] {
+        let mut bed = with_window(before);
+        bed.pod("p", APP);
+        bed.sample("p", cpu(0, 100)).unwrap();
+        bed.sample("p", memory(0, 1 << 30)).unwrap();
+        let status = checkpoint(&mut bed).status;
+        let mut bed = with_window(after);
+        let restored = bed.cluster.restore_checkpoint(&key("v"), "app", &status);
+        assert_eq!(restored, Ok(Restored::Restored), "{before} days, then {after}");
         assert_eq!(bed.cluster.checkpoints(&key("v")).len(), 1);
     }
 }
