@@ -511,6 +511,11 @@ impl State {
         self.cluster.checkpoint_failed(key);
     }
 
+    /// Notes that the object of a checkpoint is gone: it is written again, even if it could not be read.
+    pub fn checkpoint_deleted(&mut self, key: &VpaKey, container: &str) {
+        self.cluster.checkpoint_deleted(key, container);
+    }
+
     /// The checkpoints that are known to exist and to belong to a VPA that does.
     pub fn known_checkpoints(&self) -> impl Iterator<Item = (&VpaKey, &str)> {
         self.cluster.known_checkpoints()

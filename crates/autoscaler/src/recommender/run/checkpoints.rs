@@ -158,7 +158,7 @@ impl Checkpoints {
         api.create(&PostParams::default(), &object).await.map(drop)
     }
 
-    /// Deletes the checkpoints of VPAs that are gone, every so often. A VPA that chose another recommender has its own.
+    /// Deletes the checkpoints of VPAs that are gone, and notes which were deleted by others, every so often. A VPA that chose another recommender has its own.
     pub(super) async fn collect(&mut self, shared: &SharedState) {
         let now = self.clock.monotonic();
         let interval = self.options.checkpoints_gc_interval;
@@ -168,20 +168,34 @@ impl Checkpoints {
             return;
         }
         self.collected = now;
-        if !self.ownership.does_chores() {
-            return;
-        }
-        if let Err(error) = self.delete_orphans(shared).await {
+        if let Err(error) = self.compare(shared).await {
             tracing::warn!(%error, "cannot delete the checkpoints of VPAs that are gone");
         }
     }
 
-    async fn delete_orphans(&mut self, shared: &SharedState) -> kube::Result<()> {
-        let known: HashSet<(String, String)> = shared.write(|state| {
-            let name = |(key, container): (&VpaKey, &str)| (key.namespace.clone(), name_of(key, container));
-            state.known_checkpoints().map(name).collect()
+    /// Compares the checkpoints that are known with those that exist: the missing ones are to be written again, and those of
+    /// VPAs that are gone are deleted.
+    async fn compare(&mut self, shared: &SharedState) -> kube::Result<()> {
+        // Before the list, so that each of them existed when it was read.
+        let known: Vec<(VpaKey, String)> = shared.write(|state| {
+            let owned = |(key, container): (&VpaKey, &str)| (key.clone(), container.to_owned());
+            state.known_checkpoints().map(owned).collect()
         });
         let listed = list_metadata(&self.all()).await?;
+        let exist: HashSet<(&str, &str)> = listed.iter().map(|of| (&*of.namespace, &*of.name)).collect();
+        for (key, container) in &known {
+            if !exist.contains(&(&*key.namespace, &*name_of(key, container))) {
+                tracing::debug!(vpa = %key, container, "a checkpoint is gone, and is written again");
+                shared.write(|state| state.checkpoint_deleted(key, container));
+            }
+        }
+        // Every process does the above for its own VPAs, one of them the rest.
+        if self.ownership.does_chores() { self.delete_orphans(&known, listed).await } else { Ok(()) }
+    }
+
+    async fn delete_orphans(&mut self, known: &[(VpaKey, String)], listed: Vec<Listed>) -> kube::Result<()> {
+        let name = |(key, container): &(VpaKey, String)| (key.namespace.clone(), name_of(key, container));
+        let known: HashSet<(String, String)> = known.iter().map(name).collect();
         let others =
             listed.into_iter().filter(|of| !known.contains(&(of.namespace.clone(), of.name.clone())));
         let others: Vec<_> = others.filter(|of| self.options.namespaces.contains(&of.namespace)).collect();

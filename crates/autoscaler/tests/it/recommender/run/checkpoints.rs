@@ -212,3 +212,41 @@ async fn a_vpa_that_is_deleted_and_created_again_has_its_history() {
     running.once().await;
     assert_eq!(bed.targets("web").await["app"], target);
 }
+
+#[tokio::test]
+async fn a_checkpoint_that_cannot_be_read_is_written_again_once_its_owner_deletes_it() {
+    let bed = Bed::with_web().await;
+    {
+        let mut running = bed.recommender().await;
+        running.once().await;
+    }
+    replace_status(&bed, "web-app", json!({ "version": "v4" })).await;
+    let mut running = bed.recommender().await;
+    running.minute(&bed).await;
+    bed.checkpoints().delete("web-app", &DeleteParams::default()).await.unwrap();
+    running.minute(&bed).await;
+    assert_eq!(bed.checkpoint_names().await, Vec::<String>::new(), "that it is gone is found out later");
+    bed.time.advance(Duration::from_mins(11));
+    running.once().await;
+    running.minute(&bed).await;
+    let written = bed.checkpoints().get("web-app").await.unwrap().status.unwrap();
+    assert_eq!(written.version.as_deref(), Some("v3"));
+}
+
+#[tokio::test]
+async fn a_vpa_that_is_created_again_after_its_checkpoints_were_deleted_has_them_written_again() {
+    let bed = Bed::with_web().await;
+    bed.vpa("stays", json!({})).await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    bed.uses_nothing();
+    running.delete_vpa(&bed, "web").await;
+    bed.time.advance(Duration::from_mins(11));
+    running.once().await;
+    assert_eq!(bed.checkpoint_names().await, Vec::<String>::new());
+    bed.vpa("web", json!({})).await;
+    bed.time.advance(Duration::from_mins(11));
+    running.once().await;
+    running.minute(&bed).await;
+    assert_eq!(bed.checkpoint_names().await, ["web-app"]);
+}
