@@ -74,6 +74,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// How often a recommender runs that no VPA chooses: often enough to collect checkpoints.
+    pub(super) fn idle_interval(&self) -> Duration {
+        self.checkpoints_gc_interval.max(self.interval)
+    }
+
     /// Whether a VPA chooses this recommender: by its name, or the one called `default` by naming none.
     pub fn is_chosen_by(&self, spec: &VerticalPodAutoscalerSpec) -> bool {
         match spec.recommenders.as_slice() {

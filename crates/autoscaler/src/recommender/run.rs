@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A run takes place every interval, and at once when a VPA was created or edited, or when the first pod of one starts. Without
-//! VPAs there are none: the loop waits for the first. Everything that is decided is decided by [`State`], which this module only feeds and obeys.
+//! VPAs it takes place as often as checkpoints are collected. Everything that is decided is decided by [`State`], which this module only feeds and obeys.
 
 mod activity;
 mod checkpoints;
@@ -204,11 +204,12 @@ impl Run {
         let Recommender { config, feed, state, activity } = of;
         let new = State::new(config.options.clone(), config.ownership.clone(), config.metrics.clone())?;
         config.informers.vpas.wait_for_sync().await;
+        let now = config.clock.monotonic();
+        let mut checkpoints = Checkpoints::new(&config, now);
         // Pods are watched once there is a VPA.
-        config.informers.pods.wait_for_sync().await;
+        checkpoints.collect_until(config.informers.pods.wait_for_sync(), &state).await;
         *state.lock() = Some(new);
         feed.everything(&config.informers);
-        let now = config.clock.monotonic();
         let mut watching = JoinSet::new();
         watching.spawn(watch_evictions(&config, feed.clone()));
         let (vpas, informers) = (feed.clone(), config.informers.clone());
@@ -217,7 +218,7 @@ impl Run {
         watching.spawn(environment.run(&config.client, &config.options.namespaces, &config.supervisor));
         environment.wait_for_sync().await;
         Ok(Self {
-            checkpoints: Checkpoints::new(&config, now),
+            checkpoints,
             unread: config.history.clone().filter(|_| config.options.storage == Storage::Prometheus),
             history: JoinSet::new(),
             kills: Vec::new(),
@@ -242,8 +243,11 @@ impl Run {
             let (next, pause) = (started + interval, started + SHORTEST_PAUSE);
             if self.state.read(State::vpa_count).unwrap_or_default() == 0 {
                 self.activity.rest();
-                self.feed.run_due().await;
-                tokio::time::sleep_until(pause).await;
+                // A run now and then deletes the checkpoints of the last VPAs, and takes what the feed has of pods.
+                tokio::select! {
+                    () = self.feed.run_due() => tokio::time::sleep_until(pause).await,
+                    () = tokio::time::sleep(self.config.options.idle_interval()) => {}
+                }
                 continue;
             }
             let waits = self.status_conflicts || self.state.read(State::is_waiting).unwrap_or_default();

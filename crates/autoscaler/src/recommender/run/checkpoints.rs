@@ -167,7 +167,26 @@ impl Checkpoints {
         {
             return;
         }
-        self.collected = now;
+        self.collect_now(shared).await;
+    }
+
+    /// The same until something happens, for a recommender that does nothing else before.
+    pub(super) async fn collect_until(&mut self, happened: impl Future<Output = ()>, shared: &SharedState) {
+        let mut happened = std::pin::pin!(happened);
+        loop {
+            tokio::select! {
+                () = &mut happened => return,
+                () = tokio::time::sleep(self.options.idle_interval()) => {}
+            }
+            // With VPAs it has to be known which checkpoints are theirs.
+            if self.options.storage == Storage::Checkpoint && self.informers.vpas.is_empty() {
+                self.collect_now(shared).await;
+            }
+        }
+    }
+
+    async fn collect_now(&mut self, shared: &SharedState) {
+        self.collected = self.clock.monotonic();
         if let Err(error) = self.compare(shared).await {
             tracing::warn!(%error, "cannot delete the checkpoints of VPAs that are gone");
         }

@@ -9,8 +9,9 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_autoscaler::api::VerticalPodAutoscalerCheckpoint;
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::Options;
-use plumb_harness::object;
+use plumb_harness::{eventually, object, virtual_clock};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::bed::{Bed, Setup, conditions, recommendations};
 
@@ -162,25 +163,27 @@ async fn a_checkpoint_of_another_version_is_left_alone_and_a_corrupt_one_is_repl
     }
 }
 
+/// Creates the checkpoint of the container `app` of a VPA.
+async fn checkpoint(bed: &Bed, namespace: &str, vpa: &str) {
+    let checkpoint: VerticalPodAutoscalerCheckpoint = object(json!({
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscalerCheckpoint",
+        "metadata": { "name": format!("{vpa}-app") },
+        "spec": { "vpaObjectName": vpa, "containerName": "app" },
+    }));
+    let api: kube::Api<VerticalPodAutoscalerCheckpoint> =
+        kube::Api::namespaced(bed.client.clone(), namespace);
+    api.create(&PostParams::default(), &checkpoint).await.unwrap();
+}
+
 #[tokio::test]
 async fn checkpoints_are_deleted_with_their_vpa_and_no_others() {
     let bed = Bed::with_web().await;
     bed.namespace("team").await;
     bed.vpa("other", json!({ "recommenders": [{ "name": "other" }] })).await;
     bed.vpa("stays", json!({})).await;
-    let checkpoint = async |namespace: &str, vpa: &str| {
-        let checkpoint: VerticalPodAutoscalerCheckpoint = object(json!({
-            "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscalerCheckpoint",
-            "metadata": { "name": format!("{vpa}-app") },
-            "spec": { "vpaObjectName": vpa, "containerName": "app" },
-        }));
-        let api: kube::Api<VerticalPodAutoscalerCheckpoint> =
-            kube::Api::namespaced(bed.client.clone(), namespace);
-        api.create(&PostParams::default(), &checkpoint).await.unwrap();
-    };
-    checkpoint("default", "other").await;
-    checkpoint("default", "gone").await;
-    checkpoint("team", "gone").await;
+    checkpoint(&bed, "default", "other").await;
+    checkpoint(&bed, "default", "gone").await;
+    checkpoint(&bed, "team", "gone").await;
     let ignored = Namespaces::Except(["team".to_owned()].into());
     let options = Options { namespaces: ignored, ..Options::default() };
     let mut running = bed.recommender_with(Setup { options, ..Setup::default() }).await;
@@ -249,4 +252,37 @@ async fn a_vpa_that_is_created_again_after_its_checkpoints_were_deleted_has_them
     running.once().await;
     running.minute(&bed).await;
     assert_eq!(bed.checkpoint_names().await, ["web-app"]);
+}
+
+/// A recommender that runs by itself and collects checkpoints every ten seconds, in virtual time.
+fn run_collecting(bed: &Bed) -> JoinSet<()> {
+    let setup = Setup {
+        options: Options {
+            interval: Duration::from_secs(1),
+            checkpoints_gc_interval: Duration::from_secs(10),
+            ..Options::default()
+        },
+        clock: Some(virtual_clock("2026-01-01T00:00:00Z".parse().unwrap())),
+        ..Setup::default()
+    };
+    let (recommender, _, mut running) = bed.prepare(setup);
+    running.spawn(recommender.run());
+    running
+}
+
+#[tokio::test(start_paused = true)]
+async fn checkpoints_are_deleted_with_the_last_vpa() {
+    let bed = Bed::with_web().await;
+    let _running = run_collecting(&bed);
+    eventually(async || bed.checkpoint_names().await == ["web-app"]).await;
+    bed.vpas().delete("web", &DeleteParams::default()).await.unwrap();
+    eventually(async || bed.checkpoint_names().await.is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn checkpoints_are_deleted_in_a_cluster_without_vpas() {
+    let bed = Bed::new().await;
+    checkpoint(&bed, "default", "gone").await;
+    let _running = run_collecting(&bed);
+    eventually(async || bed.checkpoint_names().await.is_empty()).await;
 }
