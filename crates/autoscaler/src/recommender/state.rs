@@ -300,16 +300,28 @@ impl State {
         self.fetching_history
     }
 
-    /// Adds a pod that is gone, for its history. It is to be deleted when that is counted.
+    /// Adds a pod that is gone, for its history. It is to be [deleted](Self::delete_past_pod) when that is counted. False for
+    /// one that is active after all, as a watch has reported since: it stays as it is.
     pub fn apply_past_pod(
         &mut self,
         namespace: &str,
         name: &str,
         labels: &BTreeMap<String, String>,
         containers: &[&str],
-    ) {
+    ) -> bool {
+        if self.cluster.has_active_pod(namespace, name) {
+            return false;
+        }
         if self.options.namespaces.contains(namespace) {
             self.cluster.apply_pod(PodUpdate { namespace, name, labels, containers, active: false });
+        }
+        true
+    }
+
+    /// Marks a pod as deleted that was added for its history, unless it is active after all.
+    pub fn delete_past_pod(&mut self, namespace: &str, name: &str) {
+        if !self.cluster.has_active_pod(namespace, name) {
+            self.cluster.delete_pod(namespace, name);
         }
     }
 

@@ -48,6 +48,12 @@ impl Cluster {
         self.namespaces.get(namespace).is_some_and(|namespace| namespace.pods.contains_key(name))
     }
 
+    /// Whether a pod is known that has neither succeeded nor failed and that was not deleted.
+    pub fn has_active_pod(&self, namespace: &str, name: &str) -> bool {
+        let id = self.namespaces.get(namespace).and_then(|namespace| namespace.pods.get(name));
+        id.and_then(|&id| self.pods.get(id)).is_some_and(|pod| pod.active && !pod.deleted)
+    }
+
     /// Marks a pod as deleted. Its samples and OOM kills count until
     /// [`remove_deleted_pods`](Self::remove_deleted_pods).
     pub fn delete_pod(&mut self, namespace: &str, name: &str) {

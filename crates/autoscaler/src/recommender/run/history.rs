@@ -87,7 +87,7 @@ impl Loading {
         }
         // They stay until the next run, which works out what their usage means.
         for (namespace, pod) in self.past.keys() {
-            state.write(|state| state.delete_pod(namespace, pod));
+            state.write(|state| state.delete_past_pod(namespace, pod));
         }
         Ok(self.samples)
     }
@@ -122,13 +122,17 @@ impl Loading {
 
     fn count(&mut self, usage: &ContainerUsage, state: &SharedState) {
         self.samples += usage.samples.len() as u64;
-        if let Some(past) = self.past.get_mut(&(usage.namespace.clone(), usage.pod.clone()))
+        let key = (usage.namespace.clone(), usage.pod.clone());
+        if let Some(past) = self.past.get_mut(&key)
             && !past.containers.contains(&usage.container)
         {
             past.containers.push(usage.container.clone());
             let containers: Vec<&str> = past.containers.iter().map(|name| &**name).collect();
             let labels = &past.labels;
-            state.write(|state| state.apply_past_pod(&usage.namespace, &usage.pod, labels, &containers));
+            let apply = |state: &mut State| state.apply_past_pod(&key.0, &key.1, labels, &containers);
+            if !state.write(apply) {
+                self.past.remove(&key);
+            }
         }
         state.write(|state| state.count_history(usage));
     }

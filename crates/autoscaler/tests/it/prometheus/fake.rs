@@ -7,6 +7,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// A request.
@@ -37,6 +38,8 @@ pub(crate) struct Reply {
     /// How much of the body is sent before the connection is closed.
     sent: Option<usize>,
     never: bool,
+    /// It is answered once this is closed.
+    gate: Option<Arc<Semaphore>>,
 }
 
 impl Reply {
@@ -45,7 +48,7 @@ impl Reply {
     }
 
     pub(crate) fn with(status: u16, body: &str) -> Self {
-        Self { status, body: body.to_owned(), sent: None, never: false }
+        Self { status, body: body.to_owned(), sent: None, never: false, gate: None }
     }
 
     /// The connection is closed without an answer.
@@ -55,6 +58,11 @@ impl Reply {
 
     pub(crate) fn never() -> Self {
         Self { never: true, ..Self::with(200, "") }
+    }
+
+    /// The answer waits until a gate is closed.
+    pub(crate) fn after(self, gate: &Arc<Semaphore>) -> Self {
+        Self { gate: Some(gate.clone()), ..self }
     }
 
     /// The connection is closed in the middle of the answer.
@@ -102,6 +110,9 @@ async fn serve(stream: TcpStream, script: &Script, log: &Mutex<Vec<Asked>>) {
     log.lock().unwrap().push(asked);
     if reply.never {
         std::future::pending::<()>().await;
+    }
+    if let Some(gate) = reply.gate {
+        assert!(gate.acquire().await.is_err(), "a gate has no permits");
     }
     if reply.status == 0 {
         return;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use plumb_autoscaler::recommender::{Options, Storage, VpaKey};
+use plumb_harness::eventually;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::bed::{Bed, Running, Setup, conditions};
 use crate::prometheus::fake::{Asked, Fake, Reply};
@@ -133,4 +135,34 @@ async fn history_that_cannot_be_read_is_asked_for_again() {
     let _running = with_history(&bed, &server).await;
     assert_eq!(bed.targets("web").await["app"], "350m/587804717");
     assert!(refusals.load(Relaxed) > 3);
+}
+
+#[tokio::test]
+async fn a_pod_that_starts_while_history_is_read_stays() {
+    let bed = Bed::with_web().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let closed = gate.clone();
+    let server = Fake::start(move |asked| match asked.field("query").as_str() {
+        LABELS => vector(json!([gone("web-2"), gone("web-3")])),
+        _ => usage(asked, &["web-2", "web-3"]).after(&closed),
+    })
+    .await;
+    let mut running = bed.recommender_with(setup(&server)).await;
+    running.minute(&bed).await;
+    // The labels are read once there is a query for usage.
+    eventually(async || server.asked().iter().any(|asked| asked.field("query") != LABELS)).await;
+    let container = |name: &str| json!({ "name": name, "image": "plumb/load" });
+    let spec = json!({ "containers": [container("app"), container("log")] });
+    bed.pod_with("default", "web-2", "web", spec, "Running").await;
+    running.minute(&bed).await;
+    gate.close();
+    running.run.history_read().await;
+    running.minute(&bed).await;
+    let has = |name| running.state.read(|state| state.cluster().has_active_pod("default", name)).unwrap();
+    assert_eq!([has("web-1"), has("web-2"), has("web-3")], [true, true, false]);
+    assert_eq!(running.state.read(|state| state.cluster().size().pods), Some(2));
+    // Its containers are those of the pod, not those that Prometheus knows.
+    bed.uses("web-2", "log", 100, 100_000_000);
+    running.minute(&bed).await;
+    assert_eq!(bed.targets("web").await.keys().collect::<Vec<_>>(), ["app", "log"]);
 }
