@@ -24,8 +24,9 @@ use crate::recommender::state::State;
 pub(super) fn load(prometheus: Prometheus, clock: Clock, state: SharedState) -> BoxFuture<'static, ()> {
     async move {
         let mut backoff = Backoff::new(prometheus.delays());
+        let mut loading = Loading::default();
         loop {
-            match Loading::default().run(&prometheus, &clock, &state).await {
+            match loading.run(&prometheus, &clock, &state).await {
                 Ok(samples) => {
                     tracing::info!(samples, "read the history of usage from Prometheus");
                     state.write(State::history_fetched);
@@ -64,21 +65,23 @@ struct PastPod {
     containers: Vec<Arc<str>>,
 }
 
-/// One attempt.
+/// What the attempts have read.
 #[derive(Debug, Default)]
 struct Loading {
-    /// By namespace and name.
+    /// By namespace and name, from all attempts: those of one that failed are in the model already.
     past: HashMap<(Arc<str>, Arc<str>), PastPod>,
+    /// How many samples the last attempt has read.
     samples: u64,
 }
 
 impl Loading {
     async fn run(
-        mut self,
+        &mut self,
         prometheus: &Prometheus,
         clock: &Clock,
         state: &SharedState,
     ) -> Result<u64, PrometheusError> {
+        self.samples = 0;
         let until = clock.now();
         self.read_labels(prometheus, until, state).await?;
         let mut usage = prometheus.history(until);
@@ -114,7 +117,7 @@ impl Loading {
             if state.read(exists) == Some(false) {
                 let key = (pod.namespace.into(), pod.pod.into());
                 let labels = pod.labels.into_iter().collect();
-                self.past.insert(key, PastPod { labels, containers: Vec::new() });
+                self.past.entry(key).or_insert(PastPod { labels, containers: Vec::new() });
             }
         }
         Ok(())

@@ -166,3 +166,21 @@ async fn a_pod_that_starts_while_history_is_read_stays() {
     running.minute(&bed).await;
     assert_eq!(bed.targets("web").await.keys().collect::<Vec<_>>(), ["app", "log"]);
 }
+
+#[tokio::test]
+async fn an_attempt_that_fails_leaves_no_pods_that_are_gone() {
+    let bed = Bed::with_web().await;
+    let queries = Arc::new(AtomicU32::new(0));
+    let counted = queries.clone();
+    let server = Fake::start(move |asked| match asked.field("query").as_str() {
+        LABELS => vector(json!([gone("web-0")])),
+        // The first day is read, the second is not.
+        _ if counted.fetch_add(1, Relaxed) == 1 => error(401, "unauthorized", "who are you"),
+        _ => usage(asked, &["web-0"]),
+    })
+    .await;
+    let running = with_history(&bed, &server).await;
+    let labels = server.asked().iter().filter(|asked| asked.field("query") == LABELS).count();
+    assert_eq!(labels, 2, "two attempts");
+    assert_eq!(running.state.read(|state| state.cluster().size().pods), Some(1));
+}
