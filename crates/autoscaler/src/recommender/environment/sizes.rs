@@ -21,8 +21,9 @@ pub fn largest(nodes: &[Arc<Node>]) -> Option<PerResource<Option<Quantity>>> {
 }
 
 /// How much each of a VPA's pods can request, so that all of them together fit the quotas beside the other pods of the
-/// namespace. Quotas with scopes count some pods only, and are left out.
+/// namespace. Pods that have ended count for no quota, and quotas with scopes count some pods only: both are left out.
 pub fn left_by_quotas(quotas: &[Arc<ResourceQuota>], own: &[Arc<Pod>]) -> PerResource<Option<Quantity>> {
+    let own: Vec<&Pod> = own.iter().map(|pod| &**pod).filter(|pod| !has_ended(pod)).collect();
     let replicas = i64::try_from(own.len().max(1)).unwrap_or(i64::MAX);
     let requested = PerResource::of(|resource| {
         own.iter().map(|pod| requested(pod, resource)).fold(0_i64, i64::saturating_add)
@@ -46,6 +47,11 @@ pub fn left_by_quotas(quotas: &[Arc<ResourceQuota>], own: &[Arc<Pod>]) -> PerRes
         let least = quotas.iter().filter_map(|quota| left(quota, resource)).min()?;
         Some(list::quantity_of(resource, least))
     })
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 fn requested(pod: &Pod, resource: Resource) -> i64 {

@@ -45,10 +45,15 @@ fn a_quota_is_divided_among_the_pods_of_a_vpa_after_the_others_have_theirs() {
         { "name": "a", "resources": { "requests": { "cpu": "500m", "memory": "1Gi" } } },
         { "name": "b", "resources": { "requests": { "cpu": "500m" } } },
     ] } })));
-    let own = [pod.clone(), pod];
+    let in_phase = |phase: &str| {
+        let mut pod = Pod::clone(&pod);
+        pod.status.get_or_insert_default().phase = Some(phase.to_owned());
+        Arc::new(pod)
+    };
+    let own = [pod.clone(), in_phase("Running"), in_phase("Succeeded"), in_phase("Failed")];
     let hard = json!({ "requests.cpu": "10", "memory": "8Gi" });
     let whole = quota(json!({ "hard": hard }), json!({ "requests.cpu": "4", "memory": "4Gi" }));
-    // Others use 2 cores and 2Gi, so 8 cores and 6Gi are left for two pods.
+    // Others use 2 cores and 2Gi, so 8 cores and 6Gi are left for the two pods that have not ended.
     assert_eq!(texts(left_by_quotas(std::slice::from_ref(&whole), &own)), "4/3Gi");
     let tighter = quota(json!({ "hard": { "cpu": "4" } }), json!({ "cpu": "4" }));
     assert_eq!(texts(left_by_quotas(&[whole, tighter], &own)), "1/3Gi");
