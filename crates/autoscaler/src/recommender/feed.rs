@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Event, Pod};
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Resource, ResourceExt as _};
 use plumb_controller::{Change, ObjectRef, WatchEvent};
@@ -165,7 +165,9 @@ impl Feed {
         if let Some(after) = change.after {
             let is_same = |before: &&Arc<Pod>| before.metadata.uid == after.metadata.uid;
             let before = change.before.filter(is_same);
-            if has_started(after) && !before.is_some_and(|before| has_started(before)) {
+            // The kills that a pod shows before it has started are not counted then.
+            let before = before.filter(|before| has_started(before) || !has_started(after));
+            if has_started(after) && before.is_none() {
                 self.pod_started(after);
             }
             self.kills(kills_of_pod(before.map(|pod| &**pod), after));
@@ -193,8 +195,30 @@ impl Feed {
     }
 }
 
-/// Whether a pod counts for VPAs: one that is pending uses nothing.
+/// Whether a pod counts for VPAs: one that is pending uses nothing, unless a sidecar of it has started.
 pub(super) fn has_started(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    phase.is_some_and(|phase| phase != "Pending")
+    let status = pod.status.as_ref();
+    match status.and_then(|status| status.phase.as_deref()) {
+        None => false,
+        Some("Pending") => {
+            let statuses = status.and_then(|status| status.init_container_statuses.as_ref());
+            let mut started = statuses.into_iter().flatten().filter(|status| has_run(status));
+            let sidecars: Vec<&str> = sidecars(pod).map(|container| container.name.as_str()).collect();
+            started.any(|status| sidecars.contains(&status.name.as_str()))
+        }
+        Some(_) => true,
+    }
+}
+
+/// Whether a container runs or has run.
+fn has_run(status: &ContainerStatus) -> bool {
+    let states = [&status.state, &status.last_state];
+    states.into_iter().flatten().any(|state| state.running.is_some() || state.terminated.is_some())
+}
+
+/// The init containers of a pod that run as long as it does.
+pub(super) fn sidecars(pod: &Pod) -> impl Iterator<Item = &Container> {
+    let containers = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_ref());
+    let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    containers.into_iter().flatten().filter(is_sidecar)
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use plumb_controller::object_ref::resource_version;
 
@@ -18,7 +18,7 @@ use super::cluster::{
 use super::decide::{Decision, Knowledge, Written, decide, unsupported};
 use super::environment::Bearing;
 use super::estimate::ContainerExplanation;
-use super::feed::has_started;
+use super::feed::{has_started, sidecars};
 use super::histogram::HistogramOptionsError;
 use super::live_usage::{LiveUsageError, Measurements};
 use super::metrics::{RecommenderMetrics, VpaObservation};
@@ -212,10 +212,7 @@ impl State {
         }
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let spec = pod.spec.as_ref();
-        let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
-        let sidecars = spec.and_then(|spec| spec.init_containers.as_ref());
-        let sidecars = sidecars.into_iter().flatten().filter(is_sidecar);
-        let containers = spec.into_iter().flat_map(|spec| &spec.containers).chain(sidecars);
+        let containers = spec.into_iter().flat_map(|spec| &spec.containers).chain(sidecars(pod));
         let containers: Vec<&str> = containers.map(|container| container.name.as_str()).collect();
         let mut labels = Cow::Borrowed(pod.labels());
         let node = bound_node(pod).unwrap_or_default();

@@ -51,14 +51,51 @@ async fn a_pod_that_is_pending_does_not_match() {
 }
 
 fn killed(bed: &Bed, restarts: i32) -> Value {
+    json!({ "phase": "Running", "containerStatuses": [killed_container(bed, "app", restarts)] })
+}
+
+/// The status of a container that was killed and runs again.
+fn killed_container(bed: &Bed, name: &str, restarts: i32) -> Value {
     let finished = bed.time.now() - SignedDuration::from_secs(30);
-    json!({ "phase": "Running", "containerStatuses": [{
-        "name": "app", "ready": true, "image": "plumb/load", "imageID": "", "restartCount": restarts,
+    json!({
+        "name": name, "ready": true, "image": "plumb/load", "imageID": "", "restartCount": restarts,
         "state": { "running": { "startedAt": bed.time.now() } },
         "lastState": { "terminated": {
             "exitCode": 137, "reason": "OOMKilled", "finishedAt": finished, "startedAt": finished,
         } },
-    }] })
+    })
+}
+
+#[tokio::test]
+async fn an_oom_kill_in_a_pod_that_is_pending_counts() {
+    let bed = Bed::new().await;
+    bed.deployment("web").await;
+    bed.vpa("web", json!({})).await;
+    let resources = json!({ "requests": { "memory": "400Mi" } });
+    let container = |name: &str| json!({ "name": name, "image": "plumb/load", "resources": resources });
+    let mut sidecar = container("proxy");
+    sidecar["restartPolicy"] = json!("Always");
+    let spec = json!({ "initContainers": [sidecar], "containers": [container("app"), container("log")] });
+    bed.pod_with("default", "web-1", "web", spec, "Pending").await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    assert_eq!(bed.targets("web").await.len(), 0);
+
+    // While the image of another container is pulled, the pod is pending. That its container was killed counts once it starts.
+    let status = json!({ "containerStatuses": [killed_container(&bed, "app", 1)] });
+    bed.pod_status("default", "web-1", status).await;
+    running.minute(&bed).await;
+    assert_eq!(bed.targets("web").await.len(), 0);
+    // A sidecar runs before the pod does.
+    let status = json!({ "initContainerStatuses": [killed_container(&bed, "proxy", 1)] });
+    bed.pod_status("default", "web-1", status).await;
+    running.minute(&bed).await;
+    let expected = "-/628694953".to_owned();
+    let expected = [("app".to_owned(), expected.clone()), ("proxy".to_owned(), expected)];
+    assert_eq!(bed.targets("web").await, expected.clone().into());
+    bed.pod_status("default", "web-1", json!({ "phase": "Running" })).await;
+    running.minute(&bed).await;
+    assert_eq!(bed.targets("web").await, expected.into());
 }
 
 #[tokio::test]
