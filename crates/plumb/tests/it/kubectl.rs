@@ -173,6 +173,8 @@ const SESSION: &[(&[&str], &str)] = &[
     (&["get", "events", "--field-selector", "involvedObject.name=web"], "from 500m to 650m"),
     (&["explain", "deployment.spec.strategy.rollingUpdate"], "maxSurge"),
     (&["explain", "pods", "--recursive"], "resizePolicy"),
+    // It asks for `/openapi/v2` in protobuf.
+    (&["explain", "deployment.spec", "--output=plaintext-openapiv2"], "progressDeadlineSeconds"),
     (&["api-resources", "--api-group=apps"], "statefulsets"),
     (&["api-versions"], "autoscaling/v2"),
     (&["version"], "v1.36"),
