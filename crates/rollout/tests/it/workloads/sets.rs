@@ -1,8 +1,14 @@
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::DeleteParams;
+use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::engine::Phase;
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, actual_cpu, status};
+use super::cluster::{Cluster, actual_cpu, cpu, status};
+use super::deployments::policy;
 
 fn spec(cpu: &str) -> Value {
     json!({
@@ -92,6 +98,25 @@ async fn the_pods_of_a_stateful_set_are_resized_and_its_partition_is_restored() 
             assert_eq!(actual_cpu(pod).as_deref(), Some(cpu));
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_a_stateful_set_that_is_drained_during_a_hold_comes_back_with_the_new_size() {
+    let mut cluster = stateful_set(2).await;
+    let before = cluster.pods().await;
+    let mut paused = policy(json!({ "paused": true }));
+    paused["spec"]["targetRef"] = json!({ "kind": "StatefulSet", "name": "db" });
+    cluster.create::<RolloutPolicy>(paused).await;
+    cluster.roll_out(true);
+    cluster.edit::<StatefulSet>("db", sized("200m")).await;
+    let is_paused = |set: &StatefulSet| status(set).is_some_and(|status| status.phase == Phase::Paused);
+    cluster.until("db", is_paused).await;
+    cluster.api::<Pod>().delete("db-0", &DeleteParams::default()).await.unwrap();
+    let is_new = |pods: &BTreeMap<String, Pod>| {
+        pods.get("db-0").is_some_and(|pod| pod.metadata.uid != before["db-0"].metadata.uid)
+    };
+    let pods = cluster.until_all(is_new).await;
+    assert_eq!((cpu(&pods["db-0"]), cpu(&pods["db-1"])), ("200m".into(), "100m".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
