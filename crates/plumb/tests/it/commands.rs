@@ -104,7 +104,8 @@ async fn a_script_learns_from_the_exit_code_what_became_of_a_resize() {
     let never = plumb(&cluster, &["resize", "web", "--cpu", "64"]);
     assert_eq!(never.status.code(), Some(4), "{}", said(&never));
     assert!(said(&never).contains("infeasible: "), "{}", said(&never));
-    let not_now = plumb(&cluster, &["resize", "web", "--cpu", "1800m", "--timeout", "300ms"]);
+    // Long enough for the node to decide.
+    let not_now = plumb(&cluster, &["resize", "web", "--cpu", "1800m", "--timeout", "10s"]);
     assert_eq!(not_now.status.code(), Some(3), "{}", said(&not_now));
     assert!(said(&not_now).contains("deferred: "), "{}", said(&not_now));
 

@@ -141,7 +141,7 @@ impl Speed {
     fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Usual => &[],
-            Self::Slow => &["--runtime-delay", "UpdateContainerResources=2s"],
+            Self::Slow => &["--runtime-delay", "UpdateContainerResources=5s"],
         }
     }
 }
@@ -257,6 +257,7 @@ async fn fails(
         gates_off: gates.off.iter().map(|&gate| gate.to_owned()).collect(),
         skips: skips.clone(),
         at_once: 8,
+        patience: plumb_harness::TIMEOUT,
         ..target.options(dialect, target != Target::Virtual)
     };
     // A machine that is slow runs some of them.

@@ -37,7 +37,7 @@ pub(crate) const FLAGS: [&str; 8] = [
 ];
 
 /// A leader that a loaded machine keeps from renewing its lease for a while stays the leader.
-pub(crate) const PATIENT_ELECTION: [&str; 5] = [
+pub(crate) const LONG_LEASES: [&str; 5] = [
     "--leader-elect",
     "--leader-elect-resource-namespace=default",
     "--leader-elect-lease-duration=10m",
@@ -177,7 +177,7 @@ async fn of_two_recommenders_one_leads_explains_itself_and_hands_over_when_it_is
     let client = cluster.client().await;
     let drop_in = ["--install-crds=true", "--v=4", "--stderrthreshold=info", "--memory-saver=true"];
     let start = |flags: &[&str]| {
-        let flags = [&["--recommender-interval=1s"], &PATIENT_ELECTION[..], flags].concat();
+        let flags = [&["--recommender-interval=1s"], &LONG_LEASES[..], flags].concat();
         Running::start(&cluster, "recommender", &flags)
     };
     let first = start(&drop_in);

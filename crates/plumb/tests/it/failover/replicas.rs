@@ -7,14 +7,14 @@ use plumb_harness::eventually;
 use super::super::cluster::Cluster;
 use super::super::run::Running;
 
-/// Leases expire soon, so that a test has many leaders.
+/// Leases expire soon, so that a test has many leaders, but not so soon that a loaded machine takes as long to renew one.
 const ELECTION: [&str; 6] = [
     "--install-crds",
     "--leader-elect",
     "--leader-elect-resource-namespace=default",
-    "--leader-elect-lease-duration=2s",
-    "--leader-elect-renew-deadline=1500ms",
-    "--leader-elect-retry-period=250ms",
+    "--leader-elect-lease-duration=5s",
+    "--leader-elect-renew-deadline=4s",
+    "--leader-elect-retry-period=500ms",
 ];
 
 /// The replicas of a component.

@@ -11,7 +11,7 @@ use plumb_harness::{eventually, object, until};
 use serde_json::{Value, json};
 
 use super::super::cluster::Cluster;
-use super::{FLAGS, PATIENT_ELECTION, Running};
+use super::{FLAGS, LONG_LEASES, Running};
 
 /// A Deployment of one pod, and a VPA that resizes it in place.
 async fn create_web(client: &Client) {
@@ -102,7 +102,7 @@ async fn the_whole_autoscaler_runs_in_one_process_with_a_lease_for_each_componen
         "--webhook-address=127.0.0.1",
         "--port=0",
     ];
-    let flags = [&flags[..], &PATIENT_ELECTION[..]].concat();
+    let flags = [&flags[..], &LONG_LEASES[..]].concat();
     let all = Running::start(&cluster, "all", &flags);
     eventually(async || all.get("/readyz") == (200, "OK".to_owned())).await;
     create_web(&client).await;
@@ -162,7 +162,7 @@ async fn of_two_updaters_one_leads_and_the_other_takes_over() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);
     let client = cluster.client().await;
-    let flags = [&["--install-crds", "--v=4"], &PATIENT_ELECTION[..]].concat();
+    let flags = [&["--install-crds", "--v=4"], &LONG_LEASES[..]].concat();
     let first = Running::start(&cluster, "updater", &flags);
     let leases: Api<Lease> = Api::default_namespaced(client.clone());
     let own = format!("_{}", first.process.id());

@@ -10,7 +10,7 @@ use plumb_harness::{eventually, object, until};
 use serde_json::json;
 
 use super::super::cluster::Cluster;
-use super::{FLAGS, PATIENT_ELECTION, Running};
+use super::{FLAGS, LONG_LEASES, Running};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_that_runs_elsewhere_resizes_the_pods_of_a_deployment() {
@@ -27,7 +27,7 @@ async fn a_rollout_that_runs_elsewhere_resizes_the_pods_of_a_deployment() {
         "--webhook-address=127.0.0.1",
         "--port=0",
     ];
-    let flags = [&flags[..], &PATIENT_ELECTION[..]].concat();
+    let flags = [&flags[..], &LONG_LEASES[..]].concat();
     let rollout = Running::start(&cluster, "rollout", &flags);
     let leases: Api<Lease> = Api::default_namespaced(client.clone());
     until(&leases, "plumb-rollout-lease", |lease: &Lease| lease.spec.is_some()).await;
