@@ -176,12 +176,18 @@ pub(super) fn start_kubelet(
     let path = site.file("kubelet.json");
     write(&path, &format!("{config:#}\n"))?;
 
-    let mut kubelet = Command::new(&assets.kubelet);
-    kubelet.arg("--config").arg(&path).arg("--kubeconfig").arg(&kubeconfig);
-    kubelet.arg("--root-dir").arg(site.file("kubelet"));
-    kubelet.args(["--hostname-override", &name, "--cloud-provider=external"]);
-    kubelet.env("PATH", path_with(&[&assets.runtime.runc]));
-    crew.start(&part, kubelet)
+    let (program, root) = (assets.kubelet.clone(), site.file("kubelet"));
+    let search_path = path_with(&[&assets.runtime.runc]);
+    // Restarted as systemd does: a kubelet that starts while another one sets the sysctls of the machine may read one of them as
+    // empty, and ends.
+    crew.start_again_and_again(&part, move || {
+        let mut kubelet = Command::new(&program);
+        kubelet.arg("--config").arg(&path).arg("--kubeconfig").arg(&kubeconfig);
+        kubelet.arg("--root-dir").arg(&root);
+        kubelet.args(["--hostname-override", &name, "--cloud-provider=external"]);
+        kubelet.env("PATH", &search_path);
+        kubelet
+    })
 }
 
 /// Waits until the node is ready and takes pods.
