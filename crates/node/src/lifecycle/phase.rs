@@ -43,15 +43,14 @@ pub fn phase(spec: &PodSpec, shape: &PodShape, observed: &ObservedPod, restartin
     let (mut waiting, mut running, mut failed) = (false, false, false);
     let has_run = observed.has_run(shape);
     for (position, (container, part)) in containers(spec).zip(&shape.containers).enumerate() {
-        let state =
-            observed.containers.get(position).and_then(Option::as_ref).map(|observed| &observed.state);
+        let observed = observed.containers.get(position).and_then(Option::as_ref);
+        let is_restarted = observed.is_some_and(|observed| observed.attempt > 0);
         let over =
             |code: i32| !restarting.contains(&container.name) && !restarts_after(spec, container, code);
-        match (part.role, state) {
+        match (part.role, observed.map(|observed| &observed.state)) {
             // Once main containers have run, init containers have succeeded, whether they are still observed or not.
             (Role::Init, _) if has_run => {}
             (Role::Init, Some(State::Exited { code: 0, .. })) => {
-                let observed = observed.containers.get(position).and_then(Option::as_ref);
                 initialized &= observed.is_some_and(ObservedContainer::has_initialized);
             }
             (Role::Init, Some(State::Exited { code, .. })) if over(*code) => return Phase::Failed,
@@ -59,7 +58,7 @@ pub fn phase(spec: &PodSpec, shape: &PodShape, observed: &ObservedPod, restartin
                 initialized = false;
             }
             (Role::Sidecar, _) => {}
-            (Role::Main, Some(State::Starting)) if is_restarted(observed, position) => running = true,
+            (Role::Main, Some(State::Starting)) if is_restarted => running = true,
             (Role::Main, None | Some(State::Created | State::Starting)) => waiting = true,
             (Role::Main, Some(State::Running { .. })) => running = true,
             (Role::Main, Some(State::Exited { code, .. })) => {
@@ -77,12 +76,6 @@ pub fn phase(spec: &PodSpec, shape: &PodShape, observed: &ObservedPod, restartin
         () if failed => Phase::Failed,
         () => Phase::Succeeded,
     }
-}
-
-/// Whether a container was started before.
-fn is_restarted(observed: &ObservedPod, position: usize) -> bool {
-    let observed = observed.containers.get(position).and_then(Option::as_ref);
-    observed.is_some_and(|observed| observed.attempt > 0)
 }
 
 impl ObservedPod {
