@@ -31,7 +31,7 @@ use plumb_controller::crds::InstallError;
 use plumb_controller::leader::{Durations, LeaderConfig, LeaderElector};
 use plumb_controller::metrics::Metrics;
 use plumb_metrics::{CONTENT_TYPE, Text};
-use plumb_supervise::Supervisor;
+use plumb_supervise::{Exponential, Supervisor};
 use tokio::sync::watch;
 
 use crate::cli::{Chosen, CommonFlags, ElectionFlags, Ignored, Run};
@@ -48,8 +48,8 @@ type Work = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 /// What answers requests for the pages of a component.
 type Pages = Box<dyn Fn(&Asked) -> Option<Page> + Send + Sync>;
 
-/// The longest wait between two attempts to install definitions while the API server cannot be reached.
-const LONGEST_WAIT: Duration = Duration::from_secs(15);
+/// The delays between attempts to install definitions while the API server cannot be reached.
+const INSTALL_DELAYS: Exponential = Exponential::new(Duration::from_secs(1), Duration::from_secs(15));
 
 /// What is wrong with a component, if anything is.
 type Check = Box<dyn Fn() -> Option<String> + Send + Sync>;
@@ -176,12 +176,12 @@ fn parts(chosen: &Chosen, ground: &Ground) -> anyhow::Result<Vec<Part>> {
 
 /// Installs the definitions of the components, once the API server can be reached.
 async fn install_when_reachable(chosen: &Chosen, client: &Client) -> Result<(), InstallError> {
-    let mut wait = Duration::from_secs(1);
+    let mut failures = 0;
     loop {
         match install(chosen, client).await {
             Err(InstallError::Request { source, .. }) if connection_failure(&source).is_some() => {
-                tokio::time::sleep(wait).await;
-                wait = (2 * wait).min(LONGEST_WAIT);
+                failures += 1;
+                tokio::time::sleep(INSTALL_DELAYS.after(failures)).await;
             }
             installed => return installed,
         }
