@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
+use parking_lot::Mutex;
 use plumb_supervise::{Panic, Supervisor};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -80,18 +81,8 @@ pub fn run(config: Config) -> BoxFuture<'static, ()> {
     })
 }
 
-/// Pods by uid, and until when they are set aside.
-type PodsUntil = HashMap<Arc<str>, (CurrentPod, Instant)>;
-
-/// The pods that are set aside. They outlive a restart of the loop.
-#[derive(Clone, Default)]
-struct SetAside(Arc<Mutex<PodsUntil>>);
-
-impl SetAside {
-    fn pods(&self) -> MutexGuard<'_, PodsUntil> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// The pods that are set aside, by uid, and until when. They outlive a restart of the loop.
+type SetAside = Arc<Mutex<HashMap<Arc<str>, (CurrentPod, Instant)>>>;
 
 async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, informers: Subscriptions) {
     let Subscriptions { mut nodes, mut pods, mut budgets, mut namespaces } = informers;
@@ -160,7 +151,7 @@ impl Scheduler {
     fn new(config: Config, recorder: Recorder, set_aside: SetAside) -> Self {
         let mut planner = Planner::new(config.settings.clone());
         let now = Instant::now();
-        let mut pods = set_aside.pods();
+        let mut pods = set_aside.lock();
         pods.retain(|_, (_, until)| now < *until);
         pods.values().for_each(|(pod, until)| planner.set_aside(pod, *until));
         drop(pods);
@@ -194,7 +185,7 @@ impl Scheduler {
         let event =
             pod_event(current.pod.clone(), "FailedScheduling", "Scheduling", note, (self.config.clock)());
         self.recorder.record(PodEvent { warning: true, ..event });
-        self.set_aside.pods().insert(uid.clone(), (current.clone(), Instant::now() + SET_ASIDE_FOR));
+        self.set_aside.lock().insert(uid.clone(), (current.clone(), Instant::now() + SET_ASIDE_FOR));
     }
 
     /// Performs some decisions. Whether there may be more.
