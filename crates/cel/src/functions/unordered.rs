@@ -73,7 +73,7 @@ fn keys_of<'a>(element: &Value<'a>, keys: &[String]) -> Option<Vec<Option<&'a Js
 /// Values by a hash that equal values have in common.
 #[derive(Default)]
 struct Elements<'a> {
-    /// Unknown to whoever writes the values, so that no one can make many with the same hash.
+    /// A random key, so that a client cannot choose many values with the same hash.
     hashes: RandomState,
     by_hash: HashMap<u64, Vec<Value<'a>>>,
 }
