@@ -353,10 +353,10 @@ impl Agent {
         // Unbounded: one slow worker must not block the agent and the workers of other pods. What is sent is bounded by its
         // causes: events of this one pod and its containers, and one message per task that its worker has started.
         let (sender, inbox) = mpsc::unbounded_channel();
-        self.node.workers.insert(&uid, pod.clone(), sender.clone());
+        self.node.workers.insert(&uid, pod, sender.clone());
         self.node.allocations.subscribe(&uid, sender.clone());
         let node = self.node.clone();
-        self.workers.spawn(run_worker(node, sender, inbox, uid, pod, start));
+        self.workers.spawn(run_worker(node, sender, inbox, uid, start));
     }
 
     /// Handles an event of the runtime.
@@ -419,13 +419,14 @@ async fn run_worker(
     sender: mpsc::UnboundedSender<Message>,
     mut inbox: mpsc::UnboundedReceiver<Message>,
     uid: String,
-    mut pod: Arc<Pod>,
     mut start: Start,
 ) {
     let mut backoff = Backoff::default();
     loop {
+        // Moved into the worker: a copy here would be the version that the worker started with, for as long as the pod lives.
+        let Some((pod, _)) = node.workers.latest(&uid) else { return };
         let work = async {
-            let new = new_worker(node.clone(), sender.clone(), uid.clone(), pod.clone(), &mut start);
+            let new = new_worker(node.clone(), sender.clone(), uid.clone(), pod, &mut start);
             // Boxed: a task's size is that of its largest state, and there are many idle tasks.
             let worker = Box::pin(new).await.map(Box::new);
             start.admission = None;
@@ -434,8 +435,7 @@ async fn run_worker(
             }
         };
         let Err(panic) = node.supervisor.guard(POD_WORKER, work).await else { return };
-        let Some((latest, deleted)) = node.workers.latest(&uid) else { return };
-        pod = latest;
+        let Some((pod, deleted)) = node.workers.latest(&uid) else { return };
         let message = format!("The pod worker panicked and will retry: {}", panic.message);
         node.events.pod(&pod, Kind::Warning, PANICKED, message);
         backoff.wait().await;
