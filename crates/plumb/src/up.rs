@@ -35,7 +35,7 @@ const LOOK_AT_CERTIFICATES: Duration = Duration::from_hours(1);
 /// How often allocations of cluster IPs and node ports are repaired. As upstream's.
 const REPAIR_ALLOCATIONS: Duration = Duration::from_mins(3);
 /// The most memory for changes of the last five minutes.
-const RECENT_BYTES: usize = 256 << 20;
+const RECENT_BYTES: usize = 96 << 20;
 /// How long writes may take at the end whose client is gone.
 const COMPLETE_WRITES: Duration = Duration::from_secs(10);
 
