@@ -24,7 +24,9 @@ use k8s_openapi::api::core::v1::Container;
 use plumb_resize::Quantity;
 
 pub use due::{Due, due, ready_since};
-pub use plan::{BoostContext, BoostPlan, BoostedContainer, Headroom, NoBoost, Refused, is_allowed};
+pub use plan::{
+    BoostContext, BoostPlan, BoostedContainer, Headroom, NoBoost, Refused, is_allowed, is_left_out,
+};
 pub use unboost::{Source, Unboost, UnboostedContainer, Unresolved};
 
 use crate::api::{ResourceList, StartupBoostType, VerticalPodAutoscalerSpec};

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::api::{Resources, UpdateMode, VerticalPodAutoscaler, resource_list};
 use crate::boost::annotation::{self, boosts_text};
-use crate::boost::{BoostContext, BoostPlan, NoBoost, is_allowed};
+use crate::boost::{BoostContext, BoostPlan, NoBoost, is_left_out};
 use crate::recommendation::PodRecommendation;
 
 /// The annotation that says what the webhook changed.
@@ -49,10 +49,7 @@ impl PodPatch {
         };
         let mut unboosted = own.clone();
         recommendation.apply_to(&mut unboosted);
-        let without_quota =
-            BoostContext { headroom: crate::boost::Headroom::default(), ..context.boost.clone() };
-        let recommendation_refused =
-            !is_allowed(&unboosted, &without_quota) && is_allowed(own, &without_quota);
+        let recommendation_refused = is_left_out(own, &unboosted, context.boost.ranges);
         if recommendation_refused {
             recommendation = PodRecommendation::default();
             unboosted.clone_from(own);

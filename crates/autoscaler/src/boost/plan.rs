@@ -219,6 +219,13 @@ pub fn is_allowed(spec: &PodSpec, context: &BoostContext) -> bool {
         && is_within(&pod, &context.headroom)
 }
 
+/// Whether the admission controller leaves a recommendation out of a pod: the pod is allowed as it is, and not as recommended.
+/// Quotas do not count.
+pub fn is_left_out(own: &PodSpec, recommended: &PodSpec, ranges: LimitRanges) -> bool {
+    let context = BoostContext { ranges, ..BoostContext::default() };
+    !is_allowed(recommended, &context) && is_allowed(own, &context)
+}
+
 /// Whether what a pod counts for in quotas is within what they leave: with its init containers, sidecars and overhead.
 fn is_within(pod: &Pod, headroom: &Headroom) -> bool {
     if *headroom == Headroom::default() {

@@ -1,5 +1,5 @@
 //! What would make a resize fail, found before it is sent: the pod's QoS class would change, its node cannot hold it, or a
-//! quota does not allow it; and what would leave the recommendation out of the next pod.
+//! quota does not allow it.
 
 use std::fmt;
 
@@ -13,8 +13,6 @@ use plumb_resize::resource::{Amounts, Declared, Resource};
 use plumb_resize::rules::Rules;
 
 use super::state::Recommendation;
-use crate::boost::{BoostContext, is_allowed};
-use crate::recommendation::LimitRanges;
 
 /// Why a resize would fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,20 +98,19 @@ pub struct Surroundings<'a> {
     pub now: Timestamp,
 }
 
-/// The first obstacle of a resize of a pod to a recommendation.
+/// The first obstacle of a resize of a pod to what it is [`resized`] to.
 pub fn obstacle(
     pod: &Pod,
-    recommendation: &Recommendation,
+    resized: &Pod,
     surroundings: &Surroundings<'_>,
 ) -> Result<Option<Obstacle>, BadQuantity> {
-    let resized = resized(pod, recommendation);
     let empty = PodSpec::default();
     let spec = resized.spec.as_ref().unwrap_or(&empty);
     let (from, to) = (QosClass::of_pod(pod)?, QosClass::of_spec(spec)?);
     if from != to {
         return Ok(Some(Obstacle::QosClass { from, to }));
     }
-    let requests: Amounts = PodShape::of(&resized)?.requests(&PodResources::desired(spec)?);
+    let requests: Amounts = PodShape::of(resized)?.requests(&PodResources::desired(spec)?);
     let over = Resource::ALL.into_iter().find_map(|resource| {
         let allocatable = surroundings.allocatable[resource]?;
         let requested = requests[resource];
@@ -122,15 +119,7 @@ pub fn obstacle(
     if over.is_some() {
         return Ok(over);
     }
-    Ok(exceeded_quota(pod, &resized, surroundings))
-}
-
-/// Whether the admission controller would create a pod like this one without the recommendation, by the rule that it has:
-/// the pod is allowed as it is and not as recommended.
-pub fn is_left_out(pod: &Pod, recommendation: &Recommendation, ranges: LimitRanges) -> bool {
-    let context = BoostContext { ranges, ..BoostContext::default() };
-    let is_allowed = |pod: &Pod| pod.spec.as_ref().is_none_or(|spec| is_allowed(spec, &context));
-    !is_allowed(&resized(pod, recommendation)) && is_allowed(pod)
+    Ok(exceeded_quota(pod, resized, surroundings))
 }
 
 fn exceeded_quota(pod: &Pod, resized: &Pod, surroundings: &Surroundings<'_>) -> Option<Obstacle> {

@@ -48,7 +48,7 @@ use super::index::{Gathered, Index, Key};
 use super::memory_guard;
 use super::metrics::{Gauges, Step, UpdaterMetrics};
 use super::mode::{Actuation, Modes};
-use super::obstacle::{self, Obstacle, obstacle};
+use super::obstacle::{self, Obstacle, obstacle, resized};
 use super::options::Options;
 use super::peaks::peaks;
 use super::rate_limit::RateLimiter;
@@ -56,6 +56,7 @@ use super::report::Summary;
 use super::state::{Owner, PodState, Recommendation};
 use super::unboost::{self, Unbooster};
 use crate::api::VerticalPodAutoscaler;
+use crate::boost::is_left_out;
 use crate::informers::Informers;
 use crate::recommendation::LimitRanges;
 use crate::target::{ControllerRef, TargetError, Targets};
@@ -484,7 +485,9 @@ impl Inner {
             gathered.pods.iter().map(|pod| (pod.metadata.uid.as_deref().unwrap_or_default(), pod)).collect();
         let obstacle_of = |pod: &PodState, recommendation: &Recommendation| {
             let object = by_uid.get(&*pod.uid)?;
-            if obstacle::is_left_out(object, recommendation, ranges) {
+            let resized = resized(object, recommendation);
+            let specs = object.spec.as_ref().zip(resized.spec.as_ref());
+            if specs.is_some_and(|(own, recommended)| is_left_out(own, recommended, ranges)) {
                 return Some(Obstacle::NotAllowed);
             }
             let surroundings = obstacle::Surroundings {
@@ -494,7 +497,7 @@ impl Inner {
                 now,
             };
             known_obstacle(pod, recommendation, &surroundings)
-                .or_else(|| obstacle(object, recommendation, &surroundings).unwrap_or_default())
+                .or_else(|| obstacle(object, &resized, &surroundings).unwrap_or_default())
         };
         let surroundings = Surroundings {
             configured: &configured,

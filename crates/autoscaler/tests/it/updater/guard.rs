@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use plumb_autoscaler::updater::memory_guard::{guard, is_on};
-use plumb_autoscaler::updater::obstacle::{Obstacle, Surroundings, obstacle};
+use plumb_autoscaler::updater::obstacle::{Obstacle, Surroundings, obstacle, resized};
 use plumb_autoscaler::updater::state::Recommendation;
 use plumb_resize::rules::Rules;
 use serde_json::json;
@@ -60,7 +60,8 @@ fn found(pod: &serde_json::Value, target: Recommendation, quotas: &[serde_json::
         quotas.iter().map(|quota| Arc::new(serde_json::from_value(quota.clone()).unwrap())).collect();
     let surroundings =
         Surroundings { allocatable: amounts("4/8Gi"), quotas: &quotas, rules: &Rules::v1_36(), now: now() };
-    let found = obstacle(&object(pod), &target, &surroundings).unwrap();
+    let pod = object(pod);
+    let found = obstacle(&pod, &resized(&pod, &target), &surroundings).unwrap();
     found.map(|obstacle| {
         assert_eq!(obstacle.allows_eviction(), !matches!(obstacle, Obstacle::Quota(_)));
         obstacle.to_string()
