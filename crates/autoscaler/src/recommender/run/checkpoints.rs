@@ -1,6 +1,6 @@
 //! Reads, writes and deletes checkpoints.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
@@ -195,32 +195,30 @@ impl Checkpoints {
     /// Compares the checkpoints that are known with those that exist: the missing ones are to be written again, and those of
     /// VPAs that are gone are deleted.
     async fn compare(&mut self, shared: &SharedState) -> kube::Result<()> {
-        // Before the list, so that each of them existed when it was read.
-        let known: Vec<(VpaKey, String)> = shared.write(|state| {
-            let owned = |(key, container): (&VpaKey, &str)| (key.clone(), container.to_owned());
-            state.known_checkpoints().map(owned).collect()
+        // Before the list, so that each of them existed when it was read. By the namespace and name of the checkpoint.
+        let mut missing: HashMap<(String, String), (VpaKey, String)> = shared.write(|state| {
+            let by_name = |(key, container): (&VpaKey, &str)| {
+                ((key.namespace.clone(), name_of(key, container)), (key.clone(), container.to_owned()))
+            };
+            state.known_checkpoints().map(by_name).collect()
         });
-        let listed = list_metadata(&self.all()).await?;
-        let exist: HashSet<(&str, &str)> = listed.iter().map(|of| (&*of.namespace, &*of.name)).collect();
-        for (key, container) in &known {
-            if !exist.contains(&(&*key.namespace, &*name_of(key, container))) {
-                tracing::debug!(vpa = %key, container, "a checkpoint is gone, and is written again");
-                shared.write(|state| state.checkpoint_deleted(key, container));
-            }
+        let mut others = list_metadata(&self.all()).await?;
+        others.retain(|of| missing.remove(&of.key()).is_none());
+        for (key, container) in missing.values() {
+            tracing::debug!(vpa = %key, container, "a checkpoint is gone, and is written again");
+            shared.write(|state| state.checkpoint_deleted(key, container));
         }
         // Every process does the above for its own VPAs, one of them the rest.
-        if self.ownership.does_chores() { self.delete_orphans(&known, listed).await } else { Ok(()) }
+        if self.ownership.does_chores() { self.delete_orphans(others).await } else { Ok(()) }
     }
 
-    async fn delete_orphans(&mut self, known: &[(VpaKey, String)], listed: Vec<Listed>) -> kube::Result<()> {
-        let name = |(key, container): &(VpaKey, String)| (key.namespace.clone(), name_of(key, container));
-        let known: HashSet<(String, String)> = known.iter().map(name).collect();
-        let others =
-            listed.into_iter().filter(|of| !known.contains(&(of.namespace.clone(), of.name.clone())));
-        let others: Vec<_> = others.filter(|of| self.options.namespaces.contains(&of.namespace)).collect();
+    /// Deletes those of VPAs that are gone, among checkpoints that are not of this recommender's VPAs.
+    async fn delete_orphans(&mut self, mut others: Vec<Listed>) -> kube::Result<()> {
+        others.retain(|of| self.options.namespaces.contains(&of.namespace));
         let mut foreign = HashMap::new();
-        for Listed { namespace, name, uid } in others {
-            let at = (namespace.clone(), name.clone());
+        for listed in others {
+            let at = listed.key();
+            let Listed { namespace, name, uid } = listed;
             let vpa = match self.foreign.remove(&at) {
                 Some(vpa) => vpa,
                 None => match self.of(&namespace).get_opt(&name).await? {
@@ -270,6 +268,13 @@ struct Listed {
     namespace: String,
     name: String,
     uid: Option<String>,
+}
+
+impl Listed {
+    /// Its namespace and name.
+    fn key(&self) -> (String, String) {
+        (self.namespace.clone(), self.name.clone())
+    }
 }
 
 async fn list_metadata(api: &Api<VerticalPodAutoscalerCheckpoint>) -> kube::Result<Vec<Listed>> {
