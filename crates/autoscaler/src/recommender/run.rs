@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A run takes place every interval, and at once when a VPA was created or edited, or when the first pod of one starts. Without
-//! VPAs it takes place as often as checkpoints are collected. Everything that is decided is decided by [`State`], which this module only feeds and obeys.
+//! VPAs it takes place as often as checkpoints are collected. Everything that is decided is decided by [`State`], which this
+//! module only feeds and obeys.
 
 mod activity;
 mod checkpoints;

@@ -158,7 +158,8 @@ impl Checkpoints {
         api.create(&PostParams::default(), &object).await.map(drop)
     }
 
-    /// Deletes the checkpoints of VPAs that are gone, and notes which were deleted by others, every so often. A VPA that chose another recommender has its own.
+    /// Deletes the checkpoints of VPAs that are gone, and notes which were deleted by others, every so often. A VPA that chose
+    /// another recommender has its own.
     pub(super) async fn collect(&mut self, shared: &SharedState) {
         let now = self.clock.monotonic();
         let interval = self.options.checkpoints_gc_interval;
@@ -167,28 +168,28 @@ impl Checkpoints {
         {
             return;
         }
-        self.collect_now(shared).await;
-    }
-
-    /// The same until something happens, for a recommender that does nothing else before.
-    pub(super) async fn collect_until(&mut self, happened: impl Future<Output = ()>, shared: &SharedState) {
-        let mut happened = std::pin::pin!(happened);
-        loop {
-            tokio::select! {
-                () = &mut happened => return,
-                () = tokio::time::sleep(self.options.idle_interval()) => {}
-            }
-            // With VPAs it has to be known which checkpoints are theirs.
-            if self.options.storage == Storage::Checkpoint && self.informers.vpas.is_empty() {
-                self.collect_now(shared).await;
-            }
+        self.collected = now;
+        if let Err(error) = self.compare(shared).await {
+            tracing::warn!(%error, "cannot delete the checkpoints of VPAs that are gone");
         }
     }
 
-    async fn collect_now(&mut self, shared: &SharedState) {
-        self.collected = self.clock.monotonic();
-        if let Err(error) = self.compare(shared).await {
-            tracing::warn!(%error, "cannot delete the checkpoints of VPAs that are gone");
+    /// The same until pods are synced, for a recommender that does nothing else before.
+    pub(super) async fn collect_until(
+        &mut self,
+        pods_synced: impl Future<Output = ()>,
+        shared: &SharedState,
+    ) {
+        let mut pods_synced = std::pin::pin!(pods_synced);
+        loop {
+            tokio::select! {
+                () = &mut pods_synced => return,
+                () = tokio::time::sleep(self.options.idle_interval()) => {}
+            }
+            // With VPAs it has to be known which checkpoints are theirs.
+            if self.informers.vpas.is_empty() {
+                self.collect(shared).await;
+            }
         }
     }
 
