@@ -36,6 +36,7 @@ use plumb_supervise::Supervisor;
 
 use self::observed::ObservedBoosts;
 use super::metrics::UpdaterMetrics;
+use super::refusal::Refusal;
 use crate::api::VerticalPodAutoscaler;
 use crate::boost::annotation::{Damaged, boosted_containers, is_boosted};
 use crate::boost::restart::restarting;
@@ -128,8 +129,18 @@ enum UnboostError {
 impl UnboostError {
     /// Whether the API server refused a request for what it asks for, so that another one may be accepted.
     fn is_refusal(&self) -> bool {
-        let Self::Request { source: kube::Error::Api(status), .. } = self else { return false };
-        matches!(status.code, 400 | 403 | 422)
+        let Self::Request { source, .. } = self else { return false };
+        match Refusal::of(source) {
+            Refusal::NodeCapacity(_)
+            | Refusal::Invalid(_)
+            | Refusal::Quota(_)
+            | Refusal::LimitRange(_)
+            | Refusal::Forbidden(_) => true,
+            Refusal::Conflict(_)
+            | Refusal::TooManyRequests { .. }
+            | Refusal::Unavailable(_)
+            | Refusal::Gone(_) => false,
+        }
     }
 
     /// The word for it in metrics.

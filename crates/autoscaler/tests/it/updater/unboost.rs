@@ -345,6 +345,22 @@ async fn an_unboost_that_the_api_server_refuses_gives_the_container_its_own_cpu(
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_unboost_that_a_policy_denies_gives_the_container_its_own_cpu_whatever_the_code() {
+    for reason in ["Forbidden", "Invalid", "RequestEntityTooLarge"] {
+        let world = World::start(Rules::v1_36(), "Initial").await;
+        boost(&world, ten_seconds()).await;
+        world.recommend("150m/1Gi").await;
+        let is_own =
+            "quantity(object.spec.containers[0].resources.requests['cpu']).isLessThan(quantity('150m'))";
+        world.deny("pods/resize", is_own, reason).await;
+        boosted(&world, ORIGINAL).await;
+        world.pass(Duration::from_secs(12)).await;
+        assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"), "{reason}");
+        assert_eq!((world.count("/resize"), world.count("/eviction")), (2, 0), "{reason}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_boost_ends_though_the_controller_of_the_pod_cannot_be_read() {
     for (annotation, recommended, expected) in
         [(ORIGINAL, "6/1Gi", "100m/1Gi"), (ORIGINAL, "3/1Gi", "100m/1Gi"), ("{", "150m/1Gi", "150m/1Gi")]

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -317,6 +320,23 @@ impl World {
         while let Some(ended) = self.running.join_next().await {
             assert!(!ended.is_err_and(|error| error.is_panic()), "the updater panicked");
         }
+    }
+
+    /// Has an admission policy deny updates of a resource, such as `pods/resize`, for which the expression is false.
+    pub(crate) async fn deny(&self, resource: &str, expression: &str, reason: &str) {
+        let name = json!({ "name": "deny" });
+        let policies: kube::Api<ValidatingAdmissionPolicy> = kube::Api::all(self.admin.clone());
+        let policy = json!({ "metadata": name, "spec": {
+            "matchConstraints": { "resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [resource],
+            }] },
+            "validations": [{ "expression": expression, "reason": reason }],
+        } });
+        policies.create(&PostParams::default(), &object(policy)).await.unwrap();
+        let bindings: kube::Api<ValidatingAdmissionPolicyBinding> = kube::Api::all(self.admin.clone());
+        let spec = json!({ "policyName": "deny", "validationActions": ["Deny"] });
+        let binding = object(json!({ "metadata": name, "spec": spec }));
+        bindings.create(&PostParams::default(), &binding).await.unwrap();
     }
 
     /// Has a function called with the URL of each request of the updater.
