@@ -377,8 +377,10 @@ impl Inner {
         let prefers_own = prefers_own(pod, &stage, &recommended, &own);
         let mut unboost = if prefers_own { &own } else { &recommended };
         let mut applied = self.apply(pod, unboost, &stage).await;
+        // Once the unboost is in the spec, what is refused is the removal of the annotations.
         if let Err(error) = &applied
             && error.is_refusal()
+            && !unboost.is_in_spec()
             && own.is_possible(pod)
             && !own.gives_the_same(unboost)
         {

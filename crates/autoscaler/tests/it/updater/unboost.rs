@@ -361,6 +361,27 @@ async fn an_unboost_that_a_policy_denies_gives_the_container_its_own_cpu_whateve
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_unboost_that_is_applied_stays_though_its_annotations_cannot_be_removed() {
+    let world = World::start(Rules::v1_36(), "Initial").await;
+    boost(&world, ten_seconds()).await;
+    world.recommend("150m/1Gi").await;
+    boosted(&world, ORIGINAL).await;
+    world.pass(Duration::from_secs(12)).await;
+    assert_eq!(world.requests("web-0").await, amounts("150m/1Gi"));
+    world.deny("pods", "false", "Forbidden").await;
+    world.answer("web-0", Answer::Applied).await;
+    world.pass(Duration::from_mins(1)).await;
+    assert_eq!(world.requests("web-0").await, amounts("150m/1Gi"));
+    assert_eq!(world.count("/resize"), 1);
+    assert!(is_marked(&world).await);
+    assert!(world.events("web-0").await.contains_key("UnboostFailed"));
+    world.allow().await;
+    world.pass(Duration::from_mins(20)).await;
+    assert!(!is_marked(&world).await);
+    assert_eq!(world.requests("web-0").await, amounts("150m/1Gi"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_boost_ends_though_the_controller_of_the_pod_cannot_be_read() {
     for (annotation, recommended, expected) in
         [(ORIGINAL, "6/1Gi", "100m/1Gi"), (ORIGINAL, "3/1Gi", "100m/1Gi"), ("{", "150m/1Gi", "150m/1Gi")]

@@ -10,7 +10,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use parking_lot::Mutex;
 use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCondition};
@@ -337,6 +337,12 @@ impl World {
         let spec = json!({ "policyName": "deny", "validationActions": ["Deny"] });
         let binding = object(json!({ "metadata": name, "spec": spec }));
         bindings.create(&PostParams::default(), &binding).await.unwrap();
+    }
+
+    /// Removes the admission policy again.
+    pub(crate) async fn allow(&self) {
+        let bindings: kube::Api<ValidatingAdmissionPolicyBinding> = kube::Api::all(self.admin.clone());
+        bindings.delete("deny", &DeleteParams::default()).await.unwrap();
     }
 
     /// Has a function called with the URL of each request of the updater.
