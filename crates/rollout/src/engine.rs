@@ -52,4 +52,5 @@ pub use rollout::{Heading, Outcome, Phase, PodFailure, RolloutRecord, RolloutSta
 pub use selection::{Selected, Selection, select, selects};
 pub use settings::{Settings, Step};
 pub use template::{TemplateChange, can_update, with_resources_of};
+pub(crate) use update::patch_params;
 pub use update::{FIELD_MANAGER, Plan, PodWrite, UpdateResult, merged, plan, plan_back, update};

@@ -18,9 +18,11 @@ pub mod features;
 pub mod install;
 pub mod metrics;
 pub mod policies;
+mod request;
 pub mod run;
 pub mod vpas;
 pub mod webhook;
 pub mod workloads;
 
+pub use request::RequestError;
 pub use run::{Config, Rollout, release_all};

@@ -41,7 +41,6 @@ pub use replica_sets::{HELD_ANNOTATION, Live, Step, next_step, release_step};
 pub use run::NAME;
 pub(crate) use run::{release_all, run};
 pub use tracker::Key;
-pub use write::WriteError;
 pub(crate) use write::{recording, template_patch};
 
 /// The annotation of a workload that opts in (`"true"`) or out (`"false"`), whatever policies select it.

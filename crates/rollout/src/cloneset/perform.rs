@@ -7,7 +7,7 @@ use futures_util::stream::{self, StreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource, ResourceExt as _};
 use plumb_client::{Api, Codec};
@@ -20,7 +20,8 @@ use super::action::{Action, Note, Purpose};
 use super::decide::{Failures, PodFailure};
 use super::run::Informers;
 use crate::api::cloneset::{CloneSet, CloneSetStatus};
-use crate::engine::{FIELD_MANAGER, Plan, PodWrite, Refusal, update};
+use crate::engine::{Plan, PodWrite, Refusal, patch_params, update};
+use crate::request::RequestError;
 
 /// How many requests for one set are under way at a time.
 const AT_ONCE: usize = 64;
@@ -42,22 +43,16 @@ pub(super) struct Performer<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Performed {
     /// Errors that have nothing to do with the requests, such as an API server that does not answer.
-    pub(super) errors: Vec<RequestError>,
+    pub(super) errors: Vec<PerformError>,
     /// Another writer was faster: what was decided upon is not what is there.
     pub(super) conflict: bool,
 }
 
-/// A request that failed for no reason of its own.
+/// An action that failed for no reason of its own.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum RequestError {
-    #[error("{operation} {kind} {name}: {source}")]
-    Write {
-        operation: &'static str,
-        kind: &'static str,
-        name: String,
-        #[source]
-        source: kube::Error,
-    },
+pub(super) enum PerformError {
+    #[error(transparent)]
+    Request(#[from] RequestError),
     /// The message of an update that takes several requests.
     #[error("updating pod {pod} in place: {message}")]
     Update { pod: String, message: String },
@@ -83,7 +78,7 @@ enum Observed {
 struct Attempt {
     writes: Vec<Observed>,
     conflict: bool,
-    error: Option<RequestError>,
+    error: Option<PerformError>,
     /// Why pods or claims could not be created or deleted.
     scale_failure: Option<String>,
     /// What came of the writes for a pod, by its uid.
@@ -202,7 +197,7 @@ impl Performer<'_> {
             }
             Action::PatchSet(patch) => {
                 let api: Api<CloneSet> = self.api();
-                let patched = api.patch(&self.set.name_any(), &params(), &Patch::Merge(&patch)).await;
+                let patched = api.patch(&self.set.name_any(), &patch_params(), &Patch::Merge(&patch)).await;
                 written(patched, failed("patching", "CloneSet", self.set), |metadata| {
                     Observed::Set(Write::updated(metadata))
                 })
@@ -291,7 +286,8 @@ impl Performer<'_> {
 
     async fn patch_pod(&self, pod: &Arc<Pod>, mut patch: Value, purpose: Purpose) -> Attempt {
         patch["metadata"]["uid"] = json!(pod.metadata.uid);
-        let patched = self.api::<Pod>().patch(&pod.name_any(), &params(), &Patch::Strategic(&patch)).await;
+        let patched =
+            self.api::<Pod>().patch(&pod.name_any(), &patch_params(), &Patch::Strategic(&patch)).await;
         let operation = match purpose {
             Purpose::Lifecycle => "setting the lifecycle state of",
             Purpose::Recreate => "marking for deletion",
@@ -313,7 +309,7 @@ impl Performer<'_> {
     }
 
     async fn patch_status(&self, pod: &Pod, patch: &Value) -> kube::Result<Pod> {
-        self.api::<Pod>().patch_status(&pod.name_any(), &params(), &Patch::Strategic(patch)).await
+        self.api::<Pod>().patch_status(&pod.name_any(), &patch_params(), &Patch::Strategic(patch)).await
     }
 
     async fn update_pod(&self, pod: &Arc<Pod>, unready: Option<Value>, plan: &Plan, begins: bool) -> Attempt {
@@ -342,7 +338,7 @@ impl Performer<'_> {
             }
             Some(Refusal::Gone) => {}
             Some(Refusal::Transient(message)) => {
-                attempt.error = Some(RequestError::Update { pod: name, message });
+                attempt.error = Some(PerformError::Update { pod: name, message });
             }
             Some(Refusal::Refused(reason, message)) => {
                 let text = format!("{name}: {reason}: {message}");
@@ -374,7 +370,7 @@ fn pod_attempt(pod: &Pod, patched: kube::Result<Pod>, operation: &'static str) -
                 let message = format!("{operation} pod {}: {message}", pod.name_any());
                 attempt.pod = Some((uid, PodOutcome::Failed(message)));
             }
-            _ => attempt.error = Some(failed(operation, "pod", pod)(error)),
+            _ => attempt.error = Some(failed(operation, "pod", pod)(error).into()),
         },
     }
     attempt
@@ -398,10 +394,6 @@ fn note(failures: &mut Failures, uid: String, outcome: PodOutcome, now: Timestam
     failures.pods.insert(uid, PodFailure { message, count, retry_at });
 }
 
-fn params() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
-}
-
 fn normal(reason: &'static str, message: String) -> Note {
     Note { warning: false, reason, message }
 }
@@ -423,8 +415,7 @@ fn failed<K: Resource>(
     kind: &'static str,
     object: &K,
 ) -> impl FnOnce(kube::Error) -> RequestError + use<K> {
-    let name = object.name_any();
-    move |source| RequestError::Write { operation, kind, name, source }
+    RequestError::of(operation, kind, ObjectRef::of(object))
 }
 
 fn written<K: Resource>(
@@ -440,7 +431,7 @@ fn written<K: Resource>(
             Attempt { conflict: true, ..Attempt::default() }
         }
         Err(error) if is_settled(&error) => Attempt::default(),
-        Err(error) => Attempt { error: Some(failed(error)), ..Attempt::default() },
+        Err(error) => Attempt { error: Some(failed(error).into()), ..Attempt::default() },
     }
 }
 
@@ -451,6 +442,6 @@ fn deleted_or(
 ) -> Attempt {
     match deleted {
         Ok(write) => Attempt { writes: write.map(observed).into_iter().collect(), ..Attempt::default() },
-        Err(error) => Attempt { error: Some(failed(error)), ..Attempt::default() },
+        Err(error) => Attempt { error: Some(failed(error).into()), ..Attempt::default() },
     }
 }

@@ -23,7 +23,7 @@ use plumb_controller::{
 use super::action::{Action, Note};
 use super::decide::{Context, Failures, State, decide};
 use super::openkruise::{OpenKruise, Sign};
-use super::perform::{Performed, Performer, RequestError};
+use super::perform::{PerformError, Performed, Performer};
 use crate::api::RolloutPolicy;
 use crate::api::cloneset::{CloneSet, GROUP};
 use crate::engine::{self, Selected};
@@ -139,7 +139,7 @@ fn selected(set: &CloneSet) -> Selected<'_> {
 #[derive(Debug, thiserror::Error)]
 enum ReconcileError {
     #[error(transparent)]
-    Request(#[from] RequestError),
+    Perform(#[from] PerformError),
     #[error("{0}")]
     Scale(String),
     #[error("another writer was faster")]

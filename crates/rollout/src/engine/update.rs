@@ -16,6 +16,11 @@ use super::record::{Direction, PodRecord};
 /// The field manager of all writes of the rollout.
 pub const FIELD_MANAGER: &str = "plumb-rollout";
 
+/// The parameters of all patches of the rollout.
+pub(crate) fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
 /// One write for a pod. None replaces a pod: a client that does not know a field would remove it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PodWrite {
@@ -163,7 +168,7 @@ async fn record_refusal(
 }
 
 async fn send(api: &Api<Pod>, name: &str, write: &PodWrite) -> kube::Result<Pod> {
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let params = patch_params();
     match write {
         PodWrite::Patch(patch) => api.patch(name, &params, &Patch::Strategic(patch)).await,
         PodWrite::Resize(patch) => api.patch_resize(name, &params, &Patch::Strategic(patch)).await,

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::{Client, Resource, ResourceExt as _};
 use plumb_client::Api;
 use plumb_controller::api_error::is_settled;
@@ -22,7 +22,7 @@ use super::{ACTIVE, CONFLICTING};
 use crate::advanced_sets::AdvancedSets;
 use crate::api::cloneset::{CloneSet, GROUP};
 use crate::api::{RolloutPolicy, RolloutPolicyStatus};
-use crate::engine::FIELD_MANAGER;
+use crate::engine::patch_params;
 use crate::run::Config;
 
 /// The name of the controller.
@@ -134,7 +134,7 @@ impl Reconciler for Policies {
         }
         let bindings = bindings(&policies, &self.workloads(namespace));
         let api: Api<RolloutPolicy> = Api::namespaced(self.client.clone(), namespace);
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = patch_params();
         for policy in policies {
             let name = policy.name_any();
             let Some(binding) = bindings.get(&name) else { continue };

@@ -14,8 +14,7 @@ use serde_json::json;
 use super::object::Workload;
 use super::reconcile::Rollouts;
 use super::tracker::TrackerState;
-use super::write;
-use crate::engine::{self, Action, Hooks as _, Plan, Refusal};
+use crate::engine::{self, Action, Hooks as _, Plan, Refusal, patch_params};
 use crate::metrics::RolloutMetrics;
 
 /// How many pods are written at a time for one workload.
@@ -115,7 +114,7 @@ impl Rollouts {
                 let (api, patch) = (api.clone(), hooks.on_done(&pod).unwrap_or_default());
                 let patch = engine::merged(patch, Some(json!({ "metadata": { "uid": pod.metadata.uid } })));
                 let name = pod.metadata.name.clone().unwrap_or_default();
-                async move { api.patch(&name, &write::params(), &Patch::Strategic(patch)).await }
+                async move { api.patch(&name, &patch_params(), &Patch::Strategic(patch)).await }
             })
             .buffer_unordered(WRITES_AT_A_TIME)
             .collect()

@@ -12,8 +12,9 @@ use super::reconcile::Rollouts;
 use super::record::WorkloadRecord;
 use super::replica_sets::{self, Live, MOST_STEPS, Sets};
 use super::tracker::Key;
-use super::write::{self, WriteError};
+use super::write;
 use crate::engine::{REVISION_LABEL, can_update};
+use crate::request::RequestError;
 
 /// What a workload is ready for.
 pub(super) enum Prepared {
@@ -59,7 +60,7 @@ impl Rollouts {
         key: &Key,
         workload: &Workload,
         record: &WorkloadRecord,
-    ) -> Result<Prepared, WriteError> {
+    ) -> Result<Prepared, RequestError> {
         let label = match workload {
             Workload::Deployment(deployment) => {
                 return self.prepare_deployment(key, deployment, record).await;
@@ -123,7 +124,7 @@ impl Rollouts {
         key: &Key,
         deployment: &Deployment,
         record: &WorkloadRecord,
-    ) -> Result<Prepared, WriteError> {
+    ) -> Result<Prepared, RequestError> {
         let (uid, namespace) = (deployment.metadata.uid.clone().unwrap_or_default(), &key.object.namespace);
         let (held, mut history_done) = (record.hold.is_some(), false);
         for _ in 0..MOST_STEPS {

@@ -13,7 +13,7 @@ use super::prepare::{Prepared, Ready};
 use super::record::WorkloadRecord;
 use super::report::{self, Reporter};
 use super::tracker::{Epoch, Key, TrackerState, Trackers};
-use super::write::{self, WriteError};
+use super::write;
 use super::{STATUS_ANNOTATION, condition};
 use crate::commands;
 use crate::engine::{
@@ -21,6 +21,7 @@ use crate::engine::{
     select,
 };
 use crate::metrics::RolloutMetrics;
+use crate::request::RequestError;
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 
@@ -38,9 +39,9 @@ pub(super) struct Rollouts {
 
 impl Reconciler for Rollouts {
     type Key = Key;
-    type Error = WriteError;
+    type Error = RequestError;
 
-    async fn reconcile(&self, key: &Key) -> Result<Requeue, WriteError> {
+    async fn reconcile(&self, key: &Key) -> Result<Requeue, RequestError> {
         let workload = self.informers.workload(key);
         let Some((workload, record)) = workload.and_then(|workload| {
             let record = workload.record()?;
@@ -123,7 +124,7 @@ impl Rollouts {
         workload: &Workload,
         record: WorkloadRecord,
         settings: &Settings,
-    ) -> Result<Requeue, WriteError> {
+    ) -> Result<Requeue, RequestError> {
         let Ready { owner, label, observed, sets } = match self.prepare(key, workload, &record).await? {
             Prepared::Ready(ready) => ready,
             Prepared::Wait => return Ok(Requeue::AwaitChange),
@@ -204,7 +205,7 @@ impl Rollouts {
         decision: &Decision,
         observed: bool,
         state: &mut TrackerState,
-    ) -> Result<Option<Requeue>, WriteError> {
+    ) -> Result<Option<Requeue>, RequestError> {
         let is_whole =
             |action: &&Action| !matches!(action, Action::Update(_) | Action::RollBack(..) | Action::Evict(_));
         let Some(action) = decision.actions.iter().find(is_whole) else { return Ok(None) };
@@ -251,7 +252,7 @@ impl Rollouts {
         Ok(Some(Requeue::Now))
     }
 
-    async fn report(&self, workload: &Workload, status: &RolloutStatus) -> Result<(), WriteError> {
+    async fn report(&self, workload: &Workload, status: &RolloutStatus) -> Result<(), RequestError> {
         let text = report::text(status);
         if workload.annotation(STATUS_ANNOTATION) == Some(&text) {
             return Ok(());
@@ -275,7 +276,7 @@ impl Rollouts {
         workload: &Workload,
         operation: &'static str,
         patch: serde_json::Value,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), RequestError> {
         write::patch_workload(&self.client, &self.informers, workload, operation, patch).await
     }
 }

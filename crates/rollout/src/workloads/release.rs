@@ -9,10 +9,11 @@ use super::object::Workload;
 use super::reconcile::Rollouts;
 use super::record::WorkloadRecord;
 use super::replica_sets::{self, Live, MOST_STEPS};
-use super::write::{self, WriteError};
+use super::write;
 use super::{STATUS_ANNOTATION, report};
 use crate::commands;
 use crate::engine::{self, Heading, Outcome, REVISION_LABEL, RolloutStatus};
+use crate::request::RequestError;
 
 impl Rollouts {
     /// Gives a workload back to its controller once nothing is left to do.
@@ -20,7 +21,7 @@ impl Rollouts {
         &self,
         workload: &Workload,
         mut record: WorkloadRecord,
-    ) -> Result<Requeue, WriteError> {
+    ) -> Result<Requeue, RequestError> {
         if let Workload::Deployment(deployment) = workload {
             self.step_through(deployment, |sets| match Live::find(deployment, sets, &self.rules) {
                 Live::Found(live) => {
@@ -107,7 +108,7 @@ impl Rollouts {
         workload: &Workload,
         mut record: WorkloadRecord,
         why: &str,
-    ) -> Result<Requeue, WriteError> {
+    ) -> Result<Requeue, RequestError> {
         record.rollout.heading = Heading::Recreate;
         record.rollout.outcome = Some(Outcome::Recreated);
         let reported = workload.annotation(STATUS_ANNOTATION);
@@ -135,7 +136,7 @@ impl Rollouts {
         &self,
         workload: &Workload,
         record: &WorkloadRecord,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), RequestError> {
         let (Workload::Deployment(deployment), Some(Outcome::Recreated)) = (workload, record.rollout.outcome)
         else {
             return Ok(());
@@ -149,7 +150,7 @@ impl Rollouts {
         &self,
         deployment: &Deployment,
         next: impl Fn(&[Arc<ReplicaSet>]) -> Option<replica_sets::Step> + Send,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), RequestError> {
         let uid = deployment.metadata.uid.clone().unwrap_or_default();
         let namespace = deployment.metadata.namespace.clone().unwrap_or_default();
         for _ in 0..MOST_STEPS {

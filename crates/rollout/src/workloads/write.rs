@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
 use plumb_client::Api;
@@ -16,29 +16,8 @@ use super::object::Workload;
 use super::record::WorkloadRecord;
 use super::replica_sets::Step;
 use super::{RECORD_ANNOTATION, STATUS_ANNOTATION};
-use crate::engine::FIELD_MANAGER;
-
-/// Why a workload could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum WriteError {
-    /// The API server refused, or did not answer.
-    #[error("{operation} {kind} {object}: {source}")]
-    Request {
-        /// What was asked for.
-        operation: &'static str,
-        /// Of which kind.
-        kind: &'static str,
-        /// Of which object.
-        object: ObjectRef,
-        /// What went wrong.
-        #[source]
-        source: kube::Error,
-    },
-}
-
-pub(super) fn params() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
-}
+use crate::engine::{FIELD_MANAGER, patch_params};
+use crate::request::RequestError;
 
 /// Patches a workload, if it is still the version that was decided upon, and waits until its store has the result.
 pub(super) async fn patch_workload(
@@ -47,7 +26,7 @@ pub(super) async fn patch_workload(
     workload: &Workload,
     operation: &'static str,
     mut patch: Value,
-) -> Result<(), WriteError> {
+) -> Result<(), RequestError> {
     patch["metadata"]["resourceVersion"] = json!(workload.metadata().resource_version);
     let sent = send(client, informers, workload, Part::Object, &Patch::Merge(patch)).await;
     sent.map_err(failed(operation, workload))
@@ -62,7 +41,7 @@ pub(super) async fn restore_template(
     operation: &'static str,
     template: &PodTemplateSpec,
     record: &WorkloadRecord,
-) -> Result<(), WriteError> {
+) -> Result<(), RequestError> {
     let sent = async {
         let patch = template_patch(workload.kind(), workload.metadata(), template, record, true)?;
         send(client, informers, workload, Part::Object, &patch).await
@@ -70,9 +49,8 @@ pub(super) async fn restore_template(
     sent.await.map_err(failed(operation, workload))
 }
 
-fn failed(operation: &'static str, workload: &Workload) -> impl FnOnce(kube::Error) -> WriteError {
-    let (kind, object) = (workload.kind().name(), workload.object_ref());
-    move |source| WriteError::Request { operation, kind, object, source }
+fn failed(operation: &'static str, workload: &Workload) -> impl FnOnce(kube::Error) -> RequestError {
+    RequestError::of(operation, workload.kind().name(), workload.object_ref())
 }
 
 /// The patch that restores the previous resources in the template of a workload, if that is still this version, and records
@@ -153,8 +131,8 @@ where
 {
     let api: Api<K> = Api::namespaced(client.clone(), &object.namespace);
     let written = match part {
-        Part::Object => api.patch(&object.name, &params(), patch).await?,
-        Part::Status => api.patch_status(&object.name, &params(), patch).await?,
+        Part::Object => api.patch(&object.name, &patch_params(), patch).await?,
+        Part::Status => api.patch_status(&object.name, &patch_params(), patch).await?,
     };
     store.wait_for_write(&Write::updated(written.meta())).await;
     Ok(())
@@ -181,11 +159,10 @@ pub(super) async fn perform_step(
     store: &Store<ReplicaSet>,
     namespace: &str,
     step: &Step,
-) -> Result<(), WriteError> {
+) -> Result<(), RequestError> {
     let api: Api<ReplicaSet> = Api::namespaced(client.clone(), namespace);
     let failed = |operation, name: &str| {
-        let object = ObjectRef::namespaced(namespace, name);
-        move |source| WriteError::Request { operation, kind: "ReplicaSet", object, source }
+        RequestError::of(operation, "ReplicaSet", ObjectRef::namespaced(namespace, name))
     };
     match step {
         Step::CreateHistory(set) => {
@@ -209,7 +186,7 @@ pub(super) async fn perform_step(
             store.wait_for_write(&Write::deleted(ObjectRef::namespaced(namespace, name), uid.clone())).await;
         }
         Step::Patch { name, patch } => {
-            let written = api.patch(name, &params(), &Patch::Strategic(patch)).await;
+            let written = api.patch(name, &patch_params(), &Patch::Strategic(patch)).await;
             let written = written.map_err(failed("patching", name))?;
             store.wait_for_write(&Write::updated(&written.metadata)).await;
         }
