@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Pod};
 use kube::ResourceExt as _;
 use kube::core::Selector;
-use plumb_controller::controller_of;
+use plumb_controller::{controller_of, pods};
 
 use crate::api::VerticalPodAutoscaler;
 use crate::target::{ControllerRef, SelectorSyntaxError, WellKnown, parse_selector};
@@ -59,14 +59,9 @@ pub fn node_selector(vpa: &VerticalPodAutoscaler) -> Option<Result<Selector, Nod
     })
 }
 
-/// The node that a pod is bound to.
-pub(crate) fn bound_node(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
-}
-
 /// The node that a pod is bound to, or that its `DaemonSet` has created it for.
 pub fn node_of(pod: &Pod) -> Option<&str> {
-    bound_node(pod).or_else(|| {
+    pods::node_of(pod).or_else(|| {
         let affinity = pod.spec.as_ref()?.affinity.as_ref()?;
         let required =
             affinity.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref()?;
@@ -90,7 +85,7 @@ fn named(term: &NodeSelectorTerm) -> Option<&str> {
 /// Removes the affinity of a pod, unless it says which node a `DaemonSet` has created the pod for.
 pub(crate) fn drop_affinity(pod: &mut Pod) {
     let is_daemon = controller_of(&pod.metadata).is_some_and(|owner| owner.kind == "DaemonSet");
-    let is_needed = is_daemon && bound_node(pod).is_none();
+    let is_needed = is_daemon && pods::node_of(pod).is_none();
     if let Some(spec) = pod.spec.as_mut().filter(|_| !is_needed) {
         spec.affinity = None;
     }

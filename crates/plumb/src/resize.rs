@@ -12,6 +12,7 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
 use kube::api::{Patch, PatchParams};
 use plumb_client::{Api, Codec as _};
+use plumb_controller::pods::{has_ended, phase};
 use plumb_controller::{Reflector, WatchConfig, WatchEvent};
 use plumb_resize::Quantity;
 use plumb_resize::list::ResourceList;
@@ -79,9 +80,8 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     let (client, namespace) = args.cluster.connect().await?;
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
     let before = pods.get(name).await.map_err(client::refusal)?;
-    if let Some(phase @ ("Succeeded" | "Failed")) =
-        before.status.as_ref().and_then(|status| status.phase.as_deref())
-    {
+    if has_ended(&before) {
+        let phase = phase(&before);
         bail!("pod {name:?} has completed ({phase}): only a pod that runs can be resized");
     }
     let patch = patch(&before, &args)?;

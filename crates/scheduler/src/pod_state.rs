@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
+use plumb_controller::pods::{has_ended, is_going};
 use plumb_resize::Quantity;
 use plumb_resize::accounting::{on_node, on_node_at_least, requested};
 use plumb_resize::list::{BadQuantity, ResourceList};
@@ -84,11 +85,11 @@ pub(crate) fn read(
     let (no_spec, no_status) = (PodSpec::default(), PodStatus::default());
     let spec = pod.spec.as_ref().unwrap_or(&no_spec);
     let status = pod.status.as_ref().unwrap_or(&no_status);
-    if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+    if has_ended(pod) {
         return Ok(PodState::Ignored);
     }
     let node = spec.node_name.clone().filter(|node| !node.is_empty());
-    let terminating = pod.metadata.deletion_timestamp.is_some();
+    let terminating = is_going(pod);
     let ours = spec.scheduler_name.as_deref().unwrap_or("default-scheduler") == scheduler;
     if node.is_none() && (!ours || terminating) {
         return Ok(PodState::Ignored);

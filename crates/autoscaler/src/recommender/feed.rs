@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Event, Pod};
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Resource, ResourceExt as _};
+use plumb_controller::pods::phase;
 use plumb_controller::{Change, ObjectRef, WatchEvent};
 use tokio::sync::Notify;
 
@@ -197,17 +198,13 @@ impl Feed {
 
 /// Whether a pod counts for VPAs: one that is pending uses nothing, unless a sidecar of it has started.
 pub(super) fn has_started(pod: &Pod) -> bool {
-    let status = pod.status.as_ref();
-    match status.and_then(|status| status.phase.as_deref()) {
-        None => false,
-        Some("Pending") => {
-            let statuses = status.and_then(|status| status.init_container_statuses.as_ref());
-            let mut started = statuses.into_iter().flatten().filter(|status| has_run(status));
-            let sidecars: Vec<&str> = sidecars(pod).map(|container| container.name.as_str()).collect();
-            started.any(|status| sidecars.contains(&status.name.as_str()))
-        }
-        Some(_) => true,
+    if phase(pod) != "Pending" {
+        return true;
     }
+    let statuses = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_ref());
+    let mut started = statuses.into_iter().flatten().filter(|status| has_run(status));
+    let sidecars: Vec<&str> = sidecars(pod).map(|container| container.name.as_str()).collect();
+    started.any(|status| sidecars.contains(&status.name.as_str()))
 }
 
 /// Whether a container runs or has run.

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use plumb_controller::object_ref::resource_version;
+use plumb_controller::pods::{has_ended, node_of};
 
 use super::cluster::{
     ClockStep, Cluster, Collected, ContainerCheckpoint, PodUpdate, Restored, VpaKey, VpaView,
@@ -32,7 +33,7 @@ use crate::api::{
     CrossVersionObjectReference, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
     VerticalPodAutoscalerStatus,
 };
-use crate::node_groups::{bound_node, node_selector};
+use crate::node_groups::node_selector;
 use target::TargetState;
 
 /// What a recommender knows.
@@ -210,12 +211,11 @@ impl State {
         if !has_started(pod) || !self.options.namespaces.contains(namespace) {
             return;
         }
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let spec = pod.spec.as_ref();
         let containers = spec.into_iter().flat_map(|spec| &spec.containers).chain(sidecars(pod));
         let containers: Vec<&str> = containers.map(|container| container.name.as_str()).collect();
         let mut labels = Cow::Borrowed(pod.labels());
-        let node = bound_node(pod).unwrap_or_default();
+        let node = node_of(pod).unwrap_or_default();
         for (label, value) in self.node_groups.of_node(node) {
             labels.to_mut().insert(label, value);
         }
@@ -224,7 +224,7 @@ impl State {
             name,
             labels: &labels,
             containers: &containers,
-            active: !matches!(phase, Some("Succeeded" | "Failed")),
+            active: !has_ended(pod),
         });
     }
 

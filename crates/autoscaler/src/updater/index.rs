@@ -14,6 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::core::{Selector, SelectorExt as _};
 use plumb_controller::ObjectRef;
+use plumb_controller::pods::node_of;
 use plumb_resize::list::{amount_of, declared};
 use plumb_resize::resource::{Declared, PerResource, Resource};
 use tokio::time::Instant;
@@ -23,7 +24,7 @@ use super::decide::Subject;
 use super::in_place::Backoff;
 use super::state::{ContainerRecommendation, PodState, Recommendation};
 use crate::api::{Resources, VerticalPodAutoscaler};
-use crate::node_groups::{NodeLabels, bound_node};
+use crate::node_groups::NodeLabels;
 use crate::recommendation::{LimitRanges, PodRecommendation};
 use crate::target::ControllerRef;
 use crate::vpas::VpaIndex;
@@ -199,7 +200,7 @@ impl Index {
         let mut keys = owner_before.as_ref().map(|owner| self.because_of(owner)).unwrap_or_default();
         let Some(pod) = pod else { return keys };
         let Some(owner) = ControllerRef::controller_of(&pod.metadata) else { return keys };
-        if let Some(node) = bound_node(&pod) {
+        if let Some(node) = node_of(&pod) {
             self.on_node.entry(node.to_owned()).or_default().insert(key.clone());
         }
         self.owners.entry(owner.clone()).or_default().pods.insert(key.clone());
@@ -211,7 +212,7 @@ impl Index {
     }
 
     fn unlink(&mut self, key: &ObjectRef, pod: &Pod, owner: Option<&ControllerRef>) {
-        if let Some(node) = bound_node(pod)
+        if let Some(node) = node_of(pod)
             && let Some(pods) = self.on_node.get_mut(node)
         {
             pods.remove(key);

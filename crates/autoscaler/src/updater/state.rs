@@ -2,14 +2,13 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use k8s_openapi::jiff::Timestamp;
-use plumb_controller::{ObjectRef, controller_of};
+use plumb_controller::{ObjectRef, controller_of, pods};
 use plumb_resize::list::BadQuantity;
 use plumb_resize::pod::{PodShape, RestartPolicy};
 use plumb_resize::resource::{Declared, PerResource, Requirements};
 use plumb_resize::status::{self, Stage, Values};
 
 use crate::boost;
-use crate::node_groups::bound_node;
 
 use super::attempt::{Record, Requests, Resources};
 
@@ -154,19 +153,19 @@ impl PodState {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
             generation: pod.metadata.generation.unwrap_or_default(),
-            node: bound_node(pod).map(str::to_owned),
+            node: pods::node_of(pod).map(str::to_owned),
             owner: controller_of(&pod.metadata).map(|owner| Owner {
                 api_version: owner.api_version.clone(),
                 kind: owner.kind.clone(),
                 name: owner.name.clone(),
                 uid: owner.uid.clone(),
             }),
-            phase: match pod_status.phase.as_deref() {
-                Some("Succeeded" | "Failed") => Phase::Ended,
-                Some("Running" | "Unknown") => Phase::Running,
+            phase: match pods::phase(pod) {
+                "Succeeded" | "Failed" => Phase::Ended,
+                "Running" | "Unknown" => Phase::Running,
                 _ => Phase::Pending,
             },
-            terminating: pod.metadata.deletion_timestamp.is_some(),
+            terminating: pods::is_going(pod),
             started: pod_status.start_time.as_ref().map(|time| time.0),
             ready: Ready {
                 is_ready: ready.is_some_and(|ready| ready.status == "True"),

@@ -26,6 +26,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use plumb_client::Api;
 use plumb_controller::events::EventRecorder;
 use plumb_controller::metrics::Metrics;
+use plumb_controller::pods::is_active;
 use plumb_controller::{
     Backoff, Clock, Controller, Exponential, Informer, ObjectRef, Reconciler, Requeue, WorkQueue,
     controller_of,
@@ -334,10 +335,7 @@ impl Inner {
         pod: &Pod,
         vpa: Option<&VerticalPodAutoscaler>,
     ) -> Result<Requeue, UnboostError> {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let has_ended =
-            matches!(phase, Some("Succeeded" | "Failed")) || pod.metadata.deletion_timestamp.is_some();
-        if has_ended {
+        if !is_active(pod) {
             return Ok(Requeue::AwaitChange);
         }
         if let Some(vpa) = vpa {

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use plumb_controller::object_ref::resource_version;
+use plumb_controller::pods::is_active;
 use plumb_controller::{ObjectRef, Store, controller_of};
 
 use super::kind::WorkloadKind;
@@ -189,7 +190,7 @@ impl TrackerState {
         now: Timestamp,
     ) {
         let pod = pod.filter(|pod| {
-            controller_of(&pod.metadata).is_some_and(|owner| owner.uid == epoch.owner) && takes_part(pod)
+            controller_of(&pod.metadata).is_some_and(|owner| owner.uid == epoch.owner) && is_active(pod)
         });
         if let Some(pod) = pod {
             let view = PodView::of(&pod, &epoch.hooks, &epoch.policy, epoch.min_ready, order(&pod), now);
@@ -223,10 +224,4 @@ impl TrackerState {
         let retry = self.backoff.values().map(|(_, until)| *until).min();
         decision.due.into_iter().chain(retry).min()
     }
-}
-
-/// Whether a pod is neither terminating nor has ended.
-fn takes_part(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
 }

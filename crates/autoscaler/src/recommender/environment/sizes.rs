@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, ResourceQuota};
+use plumb_controller::pods::has_ended;
 use plumb_resize::Quantity;
 use plumb_resize::list::{self, ResourceList};
 use plumb_resize::resource::{PerResource, Resource};
@@ -47,11 +48,6 @@ pub fn left_by_quotas(quotas: &[Arc<ResourceQuota>], own: &[Arc<Pod>]) -> PerRes
         let least = quotas.iter().filter_map(|quota| left(quota, resource)).min()?;
         Some(list::quantity_of(resource, least))
     })
-}
-
-fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 fn requested(pod: &Pod, resource: Resource) -> i64 {
