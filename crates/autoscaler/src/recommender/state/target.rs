@@ -58,8 +58,7 @@ impl State {
     /// The targets of all VPAs, with their selectors as far as they are known.
     pub fn targets(&self) -> Vec<(Arc<VpaKey>, ControllerRef, Option<Arc<Selector>>)> {
         let target = |(key, tracked): (&Arc<VpaKey>, &Tracked)| {
-            let target = ControllerRef::of_target(&key.namespace, &tracked.object.spec.target_ref);
-            let selector = tracked.target.selector.as_ref().map(|(_, selector)| selector.clone());
+            let (target, selector) = target_of(key, tracked);
             (key.clone(), target, selector)
         };
         self.vpas.iter().map(target).collect()
@@ -68,8 +67,12 @@ impl State {
     /// The VPAs that match no pod.
     pub(in crate::recommender) fn unmatched(&self) -> Vec<Unmatched> {
         let has_pods = |key: &VpaKey| self.cluster.vpa(key).is_some_and(|view| view.pods() > 0);
-        let unmatched = self.targets().into_iter().filter(|(key, ..)| !has_pods(key));
-        unmatched.map(|(_, target, selector)| Unmatched { target, selector }).collect()
+        let unmatched = self.vpas.iter().filter(|(key, _)| !has_pods(key));
+        let target = |(key, tracked): (&Arc<VpaKey>, &Tracked)| {
+            let (target, selector) = target_of(key, tracked);
+            Unmatched { target, selector }
+        };
+        unmatched.map(target).collect()
     }
 
     /// The well-known kinds that VPAs target.
@@ -156,6 +159,12 @@ impl State {
             target_exists: state.exists,
         });
     }
+}
+
+/// The target of a VPA, with its selector if that is known.
+fn target_of(key: &VpaKey, tracked: &Tracked) -> (ControllerRef, Option<Arc<Selector>>) {
+    let target = ControllerRef::of_target(&key.namespace, &tracked.object.spec.target_ref);
+    (target, tracked.target.selector.as_ref().map(|(_, selector)| selector.clone()))
 }
 
 /// A selector that no pod matches: a label cannot be one of no values.
