@@ -1,8 +1,8 @@
 //! The workloads of a cluster, from Prometheus: what they used, what they request, what is recommended.
 //!
 //! Which workload a pod belongs to and what its containers request is known from kube-state-metrics
-//! (`kube_pod_owner`, `kube_replicaset_owner`, `kube_pod_container_resource_requests`). Without those, the name of a pod says
-//! which workload it is of, and requests are unknown.
+//! (`kube_pod_owner`, `kube_replicaset_owner`, `kube_job_owner`, `kube_pod_container_resource_requests`). Without those, the name
+//! of a pod says which workload it is of, and requests are unknown.
 
 pub mod report;
 
@@ -46,6 +46,7 @@ pub struct Fleet<'a> {
     config: &'a AggregationConfig,
     owners: HashMap<(String, String), Owner>,
     replica_sets: HashMap<(String, String), Owner>,
+    jobs: HashMap<(String, String), Owner>,
     workloads: BTreeMap<WorkloadKey, Workload<'a>>,
     requested: BTreeMap<(WorkloadKey, String), Requested>,
     samples: u64,
@@ -59,6 +60,7 @@ impl<'a> Fleet<'a> {
             config,
             owners: HashMap::new(),
             replica_sets: HashMap::new(),
+            jobs: HashMap::new(),
             workloads: BTreeMap::new(),
             requested: BTreeMap::new(),
             samples: 0,
@@ -139,16 +141,15 @@ impl<'a> Fleet<'a> {
         length: Duration,
     ) -> Result<(), PrometheusError> {
         // Pods that are gone by now were there at some time.
-        let ever = |metric: &str, by: &str| {
+        let ever = |metric: &str, owned: &str| {
             let selector = PromQl::namespace_selector(namespace);
-            format!("max by ({by}) (last_over_time({metric}{selector}[{}]))", PromQl::duration(length))
+            let length = PromQl::duration(length);
+            let by = format!("namespace, {owned}, owner_kind, owner_name");
+            prometheus.instant(format!("max by ({by}) (last_over_time({metric}{selector}[{length}]))"), until)
         };
-        let by = "namespace, replicaset, owner_kind, owner_name";
-        let answers = prometheus.instant(ever("kube_replicaset_owner", by), until);
-        self.replica_sets = owners(answers, "replicaset").await?;
-        let by = "namespace, pod, owner_kind, owner_name";
-        let answers = prometheus.instant(ever("kube_pod_owner", by), until);
-        self.owners = owners(answers, "pod").await?;
+        self.replica_sets = owners(ever("kube_replicaset_owner", "replicaset"), "replicaset").await?;
+        self.jobs = owners(ever("kube_job_owner", "job_name"), "job_name").await?;
+        self.owners = owners(ever("kube_pod_owner", "pod"), "pod").await?;
         Ok(())
     }
 
@@ -185,15 +186,19 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// The workload that a pod is of: the controller of its controller, where that is a `ReplicaSet` of a Deployment.
+    /// The workload that a pod is of: the controller of its controller, where that is a `ReplicaSet` of a Deployment or a Job
+    /// of a `CronJob`.
     fn workload_of(&self, namespace: &str, pod: &str) -> WorkloadKey {
-        let known = self.owners.get(&(namespace.to_owned(), pod.to_owned()));
-        let owner = match known {
-            Some(owner) if owner.kind == "ReplicaSet" => {
-                let above = self.replica_sets.get(&(namespace.to_owned(), owner.name.clone()));
-                above.cloned().unwrap_or_else(|| owner.clone())
+        let owner = match self.owners.get(&(namespace.to_owned(), pod.to_owned())) {
+            Some(owner) => {
+                let owned = match owner.kind.as_str() {
+                    "ReplicaSet" => Some(&self.replica_sets),
+                    "Job" => Some(&self.jobs),
+                    _ => None,
+                };
+                let above = owned.and_then(|owned| owned.get(&(namespace.to_owned(), owner.name.clone())));
+                above.unwrap_or(owner).clone()
             }
-            Some(owner) => owner.clone(),
             None => owner_by_name(pod),
         };
         WorkloadKey { namespace: namespace.to_owned(), kind: owner.kind, name: owner.name }

@@ -315,10 +315,19 @@ async fn a_report_has_workloads_with_requests_and_recommendations() {
         };
         if query.contains("kube_replicaset_owner") {
             vector(json!([owner("replicaset", "web-1", "Deployment", "web")]))
+        } else if query.contains("kube_job_owner") {
+            vector(json!([
+                owner("job_name", "backup-1", "CronJob", "backup"),
+                owner("job_name", "backup-2", "CronJob", "backup"),
+                owner("job_name", "migrate", "<none>", "<none>")
+            ]))
         } else if query.contains("kube_pod_owner") {
             vector(json!([
                 owner("pod", "web-1-a", "ReplicaSet", "web-1"),
                 owner("pod", "web-1-b", "ReplicaSet", "web-1"),
+                owner("pod", "backup-1-a", "Job", "backup-1"),
+                owner("pod", "backup-2-a", "Job", "backup-2"),
+                owner("pod", "migrate-a", "Job", "migrate"),
                 owner("pod", "lone", "<none>", "<none>")
             ]))
         } else if query.contains("resource_requests") {
@@ -330,7 +339,7 @@ async fn a_report_has_workloads_with_requests_and_recommendations() {
             ]))
         } else {
             let value = if query.contains("rate(") { "0.1" } else { "100000000" };
-            let series = ["web-1-a", "web-1-b", "lone", "db-0"];
+            let series = ["web-1-a", "web-1-b", "lone", "db-0", "backup-1-a", "backup-2-a", "migrate-a"];
             matrix(
                 series
                     .map(|pod| json!({ "metric": labels(pod, "web"), "values": points(asked, value) }))
@@ -344,14 +353,17 @@ async fn a_report_has_workloads_with_requests_and_recommendations() {
     let mut fleet = Fleet::new(&config);
     let prometheus = prometheus(settings(&server.address));
     fleet.read(&prometheus, now(), None, Duration::from_hours(192), |_| ()).await.unwrap();
-    assert_eq!(fleet.samples(), 4 * 2 * 193);
+    assert_eq!(fleet.samples(), 7 * 2 * 193);
     let report = fleet.report(&EstimationSettings::default());
     let table = report.table();
     let expected =
         ["default", "Deployment/web", "web", "2", "1", "126m", "-874m", "1Gi", "250Mi", "-774Mi", "386"];
-    assert_eq!(table[1], expected);
-    assert_eq!(table[2][1..9], ["Pod/lone", "web", "-", "-", "126m", "-", "-", "250Mi"]);
-    assert_eq!(table[3][1], "StatefulSet/db");
+    assert_eq!(table[2], expected);
+    assert_eq!(table[4][1..9], ["Pod/lone", "web", "-", "-", "126m", "-", "-", "250Mi"]);
+    let workloads: Vec<&str> = table[1..].iter().map(|row| row[1].as_str()).collect();
+    // Both Jobs of a CronJob are one workload.
+    assert_eq!(workloads, ["CronJob/backup", "Deployment/web", "Job/migrate", "Pod/lone", "StatefulSet/db"]);
+    assert_eq!((table[1][10].as_str(), table[3][10].as_str()), ("386", "193"));
     let csv = report.csv();
     let mut lines = csv.lines();
     assert!(
@@ -360,6 +372,7 @@ async fn a_report_has_workloads_with_requests_and_recommendations() {
             .unwrap()
             .starts_with("namespace,kind,workload,container,pods,samples,cpu_millicores_request,")
     );
+    assert!(lines.next().unwrap().starts_with("default,CronJob,backup,web,0,386,"));
     assert!(lines.next().unwrap().starts_with("default,Deployment,web,web,2,386,1000,126,"));
     let html = report.html("Usage of <a>");
     assert!(
@@ -367,5 +380,5 @@ async fn a_report_has_workloads_with_requests_and_recommendations() {
         "{html}"
     );
     assert!(html.contains("<p>cpu: 2 requested, 252m recommended</p>"), "{html}");
-    assert_eq!(report.json()[0]["cpu"]["difference"], "-874m");
+    assert_eq!(report.json()[1]["cpu"]["difference"], "-874m");
 }

@@ -10,8 +10,11 @@ pub(super) struct Owner {
 /// The letters of generated names.
 const LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
 
-/// Guesses the owner of a pod: `web-6b7f9c5d8c-x2x4z` is of a Deployment, `db-0` of a `StatefulSet`, `agent-x2x4z` of a
-/// `DaemonSet` or something like it.
+/// The minutes since 1970 that the Jobs of a `CronJob` have in their names: from 2019 to 2046. A date such as 20260131 is none.
+const SCHEDULED: std::ops::Range<u32> = 26_000_000..40_000_000;
+
+/// Guesses the owner of a pod: `web-6b7f9c5d8c-x2x4z` is of a Deployment, `db-0` of a `StatefulSet`, `backup-29068597-x2x4z` of
+/// a `CronJob`, `agent-x2x4z` of a `DaemonSet` or something like it.
 pub(super) fn owner_by_name(pod: &str) -> Owner {
     let owner = |kind: &str, name: &str| Owner { kind: kind.to_owned(), name: name.to_owned() };
     let Some((rest, last)) = pod.rsplit_once('-') else { return owner("Pod", pod) };
@@ -20,6 +23,7 @@ pub(super) fn owner_by_name(pod: &str) -> Owner {
     }
     if last.len() == 5 && is_generated(last) {
         return match rest.rsplit_once('-') {
+            Some((name, minutes)) if !name.is_empty() && is_scheduled(minutes) => owner("CronJob", name),
             Some((name, hash))
                 if !name.is_empty() && (5..=10).contains(&hash.len()) && is_generated(hash) =>
             {
@@ -35,6 +39,10 @@ pub(super) fn owner_by_name(pod: &str) -> Owner {
     }
 }
 
+fn is_scheduled(text: &str) -> bool {
+    text.parse().is_ok_and(|minutes| SCHEDULED.contains(&minutes))
+}
+
 fn is_generated(text: &str) -> bool {
     text.chars().all(|letter| LETTERS.contains(letter))
 }
@@ -48,6 +56,8 @@ mod tests {
         for (pod, kind, name) in [
             ("web-6b7f9c5d8c-x2x4z", "Deployment", "web"),
             ("my-web-app-6b7f9c5d8c-x2x4z", "Deployment", "my-web-app"),
+            ("backup-29068597-x2x4z", "CronJob", "backup"),
+            ("backup-20260131-x2x4z", "Controller", "backup-20260131"),
             ("db-0", "StatefulSet", "db"),
             ("my-db-12", "StatefulSet", "my-db"),
             ("agent-x2x4z", "Controller", "agent"),
