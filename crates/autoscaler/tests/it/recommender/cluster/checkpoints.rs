@@ -237,6 +237,24 @@ fn a_checkpoint_with_long_memory_windows_is_restored() {
     }
 }
 
+/// What counts is the CPU histogram, whatever number of samples a checkpoint has.
+#[test]
+fn a_checkpoint_without_cpu_gives_a_recommendation_for_memory_alone() {
+    let mut before = used();
+    before.pass(DAY);
+    let mut status = checkpoint(&mut before).status;
+    drop(std::mem::take(&mut status.cpu_histogram));
+    assert_ne!(status.total_samples_count, 0);
+    let mut bed = bed();
+    bed.vpa("v", APP);
+    bed.pod("p", APP);
+    assert_eq!(bed.cluster.restore_checkpoint(&key("v"), "app", &status), Ok(Restored::Restored));
+    bed.cluster.recommend();
+    let recommended = bed.cluster.vpa(&key("v")).unwrap().measured_recommendation();
+    let targets: Vec<_> = recommended.iter().map(|of| (of.target.cpu, of.target.memory.is_some())).collect();
+    assert_eq!(targets, [(None, true)]);
+}
+
 #[test]
 fn a_corrupt_checkpoint_is_refused_and_overwritten() {
     let good = checkpoint(&mut used()).status;

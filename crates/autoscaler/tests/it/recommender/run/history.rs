@@ -168,6 +168,32 @@ async fn a_pod_that_starts_while_history_is_read_stays() {
 }
 
 #[tokio::test]
+async fn a_pod_that_starts_after_a_part_of_its_history_was_read_stays() {
+    let bed = Bed::with_web().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let (closed, queries) = (gate.clone(), AtomicU32::new(0));
+    let server = Fake::start(move |asked| match asked.field("query").as_str() {
+        LABELS => vector(json!([gone("web-2"), gone("web-3")])),
+        _ if queries.fetch_add(1, Relaxed) == 0 => usage(asked, &["web-2", "web-3"]),
+        _ => usage(asked, &["web-2", "web-3"]).after(&closed),
+    })
+    .await;
+    let mut running = bed.recommender_with(setup(&server)).await;
+    running.minute(&bed).await;
+    let state = running.state.clone();
+    let is_known = || state.read(|state| state.cluster().has_pod("default", "web-2")) == Some(true);
+    eventually(async || is_known()).await;
+    let container = json!({ "name": "app", "image": "plumb/load" });
+    bed.pod_with("default", "web-2", "web", json!({ "containers": [container] }), "Running").await;
+    running.minute(&bed).await;
+    gate.close();
+    running.run.history_read().await;
+    running.minute(&bed).await;
+    let has = |name| state.read(|state| state.cluster().has_active_pod("default", name)).unwrap();
+    assert_eq!([has("web-1"), has("web-2"), has("web-3")], [true, true, false]);
+}
+
+#[tokio::test]
 async fn an_attempt_that_fails_leaves_no_pods_that_are_gone() {
     let bed = Bed::with_web().await;
     let queries = Arc::new(AtomicU32::new(0));

@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{ListParams, PostParams};
-use plumb_autoscaler::api::VerticalPodAutoscaler;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use plumb_autoscaler::recommender::shards::{Elections, REPLICAS_LABEL, ShardConfig, assign, shard_of};
 use plumb_autoscaler::recommender::{Options, VpaKey};
-use plumb_harness::{object, until, until_all, virtual_clock};
+use plumb_harness::{eventually, object, until, until_all, virtual_clock};
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -64,7 +64,11 @@ impl Process {
         let elections = Elections::new(&client, &config).unwrap();
         let clock = virtual_clock("2026-01-01T00:00:00Z".parse().unwrap());
         let setup = Setup {
-            options: Options { interval: Duration::from_secs(1), ..Options::default() },
+            options: Options {
+                interval: Duration::from_secs(1),
+                checkpoints_gc_interval: Duration::from_secs(10),
+                ..Options::default()
+            },
             intercept: Arc::new(intercept),
             ownership: elections.ownership(),
             clock: Some(clock),
@@ -173,6 +177,32 @@ async fn the_shards_of_a_process_that_crashes_are_taken_over_within_15_seconds()
     all_follow(&bed, 50_000).await;
     assert!(stopped.elapsed() < Duration::from_secs(8), "{:?}", stopped.elapsed());
     drop(c);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_process_writes_the_checkpoints_of_its_vpas_again_that_were_deleted() {
+    let (bed, log) = (bed().await, Log::default());
+    // A checkpoint of another version cannot be read, and is not overwritten as long as it exists.
+    for index in 0..VPAS {
+        let checkpoint: VerticalPodAutoscalerCheckpoint = object(json!({
+            "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscalerCheckpoint",
+            "metadata": { "name": format!("web-{index}-app") },
+            "spec": { "vpaObjectName": format!("web-{index}"), "containerName": "app" },
+            "status": { "version": "v4" },
+        }));
+        bed.checkpoints().create(&PostParams::default(), &checkpoint).await.unwrap();
+    }
+    let a = Process::start(&bed, "a", SHARDS, &log);
+    let b = Process::start(&bed, "b", SHARDS, &log);
+    all_follow(&bed, 100).await;
+    let shared = writers(&log);
+    assert!(["a", "b"].iter().all(|process| shared.values().any(|of| of == &[*process])), "{shared:?}");
+    let names = bed.checkpoint_names().await;
+    for name in &names {
+        bed.checkpoints().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    eventually(async || bed.checkpoint_names().await == names).await;
+    drop((a, b));
 }
 
 #[tokio::test(start_paused = true)]
