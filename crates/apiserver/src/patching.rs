@@ -54,6 +54,14 @@ impl Patch {
         Ok(Self { change: make(parsed.value), twice: parsed.strict })
     }
 
+    /// Refuses a patch in a format that custom resources and their scales do not take.
+    pub(crate) fn check_custom_format(&self) -> Result<(), ApiError> {
+        match self.change {
+            Change::Json(_) | Change::Merge(_) => Ok(()),
+            Change::Strategic(_) => Err(ApiError::unsupported_media_type(CUSTOM_FORMATS)),
+        }
+    }
+
     /// Applies the patch to an object of a kind, and decodes the result as that kind. With `strictly`, an unknown or duplicate
     /// field is an error.
     pub(crate) fn apply(

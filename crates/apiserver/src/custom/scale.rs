@@ -10,9 +10,15 @@ fn at<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(object, |here, step| here.get(step))
 }
 
+/// SPEC: upstream takes the lower half of a number that is too large for a Scale.
+fn low_half(number: i64) -> i32 {
+    let [a, b, c, d, ..] = number.to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
+}
+
 /// The scale of an object.
 pub(crate) fn scale_of(object: &Value, scale: &Scale) -> Result<Value, ApiError> {
-    let replicas = |path: &[String]| at(object, path).and_then(Value::as_i64);
+    let replicas = |path: &[String]| at(object, path).and_then(Value::as_i64).map(low_half);
     let spec = replicas(&scale.spec);
     let selector = scale.selector.as_ref().and_then(|path| at(object, path)).and_then(Value::as_str);
     if spec.is_none() {

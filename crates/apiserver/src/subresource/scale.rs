@@ -9,7 +9,7 @@ use crate::admission::{Attributes, Operation};
 use crate::body::Body;
 use crate::custom::{self, in_version, is_stored_as, presented_value};
 use crate::error::ApiError;
-use crate::exchange::object as read_object;
+use crate::exchange::{FieldValidation, object as read_object};
 use crate::kinds::Row;
 use crate::managers::{self, Scaling, Wanted};
 use crate::object::meta;
@@ -103,21 +103,30 @@ fn asked(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, A
         let decoded = body::decode_value(Schema::builtin(), kind()?, applied);
         return Ok(decoded.map_err(|error| ApiError::bad_request(error.to_string()))?.value);
     }
+    let validation = FieldValidation::of(&call.query)?;
     let mut decoded = if call.verb == Verb::Update {
         read_object(&call.head.headers, &call.body, kind()?, call.server.rules())?
     } else {
-        Patch::read(&call.head.headers, &call.body, call.server.rules())?.apply(kind()?, current, false)?
+        let patch = Patch::read(&call.head.headers, &call.body, call.server.rules())?;
+        if call.row.custom().is_some() {
+            patch.check_custom_format()?;
+        }
+        patch.apply(kind()?, current, validation == FieldValidation::Strict)?
     };
+    call.warn(validation.judge(kind()?, &decoded)?);
     scaling.track(current, &mut decoded.value);
     Ok(decoded.value)
 }
 
-/// The scale of an object, whatever its kind says of where it stands.
+/// The scale of an object, whatever its kind says of where it stands. As in any object, fields that are empty are left out: no
+/// replicas, no selector.
 fn found(call: &Call, object: &Value) -> Result<Value, ApiError> {
-    match call.row.custom().and_then(|custom| custom.version.scale.as_ref()) {
-        Some(paths) => custom::scale_of(object, paths),
-        None => Ok(scale_of(&call.row, object)),
-    }
+    let scale = match call.row.custom().and_then(|custom| custom.version.scale.as_ref()) {
+        Some(paths) => custom::scale_of(object, paths)?,
+        None => scale_of(&call.row, object),
+    };
+    let decoded = body::decode_value(Schema::builtin(), kind()?, scale);
+    Ok(decoded.map_err(|error| ApiError::unexplained(error.to_string()))?.value)
 }
 
 /// The scale of an object.
