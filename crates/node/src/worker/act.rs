@@ -23,7 +23,7 @@ use crate::runtime_class;
 use crate::status::Waiting;
 
 /// The reason of a container whose spec refers to something that is missing.
-pub(super) const CONFIG_ERROR: &str = "CreateContainerConfigError";
+const CONFIG_ERROR: &str = "CreateContainerConfigError";
 
 /// Why a container could not be started.
 pub(super) struct StartFailure {
@@ -200,11 +200,20 @@ impl Worker {
         image: &Image,
     ) -> Result<ContainerId, StartFailure> {
         let config = self.generate_config(position, attempt, to, image).await;
+        self.create_with(sandbox, &container.name, config).await
+    }
+
+    /// Creates a container with its config, and emits an event.
+    pub(super) async fn create_with(
+        &self,
+        sandbox: &SandboxId,
+        name: &str,
+        config: Result<ContainerConfig, GenerateError>,
+    ) -> Result<ContainerId, StartFailure> {
         let config = config.map_err(|error| StartFailure::new(CONFIG_ERROR, error_chain(&error)))?;
         match self.node.runtime.create_container(sandbox, config).await {
             Ok(id) => {
-                let (name, message) = (&container.name, "Container created");
-                self.node.events.container(&self.pod, name, Kind::Normal, "Created", message);
+                self.node.events.container(&self.pod, name, Kind::Normal, "Created", "Container created");
                 Ok(id)
             }
             // An earlier attempt created it and lost the response.

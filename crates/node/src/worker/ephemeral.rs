@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::EphemeralContainer;
 use plumb_resize::resource::Requirements;
-use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
 
-use super::act::{CONFIG_ERROR, StartFailure, note_failure};
+use super::Worker;
+use super::act::{StartFailure, note_failure};
 use super::error::GenerateError;
 use super::image::needs_image;
-use super::{Worker, error_chain};
 use crate::cri_config;
 use crate::events::Kind;
 use crate::lifecycle::{ObservedContainer, State, containers, ephemeral};
@@ -73,7 +72,8 @@ impl Worker {
         } else {
             // The pull sends a message when it is done.
             let Some(image) = self.image(&ephemeral(container)).await? else { return Ok(false) };
-            self.create_ephemeral(sandbox, container, &image).await?
+            let config = self.generate_ephemeral_config(container, &image).await;
+            self.create_with(sandbox, &container.name, config).await?
         };
         if let Err(error) = self.node.runtime.start_container(&id).await {
             if let Err(also) = self.node.runtime.remove_container(&id).await {
@@ -85,26 +85,6 @@ impl Worker {
         let (name, message) = (&container.name, "Container started");
         self.node.events.container(&self.pod, name, Kind::Normal, "Started", message);
         Ok(true)
-    }
-
-    async fn create_ephemeral(
-        &self,
-        sandbox: &SandboxId,
-        container: &EphemeralContainer,
-        image: &Image,
-    ) -> Result<ContainerId, StartFailure> {
-        let config = self.generate_ephemeral_config(container, image).await;
-        let config = config.map_err(|error| StartFailure::new(CONFIG_ERROR, error_chain(&error)))?;
-        match self.node.runtime.create_container(sandbox, config).await {
-            Ok(id) => {
-                let (name, message) = (&container.name, "Container created");
-                self.node.events.container(&self.pod, name, Kind::Normal, "Created", message);
-                Ok(id)
-            }
-            // An earlier attempt created it and lost the response.
-            Err(Error::AlreadyExists { id, .. }) => Ok(id.into()),
-            Err(error) => Err(StartFailure::new("CreateContainerError", error)),
-        }
     }
 
     async fn generate_ephemeral_config(
