@@ -31,8 +31,8 @@ pub(crate) fn amounts(text: &str) -> Declared {
     declared(Some(&serde_json::from_value(Value::Object(list)).unwrap())).unwrap()
 }
 
-fn list(text: &str) -> Value {
-    let amounts = amounts(text);
+/// Amounts as a list of resources.
+pub(crate) fn list(amounts: Declared) -> Value {
     let mut list = serde_json::Map::new();
     if let Some(cpu) = amounts.cpu {
         list.insert("cpu".into(), json!(format!("{cpu}m")));
@@ -54,14 +54,14 @@ pub(crate) fn pod(name: &str, requests: &str) -> Value {
         },
         "spec": {
             "nodeName": "n",
-            "containers": [{ "name": "app", "image": "i", "resources": { "requests": list(requests) } }],
+            "containers": [{ "name": "app", "image": "i", "resources": { "requests": list(amounts(requests)) } }],
         },
         "status": {
             "phase": "Running", "startTime": "2026-01-01T23:00:00Z",
             "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T23:00:00Z" }],
             "containerStatuses": [{
                 "name": "app", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
-                "resources": { "requests": list(requests) },
+                "resources": { "requests": list(amounts(requests)) },
             }],
         },
     })
@@ -70,7 +70,7 @@ pub(crate) fn pod(name: &str, requests: &str) -> Value {
 /// The pod, whose spec was changed to these requests since.
 pub(crate) fn resizing(mut pod: Value, requests: &str, condition: Option<Value>) -> Value {
     pod["metadata"]["generation"] = json!(2);
-    pod["spec"]["containers"][0]["resources"]["requests"] = list(requests);
+    pod["spec"]["containers"][0]["resources"]["requests"] = list(amounts(requests));
     if let Some(condition) = condition {
         pod["status"]["observedGeneration"] = json!(2);
         pod["status"]["conditions"].as_array_mut().unwrap().push(condition);

@@ -23,7 +23,8 @@ use serde_json::json;
 
 use plumb_autoscaler::updater::state::PodState;
 
-use super::world::{World, list, options};
+use super::make::list;
+use super::world::{World, options};
 use crate::updater::make::amounts;
 
 pub(crate) const NODES: u64 = 4;

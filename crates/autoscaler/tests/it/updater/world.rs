@@ -30,7 +30,7 @@ use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::make::amounts;
+use super::make::{amounts, list};
 
 /// Both dialects: the first has a node answer Infeasible, the second has the API server answer 403.
 pub(crate) fn dialects() -> [Rules; 2] {
@@ -404,17 +404,6 @@ impl World {
 /// Options for tests: no admission controller runs.
 pub(crate) fn options() -> Options {
     Options { admission_lease: None, ..Options::default() }
-}
-
-pub(crate) fn list(amounts: Declared) -> Value {
-    let mut list = serde_json::Map::new();
-    if let Some(cpu) = amounts.cpu {
-        list.insert("cpu".into(), json!(format!("{cpu}m")));
-    }
-    if let Some(memory) = amounts.memory {
-        list.insert("memory".into(), json!(memory.to_string()));
-    }
-    Value::Object(list)
 }
 
 /// A moment: enough for everything that is not waited for.
