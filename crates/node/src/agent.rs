@@ -156,7 +156,12 @@ impl Agent {
         let allocator =
             Allocator::new(amounts, max_pods, facts_of_rules, rules.clone()).with_cpus(config.cpus);
         let node = Node {
-            allocations: Arc::new(AllocationManager::new(allocator, journal, clock.clone())),
+            allocations: Arc::new(AllocationManager::new(
+                allocator,
+                journal,
+                clock.clone(),
+                config.supervisor.clone(),
+            )),
             events: Recorder::start(
                 client.clone(),
                 &setup.name,

@@ -12,6 +12,7 @@ use plumb_resize::admission::Verdict;
 use plumb_resize::pod::PodResources;
 use plumb_resize::status::Allocation;
 use plumb_store::{Event, Ticket};
+use plumb_supervise::{Panic, Supervisor};
 use tokio::sync::{mpsc, watch};
 
 use crate::Clock;
@@ -19,7 +20,7 @@ use crate::allocator::{AdmissionError, AllocationResult, Allocator, PodInfo, is_
 use crate::cpus::CpuSet;
 use crate::journal::{Entry, Journal, JournalError};
 use crate::predicates::Predicate;
-use crate::worker::Message;
+use crate::worker::{Message, POD_WORKER};
 
 /// What triggered the retry of a deferred resize, in the words of the kubelet's metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub(crate) struct AllocationManager {
     admitting: watch::Sender<usize>,
     journal: Journal,
     clock: Clock,
+    /// Counts panics over single pods.
+    supervisor: Supervisor,
 }
 
 struct State {
@@ -78,7 +81,7 @@ impl State {
 }
 
 impl AllocationManager {
-    pub(crate) fn new(allocator: Allocator, journal: Journal, clock: Clock) -> Self {
+    pub(crate) fn new(allocator: Allocator, journal: Journal, clock: Clock, supervisor: Supervisor) -> Self {
         let shared = allocator.shared_cpus().map(Arc::new);
         let state = State { allocator, unwritten: BTreeSet::new(), subscribers: BTreeMap::new(), shared };
         Self {
@@ -87,6 +90,7 @@ impl AllocationManager {
             admitting: watch::Sender::new(0),
             journal,
             clock,
+            supervisor,
         }
     }
 
@@ -300,27 +304,39 @@ impl AllocationManager {
     /// Retries the deferred resizes, and notifies their pod workers.
     async fn retry_deferred(&self, trigger: Trigger) {
         let now = (self.clock)().as_millisecond();
+        self.retry_with(trigger, |allocator| allocator.retry_deferred(now)).await;
+    }
+
+    /// Notifies pod workers of the results of a retry. A panic over one pod is that of its own worker, which requests the resize
+    /// again, and not of the worker that has freed capacity.
+    async fn retry_with(
+        &self,
+        trigger: Trigger,
+        retry: impl FnOnce(&mut Allocator) -> Vec<(String, Result<AllocationResult, Panic>)>,
+    ) {
         let results: Vec<_> = {
             let mut state = self.state.lock();
-            let results = state.allocator.retry_deferred(now);
+            let results = retry(&mut state.allocator);
             self.notify_changes(&mut state);
-            results
-                .into_iter()
-                .map(|(uid, result)| {
-                    let ticket = state.write(&self.journal, &uid);
-                    (state.subscribers.get(&uid).cloned(), uid, result, ticket)
-                })
-                .collect()
+            let written = results.into_iter().map(|(uid, result)| {
+                let written = result.map(|result| (result, state.write(&self.journal, &uid)));
+                (state.subscribers.get(&uid).cloned(), uid, written)
+            });
+            written.collect()
         };
-        for (sender, uid, result, ticket) in results {
-            let durable = match ticket {
-                Ok(ticket) => self.await_disk(&uid, ticket).await,
-                Err(error) => Err(error),
-            };
-            let message = match durable {
-                Ok(()) => Message::Allocation(Box::new(result), trigger),
-                // The worker then requests the resize itself, with the backoff after a failed write.
-                Err(_) => Message::Retry,
+        for (sender, uid, written) in results {
+            // The worker then requests the resize itself: with the backoff after a failed write, or after its own panic.
+            let message = match written {
+                Ok((result, Ok(ticket))) => match self.await_disk(&uid, ticket).await {
+                    Ok(()) => Message::Allocation(Box::new(result), trigger),
+                    Err(_) => Message::Retry,
+                },
+                Ok((_, Err(_))) => Message::Retry,
+                Err(panic) => {
+                    tracing::error!(uid, "the retry of a deferred resize panicked");
+                    self.supervisor.note_panic(POD_WORKER, &panic);
+                    Message::Retry
+                }
             };
             if let Some(sender) = sender {
                 // The worker may have ended.
@@ -360,5 +376,93 @@ impl Drop for PendingAdmission {
                 let _ = sender.send(Message::Retry);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use plumb_resize::admission::NodeFacts;
+    use plumb_resize::aggregate::Role;
+    use plumb_resize::pod::{ContainerShape, PodShape};
+    use plumb_resize::qos::QosClass;
+    use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements};
+    use plumb_resize::rules::Rules;
+    use plumb_resize::status::Outcome;
+    use plumb_store::{Options, Store};
+
+    use super::*;
+
+    fn cpu(milli: i64) -> PodResources {
+        PodResources { containers: vec![Requirements::equal(milli, 1 << 20)], pod: None }
+    }
+
+    fn info(name: &str, milli: i64) -> PodInfo {
+        let container = ContainerShape { name: "c".into(), role: Role::Main, policy: PerResource::default() };
+        let qos = QosClass::Burstable;
+        PodInfo {
+            namespace: "default".into(),
+            name: name.into(),
+            shape: PodShape { containers: vec![container], overhead: Declared::NONE, qos },
+            host_ports: Vec::new(),
+            priority: 0,
+            desired: cpu(milli),
+            generation: 1,
+        }
+    }
+
+    /// A node of one CPU with a pod `large`, and the pods `first` and `second`, whose resizes are deferred in this
+    /// order until `large` is removed. Returns the inboxes of the workers of these two.
+    async fn full() -> (AllocationManager, [mpsc::UnboundedReceiver<Message>; 2]) {
+        let allocatable = Amounts::new(1000, 1 << 30);
+        let allocator = Allocator::new(allocatable, 10, NodeFacts::default(), Rules::kep());
+        let journal = Journal::new(Store::in_memory(&Options::default()), "n1");
+        let manager =
+            AllocationManager::new(allocator, journal, Arc::new(Timestamp::now), Supervisor::default());
+        for (name, milli) in [("large", 600), ("first", 100), ("second", 200)] {
+            let allocation = Allocation::new(cpu(milli), 1);
+            manager.admit(name, info(name, milli), allocation, None).await.unwrap().unwrap();
+        }
+        let subscribe = async |name: &str| {
+            let (sender, inbox) = mpsc::unbounded_channel();
+            manager.subscribe(name, sender);
+            manager.request_resize(name, cpu(400), 2).await.unwrap().unwrap();
+            inbox
+        };
+        let inboxes = [subscribe("first").await, subscribe("second").await];
+        assert_eq!(manager.state.lock().allocator.deferred().collect::<Vec<_>>(), ["first", "second"]);
+        (manager, inboxes)
+    }
+
+    #[tokio::test]
+    async fn a_panic_over_one_deferred_resize_is_left_to_the_worker_of_its_pod() {
+        let (manager, [mut first, mut second]) = full().await;
+        manager.state.lock().allocator.release("large");
+        let before = manager.entry("first");
+        let retry = |allocator: &mut Allocator| {
+            allocator.retry_each(|allocator, uid| {
+                allocator.unchanged_by_panics(uid, |allocator| {
+                    let result = allocator.decide(uid, 7);
+                    assert_ne!(uid, "first", "the decision on one pod panics");
+                    result
+                })
+            })
+        };
+        // The caller is the worker of a third pod, and does not panic.
+        manager.retry_with(Trigger::PodsRemoved, retry).await;
+        assert_eq!(manager.supervisor.panics(POD_WORKER), 1);
+        let Ok(Message::Allocation(result, Trigger::PodsRemoved)) = second.try_recv() else {
+            panic!("the other resize is decided")
+        };
+        assert_eq!((result.outcome, &result.entry.allocation.allocated), (Outcome::Started, &cpu(400)));
+        assert!(matches!(first.try_recv(), Ok(Message::Retry)), "its own worker requests it again");
+        assert_eq!(manager.entry("first"), before, "an allocation that is not in the journal");
+        {
+            let state = manager.state.lock();
+            assert_eq!(state.allocator.deferred().collect::<Vec<_>>(), ["first"]);
+            assert_eq!((state.allocator.counted("first").cpu, state.allocator.burstable_cpu()), (100, 500));
+        }
+        let result = manager.request_resize("first", cpu(400), 2).await.unwrap().unwrap();
+        assert_eq!(result.outcome, Outcome::Started);
     }
 }

@@ -5,6 +5,7 @@
 //! the order of `plumb_resize::queue`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use plumb_placement::HostPort;
@@ -18,6 +19,7 @@ use plumb_resize::queue::DeferredResize;
 use plumb_resize::resource::{Amounts, Resource};
 use plumb_resize::rules::Rules;
 use plumb_resize::status::{Allocation, Outcome, PendingReason};
+use plumb_supervise::Panic;
 
 use crate::cpus::{CpuAllocator, CpuAssignments, CpuSet, InsufficientCpus};
 use crate::journal::Entry;
@@ -260,14 +262,24 @@ impl Allocator {
     }
 
     /// Retries the deferred resizes in their order. To be called when capacity was freed; returns the results that
-    /// changed.
-    pub fn retry_deferred(&mut self, now: i64) -> Vec<(String, AllocationResult)> {
+    /// changed. A pod whose decision panics stays deferred, and the others are decided all the same.
+    pub fn retry_deferred(&mut self, now: i64) -> Vec<(String, Result<AllocationResult, Panic>)> {
+        self.retry_each(|allocator, uid| allocator.decide(uid, now))
+    }
+
+    /// Decides on each deferred resize in their order.
+    pub(crate) fn retry_each(
+        &mut self,
+        mut decide: impl FnMut(&mut Self, &str) -> Option<AllocationResult>,
+    ) -> Vec<(String, Result<AllocationResult, Panic>)> {
         let uids: Vec<String> = self.deferred().map(str::to_owned).collect();
         let mut results = Vec::new();
         for uid in uids {
-            if let Some(result) = self.decide(&uid, now).filter(|result| result.outcome != Outcome::Unchanged)
-            {
-                results.push((uid, result));
+            // A decision that panics changes nothing, see below.
+            match catch_unwind(AssertUnwindSafe(|| decide(self, &uid))) {
+                Ok(Some(result)) if result.outcome != Outcome::Unchanged => results.push((uid, Ok(result))),
+                Ok(_) => {}
+                Err(payload) => results.push((uid, Err(Panic::of(&*payload)))),
             }
         }
         results
@@ -323,7 +335,32 @@ impl Allocator {
         self.pods.remove(uid).is_some()
     }
 
-    fn decide(&mut self, uid: &str, now: i64) -> Option<AllocationResult> {
+    /// Decides on the desired resources of a pod.
+    pub(crate) fn decide(&mut self, uid: &str, now: i64) -> Option<AllocationResult> {
+        self.unchanged_by_panics(uid, |allocator| allocator.try_decide(uid, now))
+    }
+
+    /// Changes the allocation of a pod. If that panics, the pod keeps its allocation, its CPUs and its entry in the queue: an
+    /// allocation that the caller does not know is not in the journal.
+    pub(crate) fn unchanged_by_panics<T>(&mut self, uid: &str, change: impl FnOnce(&mut Self) -> T) -> T {
+        let record = self.pods.get(uid).cloned();
+        let (held, burstable, cpus) = (self.ledger.held(uid), self.burstable, self.cpus.clone());
+        match catch_unwind(AssertUnwindSafe(|| change(self))) {
+            Ok(changed) => changed,
+            Err(payload) => {
+                self.waiting.retain(|waiting| waiting.pod != uid);
+                self.pods.extend(record.map(|record| (uid.to_owned(), record)));
+                if let Some(held) = held {
+                    self.ledger.hold(uid, held);
+                }
+                (self.burstable, self.cpus) = (burstable, cpus);
+                self.queue(uid);
+                resume_unwind(payload)
+            }
+        }
+    }
+
+    fn try_decide(&mut self, uid: &str, now: i64) -> Option<AllocationResult> {
         self.unqueue(uid);
         let Self { facts, rules, ledger, pods, cpus, .. } = self;
         let record = pods.get_mut(uid)?;
