@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 pub use faulty::Faulty;
 
@@ -99,6 +100,8 @@ pub enum FaultKind {
     Fail(Error),
     /// The call is executed after a delay.
     Delay(Duration),
+    /// The call is executed once this is true, or once its sender is dropped.
+    DelayUntil(watch::Receiver<bool>),
     /// The call is executed, but returns this error.
     LoseResponse(Error),
     /// The call is executed, and returns after a delay.

@@ -2,6 +2,7 @@
 
 mod cpus;
 mod crashes;
+mod journal_writes;
 mod lives;
 mod panics;
 mod recovery;

@@ -23,6 +23,8 @@ pub(super) struct Cluster {
     away: Arc<AtomicBool>,
     /// The paths of the node's requests.
     requests: Arc<Mutex<Vec<String>>>,
+    /// The node's requests whose path ends like this fail.
+    pub(super) refused: Arc<Mutex<Option<String>>>,
     /// The next request of the node whose path ends like this panics.
     pub(super) panics: Arc<Mutex<Option<String>>>,
     _certificates: tempfile::TempDir,
@@ -46,6 +48,7 @@ impl Cluster {
             away: Arc::default(),
             requests: Arc::default(),
             panics: Arc::default(),
+            refused: Arc::default(),
             _certificates: certificates,
         }
     }
@@ -58,12 +61,15 @@ impl Cluster {
     /// The API as the node sees it, unless the server is unreachable.
     pub(super) fn node(&self) -> Client {
         let (away, panics, requests) = (self.away.clone(), self.panics.clone(), self.requests.clone());
+        let refused = self.refused.clone();
         self.api.intercepted(&format!("system:node:{NODE}"), ["system:nodes"], move |uri: &mut Uri| {
             let path = uri.path();
             let strikes = panics.lock().unwrap().take_if(|end| path.ends_with(&**end)).is_some();
             assert!(!strikes, "the request for {path} panics");
             requests.lock().unwrap().push(path.to_owned());
-            if away.load(Ordering::SeqCst) { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(()) }
+            let refused = refused.lock().unwrap().as_ref().is_some_and(|end| path.ends_with(&**end));
+            let is_away = refused || away.load(Ordering::SeqCst);
+            if is_away { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(()) }
         })
     }
 

@@ -18,6 +18,7 @@ use plumb_resize::rules::Rules;
 use plumb_runtime::fault::{Faults, Faulty};
 use plumb_runtime::types::{ContainerId, SandboxFilter};
 use plumb_runtime::{Virtual, VirtualConfig};
+use plumb_store::Store;
 use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 
@@ -53,10 +54,15 @@ impl Site {
 
     pub(super) fn without_agent(rules: Rules) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let (journal, _) = open_store(&folder.path().join("journal")).unwrap();
+        Self::with_journal(rules, journal, folder)
+    }
+
+    /// One whose agent is not started yet, with this store for its allocation journal.
+    pub(super) fn with_journal(rules: Rules, journal: Store, folder: tempfile::TempDir) -> Self {
         let faults = Faults::default();
         let body = Virtual::new(VirtualConfig { now: Timestamp::now(), pod_network: [10, 0, 0, 0].into() });
         let runtime = Arc::new(Faulty::new(Arc::new(body), faults.clone()));
-        let (journal, _) = open_store(&folder.path().join("journal")).unwrap();
         Self {
             cluster: Cluster::start_under(rules.clone()),
             faults,

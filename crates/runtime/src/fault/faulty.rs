@@ -61,6 +61,11 @@ impl<R: Runtime + ?Sized> Faulty<R> {
                 tokio::time::sleep(time).await;
                 act.await
             }
+            Some(FaultKind::DelayUntil(mut open)) => {
+                // An error says that the sender is dropped.
+                let _ = open.wait_for(|open| *open).await;
+                act.await
+            }
             Some(FaultKind::LoseResponse(error)) => {
                 let _lost = act.await;
                 Err(error)

@@ -538,3 +538,14 @@ async fn the_observed_generation_of_a_pod_follows_its_generation_through_many_up
     assert_eq!(deleted.and_then(|pod| pod.metadata.generation), Some(501));
     site.gone("a").await;
 }
+
+#[tokio::test]
+async fn a_container_that_exits_is_restarted_though_the_sandbox_of_its_event_cannot_be_looked_up() {
+    let site = Site::start(kep()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    let pod = site.settled("a").await;
+    let away = FaultKind::Fail(Error::Unavailable("away".to_owned()));
+    site.faults.add(Fault::new(away).on(Call::ListSandboxes).times(1));
+    site.kill_container(&pod).await;
+    site.until("a", |pod| status(pod).restart_count == 1 && status(pod).ready).await;
+}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+use plumb_harness::eventually;
 use plumb_resize::rules::Rules;
 use plumb_runtime::fault::{Call, Fault, FaultKind, Invocation};
 
@@ -84,4 +85,19 @@ async fn an_agent_whose_tasks_are_killed_goes_on_with_its_pods() {
     site.event("b", "Started").await;
     site.delete("a").await;
     site.gone("a").await;
+}
+
+#[tokio::test]
+async fn a_container_that_exits_while_the_agent_is_restarted_is_noticed_after_it() {
+    let site = Site::start(Rules::v1_36()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    let pod = site.settled("a").await;
+    assert!(site.supervisor.abort("node-agent"));
+    let waits =
+        || site.supervisor.tasks().iter().any(|task| task.name == "node-agent" && task.unready().is_some());
+    eventually(async || waits()).await;
+    // The runtime sends the event while the agent does not receive any.
+    site.kill_container(&pod).await;
+    assert!(waits(), "the agent is not back yet");
+    site.until("a", |pod| status(pod).restart_count == 1 && status(pod).ready).await;
 }

@@ -492,3 +492,33 @@ async fn deferred_resizes_are_accepted_by_priority_then_class_then_age() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_resize_stays_reconsidered_when_the_entry_changes_before_the_api_server_accepts_the_report() {
+    let mut site = Site::start(kep()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    let before = site.settled("a").await;
+    let fails = FaultKind::Fail(Error::Unavailable("away".to_owned()));
+    site.faults.add(Fault::new(fails).on(Call::UpdateContainerResources));
+    site.resize("a", equal("200m", "64Mi")).await;
+    site.until("a", |pod| condition(pod, "PodResizeInProgress").is_some_and(|(reason, _)| reason == "Error"))
+        .await;
+    // The next resize is infeasible while the gate is off at the node.
+    site.kill_agent().await;
+    let off = FeatureGates::default().with(&IN_PLACE_POD_VERTICAL_SCALING, false);
+    site.start_agent_under(Rules::new(Dialect::Kep, &off)).await;
+    site.resize("a", equal("300m", "64Mi")).await;
+    site.until("a", |pod| condition(pod, "PodResizePending").is_some_and(|(why, _)| why == "Infeasible"))
+        .await;
+    site.kill_agent().await;
+    site.faults.clear();
+    // The report that reconsiders it fails, and meanwhile the first resize completes.
+    *site.cluster.refused.lock().unwrap() = Some("/pods/a/status".to_owned());
+    site.start_agent_under(kep()).await;
+    eventually(async || site.journalled("a").await.allocation.error.is_none()).await;
+    assert_eq!(site.journalled("a").await.allocation.allocated.containers[0].requests.cpu, Some(200));
+    *site.cluster.refused.lock().unwrap() = None;
+    let after = site.settled("a").await;
+    assert_eq!(status(&after).resources.unwrap().requests.unwrap()["cpu"].0, "300m");
+    assert_eq!(status(&after).container_id, status(&before).container_id);
+}
