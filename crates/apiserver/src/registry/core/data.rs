@@ -1,4 +1,4 @@
-//! What `ConfigMaps` and Secrets have in common: data by keys.
+//! Validation of data and of `immutable`, which `ConfigMaps` and Secrets share.
 
 use plumb_validation::field::FieldError;
 use serde_json::{Map, Value};
@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 use crate::validation::Errors;
 use crate::validation::json::{map as object, truth};
 
-/// The most bytes that all values have together.
+/// The maximum total size of the values, in bytes.
 pub(super) const MAX_SIZE: usize = 1 << 20;
 const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
-/// An object with `immutable: true` stays so, with its data.
+/// Validates that an update of an object with `immutable: true` changes neither that field nor the data.
 pub(super) fn check_immutable(old: &Value, new: &Value, fields: &[&str], errors: &mut Errors) {
     if !truth(old, "immutable") {
         return;
@@ -24,7 +24,7 @@ pub(super) fn check_immutable(old: &Value, new: &Value, fields: &[&str], errors:
     }
 }
 
-/// How many bytes a text in base64 stands for.
+/// The length of a base64 value once decoded, in bytes.
 pub(super) fn decoded_length(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default();
     text.trim_end_matches('=').len() * 3 / 4

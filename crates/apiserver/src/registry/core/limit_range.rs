@@ -24,7 +24,7 @@ impl Strategy for LimitRangeStrategy {
         &NAME_AND_CREATED_AT
     }
 
-    /// A limit range without a name gets one.
+    /// SPEC: upstream generates a name for a `LimitRange` without one.
     fn prepare_for_create(&self, _cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
         if meta(new, "name").is_empty() {
             metadata(new).insert("name".into(), json!(uuid::Uuid::new_v4().to_string()));

@@ -72,7 +72,7 @@ impl Strategy for NamespaceStrategy {
         }
     }
 
-    /// The spec is the stored one.
+    /// An update cannot change the spec, so it is not validated again.
     fn validate_update(&self, _old: &Value, _new: &Value, _rules: &Rules, _errors: &mut Errors) {}
 
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
@@ -139,7 +139,7 @@ impl SubresourceStrategy for FinalizeStrategy {
     }
 }
 
-/// Labels a namespace with its name, once it has one.
+/// Sets the label `kubernetes.io/metadata.name`. A namespace with `generateName` has no name before its creation.
 fn label_with_name(namespace: &mut Value) {
     let name = meta(namespace, "name").to_owned();
     if !name.is_empty() {

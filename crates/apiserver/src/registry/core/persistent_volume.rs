@@ -60,7 +60,7 @@ pub(super) fn phase(object: View<'_>) -> &str {
     if object.is_deleting() { "Terminating" } else { object.text_or("/status/phase", "Pending") }
 }
 
-/// The storage class: an annotation that came before the field goes first.
+/// The storage class. The beta annotation takes precedence over the field.
 pub(super) fn class(object: View<'_>) -> &str {
     let annotated = object.entry("/metadata/annotations", "volume.beta.kubernetes.io/storage-class");
     annotated.unwrap_or_else(|| object.text("/spec/storageClassName"))
@@ -73,7 +73,7 @@ pub(super) fn attributes_class(object: View<'_>) -> &str {
     }
 }
 
-/// Access modes, in the short form and always in the same order.
+/// Access modes in their short form, in upstream's order.
 pub(super) fn modes(given: &[&str]) -> String {
     let short = [
         ("ReadWriteOnce", "RWO"),

@@ -46,7 +46,7 @@ impl Strategy for ReplicationControllerStrategy {
     }
 }
 
-/// Its selector is a plain map.
+/// Validates a `ReplicationController`, whose selector is a map of labels.
 pub(crate) fn check(object: &Value, errors: &mut Errors) {
     let spec = &object["spec"];
     nonnegative(int(spec, "minReadySeconds").unwrap_or(0), &SPEC.child("minReadySeconds"), errors);

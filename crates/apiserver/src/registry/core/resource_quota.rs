@@ -42,7 +42,7 @@ impl Strategy for ResourceQuotaStrategy {
     }
 }
 
-/// Warns of a quota of requests that is larger than the quota of limits.
+/// Warns if the quota of requests exceeds the quota of limits.
 fn warnings(hard: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     for name in ["cpu", "ephemeral-storage", "memory"] {

@@ -54,7 +54,7 @@ fn check(secret: &Value, errors: &mut Errors) {
     by_type(secret, errors);
 }
 
-/// What a Secret of a known type has in it.
+/// Validates the data that the type of a Secret requires.
 fn by_type(secret: &Value, errors: &mut Errors) {
     let data = object(secret, "data");
     let has = |key: &str| data.is_some_and(|data| data.contains_key(key));
@@ -90,7 +90,7 @@ fn docker(data: Option<&Map<String, Value>>, key: &str, errors: &mut Errors) {
         return;
     };
     let bytes = base64::engine::general_purpose::STANDARD.decode(value.as_str().unwrap_or_default());
-    // SPEC: kube-apiserver says what Go's decoder says; ours has words of its own.
+    // SPEC: this message is that of serde_json; kube-apiserver's is that of Go's decoder.
     if let Err(error) = serde_json::from_slice::<Map<String, Value>>(&bytes.unwrap_or_default()) {
         let redacted = "<secret contents redacted>";
         errors.push(FieldError::invalid(DATA.key(key), redacted, error.to_string()));

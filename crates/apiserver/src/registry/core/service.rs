@@ -120,7 +120,7 @@ fn external_ip(service: View<'_>) -> String {
     }
 }
 
-/// The addresses, or else the names, at which a load balancer can be reached.
+/// The IP addresses of a load balancer's ingress points, or their hostnames.
 pub(in crate::registry) fn balancer_addresses(object: View<'_>) -> Vec<&str> {
     let points = object.items("/status/loadBalancer/ingress");
     let addresses: BTreeSet<&str> = points

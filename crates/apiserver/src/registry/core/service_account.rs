@@ -29,7 +29,7 @@ impl Strategy for ServiceAccountStrategy {
     }
 }
 
-/// A service account refers to secrets of its own namespace, by their names.
+/// Drops all but the names from the secret references of a service account, whose secrets are in its namespace.
 fn drop_all_but_names(account: &mut Value) {
     for secret in account.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(secret) = secret.as_object_mut() {

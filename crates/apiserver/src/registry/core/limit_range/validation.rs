@@ -1,4 +1,4 @@
-//! Checks of `LimitRanges`.
+//! Validation of `LimitRanges`.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::validation::{Errors, complain, format, resource_name};
 
 const SPEC: Path<'_> = Path::root("spec");
 
-/// A new or updated `LimitRange`.
+/// Validates a new or updated `LimitRange`.
 pub(super) fn check(range: &Value, errors: &mut Errors) {
     let all = SPEC.child("limits");
     let limits = list(&range["spec"], "limits");
@@ -113,7 +113,7 @@ fn limit_amounts(limit: &Value, kind: &str, name: &str, path: &Path<'_>, errors:
     }
 }
 
-/// An amount, and how it was written: that is how it is shown.
+/// A quantity, and the text in which error messages show it.
 #[derive(Clone, Copy)]
 struct Amount<'a> {
     text: &'a str,
@@ -133,7 +133,7 @@ fn ratio(
     }
     let (Some(min), Some(max)) = (min, max) else { return };
     let (min, max) = (min.quantity, max.quantity);
-    // Thousandths of all three are kept where they fit into 64 bits, as there.
+    // Upstream compares milli-units unless one of the three overflows 64 bits.
     let milli = [ratio, min, max].map(Quantity::milli);
     #[expect(clippy::cast_precision_loss, reason = "a quotient of the two is only compared and shown")]
     let quotient = if let [Ok(ratio), Ok(min), Ok(max)] = milli {

@@ -1,4 +1,4 @@
-//! Nodes.
+//! Validation of Nodes.
 
 use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::validation::{Errors, complain, format, resource_name};
 const METADATA: Path<'_> = Path::root("metadata");
 const RANGES_FIXED: &str = "node updates may not change podCIDR except from \"\" to valid";
 
-/// A new node.
+/// Validates a new node.
 pub(super) fn create(node: &Value, errors: &mut Errors) {
     taints(node, errors);
     resources(node, errors);
@@ -29,13 +29,13 @@ pub(super) fn create(node: &Value, errors: &mut Errors) {
     }
 }
 
-/// A changed node.
+/// Validates an updated node.
 pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
     create(new, errors);
     update_status(old, new, errors);
 }
 
-/// A changed status of one.
+/// Validates an updated status of a node.
 pub(super) fn update_status(old: &Value, new: &Value, errors: &mut Errors) {
     resources(new, errors);
     let addresses = list(&new["status"], "addresses");
@@ -67,7 +67,7 @@ pub(super) fn update_status(old: &Value, new: &Value, errors: &mut Errors) {
 }
 
 fn taints(node: &Value, errors: &mut Errors) {
-    // SPEC: kube-apiserver names them below the metadata, where they stood long ago.
+    // SPEC: kube-apiserver's errors name `metadata.taints`, although the field is in the spec.
     let list_path = METADATA.child("taints");
     let taints = list(&node["spec"], "taints");
     for (i, taint) in taints.iter().enumerate() {

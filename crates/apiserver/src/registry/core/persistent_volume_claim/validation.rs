@@ -1,4 +1,4 @@
-//! Claims of storage.
+//! Validation of `PersistentVolumeClaims`.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use plumb_apischema::{Schema, semantic};
@@ -12,14 +12,14 @@ use crate::validation::{Errors, complain, format, immutable, labels, typed};
 const SPEC: Path<'_> = Path::root("spec");
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// A new claim.
+/// Validates a new claim.
 pub(super) fn create(object: &Value, errors: &mut Errors) {
     if let Some(claim) = typed(&object["spec"], errors) {
         spec(&claim, &SPEC, errors);
     }
 }
 
-/// A changed claim: what was asked for stays, but a bound one may grow.
+/// Validates an updated claim: the spec is immutable, except that the storage request of a bound claim may grow.
 pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
     if let (Some(before), Some(after)) = (typed(&old["spec"], errors), typed(&new["spec"], errors)) {
         checked(&after, Tolerated::by(&before), &SPEC, errors);
@@ -48,7 +48,7 @@ pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
     attributes_class(old, new, errors);
 }
 
-/// Puts back to what it was whatever of a claim may change.
+/// Resets the mutable fields of the updated spec to their stored values, so that only other changes remain.
 fn may_change(
     old: &Value,
     new: &Value,
@@ -63,7 +63,7 @@ fn may_change(
     if text(&old["spec"], "volumeName").is_empty() {
         take("volumeName", before.get("volumeName"));
     }
-    // A class can be given to a claim that had none, or had it in an annotation.
+    // An update can set the storage class of a claim without one, or move it from the beta annotation to the field.
     let annotated =
         |claim: &Value| Some(claim["metadata"]["annotations"].get(CLASS_ANNOTATION)?.as_str()?.to_owned());
     let (annotation, annotation_now) = (annotated(old), annotated(new));
@@ -102,7 +102,7 @@ fn means_the_same(one: &Map<String, Value>, other: &Map<String, Value>) -> bool 
     })
 }
 
-/// A volume attributes class that is applied cannot be removed.
+/// Validates that an update does not remove a volume attributes class that is applied.
 fn attributes_class(old: &Value, new: &Value, errors: &mut Errors) {
     let class = |claim: &Value| {
         claim["spec"].get("volumeAttributesClassName").and_then(Value::as_str).map(str::to_owned)
@@ -121,7 +121,7 @@ fn attributes_class(old: &Value, new: &Value, errors: &mut Errors) {
     errors.push(FieldError::forbidden("spec.volumeAttributesClassName", rule));
 }
 
-/// What a provisioner reports of a claim.
+/// Validates an updated status of a claim.
 pub(super) fn update_status(new: &Value, errors: &mut Errors) {
     const RESIZES: [&str; 5] = [
         "ControllerResizeInProgress",
@@ -159,7 +159,7 @@ fn amount_is_sound(amount: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a claim can be about a resource of this name: of Kubernetes' own, only about storage.
+/// Validates the name of a resource in the status of a claim: `storage` is the only native resource.
 fn resource_key(name: &str, path: &Path<'_>, errors: &mut Errors) -> bool {
     let before = errors.len();
     complain(errors, path, name, format::qualified_name(name));
@@ -170,17 +170,17 @@ fn resource_key(name: &str, path: &Path<'_>, errors: &mut Errors) -> bool {
     errors.len() == before
 }
 
-/// What a claim asks for, wherever it stands.
+/// Validates the spec of a claim, of a volume claim template or of an ephemeral volume.
 pub(in crate::registry) fn spec(spec: &PersistentVolumeClaimSpec, path: &Path<'_>, errors: &mut Errors) {
     checked(spec, Tolerated::default(), path, errors);
 }
 
-/// What a claim got away with before.
+/// Which invalid values an update tolerates because the stored claim has them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tolerated {
-    /// Groups of its sources that are no names of the DNS.
+    /// API groups of data sources that are not DNS subdomains.
     groups: bool,
-    /// Values in its selector that no label has.
+    /// Label values in the selector that are not valid.
     selectors: bool,
 }
 
@@ -189,7 +189,7 @@ impl Tolerated {
         let source = old.data_source.as_ref().and_then(|source| source.api_group.as_ref());
         let reference = old.data_source_ref.as_ref().and_then(|source| source.api_group.as_ref());
         Self {
-            // SPEC: kube-apiserver asks whether there is a group, not whether it is a bad one.
+            // SPEC: kube-apiserver tests whether a group is set, not whether it is invalid.
             groups: source.or(reference).is_some(),
             selectors: old.selector.as_ref().is_some_and(|selector| !labels::is_sound(selector)),
         }
@@ -266,7 +266,7 @@ fn sources(spec: &PersistentVolumeClaimSpec, tolerated: Tolerated, path: &Path<'
         complain(errors, &path.child("namespace"), namespace, format::dns_label(namespace));
     }
     let (Some(source), Some(reference)) = (source, reference) else { return };
-    // SPEC: kube-apiserver shows the path where the value should be, and has nothing to show of it.
+    // SPEC: kube-apiserver passes the path as the value, which prints as an empty object.
     let nothing = BadValue::Bare("{}".to_owned());
     if elsewhere.is_some_and(|namespace| !namespace.is_empty()) {
         let rule = "may not be specified when dataSourceRef.namespace is specified";
@@ -276,7 +276,7 @@ fn sources(spec: &PersistentVolumeClaimSpec, tolerated: Tolerated, path: &Path<'
     }
 }
 
-/// Which fields differ, one a line.
+/// The names of the fields that differ, one per line.
 fn changes(before: &Map<String, Value>, after: &Map<String, Value>) -> String {
     let mut fields: Vec<&String> = before.keys().chain(after.keys()).collect();
     fields.sort_unstable();

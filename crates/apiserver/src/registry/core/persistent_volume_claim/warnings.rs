@@ -23,7 +23,7 @@ pub(in crate::registry) fn spec(spec: &Value, path: &str, warnings: &mut Vec<Str
     }
 }
 
-/// Bytes come whole.
+/// Warns of a fractional number of bytes.
 pub(in crate::registry) fn fraction(list: &Value, name: &str, path: &str, warnings: &mut Vec<String>) {
     let Some(text) = list[name].as_str() else { return };
     let fraction = text.parse::<Quantity>().and_then(Quantity::milli).is_ok_and(|milli| milli % 1000 != 0);

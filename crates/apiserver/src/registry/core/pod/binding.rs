@@ -1,4 +1,4 @@
-//! `/binding`: the scheduler assigns a pod to a node.
+//! The subresource `/binding`: the scheduler binds a pod to a node.
 
 use plumb_store::Object;
 use plumb_validation::field::{FieldError, aggregate_message};
@@ -65,7 +65,7 @@ pub(crate) fn bind(call: &Call, stored: &Object, binding: &Value) -> Result<Valu
     Ok(pod)
 }
 
-/// Sets the condition `PodScheduled` and drops the nominated node.
+/// Sets the condition `PodScheduled` to true and clears the nominated node.
 fn set_scheduled(status: &mut Value, now: &str) {
     let mut condition = json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now,

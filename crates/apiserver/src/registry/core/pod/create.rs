@@ -1,11 +1,11 @@
-//! What the server sets in a new pod: keys of labels become selectors, annotations become fields.
+//! Preparation of a new pod: `matchLabelKeys` become selector requirements, `AppArmor` annotations become fields.
 
 use serde_json::{Value, json};
 
 use crate::defaults::service_account;
 use crate::object::moment;
 
-/// Where terms of affinity are, and where in an element the term itself is.
+/// The lists of pod affinity terms, each with the pointer from an element to its term.
 const TERMS: [(&str, &str, &str); 4] = [
     ("podAffinity", "preferredDuringSchedulingIgnoredDuringExecution", "/podAffinityTerm"),
     ("podAffinity", "requiredDuringSchedulingIgnoredDuringExecution", ""),
@@ -13,10 +13,9 @@ const TERMS: [(&str, &str, &str); 4] = [
     ("podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution", ""),
 ];
 
-/// Prepares a new pod. Returns warnings about annotations, which can't be told from the fields that they become
-/// afterwards.
+/// Prepares a new pod. Returns the warnings about annotations, which cannot be computed once they are fields.
 pub(super) fn prepare(pod: &mut Value, now: jiff::Timestamp) -> Vec<String> {
-    // Admission may have set one of the two names of the service account.
+    // Admission may have set only one of `serviceAccountName` and `serviceAccount`.
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         service_account(spec);
     }
@@ -25,7 +24,7 @@ pub(super) fn prepare(pod: &mut Value, now: jiff::Timestamp) -> Vec<String> {
     profiles_from_annotations(pod)
 }
 
-/// Adds the condition that a pod with scheduling gates is not scheduled yet.
+/// Sets the condition `PodScheduled` to false with the reason `SchedulingGated` on a pod with scheduling gates.
 fn set_scheduling_gated(pod: &mut Value, now: jiff::Timestamp) {
     if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
         pod["status"]["conditions"] = json!([{
@@ -36,8 +35,8 @@ fn set_scheduling_gated(pod: &mut Value, now: jiff::Timestamp) {
     }
 }
 
-/// Adds the pod's own values of `matchLabelKeys` and `mismatchLabelKeys` to the label selector beside them, so that
-/// schedulers need not know of such keys.
+/// Merges the values that the pod's labels have for `matchLabelKeys` and `mismatchLabelKeys` into the label selector of
+/// the same term, so that the scheduler reads only the selector.
 fn select_by_keys(pod: &mut Value) {
     let labels = pod["metadata"]["labels"].clone();
     let constraints = pod.pointer_mut("/spec/topologySpreadConstraints").and_then(Value::as_array_mut);
@@ -63,7 +62,7 @@ fn merge_keys(rule: &mut Value, labels: &Value) {
             }
         }
     }
-    // Without a selector a rule selects no pod.
+    // A term without a label selector selects no pods.
     let Some(selector) = rule.get_mut("labelSelector").and_then(Value::as_object_mut) else { return };
     if requirements.is_empty() {
         return;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::object::is_deleting;
 
-/// The grace period of a deletion; none if the pod is terminating already and will be deleted no later.
+/// The grace period of a deletion; none if the pod is already terminating with a grace period that is no longer.
 pub(super) fn grace_period(given: Option<i64>, pod: &Value) -> Option<i64> {
     let given = given.map(|grace| if grace < 0 { 1 } else { grace });
     if is_deleting(pod) {

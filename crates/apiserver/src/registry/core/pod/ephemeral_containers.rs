@@ -1,4 +1,4 @@
-//! `/ephemeralcontainers`: containers for debugging.
+//! The subresource `/ephemeralcontainers`.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::registry::validate::invalid;
 use crate::registry::{Context, SubresourceStrategy, reset};
 
-/// The strategy of `/ephemeralcontainers`: nothing else changes.
+/// The strategy of `/ephemeralcontainers`: only the ephemeral containers change.
 #[derive(Debug)]
 pub(super) struct EphemeralContainersStrategy;
 

@@ -1,4 +1,4 @@
-//! Pods in a table.
+//! Print columns of Pods.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ fn gates(pod: View<'_>) -> String {
     }
 }
 
-/// That the pod has come to its end, which lets clients hide it.
+/// The row condition `Completed` of a pod that has succeeded or failed, by which clients can hide it.
 fn finished(pod: View<'_>) -> Option<Value> {
     let phase = pod.text("/status/phase");
     let message = match phase {
@@ -69,7 +69,7 @@ fn finished(pod: View<'_>) -> Option<Value> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Restarts {
     count: i64,
-    /// When the last of those that were restarted had ended.
+    /// When a restarted container last terminated.
     last: Option<Timestamp>,
 }
 
@@ -80,11 +80,11 @@ impl Restarts {
     }
 }
 
-/// All containers of a pod in a few words.
+/// The columns Ready, Status and Restarts.
 #[derive(Debug)]
 struct Summary {
     ready: usize,
-    /// Those that run side by side: sidecars too, though they are among the init containers.
+    /// The number of containers and sidecars.
     containers: usize,
     reason: String,
     restarts: Restarts,
@@ -108,7 +108,7 @@ impl Summary {
             restarts: Restarts::default(),
         };
         match summary.initialize(pod, &sidecars) {
-            // Once the pod is initialized, what happened before counts no longer; sidecars go on.
+            // The restarts of init containers do not count once the pod is initialized; those of sidecars do.
             Initialization::Over(restarts) => summary.run(pod, restarts),
             Initialization::Underway(restarts) if pod.is_true("Initialized") => summary.run(pod, restarts),
             Initialization::Underway(_) => {}
@@ -123,7 +123,7 @@ impl Summary {
         summary
     }
 
-    /// Looks at the init containers, up to the first that is not done. They run one after the other.
+    /// Summarizes the init containers up to the first one that has not completed.
     fn initialize(&mut self, pod: View<'_>, sidecars: &[&str]) -> Initialization {
         let mut sidecar_restarts = Restarts::default();
         for (i, status) in pod.items("/status/initContainerStatuses").enumerate() {
@@ -151,7 +151,7 @@ impl Summary {
         Initialization::Over(sidecar_restarts)
     }
 
-    /// Looks at the containers; the first one's trouble is shown, so it is looked at last.
+    /// Summarizes the containers in reverse order, so that the status shows the reason of the first one.
     fn run(&mut self, pod: View<'_>, sidecar_restarts: Restarts) {
         self.restarts = sidecar_restarts;
         let mut some_run = false;
@@ -171,7 +171,7 @@ impl Summary {
                 self.ready += 1;
             }
         }
-        // That one container has completed is not what matters while another runs or has failed.
+        // `Completed` is not the status of a pod of which another container runs or has failed.
         if self.reason == "Completed" {
             match failure {
                 _ if some_run && pod.is_true("Ready") => "Running".clone_into(&mut self.reason),
@@ -183,13 +183,13 @@ impl Summary {
     }
 }
 
-/// How far the init containers are, and the restarts of the sidecars among them.
+/// The progress of the init containers, with the restarts of sidecars.
 enum Initialization {
     Underway(Restarts),
     Over(Restarts),
 }
 
-/// Why a container ended.
+/// Why a container terminated.
 fn end_reason(end: View<'_>) -> String {
     match (end.text("/reason"), end.number("/signal")) {
         ("", 0) => format!("ExitCode:{}", end.number("/exitCode")),

@@ -1,6 +1,6 @@
-//! The resources of a pod: at its creation, in pod updates and in `/resize`.
+//! The resources of a pod in a create, in a pod update and in `/resize`.
 //!
-//! `plumb-resize` has every rule about resources; here objects are only brought into its types and back.
+//! `plumb-resize` has all rules about resources; this module converts objects to its types and back.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use plumb_apischema::{Schema, json as schema_json};
@@ -26,14 +26,14 @@ pub(crate) fn typed(object: &Value) -> Result<Pod, ApiError> {
     Pod::deserialize(object).map_err(|error| ApiError::bad_request(format!("not a pod: {error}")))
 }
 
-/// Writes what changed in a typed pod back, and leaves the rest as it was written.
+/// Writes the spec and the status of a typed pod back to the object if they changed.
 fn put_back(object: &mut Value, before: &Pod, pod: &Pod) -> Result<(), ApiError> {
     let json = |value: Result<Value, serde_json::Error>| {
         value.map_err(|error| ApiError::internal(error.to_string()))
     };
     if let Some(spec) = pod.spec.as_ref().filter(|_| before.spec != pod.spec) {
         let spec = json(serde_json::to_value(spec))?;
-        // The typed pod writes some fields that the API leaves out.
+        // Serialization writes some fields that the API omits.
         let kind = Schema::builtin().kind("", "v1", "Pod");
         let kind = kind.ok_or_else(|| ApiError::internal("the table has no pods"))?;
         let decoded = schema_json::decode_value(Schema::builtin(), kind, json!({ "spec": spec }));
@@ -41,7 +41,7 @@ fn put_back(object: &mut Value, before: &Pod, pod: &Pod) -> Result<(), ApiError>
     }
     if let Some(status) = pod.status.as_ref().filter(|_| before.status != pod.status) {
         let mut status = json(serde_json::to_value(status))?;
-        // The API writes these even when they are unknown.
+        // The API writes these timestamps as null if they are unknown.
         let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
         for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
             for field in ["lastProbeTime", "lastTransitionTime"] {
@@ -84,7 +84,7 @@ pub(super) fn prepare_for_update(old: &Value, new: &mut Value, server: &ApiServe
     put_back(new, &before, &pod)
 }
 
-/// Prepares an update through `/resize`: the stored pod with other resources.
+/// Prepares an update through `/resize`: of the request only the resources are used.
 fn prepare_resize(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
     let stored = typed(old)?;
     let mut pod = validate::prepare_resize(&stored, typed(new)?, rules);
@@ -114,7 +114,7 @@ pub(super) fn prepare_for_status_update(old: &Value, new: &mut Value, rules: &Ru
     put_back(new, &before, &pod)
 }
 
-/// Restores what an old client leaves out of an updated pod because it does not know of it, so that it gets no defaults.
+/// Restores the fields that an old client drops from a pod because it does not know them. This runs before defaulting.
 pub(super) fn restore_omitted(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
     if rules.copy_back && may_omit(new) {
         let before = typed(new)?;
@@ -125,7 +125,7 @@ pub(super) fn restore_omitted(old: &Value, new: &mut Value, rules: &Rules) -> Re
     Ok(())
 }
 
-/// Whether an old client may have left something out. Few have, and to find out what takes reading both pods as wholes.
+/// Whether an old client may have dropped fields. This cheap test avoids decoding both pods in most updates.
 fn may_omit(pod: &Value) -> bool {
     let no_policy = |container: &Value| container["resizePolicy"].as_array().is_none_or(Vec::is_empty);
     entries(&pod["spec"], &["containers", "initContainers"]).any(no_policy)
@@ -133,15 +133,15 @@ fn may_omit(pod: &Value) -> bool {
         || (pod["spec"]["resources"].is_object() && pod["status"]["allocatedResources"].is_null())
 }
 
-/// The lists of a status that say of containers what is allocated.
+/// The status lists with the allocated resources of containers.
 const STATUSES: [&str; 2] = ["containerStatuses", "initContainerStatuses"];
 
-/// What is in some lists of a spec or a status.
+/// The elements of some lists of a spec or status.
 fn entries<'a>(part: &'a Value, lists: &[&str]) -> impl Iterator<Item = &'a Value> {
     lists.iter().filter_map(|list| part[*list].as_array()).flatten()
 }
 
-/// Applies the defaults of resize policies to a pod that was stored without any, by an earlier version or with the feature
+/// Applies the defaults of resize policies to a pod that an earlier version stored, or that was stored with the feature
 /// off.
 pub(super) fn apply_defaults_to_stored(stored: &mut Value, rules: &Rules) {
     let lacks = |container: &Value| container.get("resizePolicy").is_none();
@@ -171,7 +171,7 @@ impl SubresourceStrategy for ResizeStrategy {
     }
 }
 
-/// What is allocated to the containers of a pod and to the pod, by its status.
+/// The allocated resources in the status of a pod: those of its containers by name, then those of the pod.
 pub(super) fn allocated(pod: &Value) -> Vec<(&str, Option<&Value>)> {
     let of_containers = entries(&pod["status"], &STATUSES)
         .filter_map(|status| Some((status["name"].as_str()?, Some(status.get("allocatedResources")?))));

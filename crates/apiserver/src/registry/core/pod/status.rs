@@ -1,8 +1,8 @@
-//! The status of a pod, as its node reports it.
+//! Preparation of an updated pod status.
 
 use serde_json::{Value, json};
 
-/// Prepares an updated status: the QoS class and the observed generations that a node leaves out stay.
+/// Prepares an updated status: a QoS class or an observed generation that the node agent omits keeps its stored value.
 pub(super) fn prepare(old: &Value, new: &mut Value) {
     let before = &old["status"];
     if old["metadata"]["deletionTimestamp"].is_null() {
@@ -49,7 +49,7 @@ pub(super) fn prepare(old: &Value, new: &mut Value) {
     }
 }
 
-/// `podIP` is the first of `podIPs`; where they differ, `podIP` is right.
+/// Sets the first of `podIPs` to `podIP`, which takes precedence where they differ.
 fn first_address(status: &mut serde_json::Map<String, Value>) {
     let one = status.get("podIP").and_then(Value::as_str).unwrap_or_default().to_owned();
     let all = status.get("podIPs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Pods: new ones, changed ones, resized ones, and what nodes report of them.
+//! Validation of Pods: of creates, pod updates, resizes, ephemeral containers and status updates.
 
 mod annotations;
 mod container;
@@ -33,22 +33,22 @@ use crate::registry::validate::Validation;
 use crate::validation::{Errors, labels, typed};
 
 const SPEC: Path<'_> = Path::root("spec");
-/// The checks of the metadata of a pod.
+/// The validation of a pod's metadata.
 const POD: Validation<'_> = Validation::new(&PodStrategy, true);
 
-/// What a spec is the spec of.
+/// The object whose spec is validated.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scope<'a> {
-    /// The metadata of the pod; that of a template does not count.
+    /// The metadata of the pod; none for a pod template.
     meta: Option<&'a ObjectMeta>,
-    /// Whether it is a pod, and not a template.
+    /// Whether the object is a pod, and not a pod template.
     is_pod: bool,
-    /// The spec as it was. What it already got away with is tolerated.
+    /// The stored spec of an update. Some invalid values are tolerated if the stored spec has them.
     old: Option<&'a PodSpec>,
 }
 
 impl Scope<'_> {
-    /// Whether tokens may lie at paths that new pods cannot use.
+    /// Whether service account tokens may have paths that are invalid in new pods.
     fn tolerates_token_paths(&self) -> bool {
         let volumes = self.old.and_then(|old| old.volumes.as_ref()).into_iter().flatten();
         let sources = volumes.filter_map(|v| v.projected.as_ref()?.sources.as_ref()).flatten();
@@ -59,7 +59,7 @@ impl Scope<'_> {
         })
     }
 
-    /// Whether the selectors of topology constraints may be such as new pods cannot have.
+    /// Whether topology spread constraints may have label selectors that are invalid in new pods.
     fn tolerates_spread_selectors(&self) -> bool {
         let constraints =
             self.old.and_then(|old| old.topology_spread_constraints.as_ref()).into_iter().flatten();
@@ -67,7 +67,7 @@ impl Scope<'_> {
         selectors.any(|selector| !labels::is_sound(selector))
     }
 
-    /// Whether sysctls may reach namespaces of the host.
+    /// Whether sysctls may be set in namespaces that the pod shares with the host.
     fn tolerates_sysctls(&self) -> bool {
         let Some(old) = self.old else { return false };
         let sysctls = old.security_context.iter().filter_map(|context| context.sysctls.as_ref()).flatten();
@@ -75,11 +75,11 @@ impl Scope<'_> {
     }
 }
 
-/// Checks an update through `/resize`, with the metadata, after
+/// Validates an update through `/resize` with its metadata, after
 /// [`prepare_resize`](plumb_resize::validate::prepare_resize).
 pub fn resize(old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
     let mut errors = POD.common_update(old, new);
-    // Of a pod that can never be resized, this is the only one of the errors below.
+    // For a pod that cannot be resized at all, one error replaces these.
     let mut own = Errors::new();
     POD.metadata_update(old, new, &mut own);
     POD.metadata(new, &mut own);
@@ -88,7 +88,7 @@ pub fn resize(old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
     errors
 }
 
-/// Checks an update of a pod's ephemeral containers, with the metadata. All other fields are the stored ones.
+/// Validates an update through `/ephemeralcontainers` with its metadata. All other fields are the stored ones.
 pub(super) fn ephemeral_containers(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = POD.common_update(old, new);
     POD.metadata_update(old, new, &mut errors);
@@ -97,7 +97,7 @@ pub(super) fn ephemeral_containers(old: &Value, new: &Value) -> Vec<FieldError> 
     errors
 }
 
-/// A new pod. Its metadata has been checked.
+/// Validates a new pod, whose metadata is already validated.
 pub(super) fn create(object: &Value, errors: &mut Errors) {
     let Some(pod) = typed::<Pod>(object, errors) else { return };
     whole(&pod, None, errors);
@@ -113,7 +113,7 @@ pub(super) fn create(object: &Value, errors: &mut Errors) {
     annotations::agree_with_fields(&pod.metadata, spec, &SPEC, errors);
 }
 
-/// A pod update.
+/// Validates a pod update.
 pub(super) fn update(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
     let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
     whole(&new, Some(&old), errors);
@@ -121,12 +121,12 @@ pub(super) fn update(old: &Value, new: &Value, rules: &Rules, errors: &mut Error
     update::check(&old, &new, rules, errors);
 }
 
-/// A pod changed through `/resize`.
+/// Validates the pod of an update through `/resize`.
 fn check_resize(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
     let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
     whole(&new, Some(&old), errors);
     let refusals = validate::resize(&old, &new, rules);
-    // Of a pod that can never be resized this is the only error.
+    // If the pod cannot be resized at all, upstream returns only this error.
     if refusals.len() == 1
         && refusals[0].path == "[]"
         && refusals[0].detail.ends_with("pods cannot be resized")
@@ -137,7 +137,7 @@ fn check_resize(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
     add_new(refusals, errors);
 }
 
-/// A pod that gets ephemeral containers.
+/// Validates the pod of an update through `/ephemeralcontainers`.
 fn check_ephemeral_containers(old: &Value, new: &Value, errors: &mut Errors) {
     let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
     whole(&new, Some(&old), errors);
@@ -145,14 +145,14 @@ fn check_ephemeral_containers(old: &Value, new: &Value, errors: &mut Errors) {
     debugging::check(&old, &new, errors);
 }
 
-/// What a node or controller reports of a pod.
+/// Validates an updated status of a pod.
 pub(super) fn update_status(old: &Value, new: &Value, errors: &mut Errors) {
     let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
     annotations::check_update(&old, &new, errors);
     status::check(&old, &new, errors);
 }
 
-/// What is asked of a pod on every change.
+/// The validation that creates and updates of a pod share.
 fn whole(pod: &Pod, old: Option<&Pod>, errors: &mut Errors) {
     let nothing = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&nothing);
@@ -163,7 +163,7 @@ fn whole(pod: &Pod, old: Option<&Pod>, errors: &mut Errors) {
     spec::only_for_pods(spec, &SPEC, errors);
 }
 
-/// A template of pods, wherever it stands.
+/// Validates a pod template.
 pub(in crate::registry) fn template(template: &PodTemplateSpec, path: &Path<'_>, errors: &mut Errors) {
     let (meta, spec) = (ObjectMeta::default(), PodSpec::default());
     let meta = template.metadata.as_ref().unwrap_or(&meta);
@@ -178,7 +178,7 @@ pub(in crate::registry) fn template(template: &PodTemplateSpec, path: &Path<'_>,
     }
 }
 
-/// The labels and annotations that pods of a template will have.
+/// Validates the labels and annotations of a pod template.
 pub(in crate::registry) fn template_metadata(
     meta: &ObjectMeta,
     spec: &PodSpec,
@@ -190,7 +190,7 @@ pub(in crate::registry) fn template_metadata(
     annotations::check(meta, spec, false, &path.child("annotations"), errors);
 }
 
-/// Adds errors that are not there yet: more than one check may find the same.
+/// Adds the errors that other checks have not found already.
 fn add_new(more: Vec<FieldError>, errors: &mut Errors) {
     for error in more {
         if !errors.contains(&error) {

@@ -1,4 +1,4 @@
-//! Pods and templates of pods.
+//! Warnings about pods and pod templates.
 
 mod paths;
 
@@ -8,7 +8,7 @@ use crate::registry::core::persistent_volume_claim::warnings as claim;
 use crate::validation::label_value_complaints;
 use crate::warnings::{addresses, no_effect};
 
-/// Labels of nodes that have other names by now.
+/// Deprecated node labels with their replacements.
 const OLD_LABELS: [(&str, &str); 8] = [
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
     ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
@@ -59,7 +59,7 @@ const LATER_VOLUMES: [(&str, &str); 2] = [
     ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
-/// Warnings about a pod, or about a template at a path.
+/// Warnings about a pod, or about a pod template at a path.
 pub(super) fn check(pod: &Value, at: &str, warnings: &mut Vec<String>) {
     let base = if at.is_empty() { String::new() } else { format!("{at}.") };
     let spec = &pod["spec"];
@@ -126,7 +126,7 @@ fn list<'a>(object: &'a Value, field: &str) -> &'a [Value] {
     object[field].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Every container and its path, in the order in which upstream visits them.
+/// All containers with their paths, in the order in which upstream visits them.
 fn containers<'a>(spec: &'a Value, base: &str) -> Vec<(&'a Value, String)> {
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     let all = lists.into_iter().flat_map(|name| {
@@ -193,7 +193,7 @@ fn volumes(spec: &Value, base: &str, warnings: &mut Vec<String>) {
         let old = |table: &[(&str, &str)], warnings: &mut Vec<String>| {
             for (field, message) in table {
                 if volume.get(field).is_some() {
-                    // SPEC: one is named in another way than its field.
+                    // SPEC: upstream's warning spells this field in another way.
                     let field = if *field == "storageos" { "storageOS" } else { field };
                     warnings.push(format!("{path}.{field}: {message}"));
                 }
@@ -339,7 +339,7 @@ fn no_selector(spec: &Value, base: &str, warnings: &mut Vec<String>) {
     }
 }
 
-/// Warnings about the addresses of a pod and of its host.
+/// Warnings about the addresses of a pod and of its node.
 pub(super) fn status(status: &Value) -> Vec<String> {
     let mut warnings = addresses::of_list(&status["podIPs"], "status.podIPs", ".ip");
     warnings.extend(addresses::of_list(&status["hostIPs"], "status.hostIPs", ".ip"));

@@ -1,4 +1,4 @@
-//! Checks of `ResourceQuotas`.
+//! Validation of `ResourceQuotas`.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ const SCOPES: [&str; 7] = [
 ];
 const EXCLUSIVE: [[&str; 2]; 2] = [["BestEffort", "NotBestEffort"], ["NotTerminating", "Terminating"]];
 
-/// A new quota.
+/// Validates a new quota.
 pub(super) fn create(quota: &Value, errors: &mut Errors) {
     spec(&quota["spec"], errors);
     amounts(&quota["status"], &["hard", "used"], &STATUS, errors);
@@ -77,7 +77,7 @@ fn scopes(spec: &Value, errors: &mut Errors) {
     }
 }
 
-/// The resources of a quota that a scope says nothing about.
+/// The resources of a quota that a scope does not support.
 fn misapplied<'a>(spec: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a String> {
     let fits = move |resource: &str| match scope {
         "Terminating"
@@ -96,7 +96,7 @@ fn misapplied<'a>(spec: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a S
     names.filter(move |name| resource_name::is_standard_quota(name) && !fits(name))
 }
 
-/// A selector of scopes as kube-apiserver shows its own type.
+/// A scope selector as error messages show it.
 fn shown_selector(requirements: &[Value]) -> BadValue {
     let shown = requirements.iter().map(|requirement| {
         internal(&[

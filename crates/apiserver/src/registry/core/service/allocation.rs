@@ -1,4 +1,4 @@
-//! Services: what belongs together in a spec, what a change of type takes away, and what is allocated.
+//! Allocation of the cluster IPs and node ports of Services, and normalization of the fields around them.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,7 +10,7 @@ use crate::allocation::{Reservation, refuse};
 use crate::error::ApiError;
 use crate::server::ApiServer;
 
-/// Completes a service, and reserves the addresses and ports that it needs.
+/// Normalizes a service, and reserves the cluster IPs and node ports that it needs.
 pub(super) fn allocate(
     server: &ApiServer,
     old: Option<&Value>,
@@ -31,7 +31,7 @@ pub(super) fn allocate(
     Ok(reserved)
 }
 
-/// Drops what a service of the type `ExternalName` has no use for; validation looks at it before.
+/// Drops `internalTrafficPolicy` of a service of the type `ExternalName`. Validation still sees the field.
 pub(super) fn drop_unused(new: &mut Value) {
     if is_external(&new["spec"]) {
         remove(&mut new["spec"], "internalTrafficPolicy");
@@ -71,7 +71,7 @@ fn node_ports(spec: &Value) -> Vec<i64> {
     ports.map(|port| number(port, "nodePort")).filter(|port| *port != 0).collect()
 }
 
-/// A client that leaves out what was allocated means the same service.
+/// Copies allocated values that an update omits from the stored service (upstream's `patchAllocatedValues`).
 fn keep_allocated(before: &Value, after: &mut Value) {
     if !is_external(before) && !is_external(after) {
         if text(after, "clusterIP").is_empty() && !text(before, "clusterIP").is_empty() {
@@ -108,7 +108,7 @@ fn copy(from: &Value, to: &mut Value, field: &str) {
     }
 }
 
-/// The one address and the list of addresses say the same.
+/// Makes `clusterIP` and `clusterIPs` agree (upstream's `normalizeClusterIPs`).
 fn agree(before: Option<&Value>, after: &mut Value) {
     let one = text(after, "clusterIP").to_owned();
     let all = texts(after, "clusterIPs");
@@ -136,7 +136,7 @@ fn agree(before: Option<&Value>, after: &mut Value) {
     }
 }
 
-/// Fills in the families of addresses. This cluster has version 4 alone.
+/// Defaults `ipFamilies` and `ipFamilyPolicy`. The cluster is single-stack IPv4.
 fn families(old: Option<&Value>, new: &mut Value) -> Result<(), ApiError> {
     if is_external(&new["spec"]) || prefers_both_as_before(old, &new["spec"]) {
         return Ok(());
@@ -217,7 +217,7 @@ fn families(old: Option<&Value>, new: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Whether nothing about the addresses of a service that takes what it gets was changed.
+/// Whether an update of a `PreferDualStack` service changes neither cluster IPs nor IP families.
 fn prefers_both_as_before(old: Option<&Value>, spec: &Value) -> bool {
     let Some(before) = old.map(|old| &old["spec"]) else { return false };
     let same = |field: &str| texts(before, field) == texts(spec, field) && !texts(spec, field).is_empty();
@@ -227,7 +227,7 @@ fn prefers_both_as_before(old: Option<&Value>, spec: &Value) -> bool {
         && same("ipFamilies")
 }
 
-/// The families of the addresses that are named.
+/// Infers the IP families from the given cluster IPs.
 fn infer(spec: &mut Value, errors: &mut Vec<FieldError>) {
     let addresses = texts(spec, "clusterIPs");
     let mut families = texts(spec, "ipFamilies");
@@ -249,7 +249,7 @@ fn infer(spec: &mut Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Reserves the addresses of a service that is new, or was only a name before.
+/// Reserves the cluster IPs of a service that is new or was of the type `ExternalName`.
 fn addresses(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation) -> Result<(), ApiError> {
     let fresh = old.is_none_or(|old| is_external(&old["spec"]));
     let spec = &new["spec"];
@@ -294,7 +294,7 @@ fn ports(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation) -> Re
         || new["spec"]["allocateLoadBalancerNodePorts"].as_bool().unwrap_or(true);
     let known = old.map(|old| node_ports(&old["spec"])).unwrap_or_default();
     let mut ports = new["spec"]["ports"].as_array().cloned().unwrap_or_default();
-    // Of a new service, the same port over two protocols gets the same port on the node.
+    // Two protocols on the same port of a new service get the same node port.
     let mut by_port: Vec<(i64, i64)> = Vec::new();
     let mut mine: Vec<i64> = Vec::new();
     for i in 0..ports.len() {
@@ -363,7 +363,8 @@ fn health_port(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation)
     }
 }
 
-/// Takes away what a service of the new type has no use for, unless it was changed too.
+/// Drops fields that the new type of a service does not use, unless the update changes them (upstream's
+/// `dropTypeDependentFields`).
 fn drop_by_type(old: &Value, new: &mut Value) {
     let before = &old["spec"];
     let same = |after: &Value, field: &str| before.get(field) == after.get(field);

@@ -1,4 +1,4 @@
-//! Services.
+//! Validation of Services.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::validation::{Errors, complain, format, labels, one_of, typed};
 
 const SPEC: Path<'_> = Path::root("spec");
 
-/// A new Service.
+/// Validates a new Service.
 pub(super) fn create(service: &Value, errors: &mut Errors) {
     check(service, None, errors);
 }
@@ -30,7 +30,7 @@ pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
     check(new, Some(old), errors);
 }
 
-/// What a balancer says of a Service.
+/// Validates an updated status of a Service.
 pub(super) fn update_status(new: &Value, errors: &mut Errors) {
     let path = Path::root("status.loadBalancer.ingress");
     let ingress = list(&new["status"]["loadBalancer"], "ingress");
@@ -70,7 +70,7 @@ pub(super) fn update_status(new: &Value, errors: &mut Errors) {
     }
 }
 
-/// The addresses of a service are not changed under its clients, but a second one can come and go.
+/// Validates that an update does not change the primary cluster IP. A secondary one can be added or removed.
 fn address_changes(before: &Value, after: &Value, errors: &mut Errors) {
     let external = |spec: &Value| text(spec, "type") == "ExternalName";
     if external(before) || external(after) || (is_headless(before) && is_headless(after)) {
@@ -310,7 +310,7 @@ fn unique_ports(spec: &Value, kind: &str, errors: &mut Errors) {
     }
     for (i, port) in ports.iter().enumerate() {
         if ports[..i].iter().any(|other| same(other, port, "port")) {
-            // SPEC: the key is shown as kube-apiserver's own type has it.
+            // SPEC: the error shows the key with the fields of kube-apiserver's internal type.
             let key = format!(
                 r#"{{"Name":"","Protocol":"{}","AppProtocol":null,"Port":{},"TargetPort":0,"NodePort":0}}"#,
                 text(port, "protocol"),
@@ -411,7 +411,7 @@ fn traffic(spec: &Value, kind: &str, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the cluster IPs of a service, before any is allocated.
+/// The errors of the cluster IPs of a service before allocation.
 pub(super) fn cluster_ip_errors(old: Option<&Value>, new: &Value) -> Errors {
     let mut errors = Errors::new();
     cluster_addresses(&new["spec"], old, &mut errors);

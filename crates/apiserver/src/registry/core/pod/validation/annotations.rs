@@ -1,4 +1,4 @@
-//! The annotations that mean something to the API.
+//! Validation of pod annotations that Kubernetes defines.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn of(meta: &ObjectMeta) -> &BTreeMap<String, String> {
     meta.annotations.as_ref().unwrap_or(&NONE)
 }
 
-/// The annotations of a pod or template.
+/// Validates the annotations of a pod or pod template.
 pub(super) fn check(
     meta: &ObjectMeta,
     spec: &PodSpec,
@@ -60,9 +60,9 @@ pub(super) fn check(
     }
 }
 
-/// Whether the cost of deleting the pod is given, and not as a number.
+/// Whether a pod has a pod deletion cost that is not a 32-bit integer.
 pub(super) fn bad_deletion_cost(meta: &ObjectMeta) -> bool {
-    // No plus, and no needless zero but behind a minus.
+    // Upstream rejects a plus sign and leading zeros, except after a minus sign.
     let is_number = |text: &str| {
         let begins = text == "0" || text.starts_with(|c: char| c == '-' || ('1'..='9').contains(&c));
         begins && text.parse::<i32>().is_ok()
@@ -70,7 +70,7 @@ pub(super) fn bad_deletion_cost(meta: &ObjectMeta) -> bool {
     of(meta).get(DELETION_COST).is_some_and(|cost| !is_number(cost))
 }
 
-/// What may become of the annotations of a pod that exists.
+/// Validates an update of a pod's annotations.
 pub(super) fn check_update(old: &Pod, new: &Pod, errors: &mut Errors) {
     let metadata = Path::root("metadata");
     let path = metadata.child("annotations");
@@ -98,7 +98,7 @@ pub(super) fn check_update(old: &Pod, new: &Pod, errors: &mut Errors) {
     check(&new.metadata, spec, bad_deletion_cost(&old.metadata), &path, errors);
 }
 
-/// What annotations and fields both say, they say alike.
+/// Validates that the seccomp and `AppArmor` annotations match the fields.
 pub(super) fn agree_with_fields(meta: &ObjectMeta, spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let annotations = of(meta);
     let of_pod = spec.security_context.as_ref();

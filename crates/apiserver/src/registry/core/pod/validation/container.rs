@@ -1,4 +1,4 @@
-//! Containers of every sort.
+//! Validation of containers, init containers and ephemeral containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,31 +11,31 @@ use super::{environment, mounts, ports, probe, security};
 use crate::validation::format;
 use crate::validation::{Errors, complain, one_of};
 
-/// The volumes of a pod that are sound, by name.
+/// The valid volumes of a pod by name.
 pub(super) type Volumes<'a> = BTreeMap<&'a str, VolumeKind>;
 
-/// What matters of a volume to the containers that use it.
+/// Whether a container can use a volume as a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VolumeKind {
-    /// It comes from a claim, and so may be a block device.
+    /// A persistent volume claim or an ephemeral volume, which may be a block device.
     Claimed,
-    /// It is anything else.
+    /// Any other volume source.
     Other,
 }
 
-/// What is around a container, as far as its rules depend on it.
+/// What the validation of a container reads besides the container.
 pub(super) struct Around<'a> {
-    /// The spec that it is in.
+    /// The spec of the pod or pod template.
     pub(super) spec: &'a PodSpec,
-    /// The volumes that it may mount.
+    /// The volumes that the container can mount.
     pub(super) volumes: &'a Volumes<'a>,
-    /// The rules for what it asks for.
+    /// The validation of its resources.
     pub(super) resources: &'a SpecRules<'a>,
 }
 
 const ONLY_SIDECARS: &str = "may not be set for init containers without restartPolicy=Always";
 
-/// The containers that run while the pod does.
+/// Validates `spec.containers`.
 pub(super) fn main(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
     let spec = around.spec;
     if spec.containers.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn main(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
     ports::unique_on_the_host(&spec.containers, path, errors);
 }
 
-/// The containers that run before them, and the sidecars among these.
+/// Validates `spec.initContainers`, with the sidecars among them.
 pub(super) fn init(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
     let spec = around.spec;
     let mut names: BTreeSet<&str> = spec.containers.iter().map(|container| container.name.as_str()).collect();
@@ -72,7 +72,7 @@ pub(super) fn init(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
         } else if !container.name.is_empty() {
             names.insert(&container.name);
         }
-        // SPEC: kube-apiserver compares each init container with itself only, and calls it number 0.
+        // SPEC: kube-apiserver compares the host ports of each init container only with its own, at index 0.
         ports::unique_on_the_host(std::slice::from_ref(container), path, errors);
         if container.restart_policy.as_deref() == Some("Always") {
             probe::handlers(spec, container, &own, errors);
@@ -92,7 +92,7 @@ pub(super) fn init(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Ephemeral containers, which debug a running pod.
+/// Validates `spec.ephemeralContainers`.
 pub(super) fn ephemeral(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
     let spec = around.spec;
     let others = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
@@ -117,7 +117,7 @@ pub(super) fn ephemeral(around: &Around<'_>, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// Every container of a spec with its path, init containers first, as far as they are of the common sort.
+/// Visits the init containers and containers of a spec with their paths.
 pub(super) fn each(spec: &PodSpec, path: &Path<'_>, mut visit: impl FnMut(&Container, &Path<'_>)) {
     for (i, container) in spec.init_containers.iter().flatten().enumerate() {
         visit(container, &path.child("initContainers").index(i));
@@ -132,7 +132,7 @@ pub(super) fn each(spec: &PodSpec, path: &Path<'_>, mut visit: impl FnMut(&Conta
     }
 }
 
-/// An image's name has no blanks around it. Only pods are held to this: templates never were.
+/// Validates that an image name has no leading or trailing whitespace. Upstream does this for pods, not for templates.
 pub(super) fn trimmed_image(container: &Container, path: &Path<'_>, errors: &mut Errors) {
     let image = container.image.as_deref().unwrap_or_default();
     if image.trim() != image {
@@ -141,7 +141,7 @@ pub(super) fn trimmed_image(container: &Container, path: &Path<'_>, errors: &mut
     }
 }
 
-/// What is asked of every container.
+/// The validation that all containers share.
 fn common(around: &Around<'_>, container: &Container, path: &Path<'_>, errors: &mut Errors) {
     if container.name.is_empty() {
         errors.push(FieldError::required(path.child("name"), ""));
@@ -168,7 +168,7 @@ fn common(around: &Around<'_>, container: &Container, path: &Path<'_>, errors: &
     security::of_container(around.spec, container, &path.child("securityContext"), errors);
 }
 
-/// When an image is pulled.
+/// Validates an image pull policy.
 pub(super) fn pull_policy(policy: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
     one_of(policy, &["Always", "IfNotPresent", "Never"], path, errors);
 }
@@ -251,7 +251,7 @@ fn never_for_ephemeral(container: &Container, path: &Path<'_>, errors: &mut Erro
     }
 }
 
-/// An ephemeral container without what makes it one. The two types share their fields but no trait.
+/// The fields that an ephemeral container shares with a container. The two types have no common trait.
 fn as_container(ephemeral: &EphemeralContainer) -> Option<Container> {
     Container::deserialize(&serde_json::to_value(ephemeral).ok()?).ok()
 }

@@ -1,4 +1,4 @@
-//! Ephemeral containers: they come to a running pod, and nothing else about it changes.
+//! Validation of updates through `/ephemeralcontainers`.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,17 @@ use serde_json::{Map, Value};
 use super::SPEC;
 use crate::validation::Errors;
 
-/// The mark of a pod that a node runs from a file of its own.
+/// The annotation of a mirror pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Checks what a change of a pod's ephemeral containers changes. The new pod has been checked for itself.
+/// Validates that existing ephemeral containers neither change nor disappear. The updated pod is already validated.
 pub(super) fn check(old: &Pod, new: &Pod, errors: &mut Errors) {
     if old.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR)) {
         *errors = vec![FieldError::forbidden("[]", "static pods do not support ephemeral containers")];
         return;
     }
     let path = SPEC.child("ephemeralContainers");
-    // A patch does not keep the order, so each is looked for by name.
+    // A patch may reorder the list, so containers are compared by name.
     for before in of(old) {
         let name = &before.name;
         match of(new).iter().rfind(|after| after.name == *name) {
@@ -43,7 +43,7 @@ fn of(pod: &Pod) -> &[EphemeralContainer] {
     pod.spec.as_ref().and_then(|spec| spec.ephemeral_containers.as_deref()).unwrap_or_default()
 }
 
-/// Which fields of a container changed.
+/// The names of the fields that changed, as error messages show them.
 fn difference(before: &EphemeralContainer, after: &EphemeralContainer) -> String {
     let fields = |container: &EphemeralContainer| match serde_json::to_value(container) {
         Ok(Value::Object(fields)) => fields,

@@ -1,4 +1,4 @@
-//! Environment variables, and the fields they may come from.
+//! Validation of environment variables and of references to fields of the pod.
 
 use k8s_openapi::api::core::v1::{
     Container, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector, PodSpec, ResourceFieldSelector,
@@ -10,7 +10,7 @@ use super::{container, files};
 use crate::validation::format;
 use crate::validation::{Errors, complain};
 
-/// The fields of a pod that a variable can be set from.
+/// The field paths that an environment variable can refer to.
 const VARIABLE_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -22,10 +22,10 @@ const VARIABLE_FIELDS: [&str; 9] = [
     "status.podIP",
     "status.podIPs",
 ];
-/// Those that a file can be made from.
+/// The field paths that a file of a downward API volume can refer to.
 pub(super) const FILE_FIELDS: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-/// Those that there are.
+/// All field paths that the downward API knows.
 const FIELDS: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -52,7 +52,7 @@ const RESOURCES: [&str; 6] = [
 ];
 const SIZES: &str = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei";
 
-/// The variables of a container.
+/// Validates `env` of a container.
 pub(super) fn variables(container: &Container, path: &Path<'_>, errors: &mut Errors) {
     for (i, variable) in container.env.iter().flatten().enumerate() {
         let list = path.child("env");
@@ -68,7 +68,7 @@ pub(super) fn variables(container: &Container, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// The `ConfigMap`s and Secrets that a container takes all its variables from.
+/// Validates `envFrom` of a container.
 pub(super) fn sources(container: &Container, path: &Path<'_>, errors: &mut Errors) {
     let list = path.child("envFrom");
     for (i, source) in container.env_from.iter().flatten().enumerate() {
@@ -83,7 +83,7 @@ pub(super) fn sources(container: &Container, path: &Path<'_>, errors: &mut Error
             if name.is_empty() {
                 errors.push(FieldError::required(path.child("name"), ""));
             } else {
-                // SPEC: taken for the beginning of a name, it may end in a dash.
+                // SPEC: kube-apiserver validates this name as a prefix, so it may end in a dash.
                 complain(errors, &path.child("name"), name, format::dns_subdomain_prefix(name));
             }
         }
@@ -101,7 +101,7 @@ pub(super) fn sources(container: &Container, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// Files with variables in them lie in empty directories of the same pod.
+/// Validates that `fileKeyRef` refers to emptyDir volumes of the pod.
 pub(super) fn file_volumes(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     container::each(spec, path, |container, path| {
         for (i, variable) in container.env.iter().flatten().enumerate() {
@@ -180,7 +180,7 @@ fn file_key(file: &FileKeySelector, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A field of the pod itself.
+/// Validates a `fieldRef`.
 pub(super) fn object_field(
     field: &ObjectFieldSelector,
     supported: &[&str],
@@ -226,7 +226,7 @@ pub(super) fn object_field(
     }
 }
 
-/// A resource of a container.
+/// Validates a `resourceFieldRef`.
 pub(super) fn resource_field(
     field: &ResourceFieldSelector,
     in_volume: bool,

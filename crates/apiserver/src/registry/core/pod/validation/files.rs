@@ -1,11 +1,11 @@
-//! Paths of files, as far as a pod may name them.
+//! Validation of paths and modes of files in volumes.
 
 use k8s_openapi::api::core::v1::KeyToPath;
 use plumb_validation::field::{FieldError, Path};
 
 use crate::validation::Errors;
 
-/// The mode of a file: nine bits.
+/// Validates the mode of a file: nine permission bits.
 pub(super) fn mode(mode: Option<i32>, path: &Path<'_>, errors: &mut Errors) {
     if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
         let rule = "must be a number between 0 and 0777 (octal), both inclusive";
@@ -13,7 +13,7 @@ pub(super) fn mode(mode: Option<i32>, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A key that becomes a file.
+/// Validates an item that projects a key to a file.
 pub(super) fn key_to_path(item: &KeyToPath, path: &Path<'_>, errors: &mut Errors) {
     if item.key.is_empty() {
         errors.push(FieldError::required(path.child("key"), ""));
@@ -25,14 +25,14 @@ pub(super) fn key_to_path(item: &KeyToPath, path: &Path<'_>, errors: &mut Errors
     mode(item.mode, &path.child("mode"), errors);
 }
 
-/// A path that does not climb.
+/// Validates that a path has no `..` element.
 pub(super) fn no_backsteps(file: &str, path: &Path<'_>, errors: &mut Errors) {
     if file.split('/').any(|part| part == "..") {
         errors.push(FieldError::invalid(path, file, "must not contain '..'"));
     }
 }
 
-/// A path below a directory of the pod's.
+/// Validates a relative path without `..` elements.
 pub(super) fn descending(file: &str, path: &Path<'_>, errors: &mut Errors) {
     if file.starts_with('/') {
         errors.push(FieldError::invalid(path, file, "must be a relative path"));
@@ -40,7 +40,7 @@ pub(super) fn descending(file: &str, path: &Path<'_>, errors: &mut Errors) {
     no_backsteps(file, path, errors);
 }
 
-/// A path below a directory that is swapped as a whole, whose own names begin with dots.
+/// Validates the path of a projected file. Names that start with `..` are reserved for the atomic writer.
 pub(super) fn projected(file: &str, path: &Path<'_>, errors: &mut Errors) {
     descending(file, path, errors);
     if file.starts_with("..") && !file.starts_with("../") {

@@ -1,4 +1,4 @@
-//! What a container mounts.
+//! Validation of volume mounts and volume devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use super::container::{VolumeKind, Volumes};
 use super::files;
 use crate::validation::Errors;
 
-/// Volumes mounted as directories.
+/// Validates `volumeMounts`.
 pub(super) fn mounts(container: &Container, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
     let mut points = BTreeSet::new();
-    // SPEC: of several devices with one name, kube-apiserver compares with the last; likewise below.
+    // SPEC: if several devices have one name, kube-apiserver compares with the last; likewise below.
     let devices: BTreeMap<&String, &String> =
         container.volume_devices.iter().flatten().map(|device| (&device.name, &device.device_path)).collect();
     for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
@@ -37,7 +37,7 @@ pub(super) fn mounts(container: &Container, volumes: &Volumes<'_>, path: &Path<'
             let rule = "must not already exist as a path in volumeDevices";
             errors.push(FieldError::invalid(own.child("mountPath"), &mount.mount_path, rule));
         }
-        // SPEC: from here on kube-apiserver names the list, not the mount.
+        // SPEC: the remaining errors of kube-apiserver name the list, not the mount.
         sub_paths(mount, path, &own, errors);
         propagation(container, mount, path, errors);
     }
@@ -90,7 +90,7 @@ fn propagation(container: &Container, mount: &VolumeMount, path: &Path<'_>, erro
     }
 }
 
-/// Volumes used as block devices.
+/// Validates `volumeDevices`.
 pub(super) fn devices(container: &Container, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
     let (mut names, mut points) = (BTreeSet::new(), BTreeSet::new());
     let mounts: BTreeMap<&String, &String> =

@@ -1,4 +1,4 @@
-//! The DNS configuration and the host names of a pod.
+//! Validation of the DNS config, the host aliases and the hostname override of a pod.
 
 use k8s_openapi::api::core::v1::PodSpec;
 use plumb_validation::field::{FieldError, Path};
@@ -6,7 +6,7 @@ use plumb_validation::field::{FieldError, Path};
 use crate::validation::json::shown_as_json;
 use crate::validation::{Errors, complain, format};
 
-/// How the pod resolves names.
+/// Validates `dnsPolicy` and `dnsConfig`.
 pub(super) fn dns(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let by_itself = spec.dns_policy.as_deref() == Some("None");
     let Some(config) = &spec.dns_config else {
@@ -50,7 +50,7 @@ pub(super) fn dns(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Names that the pod's hosts file adds.
+/// Validates `hostAliases`.
 pub(super) fn host_aliases(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     for (i, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let path = path.index(i);
@@ -61,7 +61,7 @@ pub(super) fn host_aliases(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-/// A host name that is none of those made from the pod's name.
+/// Validates `hostnameOverride`.
 pub(super) fn host_name_override(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let Some(name) = spec.hostname_override.as_deref() else { return };
     let path = path.child("hostnameOverride");

@@ -1,4 +1,4 @@
-//! Ports.
+//! Validation of ports.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use plumb_validation::field::{FieldError, Path};
 use crate::validation::format;
 use crate::validation::{Errors, complain, one_of};
 
-/// The ports of one container.
+/// Validates the ports of a container.
 pub(super) fn check(ports: &[ContainerPort], path: &Path<'_>, errors: &mut Errors) {
     let mut names = BTreeSet::new();
     for (i, port) in ports.iter().enumerate() {
@@ -34,7 +34,7 @@ pub(super) fn check(ports: &[ContainerPort], path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// A port by its number or by its name.
+/// Validates a port number or port name.
 pub(in crate::registry) fn number_or_name(port: &IntOrString, path: &Path<'_>, errors: &mut Errors) {
     match port {
         IntOrString::Int(port) => number(*port, path, errors),
@@ -48,7 +48,7 @@ pub(super) fn number(port: i32, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// No two ports of a pod are the same port of the host.
+/// Validates that no two ports of a pod use the same host port.
 pub(super) fn unique_on_the_host(containers: &[Container], path: &Path<'_>, errors: &mut Errors) {
     let mut taken = BTreeSet::new();
     for (i, container) in containers.iter().enumerate() {
@@ -64,7 +64,7 @@ pub(super) fn unique_on_the_host(containers: &[Container], path: &Path<'_>, erro
     }
 }
 
-/// On the host's network a container's port is the host's.
+/// Validates that host ports equal container ports in a pod on the host network.
 pub(super) fn on_the_host_network(spec: &PodSpec, is_pod: bool, path: &Path<'_>, errors: &mut Errors) {
     if spec.host_network != Some(true) {
         return;

@@ -1,4 +1,4 @@
-//! Probes, and what is called when a container starts and stops.
+//! Validation of probes, lifecycle hooks and stop signals.
 
 use k8s_openapi::api::core::v1::{
     Container, ExecAction, GRPCAction, HTTPGetAction, LifecycleHandler, PodSpec, Probe, SleepAction,
@@ -11,7 +11,7 @@ use super::ports;
 use crate::validation::format;
 use crate::validation::{Errors, complain, nonnegative};
 
-/// What is called of a container: its hooks and its probes.
+/// Validates the lifecycle hooks and the probes of a container.
 pub(super) fn handlers(spec: &PodSpec, container: &Container, path: &Path<'_>, errors: &mut Errors) {
     if let Some(lifecycle) = &container.lifecycle {
         let path = path.child("lifecycle");
@@ -65,7 +65,7 @@ fn check(probe: &Probe, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What can be called, of which exactly one thing is.
+/// The handlers of a probe or hook, of which exactly one is set.
 #[derive(Default)]
 struct Handler<'a> {
     exec: Option<&'a ExecAction>,
@@ -152,7 +152,7 @@ fn http_get(http: &HTTPGetAction, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Which signal stops a container depends on the system it runs on, so that has to be said.
+/// Validates a stop signal, which requires `spec.os.name`: the supported signals depend on it.
 fn stop_signal(spec: &PodSpec, signal: &str, path: &Path<'_>, errors: &mut Errors) {
     match spec.os.as_ref().map(|os| os.name.as_str()) {
         None => {
@@ -171,7 +171,7 @@ fn stop_signal(spec: &PodSpec, signal: &str, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// The signals of Linux in alphabetical order, the real-time ones among them.
+/// The signals of Linux in alphabetical order, with the real-time signals.
 fn linux_signals() -> Vec<String> {
     let named = [
         "ABRT", "ALRM", "BUS", "CHLD", "CLD", "CONT", "FPE", "HUP", "ILL", "INT", "IO", "IOT", "KILL",

@@ -1,4 +1,4 @@
-//! Volumes put together from several sources.
+//! Validation of projected volumes.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::validation::Errors;
 
 const TWICE: &str = "conflicting duplicate paths";
 
-/// The sources of a projected volume.
+/// Validates a projected volume.
 pub(super) fn check(volume: &ProjectedVolumeSource, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
     files::mode(volume.default_mode, &path.child("defaultMode"), errors);
     let mut paths = BTreeSet::new();
@@ -34,7 +34,7 @@ pub(super) fn check(volume: &ProjectedVolumeSource, scope: &Scope<'_>, path: &Pa
             }
         }
         if let Some(token) = &source.service_account_token {
-            // SPEC: of a token, kube-apiserver names the path below the volume, not below the source.
+            // SPEC: kube-apiserver's path of this error is below the volume, not below the source.
             token_projection(token, scope, (path, &own.child("serviceAccountToken")), errors);
         }
         if count(source) > 1 {
@@ -43,7 +43,7 @@ pub(super) fn check(volume: &ProjectedVolumeSource, scope: &Scope<'_>, path: &Pa
     }
 }
 
-/// A file made from a field of the pod.
+/// Validates a file of a downward API volume.
 pub(super) fn downward_file(file: &DownwardAPIVolumeFile, path: &Path<'_>, errors: &mut Errors) {
     if file.path.is_empty() {
         errors.push(FieldError::required(path.child("path"), ""));

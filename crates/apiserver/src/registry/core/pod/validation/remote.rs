@@ -1,4 +1,4 @@
-//! Volumes of networks and clouds. No node agent of ours mounts them, but invalid ones are rejected.
+//! Validation of network and cloud volume sources. Plumb's node agent does not mount them.
 
 use k8s_openapi::api::core::v1::Volume;
 use plumb_validation::field::{FieldError, Path};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::validation::json::{int, list, pairs, raw, text, truth};
 use crate::validation::{Errors, complain, format};
 
-/// The texts and lists that a source has to have, by the name of the source.
+/// The required fields of each volume source.
 const REQUIRED: &[(&str, &[&str])] = &[
     ("gcePersistentDisk", &["pdName"]),
     ("awsElasticBlockStore", &["volumeID"]),
@@ -24,7 +24,7 @@ const REQUIRED: &[(&str, &[&str])] = &[
     ("scaleIO", &["gateway", "system", "volumeName"]),
 ];
 
-/// Checks a volume of any of these sources.
+/// Validates a volume with one of these sources.
 pub(super) fn check(volume: &Volume, shown_as: &str, path: &Path<'_>, errors: &mut Errors) {
     let Ok(volume) = serde_json::to_value(volume) else { return };
     let field = if shown_as == "cephFS" { "cephfs" } else { shown_as };
@@ -38,7 +38,7 @@ pub(super) fn check(volume: &Volume, shown_as: &str, path: &Path<'_>, errors: &m
         "gcePersistentDisk" | "awsElasticBlockStore" => {
             let partition = int(source, "partition").unwrap_or(0);
             if !(0..=255).contains(&partition) {
-                // SPEC: zero is fine, although it is not said so.
+                // SPEC: kube-apiserver accepts 0, although its message does not say so.
                 errors.push(FieldError::invalid(path.child("partition"), partition, format::range(1, 255)));
             }
         }
@@ -151,7 +151,7 @@ fn iscsi(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The name of an end of iSCSI, in one of three forms.
+/// Validates an iSCSI name in one of the formats `iqn`, `eui` and `naa`.
 fn initiator(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let sound = if let Some(rest) = name.strip_prefix("iqn") {
@@ -170,7 +170,7 @@ fn initiator(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// `.2026-01.com.example:disk`: a month, a domain backwards, and whatever its owner likes.
+/// The rest of an `iqn` name, `.2026-01.com.example:disk`: a date, a reversed domain and an optional suffix.
 fn qualified(rest: &str) -> bool {
     let Some(rest) = rest.strip_prefix('.') else { return false };
     let (Some(date), Some(rest)) = (rest.get(..7), rest.get(7..)) else { return false };

@@ -1,4 +1,4 @@
-//! The claims of a pod. What its containers ask for is the rules of a resize's to judge.
+//! Validation of the resource claims of a pod. `plumb-resize` validates the resources of containers.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use plumb_validation::field::{BadValue, FieldError, Path};
 use crate::validation::json::{internal, raw};
 use crate::validation::{Errors, complain, format};
 
-/// The claims of a pod.
+/// Validates `spec.resourceClaims`.
 pub(super) fn claims(claims: &[PodResourceClaim], path: &Path<'_>, errors: &mut Errors) {
     let mut names = BTreeSet::new();
     for (i, claim) in claims.iter().enumerate() {

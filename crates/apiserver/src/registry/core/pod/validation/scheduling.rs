@@ -1,4 +1,4 @@
-//! Where a pod may run: affinities, tolerations, spreading.
+//! Validation of affinity, tolerations, scheduling gates and topology spread constraints.
 
 use k8s_openapi::api::core::v1::{
     NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodSchedulingGate, PodSpec,
@@ -14,7 +14,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 pub(in crate::registry) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// The affinities of a pod.
+/// Validates `spec.affinity`.
 pub(super) fn affinity(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let Some(affinity) = &spec.affinity else { return };
     if let Some(node) = &affinity.node_affinity {
@@ -162,7 +162,7 @@ fn pod_term(term: &PodAffinityTerm, path: &Path<'_>, errors: &mut Errors) {
     );
 }
 
-/// Keys whose values are taken from the pod's own labels and merged into the selector.
+/// Validates `matchLabelKeys` and `mismatchLabelKeys` of a term.
 fn label_keys(
     matched: &[String],
     mismatched: &[String],
@@ -202,7 +202,7 @@ fn label_keys(
     }
 }
 
-/// The taints that a pod puts up with.
+/// Validates tolerations.
 pub(super) fn tolerations(tolerations: &[Toleration], path: &Path<'_>, errors: &mut Errors) {
     for (i, toleration) in tolerations.iter().enumerate() {
         let path = path.index(i);
@@ -248,7 +248,7 @@ pub(super) fn tolerations(tolerations: &[Toleration], path: &Path<'_>, errors: &
     }
 }
 
-/// What has to be lifted before any scheduler looks at the pod.
+/// Validates scheduling gates.
 pub(super) fn gates(gates: &[PodSchedulingGate], path: &Path<'_>, errors: &mut Errors) {
     for (i, gate) in gates.iter().enumerate() {
         let path = path.index(i);
@@ -259,7 +259,7 @@ pub(super) fn gates(gates: &[PodSchedulingGate], path: &Path<'_>, errors: &mut E
     }
 }
 
-/// How evenly the pods of a workload are spread.
+/// Validates `spec.topologySpreadConstraints`.
 pub(super) fn spreading(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
     let constraints = spec.topology_spread_constraints.as_deref().unwrap_or_default();
     for (i, constraint) in constraints.iter().enumerate() {

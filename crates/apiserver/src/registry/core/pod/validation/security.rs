@@ -1,4 +1,4 @@
-//! What a pod's processes may do, and as whom.
+//! Validation of security contexts.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::validation::json::{internal, raw};
 
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
-/// The sysctls of the namespace for communication between processes.
+/// The sysctls of the IPC namespace.
 const IPC: [&str; 10] = [
     "kernel.sem",
     "kernel.shmall",
@@ -28,7 +28,7 @@ const IPC: [&str; 10] = [
     "kernel.msg",
 ];
 
-/// The security context of one container.
+/// Validates the security context of a container.
 pub(super) fn of_container(spec: &PodSpec, container: &Container, path: &Path<'_>, errors: &mut Errors) {
     let Some(context) = &container.security_context else { return };
     user_or_group(context.run_as_user, &path.child("runAsUser"), errors);
@@ -59,7 +59,7 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container, path: &Path<'_
     app_armor(context.app_armor_profile.as_ref(), &path.child("appArmorProfile"), errors);
 }
 
-/// The security context of the pod, which holds for all its containers.
+/// Validates the security context of a pod.
 pub(super) fn of_pod(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
     let Some(context) = &spec.security_context else { return };
     user_or_group(context.fs_group, &path.child("fsGroup"), errors);
@@ -84,7 +84,7 @@ pub(super) fn of_pod(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors:
     policy(change, relabeling(scope.old), &path.child("seLinuxChangePolicy"), errors);
 }
 
-/// A security context as messages show it.
+/// A security context as error messages show it.
 fn shown_context(context: &SecurityContext) -> BadValue {
     let capabilities = context.capabilities.as_ref().map_or_else(
         || "null".to_owned(),
@@ -146,14 +146,14 @@ fn policy(policy: Option<&str>, supported: &[&str], path: &Path<'_>, errors: &mu
     }
 }
 
-/// How volumes may get the labels of a pod. They are not mounted with labels yet, so that only pods which already ask
-/// for it may.
+/// The supported values of `seLinuxChangePolicy`. Volumes are not mounted with security labels, so `MountOption`
+/// is tolerated only in pods that already set the field.
 fn relabeling(old: Option<&PodSpec>) -> &'static [&'static str] {
     let asked = old.and_then(|old| old.security_context.as_ref()?.se_linux_change_policy.as_ref());
     if asked.is_some() { &["MountOption", "Recursive"] } else { &["Recursive"] }
 }
 
-/// A pod with users of its own shares no namespace with the host.
+/// Validates that a pod in a user namespace (`hostUsers: false`) shares no other namespace with the host.
 pub(super) fn host_users(spec: &PodSpec, old: Option<&PodSpec>, path: &Path<'_>, errors: &mut Errors) {
     if spec.host_users != Some(false) {
         return;
@@ -181,7 +181,7 @@ pub(super) fn host_users(spec: &PodSpec, old: Option<&PodSpec>, path: &Path<'_>,
     }
 }
 
-/// Whether a sysctl would reach a namespace that the pod shares with the host.
+/// The error of a sysctl whose namespace the pod shares with the host.
 pub(super) fn reaches_host(spec: &PodSpec, sysctl: &Sysctl) -> Option<&'static str> {
     let name = sysctl.name.replace('/', ".");
     let of_net = name.starts_with("net.");

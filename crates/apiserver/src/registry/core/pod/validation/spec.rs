@@ -1,4 +1,4 @@
-//! The spec of a pod or of a template.
+//! Validation of the spec of a pod or pod template.
 
 use k8s_openapi::api::core::v1::PodSpec;
 use plumb_resize::validate::SpecRules;
@@ -8,7 +8,7 @@ use super::container::{self, Around};
 use super::{Scope, environment, network, ports, resources, scheduling, security, system, volume};
 use crate::validation::{Errors, complain, format, labels, one_of};
 
-/// Checks a spec, in the order in which kube-apiserver does.
+/// Validates a spec in the order of kube-apiserver.
 pub(super) fn check(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
     if spec.termination_grace_period_seconds.is_none() {
         errors.push(FieldError::required(path.child("terminationGracePeriodSeconds"), ""));
@@ -53,7 +53,7 @@ pub(super) fn check(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: 
     environment::file_volumes(spec, path, errors);
 }
 
-/// What is asked of pods but not of templates.
+/// The validation that applies to pods and not to pod templates.
 pub(super) fn only_for_pods(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     if spec.service_account_name.as_deref().unwrap_or_default().is_empty() {
         for (i, volume) in spec.volumes.iter().flatten().enumerate() {
@@ -88,7 +88,7 @@ fn claims(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// The names a pod gives: of its account, its node, its host.
+/// Validates the names in a spec: service account, node, hostname and others.
 fn names(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let given = |name: &'_ Option<String>| name.clone().filter(|name| !name.is_empty());
     for (field, name) in [("serviceAccountName", &spec.service_account_name), ("nodeName", &spec.node_name)] {

@@ -1,4 +1,4 @@
-//! What may be reported of a pod.
+//! Validation of updates of a pod's status.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::validation::{Errors, complain, format};
 
 const STATUS: Path<'_> = Path::root("status");
 
-/// Checks a change of a pod's status.
+/// Validates an updated status.
 pub(super) fn check(old: &Pod, new: &Pod, errors: &mut Errors) {
     let nothing = (PodSpec::default(), PodStatus::default());
     let old_spec = old.spec.as_ref().unwrap_or(&nothing.0);
@@ -63,7 +63,7 @@ fn nominated(spec: &PodSpec, before: &PodStatus, after: &PodStatus, errors: &mut
     }
 }
 
-/// What has ended stays so, unless something can start it again.
+/// Validates that a terminated container stays terminated, unless its restart policy allows a restart.
 fn transitions(spec: &PodSpec, before: &PodStatus, after: &PodStatus, errors: &mut Errors) {
     let init = spec.init_containers.as_deref().unwrap_or_default();
     for (field, containers, old, new) in [
@@ -102,7 +102,7 @@ fn exit_code(status: &ContainerStatus) -> Option<i32> {
     status.state.as_ref()?.terminated.as_ref().map(|ended| ended.exit_code)
 }
 
-/// Whether some rule restarts the whole pod.
+/// Whether a restart rule of the pod restarts all containers.
 fn all_can_restart(spec: &PodSpec) -> bool {
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let mut rules = containers.filter_map(|container| container.restart_policy_rules.as_ref()).flatten();

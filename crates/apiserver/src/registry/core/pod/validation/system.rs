@@ -1,4 +1,4 @@
-//! The operating system a pod is for, and what of the other one it must not ask for.
+//! Validation of `spec.os` and of the fields that another operating system does not support.
 
 use k8s_openapi::api::core::v1::{PodSecurityContext, PodSpec, SecurityContext};
 use plumb_validation::field::{FieldError, Path};
@@ -6,7 +6,7 @@ use plumb_validation::field::{FieldError, Path};
 use super::container;
 use crate::validation::Errors;
 
-/// The system, and what goes with it.
+/// Validates `spec.os` and the fields that its operating system supports.
 pub(super) fn check(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let Some(os) = &spec.os else { return };
     match os.name.as_str() {
@@ -17,7 +17,7 @@ pub(super) fn check(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Containers of Windows that are processes of the host: all of a pod's, or none.
+/// Validates Windows `HostProcess` containers: either all containers of a pod are, or none.
 pub(super) fn host_processes(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let of_pod = spec.security_context.as_ref().and_then(|context| context.windows_options.as_ref());
     let of_pod = of_pod.and_then(|options| options.host_process);

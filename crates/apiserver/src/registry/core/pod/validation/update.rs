@@ -1,4 +1,4 @@
-//! How the fields of a pod that can change may change.
+//! Validation of the mutable fields of a pod update.
 
 use k8s_openapi::api::core::v1::{
     Container, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
@@ -11,7 +11,7 @@ use super::{SPEC, add_new, container, scheduling};
 use crate::validation::json::{internal, raw, raw_list, shown_as_json};
 use crate::validation::{Errors, format};
 
-/// Checks what an update of a pod changes. The new pod has been checked for itself.
+/// Validates the changes of a pod update. The updated pod is already validated.
 pub(super) fn check(old: &Pod, new: &Pod, rules: &Rules, errors: &mut Errors) {
     let (Some(before), Some(after)) = (&old.spec, &new.spec) else { return };
     let lists = [
@@ -20,7 +20,7 @@ pub(super) fn check(old: &Pod, new: &Pod, rules: &Rules, errors: &mut Errors) {
     ];
     for (list, before, after) in lists {
         if before.len() != after.len() {
-            // Which of the lists differ is said by the rule that compares whole specs.
+            // The comparison of the whole specs reports lists of different length.
             add_new(validate::update(old, new, rules), errors);
             return;
         }
@@ -53,7 +53,7 @@ fn images(containers: &[Container], list: &str, errors: &mut Errors) {
     }
 }
 
-/// A deadline can be set and drawn in, but not put off or lifted. Whether to go on after this.
+/// Validates that `activeDeadlineSeconds` is only set or lowered. Returns whether validation continues.
 fn deadline(before: &PodSpec, after: &PodSpec, errors: &mut Errors) -> bool {
     let path = SPEC.child("activeDeadlineSeconds");
     let most = i64::from(i32::MAX);
@@ -75,7 +75,7 @@ fn deadline(before: &PodSpec, after: &PodSpec, errors: &mut Errors) -> bool {
     true
 }
 
-/// Tolerations can be added, and those there can change how long they last.
+/// Validates that an update only adds tolerations or changes their `tolerationSeconds`.
 fn tolerations(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
     let path = SPEC.child("tolerations");
     let new = after.tolerations.as_deref().unwrap_or_default();
@@ -89,7 +89,7 @@ fn tolerations(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
     scheduling::tolerations(new, &path, errors);
 }
 
-/// Gates can only be lifted.
+/// Validates that an update only removes scheduling gates.
 fn gates(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
     let path = SPEC.child("schedulingGates");
     for (i, gate) in after.scheduling_gates.iter().flatten().enumerate() {
@@ -100,7 +100,7 @@ fn gates(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
     }
 }
 
-/// Before it is scheduled, a pod can become choosier.
+/// Validates that an update of a gated pod only adds to its node selector.
 fn node_selector(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
     let new = after.node_selector.as_ref();
     let kept = |(key, value): (&String, &String)| new.and_then(|new| new.get(key)) == Some(value);
@@ -160,7 +160,7 @@ fn only_adds(old: &NodeSelectorTerm, new: &NodeSelectorTerm) -> bool {
     };
     let ((old_labels, old_fields), (new_labels, new_fields)) = (lists(old), lists(new));
     if old_labels.is_empty() && old_fields.is_empty() {
-        // No requirement chooses no node: to add one would widen the choice.
+        // A term without requirements matches no node, so a requirement would make it match more nodes.
         return new_labels.is_empty() && new_fields.is_empty();
     }
     new_labels.starts_with(&old_labels) && new_fields.starts_with(&old_fields)

@@ -1,4 +1,4 @@
-//! Volumes and where they come from.
+//! Validation of volumes and volume sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::validation::{Errors, complain, format, storage};
 const HOST_PATHS: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// The volumes of a pod; the answer names those that containers can use.
+/// Validates the volumes of a pod. Returns the valid ones, which containers can mount.
 pub(super) fn check<'a>(
     spec: &'a PodSpec,
     scope: &Scope<'_>,
@@ -57,9 +57,9 @@ pub(super) fn check<'a>(
     sound
 }
 
-/// Every source a volume has, by the name that messages call it.
+/// The sources that a volume has, by their names in error messages.
 fn sources(volume: &Volume) -> impl Iterator<Item = &'static str> {
-    // SPEC: two of the names are not the fields' own; kube-apiserver writes them so.
+    // SPEC: two names differ from those of the fields, as in kube-apiserver.
     [
         ("emptyDir", volume.empty_dir.is_some()),
         ("hostPath", volume.host_path.is_some()),
@@ -156,7 +156,7 @@ fn source(volume: &Volume, scope: &Scope<'_>, pod: Option<&str>, path: &Path<'_>
                 pull_policy(image.pull_policy.as_deref(), &own.child("pullPolicy"), errors);
             }
         }
-        // SPEC: kube-apiserver has other names for these.
+        // SPEC: kube-apiserver's paths of these differ from the names of the fields.
         "gcePersistentDisk" => remote::check(volume, first, &path.child("persistentDisk"), errors),
         "cephFS" => remote::check(volume, first, &path.child("cephfs"), errors),
         other => remote::check(volume, other, &own, errors),

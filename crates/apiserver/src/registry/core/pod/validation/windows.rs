@@ -1,18 +1,18 @@
-//! What only a node with Windows acts on.
+//! Validation of `windowsOptions`.
 
 use k8s_openapi::api::core::v1::WindowsSecurityContextOptions;
 use plumb_validation::field::{FieldError, Path};
 
 use crate::validation::{Errors, complain, format};
 
-/// The longest description of an account, in bytes.
+/// The maximum length of a GMSA credential spec, in bytes.
 const LONGEST_SPEC: usize = 64 * 1024;
-/// The longest name of a user.
+/// The maximum length of a user name.
 const LONGEST_USER: usize = 104;
-/// The first length that is too long for a domain.
+/// The first length that is too long for a domain name.
 const DOMAIN_TOO_LONG: usize = 256;
 
-/// The options of a security context.
+/// Validates the Windows options of a security context.
 pub(super) fn options(options: Option<&WindowsSecurityContextOptions>, path: &Path<'_>, errors: &mut Errors) {
     let Some(options) = options else { return };
     if let Some(name) = &options.gmsa_credential_spec_name {
@@ -35,7 +35,7 @@ pub(super) fn options(options: Option<&WindowsSecurityContextOptions>, path: &Pa
     }
 }
 
-/// What is wrong with the name of a user, who may belong to a domain: `DOMAIN\USER`.
+/// The errors of a user name with an optional domain: `DOMAIN\USER`.
 fn user_name(name: &str) -> Vec<&'static str> {
     let parts: Vec<&str> = name.split('\\').collect();
     let (domain, user) = match parts.as_slice() {

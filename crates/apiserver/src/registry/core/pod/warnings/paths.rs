@@ -1,8 +1,8 @@
-//! Files of a volume that would lie on or in one another.
+//! Warnings about files of a volume with the same path, or with a path below that of another file.
 
 use serde_json::Value;
 
-/// A file, and where it comes from.
+/// The path of a file, with the source that it is projected from.
 #[derive(Clone, PartialEq)]
 struct Source {
     path: String,
