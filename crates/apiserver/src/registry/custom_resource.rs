@@ -1,4 +1,4 @@
-//! Custom resources: a definition has their defaults and their rules.
+//! Custom resources: the `CustomResourceDefinition` has their defaults and validation.
 
 mod warnings;
 
@@ -19,7 +19,7 @@ impl Strategy for Custom {
         true
     }
 
-    /// The status is part of what is desired, unless the kind has the status subresource.
+    /// A changed status is a new generation if the kind has no status subresource.
     fn is_new_generation(&self, row: &Row, old: &Value, new: &Value) -> bool {
         let ignored: &[&str] = if row.has("status") { &["metadata", "status"] } else { &["metadata"] };
         generation::without(old, ignored) != generation::without(new, ignored)
@@ -29,7 +29,7 @@ impl Strategy for Custom {
         false
     }
 
-    /// Only the status changes, and who manages it.
+    /// Only the status and `managedFields` change.
     fn reset_fields_on_status_update(&self, old: &Value, new: &mut Value) {
         let managers = new["metadata"].get("managedFields").cloned();
         reset::field(old, new, "metadata");
@@ -40,7 +40,7 @@ impl Strategy for Custom {
     }
 
     fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
-        // An object that names another kind is rejected by its validation.
+        // Validation rejects an object of another kind.
         if new["kind"] == cx.row.kind() {
             self.version.complete(new);
         }
@@ -95,14 +95,14 @@ impl Strategy for Custom {
     }
 }
 
-/// The errors of the metadata of an updated object; the definition has the rules of the rest.
+/// The metadata errors of an updated object.
 fn metadata_errors(row: &Row, old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Validation::of(row).common_update(old, new);
     metadata::check_update(old, new, &mut errors);
     errors
 }
 
-/// Checks that an object names the kind that the URL names.
+/// Validates that the kind of an object is that of the URL.
 fn check_kind(row: &Row, custom: &Custom, old: Option<&Value>, new: &Value) -> Result<(), ApiError> {
     let given = new["kind"].as_str().unwrap_or_default();
     if given == row.kind() {

@@ -1,9 +1,9 @@
-//! Fields of features that are off in Kubernetes 1.36 by default: they are dropped, unless the stored object has them
-//! already.
+//! Fields of features that Kubernetes 1.36 disables by default. The API server drops them, unless the stored object has
+//! them.
 
 use serde_json::{Map, Value};
 
-/// Drops them from a pod's spec or a template's.
+/// Drops disabled fields from the spec of a pod or pod template.
 pub(super) fn drop_from_pod_spec(old: Option<&Value>, spec: &mut Value) {
     let uses_signals = old.is_some_and(|old| containers(old).any(has_signal));
     if !uses_signals {
@@ -25,13 +25,13 @@ pub(super) fn drop_from_pod_spec(old: Option<&Value>, spec: &mut Value) {
     }
 }
 
-/// What the projected volumes of a pod are made of.
+/// The sources of all projected volumes of a pod.
 fn sources(spec: &Value) -> impl Iterator<Item = &Value> {
     let volumes = spec["volumes"].as_array().into_iter().flatten();
     volumes.filter_map(|volume| volume.pointer("/projected/sources")?.as_array()).flatten()
 }
 
-/// Drops fields that the stored object does not have.
+/// Drops fields unless the stored object has them.
 pub(super) fn drop_unless_used(old: Option<&Value>, new: &mut Value, fields: &[&str]) {
     for field in fields {
         let used = old.is_some_and(|old| old.get(*field).is_some());

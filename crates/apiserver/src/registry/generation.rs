@@ -1,11 +1,11 @@
-//! When what is desired has changed, so that `metadata.generation` is counted.
+//! When an update increments `metadata.generation`.
 
 use plumb_apischema::{Schema, semantic};
 use serde_json::Value;
 
 use crate::kinds::{Form, Row};
 
-/// Whether two versions of an object differ in more than their metadata and their status.
+/// Whether an update changes fields other than the metadata and the status.
 pub(super) fn is_spec_changed(row: &Row, old: &Value, new: &Value) -> bool {
     let (old, new) = (without(old, &["metadata", "status"]), without(new, &["metadata", "status"]));
     match &row.body {

@@ -1,4 +1,4 @@
-//! Pod templates, wherever a kind has one.
+//! Pod templates of any kind.
 
 use plumb_apischema::{Schema, semantic};
 use serde_json::Value;
@@ -14,7 +14,7 @@ pub(super) fn drop_disabled_fields(template: &str, old: Option<&Value>, new: &mu
     }
 }
 
-/// Whether two pod templates mean the same.
+/// Whether two pod templates are semantically equal.
 pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     let schema = Schema::builtin();
     let template = schema.kind("", "v1", "PodTemplate").and_then(|kind| schema[kind.body].field("template"));

@@ -1,4 +1,4 @@
-//! Taking fields of an update from the stored object, where the endpoint of the update does not change them.
+//! Resetting fields of an update to their stored values where the endpoint of the update does not change them.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(crate) fn metadata_field(old: &Value, new: &mut Value, name: &str) {
     }
 }
 
-/// Sets all fields to their stored values, but for some.
+/// Sets all fields to their stored values, except those in `changed`.
 pub(crate) fn all_but(old: &Value, new: &mut Value, changed: &[&str]) {
     let names =
         |object: &Value| object.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();

@@ -1,5 +1,5 @@
-//! What the generic path of a request does with every kind's [`Strategy`](super::Strategy), as upstream's
-//! `rest.BeforeCreate` and `rest.BeforeUpdate`.
+//! How the generic handlers call the [`Strategy`](super::Strategy) of a kind, as upstream's `rest.BeforeCreate` and
+//! `rest.BeforeUpdate`.
 
 use plumb_apischema::{Schema, apply, json as schema_json};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::kinds::{Form, Row};
 use crate::object::metadata;
 
-/// Prepares a new object that has its defaults for validation. Returns warnings about what it changed.
+/// Prepares a new object for validation, after defaulting. Returns warnings about its changes.
 pub(crate) fn prepare_for_create(cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
     let strategy = cx.row.strategy();
     if cx.row.has("status") && !strategy.allow_status_on_create() {
@@ -24,7 +24,7 @@ pub(crate) fn prepare_for_create(cx: Context<'_>, new: &mut Value) -> Result<Vec
     Ok(warnings)
 }
 
-/// Gives a new object the status that it has before any component reports one: some of its fields are always there.
+/// Resets the status of a new object to its initial value, which has the required fields.
 fn reset_status(row: &Row, new: &mut Value) {
     let Some(object) = new.as_object_mut() else { return };
     let Form::Builtin(kind) = &row.body else {
@@ -37,7 +37,7 @@ fn reset_status(row: &Row, new: &mut Value) {
     };
 }
 
-/// Prepares an updated object that has its defaults for validation.
+/// Prepares an updated object for validation, after defaulting.
 pub(crate) fn prepare_for_update(cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
     let strategy = cx.row.strategy();
     if cx.row.has("status") {
@@ -47,7 +47,7 @@ pub(crate) fn prepare_for_update(cx: Context<'_>, old: &Value, new: &mut Value) 
     strategy.prepare_for_update(cx, old, new)
 }
 
-/// Prepares an updated status that has its defaults for validation.
+/// Prepares an updated status for validation, after defaulting.
 pub(crate) fn prepare_for_status_update(
     cx: Context<'_>,
     old: &Value,
@@ -58,7 +58,7 @@ pub(crate) fn prepare_for_status_update(
     strategy.prepare_for_status_update(cx, old, new)
 }
 
-/// Adds one to the generation of an object if what is desired has changed.
+/// Increments the generation of an object if its desired state has changed.
 pub(crate) fn count_generation(row: &Row, old: &Value, new: &mut Value) {
     let strategy = row.strategy();
     if !strategy.counts_generation() {
@@ -78,14 +78,14 @@ pub(crate) fn is_canonical(row: &Row, object: &Value) -> bool {
     }
 }
 
-/// Brings a valid object into the form in which it is stored and shown. Upstream's objects get it when they are decoded
-/// after they were stored.
+/// Brings a valid object into the form in which it is stored and returned. Upstream does this when it decodes the stored
+/// object.
 pub(crate) fn canonicalize(row: &Row, new: &mut Value) {
     canonicalize_fields(row, new);
     row.strategy().canonicalize(new);
 }
 
-/// The same for a new object, which upstream also gives its defaults when it is decoded.
+/// The same for a new object, to which upstream also applies defaults when it decodes it.
 pub(crate) fn canonicalize_new(row: &Row, new: &mut Value) {
     canonicalize_fields(row, new);
     row.strategy().canonicalize_new(new);
@@ -97,7 +97,7 @@ fn canonicalize_fields(row: &Row, new: &mut Value) {
     }
 }
 
-/// Drops the owner references that an object has twice. Returns a warning about them.
+/// Drops duplicate owner references of an object. Returns a warning about them.
 pub(crate) fn drop_duplicate_owners(object: &mut Value, when: &str) -> Option<String> {
     let owners = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut)?;
     let mut unique: Vec<Value> = Vec::new();

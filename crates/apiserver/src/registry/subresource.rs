@@ -7,22 +7,22 @@ use serde_json::Value;
 use super::Context;
 use crate::error::ApiError;
 
-/// What is special about an update through a subresource.
+/// The strategy of an update through a subresource.
 pub(crate) trait SubresourceStrategy: fmt::Debug + Send + Sync {
-    /// Whether the update gets the defaults of its kind.
+    /// Whether defaulting applies to the update.
     fn applies_defaults(&self) -> bool {
         true
     }
 
-    /// Takes everything that the subresource does not change from the stored object.
+    /// Resets the fields that the subresource does not change to their stored values.
     fn prepare_for_update(&self, cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError>;
 
-    /// Whether the update counts a change of what is desired.
+    /// Whether a change of the desired state increments the generation.
     fn counts_generation(&self) -> bool {
         false
     }
 
-    /// Checks the update, with the metadata.
+    /// Validates the update with its metadata.
     fn validate_update(&self, _cx: Context<'_>, _old: &Value, _new: &Value) -> Result<(), ApiError> {
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The checks of an object before it is stored, in the order and with the messages of kube-apiserver 1.36: those of every
-//! kind's metadata, and those of the kind's `Strategy`.
+//! Validation of objects, in the order and with the messages of kube-apiserver 1.36: the generic validation of the
+//! metadata, and that of the kind's `Strategy`.
 
 use plumb_resize::rules::Rules;
 use plumb_validation::field::FieldError;
@@ -20,11 +20,11 @@ pub struct Kind<'a> {
     pub group: &'a str,
     /// The name of the kind.
     pub kind: &'a str,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
 }
 
-/// Checks a new object, after its defaults and its preparation. No errors: it may be stored.
+/// Validates a new object, after defaulting and preparation. An object without errors is valid.
 ///
 /// ```
 /// use plumb_apiserver::registry::validate::{self, Kind};
@@ -40,17 +40,17 @@ pub fn create(kind: Kind<'_>, object: &Value, rules: &Rules) -> Vec<FieldError> 
     Validation::of_kind(kind).create(object, rules)
 }
 
-/// Checks an updated object. Where an update names no resource version and need not, it has the stored one.
+/// Validates an updated object. An unconditional update has the stored resource version.
 pub fn update(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
     Validation::of_kind(kind).update(old, new, rules)
 }
 
-/// Checks an updated status. The spec is the stored one.
+/// Validates an updated status. The spec is the stored one.
 pub fn update_status(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
     Validation::of_kind(kind).update_status(old, new, rules)
 }
 
-/// The checks of a kind.
+/// The validation of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validation<'a> {
     strategy: &'a dyn Strategy,
@@ -110,8 +110,8 @@ impl<'a> Validation<'a> {
         errors
     }
 
-    /// The checks of every update, before those of its kind. Some kinds repeat them: the causes of a rejection are listed
-    /// as often as kube-apiserver lists them.
+    /// The validation of every update, which precedes that of the kind. Some kinds repeat it, and errors are then
+    /// listed as often as kube-apiserver lists them.
     pub(super) fn common_update(self, old: &Value, new: &Value) -> Errors {
         let mut errors = Errors::new();
         metadata::check(self.namespaced, NameFormat::PathSegment, new, &mut errors);
@@ -119,13 +119,13 @@ impl<'a> Validation<'a> {
         errors
     }
 
-    /// The checks of the metadata of a new object.
+    /// Validates the metadata of a new object.
     pub(super) fn metadata(self, object: &Value, errors: &mut Errors) {
         metadata::check(self.namespaced, self.strategy.name_format(), object, errors);
         self.finalizers(object, errors);
     }
 
-    /// The checks of how the metadata changes.
+    /// Validates the changes of the metadata.
     pub(super) fn metadata_update(self, old: &Value, new: &Value, errors: &mut Errors) {
         metadata::check_update(old, new, errors);
         self.finalizers(new, errors);
@@ -138,17 +138,17 @@ impl<'a> Validation<'a> {
     }
 }
 
-/// Checks a new object.
+/// Validates a new object.
 pub(super) fn object(cx: Context<'_>, new: &Value) -> Result<(), ApiError> {
     invalid(cx.row, new, &Validation::of(cx.row).create(new, cx.server.rules()))
 }
 
-/// Checks an updated object.
+/// Validates an updated object.
 pub(super) fn object_update(cx: Context<'_>, old: &Value, new: &Value) -> Result<(), ApiError> {
     invalid(cx.row, new, &Validation::of(cx.row).update(old, new, cx.server.rules()))
 }
 
-/// Checks an updated status.
+/// Validates an updated status.
 pub(super) fn object_status_update(cx: Context<'_>, old: &Value, new: &Value) -> Result<(), ApiError> {
     invalid(cx.row, new, &Validation::of(cx.row).update_status(old, new, cx.server.rules()))
 }

@@ -1,4 +1,4 @@
-//! Policies of admission and their bindings.
+//! Validation of admission policies and their bindings.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const MOST_ANNOTATIONS: usize = 20;
 const LONGEST_ANNOTATION: usize = 5 * 1024;
 const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
 
-/// A new `ValidatingAdmissionPolicy`.
+/// Validates a new `ValidatingAdmissionPolicy`.
 pub(super) fn validating(policy: &Value, errors: &mut Errors) {
     check_validating(policy, true, errors);
 }
@@ -27,7 +27,7 @@ pub(super) fn validating_update(old: &Value, new: &Value, errors: &mut Errors) {
     check_validating(new, conditions_changed(old, new), errors);
 }
 
-/// Match conditions are checked again only if they or what they can read changed.
+/// An update validates the match conditions only if they or their environment changed.
 fn conditions_changed(old: &Value, new: &Value) -> bool {
     let conditions = |policy: &Value| policy["spec"]["matchConditions"].clone();
     let params = |policy: &Value| policy["spec"]["paramKind"].is_object();
@@ -50,16 +50,16 @@ pub(super) fn validating_status(new: &Value, errors: &mut Errors) {
     conditions::check(&new["status"], &root.child("conditions"), errors);
 }
 
-/// What the expressions of a policy can read.
+/// The CEL environments of a policy's expressions.
 struct Environments {
-    /// That of its rules, with its variables.
+    /// The environment of validations, mutations and audit annotations, with the policy's variables.
     rules: Env,
-    /// That of its messages, which do not read the authorizer.
+    /// The environment of message expressions, which cannot use the authorizer.
     messages: Env,
 }
 
 impl Environments {
-    /// With `composed`, the rules can read variables.
+    /// With `composed`, expressions can use the policy's variables.
     fn of(spec: &Value, composed: bool) -> Self {
         let params = spec["paramKind"].is_object();
         let env = |authorizer: bool| {
@@ -100,7 +100,7 @@ fn check_validating(policy: &Value, with_conditions: bool, errors: &mut Errors) 
     }
 }
 
-/// What both kinds of policies have.
+/// Validates the fields that both kinds of policies have.
 fn common(
     spec: &Value,
     with_conditions: bool,
@@ -208,7 +208,7 @@ fn named_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     webhook::rule(rule, path, errors);
 }
 
-/// Adds what is wrong with an expression.
+/// Compiles an expression and adds its compilation error.
 fn expression(given: &str, env: &Env, types: &[Type], path: Path<'_>, errors: &mut Errors) {
     if let Some(mistake) = Expression::compile(given, env, types).mistake() {
         errors.push(mistake.error(path, given));
@@ -280,14 +280,14 @@ fn annotation(annotation: &Value, policy: &str, env: &Env, path: &Path<'_>, erro
     }
 }
 
-/// A new `ValidatingAdmissionPolicyBinding`.
+/// Validates a new `ValidatingAdmissionPolicyBinding`.
 pub(super) fn validating_binding(binding: &Value, errors: &mut Errors) {
     let (spec, path) = (&binding["spec"], Path::root("spec"));
     binding_common(spec, &path, errors);
     actions(spec, &path.child("validationActions"), errors);
 }
 
-/// What both kinds of bindings have.
+/// Validates the fields that both kinds of bindings have.
 fn binding_common(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let policy = text(spec, "policyName");
     if policy.is_empty() {
@@ -351,7 +351,7 @@ fn actions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A new `MutatingAdmissionPolicy`.
+/// Validates a new `MutatingAdmissionPolicy`.
 pub(super) fn mutating(policy: &Value, errors: &mut Errors) {
     check_mutating(policy, true, errors);
 }
@@ -382,7 +382,7 @@ fn check_mutating(policy: &Value, with_conditions: bool, errors: &mut Errors) {
     }
 }
 
-/// Nothing can be changed about an object that is deleted.
+/// Validates that a mutating policy does not match DELETE: a deleted object cannot be mutated.
 fn operations(resources: &Value, path: &Path<'_>, errors: &mut Errors) {
     let known = ["*", "CONNECT", "CREATE", "UPDATE"];
     let rules = path.child("resourceRules");
@@ -421,7 +421,7 @@ fn mutation(mutation: &Value, env: &Env, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A new `MutatingAdmissionPolicyBinding`.
+/// Validates a new `MutatingAdmissionPolicyBinding`.
 pub(super) fn mutating_binding(binding: &Value, errors: &mut Errors) {
     let (spec, path) = (&binding["spec"], Path::root("spec"));
     binding_common(spec, &path, errors);

@@ -1,4 +1,4 @@
-//! The kinds of `admissionregistration.k8s.io` in a table.
+//! Print columns of the kinds of `admissionregistration.k8s.io`.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub(super) static MUTATING_POLICY: PrintColumns = PrintColumns::new(
     |object| policy(object, "/spec/mutations"),
 );
 
-/// The print columns of the bindings of policies.
+/// The print columns of policy bindings.
 pub(super) static POLICY_BINDING: PrintColumns = PrintColumns::new(BINDING, binding);
 
 fn webhooks(object: View<'_>) -> Value {

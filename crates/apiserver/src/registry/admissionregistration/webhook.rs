@@ -1,4 +1,4 @@
-//! Configurations of webhooks.
+//! Validation of webhook configurations.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use crate::admission::condition;
 use crate::validation::json::{int, list, text, texts};
 use crate::validation::{Errors, complain, format, labels, typed};
 
-/// The most conditions that a webhook has.
+/// The maximum number of match conditions of a webhook.
 const MOST_CONDITIONS: usize = 64;
-/// The one version of a review that is sent. Kubernetes knows an older one too.
+/// The only `AdmissionReview` version that this server sends. kube-apiserver also sends `v1beta1`.
 const REVIEW: &str = "v1";
 
-/// A new configuration, of either kind.
+/// Validates a `ValidatingWebhookConfiguration` or `MutatingWebhookConfiguration`.
 pub(super) fn check_configuration(configuration: &Value, errors: &mut Errors) {
     let mut names = BTreeSet::new();
     let root = Path::root("webhooks");
@@ -180,7 +180,7 @@ fn client_config(config: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Match conditions, which can read what the environment declares.
+/// Validates match conditions, which can use the variables that the environment declares.
 pub(super) fn conditions(webhook: &Value, env: &Env, path: &Path<'_>, errors: &mut Errors) {
     let count = list(webhook, "matchConditions").len();
     if count > MOST_CONDITIONS {

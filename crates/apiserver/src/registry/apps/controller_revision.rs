@@ -27,7 +27,7 @@ static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
     |object| json!([object.name(), controller(object), object.number("/revision"), object.age()]),
 );
 
-/// The owner that looks after an object: `statefulset.apps/web`.
+/// The controller of an object: `statefulset.apps/web`.
 fn controller(object: View<'_>) -> String {
     let mut owners = object.items("/metadata/ownerReferences");
     let Some(owner) = owners.find(|owner| owner.flag("/controller")) else { return "<none>".to_owned() };

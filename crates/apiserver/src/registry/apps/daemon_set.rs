@@ -19,7 +19,7 @@ use crate::validation::{Errors, all_nonnegative, percent, template};
 
 const SPEC: Path<'_> = Path::root("spec");
 
-/// The annotation in which a `DaemonSet` counts its templates. Upstream has a field for it in its internal type.
+/// The annotation with the template generation of a `DaemonSet`. Upstream's internal type has a field for it.
 pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The strategy of `DaemonSets`.
@@ -41,7 +41,7 @@ impl Strategy for DaemonSetStrategy {
 
     fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
         cx.apply_defaults_of_types(new);
-        // Upstream's field is a number, which is shown from the start.
+        // Upstream's field is an integer, so conversion always writes the annotation.
         let annotations = metadata(new).entry("annotations").or_insert_with(|| json!({}));
         if annotations.get(TEMPLATE_GENERATION).is_none() {
             annotations[TEMPLATE_GENERATION] = json!("0");
@@ -83,7 +83,7 @@ impl Strategy for DaemonSetStrategy {
     }
 }
 
-/// Counts the templates of a `DaemonSet` in its annotation.
+/// Sets the template generation of a `DaemonSet`: an update that changes the template increments it.
 fn count_template(old: Option<&Value>, new: &mut Value) {
     let count = |set: &Value| {
         set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|text| text.parse::<i64>().ok())

@@ -31,7 +31,7 @@ impl Strategy for DeploymentStrategy {
         true
     }
 
-    /// The annotations of a Deployment are copied to its replica sets, so they are part of what is desired.
+    /// The deployment controller copies annotations to replica sets, so a changed annotation is a new generation.
     fn is_new_generation(&self, row: &Row, old: &Value, new: &Value) -> bool {
         let annotations = |object: &Value| object["metadata"].get("annotations").cloned();
         annotations(old) != annotations(new) || generation::is_spec_changed(row, old, new)

@@ -1,4 +1,4 @@
-//! Columns that workloads have in common.
+//! Print columns that workloads share.
 
 use crate::table::column::Column;
 use crate::table::view::View;
@@ -7,7 +7,7 @@ use crate::table::view::View;
 pub(super) const CONTAINERS_OF_TEMPLATE: &str = "/spec/template/spec/containers";
 /// The label selector of a workload.
 pub(super) const SELECTOR: Column = Column::text("Selector", "the labels of the pods it looks after");
-/// How many pods of a workload are ready.
+/// The ready and the desired replicas of a workload.
 pub(super) const READY: Column =
     Column::text("Ready", "how many pods are ready, of how many there are to be");
 

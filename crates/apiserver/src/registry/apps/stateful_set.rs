@@ -75,7 +75,7 @@ impl Strategy for StatefulSetStrategy {
 
     fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
         let mut warnings = if warnings::is_changed(old, new) { self.warnings(new) } else { Vec::new() };
-        // SPEC: the path is not the same as for a new one.
+        // SPEC: upstream's warnings name another path in an update than in a create.
         check_warnings(new, ".Spec", &mut warnings);
         warnings
     }
@@ -91,7 +91,8 @@ fn check_update(old: &Value, new: &Value, errors: &mut Errors) {
         "persistentVolumeClaimRetentionPolicy",
         "minReadySeconds",
     ];
-    // A set that was stored broken can still be scaled and deleted: its template is not looked at again.
+    // A StatefulSet that was stored with an invalid template can still be scaled and deleted: an update of it skips
+    // the validation of the template.
     let mut before = Errors::new();
     check(&old["spec"], false, true, &mut before);
     check(&new["spec"], false, before.is_empty(), errors);
@@ -161,16 +162,16 @@ fn check(spec: &Value, new: bool, with_template: bool, errors: &mut Errors) {
     }
 }
 
-/// The claims of a set become volumes of its pods, and containers may mount them.
+/// Adds a volume per volume claim template, as the controller does in pods: containers may mount them.
 fn add_claimed_volumes(spec: &Value, template: &mut PodTemplateSpec) {
     let claims =
         list(spec, "volumeClaimTemplates").iter().map(|claim| text(&claim["metadata"], "name").to_owned());
     let mut claims: Vec<String> = claims.collect();
-    // The last of a name is the one that counts.
+    // Duplicate names count once.
     let mut seen = std::collections::BTreeSet::new();
     claims.retain(|claim| seen.insert(claim.clone()));
     let Some(pod) = &mut template.spec else { return };
-    // The set gives its pods names of their own.
+    // The controller sets the hostname and subdomain of the pods.
     pod.subdomain = None;
     pod.hostname = None;
     if claims.is_empty() {
@@ -241,7 +242,7 @@ fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
     validation::check_collision_count(old, new, errors);
 }
 
-/// Warnings beside those about the template. `suffix` is added to the path of a claim template.
+/// Warnings other than those about the pod template. `suffix` follows the path of a volume claim template.
 fn check_warnings(set: &Value, suffix: &str, warnings: &mut Vec<String>) {
     let claims = set["spec"]["volumeClaimTemplates"].as_array();
     for (i, claim) in claims.into_iter().flatten().enumerate() {

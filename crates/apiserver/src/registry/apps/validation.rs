@@ -1,4 +1,4 @@
-//! Checks that workloads have in common.
+//! Validation that workloads share.
 
 use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
@@ -14,7 +14,7 @@ pub(super) const STATUS: Path<'_> = Path::root("status");
 pub(super) const STATEFUL: [&str; 2] = ["Partition", "MaxUnavailable"];
 const OVER_REPLICAS: &str = "cannot be greater than status.replicas";
 
-/// The selector and the template of a Deployment or `ReplicaSet`.
+/// Validates the selector and the pod template of a Deployment or `ReplicaSet`.
 pub(super) fn check_replicated(spec: &Value, errors: &mut Errors) {
     let empty = "empty selector is invalid for deployment";
     let selection = template::selector(spec, true, Some(empty), Some("invalid label selector"), errors);
@@ -27,25 +27,26 @@ pub(super) fn check_replicated(spec: &Value, errors: &mut Errors) {
     }
 }
 
-/// A strategy as messages show it.
+/// An update strategy as error messages show it.
 pub(super) fn shown_strategy(strategy: &Value, fields: &[&str]) -> BadValue {
     let rolling = strategy.get("rollingUpdate");
     let rolling = rolling.map_or_else(|| "null".to_owned(), |rolling| shown_rolling(rolling, fields));
     BadValue::Bare(internal(&[("Type", raw(&text(strategy, "type"))), ("RollingUpdate", rolling)]))
 }
 
-/// A rolling update as messages show it.
+/// The parameters of a rolling update as error messages show them.
 pub(super) fn shown_rolling(rolling: &Value, fields: &[&str]) -> String {
     let value = |field: &str| match rolling.get(field[..1].to_lowercase() + &field[1..]) {
         Some(value) => value.to_string(),
-        // In Go, only what is optional can be absent.
+        // Only this field is a pointer in upstream's type; the others have a zero value.
         None if field == "MaxUnavailable" && fields == STATEFUL => "null".to_owned(),
         None => "0".to_owned(),
     };
     internal(&fields.iter().map(|field| (*field, value(field))).collect::<Vec<_>>())
 }
 
-/// Numbers of replicas: none negative, the parts no larger than the whole, no more available than ready.
+/// Validates the replica counts of a status: none is negative, `parts` do not exceed `status.replicas`, and available
+/// replicas do not exceed ready ones.
 pub(super) fn check_replicas(
     status: &Value,
     fields: &[&str],
@@ -66,7 +67,7 @@ pub(super) fn check_replicas(
     }
 }
 
-/// The count of hash collisions never decreases.
+/// Validates that `status.collisionCount` does not decrease.
 pub(super) fn check_collision_count(old: &Value, new: &Value, errors: &mut Errors) {
     let count = |object: &Value| int(&object["status"], "collisionCount");
     if let Some(before) = count(old)

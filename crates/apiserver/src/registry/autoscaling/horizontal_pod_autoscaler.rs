@@ -63,7 +63,7 @@ fn targets(object: View<'_>) -> String {
     let mut statuses = object.items("/status/currentMetrics");
     let mut all: Vec<String> =
         object.items("/spec/metrics").map(|metric| target(metric, statuses.next())).collect();
-    // The first version knows one metric, and its target is a field.
+    // In `autoscaling/v1` the CPU utilization is the only metric, and its target is a field of the spec.
     if let Some(share) = percent(object, "/spec/targetCPUUtilizationPercentage") {
         let current = percent(object, "/status/currentCPUUtilizationPercentage");
         all.push(format!("cpu: {}/{share}", current.as_deref().unwrap_or("<unknown>")));
@@ -71,7 +71,7 @@ fn targets(object: View<'_>) -> String {
     or(few(&all, 2, ", "), "<none>")
 }
 
-/// One metric: what it is, and what it is to be.
+/// The current value and the target of a metric.
 fn target(metric: View<'_>, status: Option<View<'_>>) -> String {
     let (source, name) = match metric.text("/type") {
         "External" => ("/external", ""),

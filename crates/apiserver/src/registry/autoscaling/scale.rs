@@ -1,11 +1,11 @@
-//! Scales.
+//! Print columns of Scales.
 
 use serde_json::json;
 
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column};
 
-/// The print columns of a Scale, which is no kind of its own: it is a subresource of others.
+/// The print columns of a Scale, which exists only as a subresource of other kinds.
 pub(crate) static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
     &[
         Column::text("Name", "what the object is called"),

@@ -107,7 +107,7 @@ fn check_spec(old: Option<&Value>, spec: &Value, errors: &mut Errors) {
     all_nonnegative(spec, &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"], &SPEC, errors);
 }
 
-/// The name of a time zone, as far as its form goes: which zones exist is known to who runs the job.
+/// Validates the format of a time zone's name. The `CronJob` controller knows which time zones exist.
 fn time_zone(spec: &Value, errors: &mut Errors) {
     let Some(zone) = spec.get("timeZone").and_then(Value::as_str) else { return };
     let path = SPEC.child("timeZone");

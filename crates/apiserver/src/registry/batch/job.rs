@@ -47,7 +47,7 @@ impl Strategy for JobStrategy {
         Some("/spec/template")
     }
 
-    /// SPEC: a Job that is yet to get a generated name gets the labels that its template has in the request.
+    /// SPEC: a Job with `generateName` gets the labels that its pod template has in the request.
     fn takes_labels_of_pod_template(&self, new: &Value) -> bool {
         !meta(new, "name").is_empty() && shares_labels(new)
     }
@@ -92,7 +92,7 @@ impl Strategy for JobStrategy {
         GarbageCollectionPolicy::OrphanDependents
     }
 
-    /// Upstream's defaults copy the labels when the stored Job is decoded.
+    /// Upstream's defaulting copies the labels when it decodes the stored Job.
     fn canonicalize_new(&self, new: &mut Value) {
         copy_labels_of_template(new);
     }
@@ -102,12 +102,12 @@ fn has_labels(object: &Value) -> bool {
     object["metadata"]["labels"].as_object().is_some_and(|labels| !labels.is_empty())
 }
 
-/// Whether a Job without labels gets those of its template.
+/// Whether defaulting copies the labels of the pod template to a Job, which has none.
 fn shares_labels(job: &Value) -> bool {
     !has_labels(job) && job["spec"]["template"]["metadata"]["labels"].is_object()
 }
 
-/// Gives a Job without labels those of its template.
+/// Copies the labels of the pod template to a Job without labels.
 fn copy_labels_of_template(job: &mut Value) {
     let template = &job["spec"]["template"];
     if !has_labels(job) && has_labels(template) {
@@ -116,13 +116,14 @@ fn copy_labels_of_template(job: &mut Value) {
     }
 }
 
-/// Has a Job select the pods that are created for it, by its uid, unless it has a selector of its own.
+/// Sets the selector of a Job to the UID of the Job and labels its pod template accordingly, unless the Job has
+/// `manualSelector`.
 fn select_own_pods(job: &mut Value) {
     if job["spec"]["manualSelector"] == true {
         return;
     }
     let (uid, name) = (meta(job, "uid").to_owned(), meta(job, "name").to_owned());
-    // Labels that the request has stay: if they are wrong, validation rejects them.
+    // Labels of the request are not overwritten: validation rejects wrong ones.
     let put = |holder: &mut Value, key: String, value: &str| {
         if holder.get(&key).is_none() {
             holder[key] = json!(value);
@@ -199,7 +200,7 @@ fn completions(job: View<'_>) -> String {
     if job.has("/spec/completions") {
         return format!("{succeeded}/{}", job.number("/spec/completions"));
     }
-    // Any one success will do, of as many pods as may run at once.
+    // Without `completions`, the success of one pod completes the Job.
     match job.number("/spec/parallelism") {
         parallelism @ 2.. => format!("{succeeded}/1 of {parallelism}"),
         _ => format!("{succeeded}/1"),

@@ -1,5 +1,5 @@
-//! `CertificateSigningRequests`: the server records who requests, the spec never changes, and to approve and to sign are
-//! two permissions.
+//! `CertificateSigningRequests`: the server records the requesting user, the spec is immutable, and approval and
+//! signing are separate permissions.
 
 pub(crate) mod request;
 mod validation;
@@ -43,7 +43,7 @@ impl Strategy for CertificateSigningRequestStrategy {
         Ok(Vec::new())
     }
 
-    /// The spec never changes, and the status has subresources of its own.
+    /// The spec is immutable, and only the subresources `/status` and `/approval` change the status.
     fn prepare_for_update(&self, _cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         new["spec"] = old["spec"].clone();
         Ok(())

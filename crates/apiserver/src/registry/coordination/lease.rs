@@ -17,7 +17,7 @@ const SPEC: Path<'_> = Path::root("spec");
 pub(in crate::registry) struct LeaseStrategy;
 
 impl Strategy for LeaseStrategy {
-    /// SPEC: of a Lease upstream accepts finalizers that are neither qualified nor its own.
+    /// SPEC: upstream does not validate the format of a Lease's finalizers.
     fn allows_any_finalizer(&self) -> bool {
         true
     }

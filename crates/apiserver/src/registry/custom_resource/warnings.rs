@@ -1,5 +1,4 @@
-//! Warnings about the finalizers of custom resources: two controllers with a finalizer of the same name would remove each
-//! other's.
+//! Warnings about unqualified finalizers of custom resources: two controllers could use the same name.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +7,10 @@ use serde_json::Value;
 
 use crate::object::finalizers;
 
-/// Those that Kubernetes itself has.
+/// The finalizers of Kubernetes.
 const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
-/// Warnings about the finalizers that an object has and had not before.
+/// Warnings about the finalizers that an update adds.
 pub(super) fn new_finalizers(old: &Value, new: &Value) -> Vec<String> {
     let known = finalizers(old);
     let added: BTreeSet<&str> = finalizers(new).into_iter().filter(|own| !known.contains(own)).collect();

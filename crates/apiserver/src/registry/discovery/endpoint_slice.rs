@@ -35,7 +35,7 @@ static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
 fn slice(slice: View<'_>) -> Value {
     let ports: Vec<String> = slice
         .items("/ports")
-        // A port without a number is every port.
+        // A port without a number means all ports.
         .map(|port| port.number_or_text("/port").unwrap_or_else(|| port.text_or("/name", "*").to_owned()))
         .collect();
     let endpoints = slice.items("/endpoints").flat_map(|endpoint| endpoint.texts("/addresses"));

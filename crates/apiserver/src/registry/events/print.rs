@@ -1,4 +1,4 @@
-//! Events in a table: of the core group, and of the group of their own, whose fields have other names.
+//! Print columns of Events of the core group and of `events.k8s.io`, whose fields have different names.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ pub(in crate::registry) static CORE_EVENT: PrintColumns =
 /// The print columns of Events of `events.k8s.io`.
 pub(super) static EVENT: PrintColumns = PrintColumns::new(COLUMNS, |event| cells(event, &EVENTS));
 
-/// What the fields that differ are called in a group.
+/// The names of the fields that differ between the groups.
 struct Names {
     object: &'static str,
     message: &'static str,
@@ -61,7 +61,7 @@ fn cells(event: View<'_>, names: &Names) -> Value {
     let first = event.time(names.first).or_else(|| event.time("/eventTime"));
     let (last, count) = match event.at("/series") {
         Some(series) => (series.time("/lastObservedTime"), series.number("/count")),
-        // A reporter that uses the newer group counts only the events of a series.
+        // Reporters that use `events.k8s.io` count only the events of a series.
         None => (event.time(names.last).or(first), event.number(names.count).max(1)),
     };
     let about = |field: &str| event.text(&format!("{}/{field}", names.object));

@@ -1,4 +1,4 @@
-//! Checks of Events: of the core group, and of the group of their own.
+//! Validation of Events of the core group and of `events.k8s.io`.
 
 use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
@@ -6,19 +6,19 @@ use serde_json::Value;
 use crate::validation::json::{int, text};
 use crate::validation::{Errors, complain, format, immutable};
 
-/// Lengths of the parts of an event, in bytes.
+/// The maximum lengths of the fields of an event, in bytes.
 const INSTANCE: usize = 128;
 const ACTION: usize = 128;
 const REASON: usize = 128;
 const NOTE: usize = 1024;
 
-/// A new or updated Event of the core group.
+/// Validates a new or updated Event of the core group.
 pub(in crate::registry) fn check_core_event(event: &Value, errors: &mut Errors) {
     let names = Names { object: "involvedObject", controller: "reportingComponent", message: "message" };
     common(event, &names, errors);
 }
 
-/// A new Event of `events.k8s.io`.
+/// Validates a new Event of `events.k8s.io`.
 pub(super) fn create(event: &Value, errors: &mut Errors) {
     common(event, &NEW, errors);
     series(event, errors);
@@ -67,7 +67,7 @@ pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
     }
 }
 
-/// What the two versions call the same things.
+/// The names of the fields that differ between the groups.
 struct Names {
     object: &'static str,
     controller: &'static str,
@@ -114,7 +114,7 @@ fn common(event: &Value, names: &Names, errors: &mut Errors) {
     namespace(event, errors);
 }
 
-/// The last thing asked of every event.
+/// Validates the namespace of an event, after all other fields.
 fn namespace(event: &Value, errors: &mut Errors) {
     let namespace = text(&event["metadata"], "namespace");
     complain(errors, &Path::root("namespace"), namespace, format::dns_subdomain(namespace));

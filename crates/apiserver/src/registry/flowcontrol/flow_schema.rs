@@ -40,7 +40,7 @@ static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
 
 fn flow_schema(schema: View<'_>) -> Value {
     let dangling = schema.condition("Dangling").map_or("?", |condition| condition.text("/status"));
-    // Zero is no precedence: it stands for the default.
+    // A precedence of 0 means the default.
     let precedence = match schema.number("/spec/matchingPrecedence") {
         0 => 1000,
         given => given,

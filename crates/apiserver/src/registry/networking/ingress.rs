@@ -47,7 +47,7 @@ static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
     },
 );
 
-/// The hosts of an ingress. Those of the first three are named; rules are counted, even those for any host.
+/// The hosts of an ingress: those of the first three rules, and how many more rules there are.
 fn hosts(ingress: View<'_>) -> String {
     const SHOWN: usize = 3;
     let mut hosts = Vec::new();

@@ -22,7 +22,7 @@ static PRINT_COLUMNS: PrintColumns =
         json!([object.name(), parent(object)])
     });
 
-/// What an address belongs to: `services/default/web`.
+/// The parent reference of an address: `services/default/web`.
 fn parent(address: View<'_>) -> String {
     let Some(parent) = address.at("/spec/parentRef") else { return "<none>".to_owned() };
     let resource = match parent.text("/group") {

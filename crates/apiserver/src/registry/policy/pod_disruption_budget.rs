@@ -78,7 +78,7 @@ fn check(budget: &Value, errors: &mut Errors) {
     }
 }
 
-/// A selector as upstream shows it within its own types.
+/// A label selector as part of upstream's internal type in error messages.
 fn shown_selector(spec: &Value, errors: &mut Errors) -> String {
     let selector = spec.get("selector").filter(|selector| !selector.is_null());
     let selector = selector.and_then(|selector| typed::<LabelSelector>(selector, errors));

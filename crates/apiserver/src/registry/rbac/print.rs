@@ -1,4 +1,4 @@
-//! Role bindings in a table.
+//! Print columns of role bindings.
 
 use serde_json::{Value, json};
 

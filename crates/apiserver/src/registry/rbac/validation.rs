@@ -1,4 +1,4 @@
-//! Roles and bindings.
+//! Validation of roles and role bindings.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use plumb_validation::field::{FieldError, Path};
@@ -9,12 +9,12 @@ use crate::validation::{Errors, complain, format, labels, typed};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// A new Role.
+/// Validates a Role.
 pub(super) fn role(role: &Value, errors: &mut Errors) {
     policy_rules(role, true, errors);
 }
 
-/// A new `ClusterRole`.
+/// Validates a `ClusterRole`.
 pub(super) fn cluster_role(role: &Value, errors: &mut Errors) {
     policy_rules(role, false, errors);
     let Some(aggregation) = role.get("aggregationRule") else { return };
@@ -31,12 +31,12 @@ pub(super) fn cluster_role(role: &Value, errors: &mut Errors) {
     }
 }
 
-/// A new `RoleBinding`.
+/// Validates a `RoleBinding`.
 pub(super) fn binding(binding: &Value, errors: &mut Errors) {
     check_binding(binding, true, errors);
 }
 
-/// A new `ClusterRoleBinding`.
+/// Validates a `ClusterRoleBinding`.
 pub(super) fn cluster_binding(binding: &Value, errors: &mut Errors) {
     check_binding(binding, false, errors);
 }
@@ -123,11 +123,11 @@ fn check_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: &mu
     }
 }
 
-/// Who is bound may change, but not to what.
+/// Validates that an update does not change `roleRef`; the subjects may change.
 pub(super) fn same_role(old: &Value, new: &Value, errors: &mut Errors) {
     if old["roleRef"] != new["roleRef"] {
         let role = &new["roleRef"];
-        // SPEC: shown with the names that kube-apiserver's own type has.
+        // SPEC: the error shows the fields of kube-apiserver's internal type.
         let value = format!(
             r#"{{"APIGroup":{},"Kind":{},"Name":{}}}"#,
             Value::from(text(role, "apiGroup")),

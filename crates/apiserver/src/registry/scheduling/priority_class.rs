@@ -10,7 +10,7 @@ use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{int, text, truth};
 use crate::validation::{Errors, immutable, one_of};
 
-/// The highest priority that is not the system's own.
+/// The highest priority of a user-defined class.
 const HIGHEST: i64 = 1_000_000_000;
 
 /// The strategy of `PriorityClasses`.
@@ -59,7 +59,7 @@ fn check(class: &Value, errors: &mut Errors) {
     }
 }
 
-/// Why a `PriorityClass` may not have a name that is reserved for the system.
+/// Why a `PriorityClass` with a reserved system name is invalid.
 #[derive(Debug, thiserror::Error)]
 enum SystemClassError<'a> {
     #[error("{0} is not a known system priority class")]

@@ -54,7 +54,7 @@ fn csi_driver(driver: View<'_>) -> Value {
         driver.flag("/spec/storageCapacity"),
         audiences.join(","),
         driver.flag("/spec/requiresRepublish"),
-        // A driver that names no mode knows the one that all know.
+        // `Persistent` is the default mode.
         or(driver.texts("/spec/volumeLifecycleModes").join(","), "Persistent"),
         driver.age(),
     ])

@@ -1,4 +1,4 @@
-//! Horizontal pod autoscalers.
+//! Validation of `HorizontalPodAutoscalers`.
 
 mod metrics;
 
@@ -10,12 +10,13 @@ use crate::validation::json::{int, list, text};
 use crate::validation::{Errors, all_nonnegative, complain, format};
 
 const SPEC: Path<'_> = Path::root("spec");
-/// A new autoscaler.
+/// Validates a new `HorizontalPodAutoscaler`.
 pub(super) fn create(autoscaler: &Value, errors: &mut Errors) {
     check(autoscaler, &Value::Null, errors);
 }
 
-/// A changed one, whose target need not be better than it was.
+/// Validates an updated `HorizontalPodAutoscaler`. An invalid API version of `scaleTargetRef` is tolerated if it did
+/// not change.
 pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
     check(new, &old["spec"], errors);
 }
@@ -43,7 +44,7 @@ fn check(autoscaler: &Value, old: &Value, errors: &mut Errors) {
     let version = if same("apiVersion") && same("kind") {
         Version::Any
     } else if text(target, "kind") == "ReplicationController" {
-        // Of the core group, only controllers of the first generation can be scaled.
+        // ReplicationController is the only scalable kind of the core group, whose name is empty.
         Version::Sound
     } else {
         Version::WithGroup
@@ -63,14 +64,14 @@ pub(super) fn update_status(new: &Value, errors: &mut Errors) {
     all_nonnegative(&new["status"], &fields, &Path::root("status"), errors);
 }
 
-/// What is asked of the version of what an autoscaler refers to.
+/// How strictly the `apiVersion` of an object reference is validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
-    /// Nothing.
+    /// The version is not validated.
     Any,
-    /// That it can be read.
+    /// The version must parse as group and version.
     Sound,
-    /// That it names a group, too.
+    /// The version must parse and must name an API group.
     WithGroup,
 }
 
@@ -90,7 +91,7 @@ fn reference(object: &Value, version: Version, path: &Path<'_>, errors: &mut Err
 }
 
 fn wrong_version(given: &str, asked: Version) -> Option<String> {
-    // A slash alone is no version either.
+    // Upstream parses "/" as an empty version.
     let parts = if given == "/" { 0 } else { given.split('/').count() };
     match (asked, parts) {
         (Version::Any, _) => None,

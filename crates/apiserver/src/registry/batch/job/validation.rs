@@ -1,4 +1,4 @@
-//! Checks of Jobs.
+//! Validation of Jobs.
 
 mod change;
 mod indexes;
@@ -20,16 +20,16 @@ use crate::validation::{Errors, all_nonnegative, complain, format, immutable, la
 
 const SPEC: Path<'_> = Path::root("spec");
 
-/// The labels by which a Job finds its pods.
+/// The labels of a Job's pods. Those without a prefix are the legacy ones.
 const LABELS: [&str; 4] =
     ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
 
-/// A new Job, with the selector that its strategy gave it.
+/// Validates a new Job, whose selector its strategy has generated.
 pub(super) fn create(object: &Value, errors: &mut Errors) {
     whole_job(object, true, errors);
 }
 
-/// A Job; `prefixed` says whether its pods carry the labels with a prefix, which those of old ones did not.
+/// Validates a Job. `prefixed` requires the labels with a prefix, which the pods of older Jobs lack.
 fn whole_job(object: &Value, prefixed: bool, errors: &mut Errors) {
     let spec = &object["spec"];
     generated_selector(object, prefixed, errors);
@@ -45,7 +45,7 @@ fn whole_job(object: &Value, prefixed: bool, errors: &mut Errors) {
     }
 }
 
-/// The selector of a Job is made from its identity, unless it says that it brings its own.
+/// Validates that the selector of a Job without `manualSelector` is the generated one.
 fn generated_selector(object: &Value, prefixed: bool, errors: &mut Errors) {
     let (metadata, spec) = (&object["metadata"], &object["spec"]);
     if truth(spec, "manualSelector") || spec.get("selector").is_none_or(Value::is_null) {
@@ -217,7 +217,7 @@ fn managed_by(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The pods of a Job end, so they do not always restart.
+/// Validates that the pod template has the restart policy `OnFailure` or `Never`.
 fn restarts(spec: &Value, template: &PodTemplateSpec, path: &Path<'_>, errors: &mut Errors) {
     let pod = path.child("spec");
     let path = pod.child("restartPolicy");

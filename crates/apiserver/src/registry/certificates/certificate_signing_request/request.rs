@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::object::moment;
 use crate::user::User;
 
-/// The conditions by which a request is decided.
+/// The conditions that only `/approval` can change.
 pub(super) const DECISIONS: [&str; 2] = ["Approved", "Denied"];
 
 /// The PEM request in an object.
@@ -20,7 +20,7 @@ pub(crate) fn read(object: &Value) -> Result<Request, Unreadable> {
     Request::parse(&pem)
 }
 
-/// Records the requester, and for a node the address that the request came from: the approver decides by both.
+/// Records the requesting user, and for a node the client address: the approver checks both.
 pub(super) fn set_requester(object: &mut Value, user: &User, remote: Option<IpAddr>) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for field in ["username", "uid", "groups", "extra"] {
@@ -34,7 +34,7 @@ pub(super) fn set_requester(object: &mut Value, user: &User, remote: Option<IpAd
         spec.insert("groups".to_owned(), json!(user.groups()));
     }
     let mut extra = user.extra().clone();
-    // An impersonated user brings extras that its impersonator chose.
+    // The impersonator chooses the extra fields of an impersonated user.
     extra.remove(CLIENT_ADDRESS);
     if let Some(remote) = remote.filter(|_| user.is_in(NODES_GROUP)) {
         extra.insert(CLIENT_ADDRESS.to_owned(), vec![remote.to_canonical().to_string()]);
@@ -44,8 +44,8 @@ pub(super) fn set_requester(object: &mut Value, user: &User, remote: Option<IpAd
     }
 }
 
-/// Prepares the conditions of an updated status: `Approved` and `Denied` are the stored ones, unless the update is an
-/// approval, and every condition gets its timestamps.
+/// Prepares the conditions of an updated status: only `/approval` changes `Approved` and `Denied`, and every condition
+/// gets its timestamps.
 pub(super) fn prepare_conditions(old: &Value, new: &mut Value, decides: bool, now: Timestamp) {
     let before = conditions(old).to_vec();
     let Some(after) = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut) else { return };

@@ -1,4 +1,4 @@
-//! Requests for certificates.
+//! Validation of `CertificateSigningRequests`.
 
 use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::validation::{Errors, complain, format, one_of};
 
 const SPEC: Path<'_> = Path::root("spec");
 const CONDITIONS: &str = "status.conditions";
-/// The shortest life of a certificate, in seconds.
+/// The minimum of `spec.expirationSeconds`.
 const SHORTEST: i64 = 600;
 const USAGES: [&str; 23] = [
     "any",
@@ -37,7 +37,7 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// A new request.
+/// Validates a new `CertificateSigningRequest`.
 pub(super) fn create(request: &Value, errors: &mut Errors) {
     let spec = &request["spec"];
     if let Err(why) = read(request) {
@@ -116,7 +116,7 @@ fn check_conditions(request: &Value, errors: &mut Errors) {
     }
 }
 
-/// Who writes: what each may change differs.
+/// The endpoint of an update, which decides what it can change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writer {
     Anybody,
@@ -124,17 +124,17 @@ enum Writer {
     Signer,
 }
 
-/// A changed request; what it asks for has been put back.
+/// Validates an updated request, whose spec is the stored one.
 pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
     change(old, new, Writer::Anybody, errors);
 }
 
-/// What a signer says.
+/// Validates an update through `/status`, which a signer makes.
 pub(super) fn update_status(old: &Value, new: &Value, errors: &mut Errors) {
     change(old, new, Writer::Signer, errors);
 }
 
-/// What an approver says.
+/// Validates an update through `/approval`.
 pub(super) fn approval(old: &Value, new: &Value, errors: &mut Errors) {
     change(old, new, Writer::Approver, errors);
 }

@@ -1,4 +1,4 @@
-//! What an autoscaler goes by.
+//! Validation of the metrics of a `HorizontalPodAutoscaler`.
 
 use plumb_resize::Quantity;
 use plumb_validation::field::{FieldError, Path};
@@ -8,7 +8,7 @@ use super::{Version, reference, wrong_version};
 use crate::validation::json::{int, list, text};
 use crate::validation::{Errors, complain, format, resource_name};
 
-/// The sources of metrics, in the order in which they are looked at: the type, and the field.
+/// The types of metric sources with their fields, in the order of upstream's validation.
 const SOURCES: [(&str, &str); 5] = [
     ("Object", "object"),
     ("External", "external"),
@@ -17,7 +17,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("ContainerResource", "containerResource"),
 ];
 
-/// Checks the metrics of an autoscaler.
+/// Validates the metrics of an autoscaler.
 pub(super) fn check(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let described = |metric: &Value| text(&metric["object"]["describedObject"], "apiVersion").to_owned();
     let unsound = |metric: &Value| {
@@ -35,7 +35,7 @@ pub(super) fn check(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// A metric names one source, the one that its type says.
+/// Validates that a metric has exactly one source, the one that its type names.
 fn source(metric: &Value, version: Version, path: &Path<'_>, errors: &mut Errors) {
     let kind = text(metric, "type");
     if kind.is_empty() {
@@ -49,7 +49,7 @@ fn source(metric: &Value, version: Version, path: &Path<'_>, errors: &mut Errors
     }
     let is_set = |field: &str| metric.get(field).is_some_and(|source| !source.is_null());
     let present: Vec<&str> = SOURCES.iter().map(|(_, field)| *field).filter(|field| is_set(field)).collect();
-    // Only the first is looked at.
+    // Upstream validates only the first source that is set.
     if let Some(field) = present.first() {
         fields(field, &metric[*field], version, &path.child(field), errors);
     }
@@ -59,7 +59,7 @@ fn source(metric: &Value, version: Version, path: &Path<'_>, errors: &mut Errors
             errors.push(FieldError::required(path.child(own), rule));
         }
         Some(_) => {}
-        // SPEC: kube-apiserver says so twice.
+        // SPEC: kube-apiserver reports this error twice.
         None => errors.push(FieldError::not_supported(path.child("type"), kind, &known)),
     }
     if present.len() == 1 {
@@ -99,7 +99,7 @@ fn fields(field: &str, source: &Value, version: Version, path: &Path<'_>, errors
     target(field, &source["target"], &path.child("target"), errors);
 }
 
-/// The amount that is aimed at, in the form that the source can be measured in.
+/// Validates the target of a metric: each source supports some of `value`, `averageValue` and `averageUtilization`.
 fn target(field: &str, target: &Value, path: &Path<'_>, errors: &mut Errors) {
     let kind = text(target, "type");
     if kind.is_empty() {

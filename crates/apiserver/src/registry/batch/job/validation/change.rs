@@ -1,4 +1,4 @@
-//! How the template of a Job may change.
+//! Validation of updates of a Job's pod template.
 
 use plumb_apischema::{Schema, semantic};
 use plumb_resize::rules::{JobTemplate, Rules};
@@ -8,8 +8,8 @@ use super::SPEC;
 use crate::validation::json::{int, list, text, truth};
 use crate::validation::{Errors, immutable};
 
-/// The template of a Job is fixed, but for what a queue decides while the Job waits: where its pods go and,
-/// where the rules let it, what they get.
+/// Validates that the pod template of a Job did not change. While the Job is suspended, a queue controller can change
+/// the scheduling directives and, where the rules allow it, the resources.
 pub(super) fn template(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
     let waits = waits(old);
     let nothing = || Value::Object(Map::new());
@@ -30,14 +30,14 @@ pub(super) fn template(old: &Value, new: &Value, rules: &Rules, errors: &mut Err
     }
 }
 
-/// Whether two templates, or parts of them, mean the same.
+/// Whether two pod templates, or parts of them, are semantically equal.
 fn means_the_same(part: &[&str], one: &Value, other: &Value) -> bool {
     let schema = Schema::builtin();
     let part = schema.kind("", "v1", "PodTemplate").and_then(|kind| schema.field_at(kind.body, part));
     part.map_or(one == other, |part| semantic::equal(schema, part.ty, one, other))
 }
 
-/// Whether a Job is suspended, and no pod of it runs or is on its way.
+/// Whether a Job is suspended and has no active pods.
 fn waits(job: &Value) -> bool {
     let status = &job["status"];
     let is_suspended =
@@ -60,7 +60,7 @@ fn take_directives(before: &mut Value, after: &Value) {
     if let Some(spec) = before["spec"].as_object_mut() {
         match affinity {
             Some(affinity) => drop(spec.insert("affinity".to_owned(), affinity.into())),
-            // An empty affinity and none are the same to a scheduler, but not to a comparison.
+            // An empty affinity has no effect, but it is not equal to a missing one.
             None => take_whole(spec, &after["spec"], "affinity"),
         }
     }

@@ -1,6 +1,6 @@
-//! The indexes of a Job's pods, written as intervals: `0-2,5`.
+//! The completion indexes of a Job as a list of intervals: `0-2,5`.
 
-/// Why a text names no indexes, as upstream says it.
+/// Why a list of indexes does not parse, with upstream's messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum IndexesError {
     #[error(
@@ -15,7 +15,7 @@ pub(super) enum IndexesError {
     Order { previous: i64, current: i64 },
 }
 
-/// How many indexes a text names, all of them below the number of completions.
+/// Parses a list of indexes, all below the number of completions, and returns how many there are.
 pub(super) fn count(text: &str, completions: i64) -> Result<i64, IndexesError> {
     let mut total = 0;
     let mut last: Option<i64> = None;
@@ -48,7 +48,7 @@ fn interval(written: &str, completions: i64) -> Result<(i64, i64), IndexesError>
     Ok((first, end))
 }
 
-/// The first index that stands in both of two texts. Parts that cannot be parsed are skipped: another check reports them.
+/// The first index that two lists have in common. Intervals that do not parse are skipped: another check reports them.
 pub(super) fn overlap(one: &str, other: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|written| interval(written, completions).ok()).collect()

@@ -1,4 +1,4 @@
-//! The policies of a Job: what counts as failure, what as success.
+//! Validation of a Job's pod failure policy, success policy and pod replacement policy.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use plumb_validation::field::{BadValue, FieldError, Path};
@@ -8,7 +8,7 @@ use super::{indexes, is_indexed};
 use crate::validation::json::{int, internal, is_empty, list, raw, raw_list, text};
 use crate::validation::{Errors, all_nonnegative, complain, format};
 
-/// Which failures of pods count, and which end the Job.
+/// Validates `spec.podFailurePolicy`.
 pub(super) fn failure(
     spec: &Value,
     template: Option<&PodTemplateSpec>,
@@ -51,7 +51,7 @@ pub(super) fn failure(
     }
 }
 
-/// When a Job has succeeded before all of it has.
+/// Validates `spec.successPolicy`.
 pub(super) fn success(spec: &Value, policy: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rules = list(policy, "rules");
     if !is_indexed(spec) {
@@ -168,7 +168,7 @@ fn pod_conditions(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// When a pod that goes is replaced.
+/// Validates `spec.podReplacementPolicy`.
 pub(super) fn replacement(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let Some(policy) = spec.get("podReplacementPolicy").and_then(Value::as_str) else { return };
     let known: &[&str] =

@@ -1,7 +1,7 @@
-//! What may be reported of a Job.
+//! Validation of updates of a Job's status.
 //!
-//! Controllers of others write it too (`spec.managedBy`), and clients wait for what it says, so it does not go back:
-//! what has ended stays so, counters only grow. A rule is asked only if what it is about has changed.
+//! External controllers (`spec.managedBy`) write it too, and clients rely on it, so transitions are validated: terminal
+//! conditions stay true, and counters do not decrease. A rule is checked only if a field that it reads has changed.
 
 use jiff::Timestamp;
 use plumb_validation::field::{BadValue, FieldError, Path};
@@ -13,7 +13,7 @@ use crate::validation::{Errors, all_nonnegative};
 
 const STATUS: Path<'_> = Path::root("status");
 
-/// A Job and what is reported of it.
+/// The spec and the status of a Job.
 #[derive(Clone, Copy)]
 struct Report<'a> {
     spec: &'a Value,
@@ -51,7 +51,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Checks a changed status.
+/// Validates an updated status.
 pub(in crate::registry::batch) fn check(old: &Value, new: &Value, errors: &mut Errors) {
     let (old, new) = (Report::of(old), Report::of(new));
     all_nonnegative(new.status, &["active", "succeeded", "failed", "ready", "terminating"], &STATUS, errors);
@@ -85,7 +85,8 @@ fn uncounted_pods(new: Report<'_>, errors: &mut Errors) {
     }
 }
 
-/// How a Job ends: complete or failed, after it was said that it will be, and then.
+/// Validates the terminal conditions and `completionTime`: a Job is either complete or failed, and before that it has
+/// `SuccessCriteriaMet` or `FailureTarget`.
 fn ends(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
     let turned = |condition: &str| old.is(condition) != new.is(condition);
     let changed = |field: &str| old.field(field) != new.field(field);
@@ -125,7 +126,7 @@ fn ends(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
     }
 }
 
-/// A Job that has ended has begun, and no pod of it is left.
+/// Validates that a finished Job has a start time, no active pods and no uncounted pods.
 fn finished(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
     if !new.is_finished() {
         return;
@@ -151,7 +152,7 @@ fn finished(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
     }
 }
 
-/// Which of its pods have completed, and which have failed.
+/// Validates `completedIndexes` and `failedIndexes`.
 fn indexes(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
     let completions = int(new.spec, "completions");
     let completed = text(new.status, "completedIndexes");
@@ -205,7 +206,7 @@ fn counts(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
     }
 }
 
-/// When a Job counts as a success before all of its pods are done.
+/// Validates the condition `SuccessCriteriaMet`.
 fn success(new: Report<'_>, errors: &mut Errors) {
     let met = new.is("SuccessCriteriaMet");
     if met && new.is("Failed") {
@@ -221,14 +222,14 @@ fn success(new: Report<'_>, errors: &mut Errors) {
     }
 }
 
-/// What was reported once is not taken back.
+/// Validates transitions of the status: terminal conditions and times do not change, and counters do not decrease.
 fn goes_forward(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
     for condition in ["Failed", "Complete", "FailureTarget"] {
         if old.is(condition) && !new.is(condition) {
             errors.push(conditions(format!("cannot disable the terminal {condition}=True condition")));
         }
     }
-    // What is as wide as it is long can be made smaller, and then less of it has succeeded.
+    // An elastic indexed Job can be scaled down, which lowers its count of succeeded indexes.
     let scales = is_indexed(new.spec) && new.spec.get("completions") == new.spec.get("parallelism");
     for (counter, may_shrink) in [("failed", false), ("succeeded", scales)] {
         if !may_shrink && new.number(counter) < old.number(counter) {
