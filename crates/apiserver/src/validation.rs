@@ -19,24 +19,24 @@ use plumb_validation::field::{FieldError, Path};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use format::Complaints;
+use format::Messages;
 pub(crate) use metadata::NameFormat;
 
 /// Everything wrong with an object, in the order in which it was found.
 pub(crate) type Errors = Vec<FieldError>;
 
 /// What keeps a name from being a label of the DNS.
-pub(crate) fn dns_label_complaints(name: &str) -> Vec<String> {
+pub(crate) fn dns_label_errors(name: &str) -> Vec<String> {
     format::dns_label(name)
 }
 
 /// What keeps a name from standing in an address.
-pub(crate) fn path_segment_complaints(name: &str) -> Vec<String> {
+pub(crate) fn path_segment_errors(name: &str) -> Vec<String> {
     format::path_segment(name)
 }
 
 /// What keeps a text from being the value of a label.
-pub(crate) fn label_value_complaints(value: &str) -> Vec<String> {
+pub(crate) fn label_value_errors(value: &str) -> Vec<String> {
     format::label_value(value)
 }
 
@@ -46,20 +46,20 @@ pub(crate) fn label_errors(field: &str, pairs: &Value) -> Vec<FieldError> {
     let (root, texts) = (Path::root("metadata"), pairs.as_object().into_iter().flatten());
     let texts = texts.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()));
     if field == "labels" {
-        labels::labels(texts, &root.child("labels"), &mut errors);
+        labels::validate_labels(texts, &root.child("labels"), &mut errors);
     } else {
-        labels::annotations(texts, &root.child("annotation"), &mut errors);
+        labels::validate_annotations(texts, &root.child("annotation"), &mut errors);
     }
     errors
 }
 
 /// Adds what is wrong with the form of a text.
-pub(crate) fn complain(errors: &mut Errors, path: &Path<'_>, value: &str, complaints: Complaints) {
-    errors.extend(complaints.into_iter().map(|complaint| FieldError::invalid(path, value, complaint)));
+pub(crate) fn add_invalid(errors: &mut Errors, path: &Path<'_>, value: &str, messages: Messages) {
+    errors.extend(messages.into_iter().map(|message| FieldError::invalid(path, value, message)));
 }
 
 /// A word that is one of a few.
-pub(crate) fn one_of(word: Option<&str>, words: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_one_of(word: Option<&str>, words: &[&str], path: &Path<'_>, errors: &mut Errors) {
     match word.unwrap_or_default() {
         "" => errors.push(FieldError::required(path, "")),
         word if words.contains(&word) => {}
@@ -68,21 +68,31 @@ pub(crate) fn one_of(word: Option<&str>, words: &[&str], path: &Path<'_>, errors
 }
 
 /// A number that is not negative.
-pub(crate) fn nonnegative(number: i64, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_nonnegative_field(number: i64, path: &Path<'_>, errors: &mut Errors) {
     if number < 0 {
         errors.push(FieldError::invalid(path, number, "must be greater than or equal to 0"));
     }
 }
 
 /// Several numbers of one object that are not negative; what is absent is not.
-pub(crate) fn all_nonnegative(object: &Value, fields: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_nonnegative_fields(
+    object: &Value,
+    fields: &[&str],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     for field in fields {
-        nonnegative(json::int(object, field).unwrap_or(0), &path.child(field), errors);
+        validate_nonnegative_field(json::int(object, field).unwrap_or(0), &path.child(field), errors);
     }
 }
 
 /// A field that does not change.
-pub(crate) fn immutable(old: Option<&Value>, new: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_immutable_field(
+    old: Option<&Value>,
+    new: Option<&Value>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let given = |value: Option<&Value>| value.filter(|value| !value.is_null()).cloned();
     let (old, new) = (given(old), given(new));
     if old != new {

@@ -6,18 +6,18 @@ pub(crate) mod no_effect;
 
 use serde_json::Value;
 
-use crate::validation::dns_label_complaints;
+use crate::validation::dns_label_errors;
 
 /// Warns of a name that is no DNS label. `used_in` says what the name is used in.
 pub(crate) fn of_name(object: &Value, used_in: &str) -> Vec<String> {
-    let complaints = dns_label_complaints(object["metadata"]["name"].as_str().unwrap_or_default());
-    if complaints.is_empty() {
+    let messages = dns_label_errors(object["metadata"]["name"].as_str().unwrap_or_default());
+    if messages.is_empty() {
         return Vec::new();
     }
     vec![format!(
         "metadata.name: this is used in {used_in}, which can result in surprising behavior; a DNS label is recommended: \
          [{}]",
-        complaints.join(" ")
+        messages.join(" ")
     )]
 }
 

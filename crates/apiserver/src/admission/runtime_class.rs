@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Attributes, Operation, Plugin};
 use crate::error::ApiError;
 use crate::stored;
-use crate::validation::path_segment_complaints;
+use crate::validation::path_segment_errors;
 
 /// Gives pods the overhead of their runtime class.
 pub(super) struct RuntimeClass;
@@ -64,8 +64,8 @@ fn cannot_be_asked_for(name: &str) -> Option<String> {
     if name.is_empty() {
         return Some("resource name may not be empty".to_owned());
     }
-    let complaints = path_segment_complaints(name);
-    (!complaints.is_empty()).then(|| format!("invalid resource name {name:?}: [{}]", complaints.join(" ")))
+    let messages = path_segment_errors(name);
+    (!messages.is_empty()).then(|| format!("invalid resource name {name:?}: [{}]", messages.join(" ")))
 }
 
 fn is_same(own: Option<&Value>, fixed: &WireList) -> bool {

@@ -51,7 +51,7 @@ impl Strategy for Custom {
     fn validate_object(&self, cx: Context<'_>, new: &Value) -> Result<(), ApiError> {
         check_kind(cx.row, self, None, new)?;
         let mut errors = Vec::new();
-        metadata::check(cx.row.is_namespaced(), NameFormat::DnsSubdomain, new, &mut errors);
+        metadata::validate_object_meta(cx.row.is_namespaced(), NameFormat::DnsSubdomain, new, &mut errors);
         invalid(cx.row, new, &self.version.create(new, errors))
     }
 
@@ -98,7 +98,7 @@ impl Strategy for Custom {
 /// The metadata errors of an updated object.
 fn metadata_errors(row: &Row, old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Validation::of(row).common_update(old, new);
-    metadata::check_update(old, new, &mut errors);
+    metadata::validate_object_meta_update(old, new, &mut errors);
     errors
 }
 

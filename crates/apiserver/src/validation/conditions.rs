@@ -4,14 +4,14 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::json::{int, list, text};
-use super::{Errors, complain, format};
+use super::{Errors, add_invalid, format};
 
 const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
-const LONGEST_REASON: usize = 1024;
-const LONGEST_MESSAGE: usize = 32 * 1024;
+const MAX_REASON_LENGTH: usize = 1024;
+const MAX_MESSAGE_LENGTH: usize = 32 * 1024;
 
 /// The conditions of a status: each once, and each with a reason and a time.
-pub(crate) fn check(status: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_conditions(status: &Value, path: &Path<'_>, errors: &mut Errors) {
     let conditions = list(status, "conditions");
     for (i, condition) in conditions.iter().enumerate() {
         let path = path.index(i);
@@ -19,7 +19,7 @@ pub(crate) fn check(status: &Value, path: &Path<'_>, errors: &mut Errors) {
         if conditions[..i].iter().any(|other| text(other, "type") == kind) {
             errors.push(FieldError::duplicate(path.child("type"), kind));
         }
-        complain(errors, &path.child("type"), kind, format::qualified_name(kind));
+        add_invalid(errors, &path.child("type"), kind, format::qualified_name(kind));
         let status = text(condition, "status");
         if !STATUSES.contains(&status) {
             errors.push(FieldError::not_supported(path.child("status"), status, &STATUSES));
@@ -31,20 +31,20 @@ pub(crate) fn check(status: &Value, path: &Path<'_>, errors: &mut Errors) {
         if text(condition, "lastTransitionTime").is_empty() {
             errors.push(FieldError::required(path.child("lastTransitionTime"), ""));
         }
-        reason(text(condition, "reason"), &path.child("reason"), errors);
-        if text(condition, "message").len() > LONGEST_MESSAGE {
-            errors.push(FieldError::too_long(path.child("message"), LONGEST_MESSAGE));
+        validate_reason(text(condition, "reason"), &path.child("reason"), errors);
+        if text(condition, "message").len() > MAX_MESSAGE_LENGTH {
+            errors.push(FieldError::too_long(path.child("message"), MAX_MESSAGE_LENGTH));
         }
     }
 }
 
-fn reason(reason: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_reason(reason: &str, path: &Path<'_>, errors: &mut Errors) {
     if reason.is_empty() {
         errors.push(FieldError::required(path, ""));
         return;
     }
-    complain(errors, path, reason, format::condition_reason(reason));
-    if reason.len() > LONGEST_REASON {
-        errors.push(FieldError::too_long(path, LONGEST_REASON));
+    add_invalid(errors, path, reason, format::condition_reason(reason));
+    if reason.len() > MAX_REASON_LENGTH {
+        errors.push(FieldError::too_long(path, MAX_REASON_LENGTH));
     }
 }

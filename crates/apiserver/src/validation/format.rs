@@ -11,10 +11,10 @@ pub(crate) use plumb_validation::names::{
 };
 
 /// What is wrong with a value, sentence by sentence.
-pub(crate) type Complaints = Vec<String>;
+pub(crate) type Messages = Vec<String>;
 
 /// What can stand between two slashes of a URL: the names of roles, and of kinds with no rule of their own.
-pub(crate) fn path_segment(value: &str) -> Complaints {
+pub(crate) fn path_segment(value: &str) -> Messages {
     if matches!(value, "." | "..") {
         return vec![format!("may not be '{value}'")];
     }
@@ -22,7 +22,7 @@ pub(crate) fn path_segment(value: &str) -> Complaints {
 }
 
 /// The beginning of a path segment.
-pub(crate) fn path_segment_prefix(value: &str) -> Complaints {
+pub(crate) fn path_segment_prefix(value: &str) -> Messages {
     ["/", "%"]
         .iter()
         .filter(|bad| value.contains(**bad))
@@ -31,7 +31,7 @@ pub(crate) fn path_segment_prefix(value: &str) -> Complaints {
 }
 
 /// The reason of a condition.
-pub(crate) fn condition_reason(value: &str) -> Complaints {
+pub(crate) fn condition_reason(value: &str) -> Messages {
     let inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b',' | b':');
     let bytes = value.as_bytes();
     let is_reason = bytes.first().is_some_and(u8::is_ascii_alphabetic)
@@ -47,76 +47,76 @@ pub(crate) fn condition_reason(value: &str) -> Complaints {
 }
 
 /// The key of an entry in a `ConfigMap` or Secret.
-pub(crate) fn config_key(value: &str) -> Complaints {
-    let mut complaints = too_long(value, 253, "characters");
+pub(crate) fn config_key(value: &str) -> Messages {
+    let mut messages = too_long(value, 253, "characters");
     if value.is_empty()
         || !value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
     {
         let rule = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
-        complaints.push(regex_error(rule, "[-._a-zA-Z0-9]+", &["key.name", "KEY_NAME", "key-name"]));
+        messages.push(regex_error(rule, "[-._a-zA-Z0-9]+", &["key.name", "KEY_NAME", "key-name"]));
     }
     match value {
-        "." => complaints.push("must not be '.'".to_owned()),
-        ".." => complaints.push("must not be '..'".to_owned()),
-        _ if value.starts_with("..") => complaints.push("must not start with '..'".to_owned()),
+        "." => messages.push("must not be '.'".to_owned()),
+        ".." => messages.push("must not be '..'".to_owned()),
+        _ if value.starts_with("..") => messages.push("must not start with '..'".to_owned()),
         _ => {}
     }
-    complaints
+    messages
 }
 
 /// The name of an environment variable.
-pub(crate) fn environment_name(value: &str) -> Complaints {
-    let mut complaints = Complaints::new();
+pub(crate) fn env_var_name(value: &str) -> Messages {
+    let mut messages = Messages::new();
     if value.is_empty() {
-        complaints.push("environment variable name must be non-empty".to_owned());
+        messages.push("environment variable name must be non-empty".to_owned());
     }
     if value.chars().any(|c| !(' '..='~').contains(&c) || c == '=') {
         let rule = "a valid environment variable name must consist only of printable ASCII characters other than '='";
-        complaints.push(rule.to_owned());
+        messages.push(rule.to_owned());
     }
-    complaints
+    messages
 }
 
 /// The name of a port of a container.
-pub(crate) fn port_name(value: &str) -> Complaints {
-    let mut complaints = too_long(value, 15, "characters");
+pub(crate) fn port_name(value: &str) -> Messages {
+    let mut messages = too_long(value, 15, "characters");
     if value.is_empty() || !value.bytes().all(|b| is_lower(b) || b == b'-') {
-        complaints.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+        messages.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
     }
     if !value.bytes().any(|b| b.is_ascii_lowercase()) {
-        complaints.push("must contain at least one letter (a-z)".to_owned());
+        messages.push("must contain at least one letter (a-z)".to_owned());
     }
     if value.contains("--") {
-        complaints.push("must not contain consecutive hyphens".to_owned());
+        messages.push("must not contain consecutive hyphens".to_owned());
     }
     if value.starts_with('-') || value.ends_with('-') {
-        complaints.push("must not begin or end with a hyphen".to_owned());
+        messages.push("must not begin or end with a hyphen".to_owned());
     }
-    complaints
+    messages
 }
 
 /// The number of a port.
-pub(crate) fn port_number(value: i64) -> Complaints {
+pub(crate) fn port_number(value: i64) -> Messages {
     in_range(value, 1, 65535)
 }
 
 /// The number of a user or group.
-pub(crate) fn user_or_group(value: i64) -> Complaints {
+pub(crate) fn user_or_group(value: i64) -> Messages {
     in_range(value, 0, i64::from(i32::MAX))
 }
 
 /// A number between two others.
-pub(crate) fn in_range(value: i64, low: i64, high: i64) -> Complaints {
-    if (low..=high).contains(&value) { Vec::new() } else { vec![range(low, high)] }
+pub(crate) fn in_range(value: i64, low: i64, high: i64) -> Messages {
+    if (low..=high).contains(&value) { Vec::new() } else { vec![range_error(low, high)] }
 }
 
 /// How a range is put into words.
-pub(crate) fn range(low: i64, high: i64) -> String {
+pub(crate) fn range_error(low: i64, high: i64) -> String {
     format!("must be between {low} and {high}, inclusive")
 }
 
 /// The name of an HTTP header.
-pub(crate) fn header_name(value: &str) -> Complaints {
+pub(crate) fn http_header_name(value: &str) -> Messages {
     if !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Vec::new();
     }
@@ -125,7 +125,7 @@ pub(crate) fn header_name(value: &str) -> Complaints {
 }
 
 /// A number of per cent.
-pub(crate) fn percent(value: &str) -> Complaints {
+pub(crate) fn percent(value: &str) -> Messages {
     let number = value.strip_suffix('%').unwrap_or_default();
     if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) {
         return Vec::new();
@@ -135,7 +135,7 @@ pub(crate) fn percent(value: &str) -> Complaints {
 }
 
 /// An address of the internet, of either family.
-pub(crate) fn address(value: &str) -> Complaints {
+pub(crate) fn ip(value: &str) -> Messages {
     match value.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
             vec!["must not be an IPv4-mapped IPv6 address".to_owned()]
@@ -149,7 +149,7 @@ pub(crate) fn address(value: &str) -> Complaints {
 }
 
 /// A range of addresses.
-pub(crate) fn address_range(value: &str) -> Complaints {
+pub(crate) fn cidr(value: &str) -> Messages {
     let invalid = || vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()];
     let Some((address, length)) = value.split_once('/') else { return invalid() };
     let strict = address.parse::<IpAddr>();

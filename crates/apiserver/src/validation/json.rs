@@ -14,7 +14,7 @@ pub(crate) fn int(object: &Value, field: &str) -> Option<i64> {
 }
 
 /// The truth of a field; false if there is none.
-pub(crate) fn truth(object: &Value, field: &str) -> bool {
+pub(crate) fn boolean(object: &Value, field: &str) -> bool {
     object.get(field).and_then(Value::as_bool).unwrap_or(false)
 }
 

@@ -5,43 +5,43 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use plumb_validation::field::{BadValue, FieldError, Path};
 
-use super::{Errors, complain};
+use super::{Errors, add_invalid};
 use super::{format, json};
 
 /// The most that all annotations of an object weigh together, in bytes.
-const ANNOTATIONS: usize = 256 << 10;
+const TOTAL_ANNOTATION_SIZE_LIMIT: usize = 256 << 10;
 
 /// Labels, and maps that select by them.
-pub(crate) fn labels<'a>(
+pub(crate) fn validate_labels<'a>(
     labels: impl Iterator<Item = (&'a str, &'a str)>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
     for (key, value) in labels {
-        complain(errors, path, key, format::qualified_name(key));
-        complain(errors, path, value, format::label_value(value));
+        add_invalid(errors, path, key, format::qualified_name(key));
+        add_invalid(errors, path, value, format::label_value(value));
     }
 }
 
 /// Annotations: their keys, and their weight.
-pub(crate) fn annotations<'a>(
+pub(crate) fn validate_annotations<'a>(
     all: impl Iterator<Item = (&'a str, &'a str)>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let mut weight = 0;
+    let mut size = 0;
     for (key, value) in all {
-        weight += key.len() + value.len();
-        complain(errors, path, key, format::qualified_name(&key.to_lowercase()));
+        size += key.len() + value.len();
+        add_invalid(errors, path, key, format::qualified_name(&key.to_lowercase()));
     }
-    if weight > ANNOTATIONS {
-        errors.push(FieldError::too_long(path, ANNOTATIONS));
+    if size > TOTAL_ANNOTATION_SIZE_LIMIT {
+        errors.push(FieldError::too_long(path, TOTAL_ANNOTATION_SIZE_LIMIT));
     }
 }
 
 /// A selector of objects by their labels.
-pub(crate) fn selector(selector: &LabelSelector, path: &Path<'_>, errors: &mut Errors) {
-    labels(pairs(selector.match_labels.as_ref()), &path.child("matchLabels"), errors);
+pub(crate) fn validate_label_selector(selector: &LabelSelector, path: &Path<'_>, errors: &mut Errors) {
+    validate_labels(pairs(selector.match_labels.as_ref()), &path.child("matchLabels"), errors);
     for (i, requirement) in selector.match_expressions.iter().flatten().enumerate() {
         let list = path.child("matchExpressions");
         let path = list.index(i);
@@ -61,9 +61,9 @@ pub(crate) fn selector(selector: &LabelSelector, path: &Path<'_>, errors: &mut E
             }
         };
         errors.extend(rule);
-        complain(errors, &path.child("key"), &requirement.key, format::qualified_name(&requirement.key));
+        add_invalid(errors, &path.child("key"), &requirement.key, format::qualified_name(&requirement.key));
         for (j, value) in values.iter().enumerate() {
-            complain(errors, &path.child("values").index(j), value, format::label_value(value));
+            add_invalid(errors, &path.child("values").index(j), value, format::label_value(value));
         }
     }
 }
@@ -90,9 +90,9 @@ pub(crate) fn shown(selector: &LabelSelector) -> BadValue {
 }
 
 /// Whether a selector can be made sense of at all.
-pub(crate) fn is_sound(selector: &LabelSelector) -> bool {
+pub(crate) fn is_valid_selector(selector: &LabelSelector) -> bool {
     let mut errors = Errors::new();
-    self::selector(selector, &Path::root(""), &mut errors);
+    self::validate_label_selector(selector, &Path::root(""), &mut errors);
     errors.is_empty()
 }
 

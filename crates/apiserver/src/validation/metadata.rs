@@ -3,9 +3,9 @@
 use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
-use super::format::{self, Complaints};
+use super::format::{self, Messages};
 use super::json::{int, internal, list, pairs, raw, raw_list, shown, text, texts};
-use super::{Errors, complain, immutable, labels, nonnegative};
+use super::{Errors, add_invalid, labels, validate_immutable_field, validate_nonnegative_field};
 
 const METADATA: Path<'_> = Path::root("metadata");
 
@@ -21,7 +21,7 @@ pub(crate) enum NameFormat {
 }
 
 impl NameFormat {
-    fn complaints(self, name: &str) -> Complaints {
+    fn messages(self, name: &str) -> Messages {
         match self {
             Self::DnsSubdomain => format::dns_subdomain(name),
             Self::DnsLabel => format::dns_label(name),
@@ -30,50 +30,54 @@ impl NameFormat {
     }
 
     /// What is wrong with the beginning of a name, to which something will be added.
-    fn complaints_of_prefix(self, prefix: &str) -> Complaints {
+    fn prefix_errors(self, prefix: &str) -> Messages {
         match self {
             // SPEC: kube-apiserver masks two characters where one would do; only lengths can tell.
             Self::DnsSubdomain | Self::DnsLabel if prefix.len() > 1 && prefix.ends_with('-') => {
                 let kept = prefix.get(..prefix.len() - 2).unwrap_or_default();
-                self.complaints(&format!("{kept}a"))
+                self.messages(&format!("{kept}a"))
             }
-            _ => self.complaints(prefix),
+            _ => self.messages(prefix),
         }
     }
 }
 
 /// Checks the metadata of a new object, or of an updated one without the stored one.
-pub(crate) fn check(namespaced: bool, name: NameFormat, object: &Value, errors: &mut Errors) {
+pub(crate) fn validate_object_meta(namespaced: bool, name: NameFormat, object: &Value, errors: &mut Errors) {
     let metadata = &object["metadata"];
     let prefix = text(metadata, "generateName");
     if !prefix.is_empty() {
-        complain(errors, &METADATA.child("generateName"), prefix, name.complaints_of_prefix(prefix));
+        add_invalid(errors, &METADATA.child("generateName"), prefix, name.prefix_errors(prefix));
     }
     match text(metadata, "name") {
         "" => errors.push(FieldError::required(METADATA.child("name"), "name or generateName is required")),
-        own => complain(errors, &METADATA.child("name"), own, name.complaints(own)),
+        own => add_invalid(errors, &METADATA.child("name"), own, name.messages(own)),
     }
     match (namespaced, text(metadata, "namespace")) {
         (true, "") => errors.push(FieldError::required(METADATA.child("namespace"), "")),
         (true, namespace) => {
-            complain(errors, &METADATA.child("namespace"), namespace, format::dns_label(namespace));
+            add_invalid(errors, &METADATA.child("namespace"), namespace, format::dns_label(namespace));
         }
         (false, "") => {}
         (false, _) => {
             errors.push(FieldError::forbidden(METADATA.child("namespace"), "not allowed on this type"));
         }
     }
-    nonnegative(int(metadata, "generation").unwrap_or(0), &METADATA.child("generation"), errors);
-    attached(metadata, errors);
-    finalizers(metadata, errors);
-    managed_fields(metadata, errors);
+    validate_nonnegative_field(
+        int(metadata, "generation").unwrap_or(0),
+        &METADATA.child("generation"),
+        errors,
+    );
+    validate_labels_annotations_and_owners(metadata, errors);
+    validate_finalizers(metadata, errors);
+    validate_managed_fields(metadata, errors);
 }
 
 /// Checks how the metadata of an object changes.
-pub(crate) fn check_update(old: &Value, new: &Value, errors: &mut Errors) {
+pub(crate) fn validate_object_meta_update(old: &Value, new: &Value, errors: &mut Errors) {
     let (before, after) = (&old["metadata"], &new["metadata"]);
     if !before["deletionTimestamp"].is_null() {
-        no_new_finalizers(before, after, errors);
+        validate_no_new_finalizers(before, after, errors);
     }
     if text(after, "resourceVersion").is_empty() {
         let path = METADATA.child("resourceVersion");
@@ -89,20 +93,20 @@ pub(crate) fn check_update(old: &Value, new: &Value, errors: &mut Errors) {
         }
     }
     for field in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        immutable(before.get(field), after.get(field), &METADATA.child(field), errors);
+        validate_immutable_field(before.get(field), after.get(field), &METADATA.child(field), errors);
     }
-    attached(after, errors);
-    managed_fields(after, errors);
+    validate_labels_annotations_and_owners(after, errors);
+    validate_managed_fields(after, errors);
 }
 
 /// What is attached to an object: labels, annotations, owners.
-fn attached(metadata: &Value, errors: &mut Errors) {
-    labels::labels(pairs(metadata, "labels"), &METADATA.child("labels"), errors);
-    labels::annotations(pairs(metadata, "annotations"), &METADATA.child("annotations"), errors);
-    owners(metadata, errors);
+fn validate_labels_annotations_and_owners(metadata: &Value, errors: &mut Errors) {
+    labels::validate_labels(pairs(metadata, "labels"), &METADATA.child("labels"), errors);
+    labels::validate_annotations(pairs(metadata, "annotations"), &METADATA.child("annotations"), errors);
+    validate_owner_references(metadata, errors);
 }
 
-fn owners(metadata: &Value, errors: &mut Errors) {
+fn validate_owner_references(metadata: &Value, errors: &mut Errors) {
     let path = METADATA.child("ownerReferences");
     let mut first: Option<String> = None;
     for owner in list(metadata, "ownerReferences") {
@@ -143,10 +147,10 @@ fn shown_owner(owner: &Value) -> String {
     internal(&given.collect::<Vec<_>>())
 }
 
-fn finalizers(metadata: &Value, errors: &mut Errors) {
+fn validate_finalizers(metadata: &Value, errors: &mut Errors) {
     let path = METADATA.child("finalizers");
     for finalizer in texts(metadata, "finalizers") {
-        complain(errors, &path, finalizer, format::qualified_name(finalizer));
+        add_invalid(errors, &path, finalizer, format::qualified_name(finalizer));
     }
     let has = |name: &str| texts(metadata, "finalizers").any(|finalizer| finalizer == name);
     if has("orphan") && has("foregroundDeletion") {
@@ -156,7 +160,7 @@ fn finalizers(metadata: &Value, errors: &mut Errors) {
 }
 
 /// Finalizers without a prefix are the API's own, of which there are three.
-pub(crate) fn check_finalizers(object: &Value, errors: &mut Errors) {
+pub(crate) fn validate_finalizer_names(object: &Value, errors: &mut Errors) {
     let metadata = &object["metadata"];
     for (i, finalizer) in texts(metadata, "finalizers").enumerate() {
         if !finalizer.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer) {
@@ -166,7 +170,7 @@ pub(crate) fn check_finalizers(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn no_new_finalizers(before: &Value, after: &Value, errors: &mut Errors) {
+fn validate_no_new_finalizers(before: &Value, after: &Value, errors: &mut Errors) {
     let was = |name: &str| texts(before, "finalizers").any(|old| old == name);
     let mut added: Vec<&str> = texts(after, "finalizers").filter(|name| !was(name)).collect();
     if added.is_empty() {
@@ -182,7 +186,7 @@ fn no_new_finalizers(before: &Value, after: &Value, errors: &mut Errors) {
     errors.push(FieldError::forbidden(METADATA.child("finalizers"), rule));
 }
 
-fn managed_fields(metadata: &Value, errors: &mut Errors) {
+fn validate_managed_fields(metadata: &Value, errors: &mut Errors) {
     for (i, entry) in list(metadata, "managedFields").iter().enumerate() {
         let all = METADATA.child("managedFields");
         let path = all.index(i);

@@ -4,33 +4,33 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::json::shown;
-use super::{Errors, format, nonnegative};
+use super::{Errors, format, validate_nonnegative_field};
 
 /// A number, or a share.
-pub(crate) fn number_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_nonnegative_int_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     match value {
         Value::String(text) => {
-            for complaint in format::percent(text) {
-                errors.push(FieldError::invalid(path, text, complaint));
+            for message in format::percent(text) {
+                errors.push(FieldError::invalid(path, text, message));
             }
         }
-        number => nonnegative(number.as_i64().unwrap_or(0), path, errors),
+        number => validate_nonnegative_field(number.as_i64().unwrap_or(0), path, errors),
     }
 }
 
 /// A share that is no more than the whole.
-pub(crate) fn at_most_all(value: &Value, path: &Path<'_>, errors: &mut Errors) {
-    if share(value).is_some_and(|percent| percent > 100) {
+pub(crate) fn validate_not_more_than_100_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if percent_value(value).is_some_and(|percent| percent > 100) {
         errors.push(FieldError::invalid(path, shown(Some(value)), "must not be greater than 100%"));
     }
 }
 
 /// The number, of whatever it is one.
-pub(crate) fn amount(value: &Value) -> i64 {
-    share(value).or_else(|| value.as_i64()).or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
+pub(crate) fn int_or_percent_value(value: &Value) -> i64 {
+    percent_value(value).or_else(|| value.as_i64()).or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
 }
 
-fn share(value: &Value) -> Option<i64> {
+fn percent_value(value: &Value) -> Option<i64> {
     let text = value.as_str().filter(|text| format::percent(text).is_empty())?;
     // What does not fit is a great deal more than all.
     Some(text.trim_end_matches('%').parse().unwrap_or(i64::MAX))

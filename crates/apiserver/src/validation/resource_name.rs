@@ -8,7 +8,7 @@ use plumb_validation::field::{FieldError, Path};
 use super::Errors;
 
 /// Those that a quota can be about.
-const OF_QUOTAS: [&str; 19] = [
+const STANDARD_QUOTA_RESOURCES: [&str; 19] = [
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -31,25 +31,30 @@ const OF_QUOTAS: [&str; 19] = [
 ];
 
 /// Any resource.
-pub(crate) fn any(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.extend(resource_names::resource(name, &path.to_string()));
 }
 
 /// A resource of a container.
-pub(crate) fn of_container(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.extend(resource_names::container_resource(name, &path.to_string()));
 }
 
 /// A resource of a quota.
-pub(crate) fn of_quota(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    any(name, path, errors);
-    if !name.contains('/') && !is_standard_quota(name) {
+pub(crate) fn validate_quota_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    validate_resource_name(name, path, errors);
+    if !name.contains('/') && !is_standard_quota_resource_name(name) {
         errors.push(FieldError::invalid(path, name, "must be a standard resource for quota"));
     }
 }
 
 /// The amount of a resource: not negative, and whole where it is counted.
-pub(crate) fn amount(name: &str, amount: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_resource_quantity_value(
+    name: &str,
+    amount: &str,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let Ok(quantity) = amount.parse::<Quantity>() else { return };
     if quantity.is_negative() {
         errors.push(FieldError::invalid(path, amount, "must be greater than or equal to 0"));
@@ -61,6 +66,6 @@ pub(crate) fn amount(name: &str, amount: &str, path: &Path<'_>, errors: &mut Err
 }
 
 /// Whether a quota knows a resource by this name.
-pub(crate) fn is_standard_quota(name: &str) -> bool {
-    OF_QUOTAS.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-")
+pub(crate) fn is_standard_quota_resource_name(name: &str) -> bool {
+    STANDARD_QUOTA_RESOURCES.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-")
 }

@@ -16,18 +16,18 @@ pub(crate) enum Selection {
     /// There is none: it chooses no pod.
     Absent,
     /// It cannot be understood, so nothing can be said of what it chooses.
-    Unsound,
+    Invalid,
     /// It can be used.
-    Sound(LabelSelector),
+    Valid(LabelSelector),
 }
 
 /// Reads and checks the selector of a workload. `empty` is said of one that chooses nothing in particular,
 /// `unsound` of one that cannot be understood.
-pub(crate) fn selector(
+pub(crate) fn validate_selector(
     spec: &Value,
     required: bool,
     empty: Option<&str>,
-    unsound: Option<&str>,
+    invalid: Option<&str>,
     errors: &mut Errors,
 ) -> Selection {
     let path = SPEC.child("selector");
@@ -37,22 +37,22 @@ pub(crate) fn selector(
         }
         return Selection::Absent;
     };
-    let Some(selector) = typed::<LabelSelector>(given, errors) else { return Selection::Unsound };
+    let Some(selector) = typed::<LabelSelector>(given, errors) else { return Selection::Invalid };
     let before = errors.len();
-    labels::selector(&selector, &path, errors);
-    let sound = errors.len() == before;
+    labels::validate_label_selector(&selector, &path, errors);
+    let is_valid = errors.len() == before;
     if let Some(rule) = empty.filter(|_| labels::is_empty(&selector)) {
         errors.push(FieldError::invalid(path, labels::shown(&selector), rule));
     }
-    if sound {
-        return Selection::Sound(selector);
+    if is_valid {
+        return Selection::Valid(selector);
     }
-    errors.extend(unsound.map(|rule| FieldError::invalid(path, labels::shown(&selector), rule)));
-    Selection::Unsound
+    errors.extend(invalid.map(|rule| FieldError::invalid(path, labels::shown(&selector), rule)));
+    Selection::Invalid
 }
 
 /// The selector of a workload that exists does not change.
-pub(crate) fn same_selector(old: &Value, new: &Value, errors: &mut Errors) {
+pub(crate) fn validate_selector_unchanged(old: &Value, new: &Value, errors: &mut Errors) {
     let (old, new) = (&old["spec"]["selector"], &new["spec"]["selector"]);
     if old != new {
         let shown = if new.is_null() {
@@ -65,15 +65,19 @@ pub(crate) fn same_selector(old: &Value, new: &Value, errors: &mut Errors) {
 }
 
 /// The template of a workload, whose labels its selector has to choose.
-pub(crate) fn selected(spec: &Value, selection: &Selection, errors: &mut Errors) -> Option<PodTemplateSpec> {
+pub(crate) fn validate_template_labels(
+    spec: &Value,
+    selection: &Selection,
+    errors: &mut Errors,
+) -> Option<PodTemplateSpec> {
     let template: PodTemplateSpec = typed(&spec["template"], errors)?;
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
-    let chosen = match selection {
+    let matches = match selection {
         Selection::Absent => false,
-        Selection::Unsound => true,
-        Selection::Sound(selector) => labels::is_empty(selector) || labels::matches(selector, labels),
+        Selection::Invalid => true,
+        Selection::Valid(selector) => labels::is_empty(selector) || labels::matches(selector, labels),
     };
-    if !chosen {
+    if !matches {
         let rule = "`selector` does not match template `labels`";
         errors.push(FieldError::invalid("spec.template.metadata.labels", shown_as_json(&labels), rule));
     }
@@ -81,7 +85,7 @@ pub(crate) fn selected(spec: &Value, selection: &Selection, errors: &mut Errors)
 }
 
 /// The pods of most workloads always restart, and have no deadline.
-pub(crate) fn always_restarts(template: &PodTemplateSpec, kind: &str, errors: &mut Errors) {
+pub(crate) fn validate_always_restart_policy(template: &PodTemplateSpec, kind: &str, errors: &mut Errors) {
     let spec = template.spec.as_ref();
     let policy = spec.and_then(|spec| spec.restart_policy.as_deref()).unwrap_or_default();
     if policy != "Always" {

@@ -26,10 +26,10 @@ impl Strategy for MutatingAdmissionPolicyStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        policy::mutating(new, errors);
+        policy::validate_mutating_admission_policy(new, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        policy::mutating_update(old, new, errors);
+        policy::validate_mutating_admission_policy_update(old, new, errors);
     }
 }

@@ -26,6 +26,6 @@ impl Strategy for MutatingAdmissionPolicyBindingStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        policy::mutating_binding(new, errors);
+        policy::validate_mutating_admission_policy_binding(new, errors);
     }
 }

@@ -12,29 +12,29 @@ use super::webhook;
 use crate::admission::expression::{Expression, Reads, environment};
 use crate::admission::policy::compiled;
 use crate::validation::json::{list, shown, text, texts};
-use crate::validation::{Errors, complain, conditions, format, labels, typed};
+use crate::validation::{Errors, add_invalid, conditions, format, labels, typed};
 
-const MOST_ANNOTATIONS: usize = 20;
-const LONGEST_ANNOTATION: usize = 5 * 1024;
+const MAX_AUDIT_ANNOTATIONS: usize = 20;
+const MAX_VALUE_EXPRESSION_LENGTH: usize = 5 * 1024;
 const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
 
 /// Validates a new `ValidatingAdmissionPolicy`.
-pub(super) fn validating(policy: &Value, errors: &mut Errors) {
-    check_validating(policy, true, errors);
+pub(super) fn validate_validating_admission_policy(policy: &Value, errors: &mut Errors) {
+    validate_validating_policy_spec(policy, true, errors);
 }
 
-pub(super) fn validating_update(old: &Value, new: &Value, errors: &mut Errors) {
-    check_validating(new, conditions_changed(old, new), errors);
+pub(super) fn validate_validating_admission_policy_update(old: &Value, new: &Value, errors: &mut Errors) {
+    validate_validating_policy_spec(new, match_conditions_changed(old, new), errors);
 }
 
 /// An update validates the match conditions only if they or their environment changed.
-fn conditions_changed(old: &Value, new: &Value) -> bool {
+fn match_conditions_changed(old: &Value, new: &Value) -> bool {
     let conditions = |policy: &Value| policy["spec"]["matchConditions"].clone();
     let params = |policy: &Value| policy["spec"]["paramKind"].is_object();
     conditions(old) != conditions(new) || params(old) != params(new)
 }
 
-pub(super) fn validating_status(new: &Value, errors: &mut Errors) {
+pub(super) fn validate_validating_admission_policy_status(new: &Value, errors: &mut Errors) {
     let root = Path::root("status");
     let checking = root.child("typeChecking");
     let path = checking.child("expressionWarnings");
@@ -47,7 +47,7 @@ pub(super) fn validating_status(new: &Value, errors: &mut Errors) {
             errors.push(FieldError::required(path.child("fieldRef"), ""));
         }
     }
-    conditions::check(&new["status"], &root.child("conditions"), errors);
+    conditions::validate_conditions(&new["status"], &root.child("conditions"), errors);
 }
 
 /// The CEL environments of a policy's expressions.
@@ -70,11 +70,11 @@ impl Environments {
     }
 }
 
-fn check_validating(policy: &Value, with_conditions: bool, errors: &mut Errors) {
+fn validate_validating_policy_spec(policy: &Value, with_match_conditions: bool, errors: &mut Errors) {
     let (spec, path) = (&policy["spec"], Path::root("spec"));
-    common(spec, with_conditions, &path, errors, |_, _, _| {});
+    validate_common_policy_spec(spec, with_match_conditions, &path, errors, |_, _, _| {});
     let mut envs = Environments::of(spec, !list(spec, "variables").is_empty());
-    variables(spec, &mut envs, &path.child("variables"), errors);
+    validate_variables(spec, &mut envs, &path.child("variables"), errors);
     let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         let rule = "validations or auditAnnotations must contain at least one item";
@@ -83,17 +83,17 @@ fn check_validating(policy: &Value, with_conditions: bool, errors: &mut Errors) 
         return;
     }
     for (index, one) in validations.iter().enumerate() {
-        validation(one, &envs, &path.child("validations").index(index), errors);
+        validate_validation(one, &envs, &path.child("validations").index(index), errors);
     }
     let path = path.child("auditAnnotations");
-    if annotations.len() > MOST_ANNOTATIONS {
-        let rule = format!("must not have more than {MOST_ANNOTATIONS} auditAnnotations");
+    if annotations.len() > MAX_AUDIT_ANNOTATIONS {
+        let rule = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
         errors.push(FieldError::invalid(path, shown(spec.get("auditAnnotations")), rule));
     }
     let mut keys = BTreeSet::new();
     for (index, one) in annotations.iter().enumerate() {
         let path = path.index(index);
-        annotation(one, text(&policy["metadata"], "name"), &envs.rules, &path, errors);
+        validate_audit_annotation(one, text(&policy["metadata"], "name"), &envs.rules, &path, errors);
         if !keys.insert(text(one, "key")) {
             errors.push(FieldError::duplicate(path.child("key"), text(one, "key")));
         }
@@ -101,24 +101,26 @@ fn check_validating(policy: &Value, with_conditions: bool, errors: &mut Errors) 
 }
 
 /// Validates the fields that both kinds of policies have.
-fn common(
+fn validate_common_policy_spec(
     spec: &Value,
-    with_conditions: bool,
+    with_match_conditions: bool,
     path: &Path<'_>,
     errors: &mut Errors,
     constraints_of_kind: fn(&Value, &Path<'_>, &mut Errors),
 ) {
     match text(spec, "failurePolicy") {
         "" => errors.push(FieldError::required(path.child("failurePolicy"), "")),
-        word if FAILURE_POLICIES.contains(&word) => {}
-        word => errors.push(FieldError::not_supported(path.child("failurePolicy"), word, &FAILURE_POLICIES)),
+        value if FAILURE_POLICIES.contains(&value) => {}
+        value => {
+            errors.push(FieldError::not_supported(path.child("failurePolicy"), value, &FAILURE_POLICIES));
+        }
     }
     if spec["paramKind"].is_object() {
-        param_kind(&spec["paramKind"], &path.child("paramKind"), errors);
+        validate_param_kind(&spec["paramKind"], &path.child("paramKind"), errors);
     }
     let constraints = path.child("matchConstraints");
     if spec["matchConstraints"].is_object() {
-        match_resources(&spec["matchConstraints"], &constraints, errors);
+        validate_match_resources(&spec["matchConstraints"], &constraints, errors);
         if list(&spec["matchConstraints"], "resourceRules").is_empty() {
             errors.push(FieldError::required(constraints.child("resourceRules"), ""));
         }
@@ -126,13 +128,13 @@ fn common(
     } else {
         errors.push(FieldError::required(constraints, ""));
     }
-    if with_conditions {
+    if with_match_conditions {
         let env = environment(Reads { params: spec["paramKind"].is_object(), authorizer: true });
-        webhook::conditions(spec, &env, &path.child("matchConditions"), errors);
+        webhook::validate_match_conditions(spec, &env, &path.child("matchConditions"), errors);
     }
 }
 
-fn param_kind(kind: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_param_kind(kind: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (given, field) = (text(kind, "apiVersion"), path.child("apiVersion"));
     match given.split('/').collect::<Vec<_>>().as_slice() {
         [""] => errors.push(FieldError::required(field, "")),
@@ -168,54 +170,54 @@ fn param_kind(kind: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn match_resources(resources: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let words = ["Equivalent", "Exact"];
+fn validate_match_resources(resources: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let supported = ["Equivalent", "Exact"];
     match text(resources, "matchPolicy") {
         "" => errors.push(FieldError::required(path.child("matchPolicy"), "")),
-        word if words.contains(&word) => {}
-        word => errors.push(FieldError::not_supported(path.child("matchPolicy"), word, &words)),
+        value if supported.contains(&value) => {}
+        value => errors.push(FieldError::not_supported(path.child("matchPolicy"), value, &supported)),
     }
     for field in ["namespaceSelector", "objectSelector"] {
-        selector(resources, field, path, errors);
+        validate_required_selector(resources, field, path, errors);
     }
     for field in ["resourceRules", "excludeResourceRules"] {
         for (index, rule) in list(resources, field).iter().enumerate() {
-            named_rule(rule, &path.child(field).index(index), errors);
+            validate_named_rule_with_operations(rule, &path.child(field).index(index), errors);
         }
     }
 }
 
-fn selector(object: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_required_selector(object: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     match object.get(field).filter(|selector| selector.is_object()) {
         None => errors.push(FieldError::required(path.child(field), "")),
         Some(selector) => {
             if let Some(selector) = typed::<LabelSelector>(selector, errors) {
-                labels::selector(&selector, &path.child(field), errors);
+                labels::validate_label_selector(&selector, &path.child(field), errors);
             }
         }
     }
 }
 
-fn named_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_named_rule_with_operations(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     let field = path.child("resourceNames");
     let mut seen = BTreeSet::new();
     for (index, name) in texts(rule, "resourceNames").enumerate() {
-        complain(errors, &field.index(index), name, format::path_segment(name));
+        add_invalid(errors, &field.index(index), name, format::path_segment(name));
         if !seen.insert(name) {
             errors.push(FieldError::duplicate(field.index(index), name));
         }
     }
-    webhook::rule(rule, path, errors);
+    webhook::validate_rule_with_operations(rule, path, errors);
 }
 
 /// Compiles an expression and adds its compilation error.
-fn expression(given: &str, env: &Env, types: &[Type], path: Path<'_>, errors: &mut Errors) {
+fn validate_expression(given: &str, env: &Env, types: &[Type], path: Path<'_>, errors: &mut Errors) {
     if let Some(mistake) = Expression::compile(given, env, types).mistake() {
         errors.push(mistake.error(path, given));
     }
 }
 
-fn variables(spec: &Value, envs: &mut Environments, path: &Path<'_>, errors: &mut Errors) {
+fn validate_variables(spec: &Value, envs: &mut Environments, path: &Path<'_>, errors: &mut Errors) {
     let mut declared = Variables::default();
     for (index, variable) in list(spec, "variables").iter().enumerate() {
         let (path, name) = (path.index(index), text(variable, "name"));
@@ -235,18 +237,18 @@ fn variables(spec: &Value, envs: &mut Environments, path: &Path<'_>, errors: &mu
     envs.messages.declare_variables_of(&envs.rules);
 }
 
-fn validation(validation: &Value, envs: &Environments, path: &Path<'_>, errors: &mut Errors) {
+fn validate_validation(validation: &Value, envs: &Environments, path: &Path<'_>, errors: &mut Errors) {
     let given = text(validation, "expression");
     if given.trim().is_empty() {
         errors.push(FieldError::required(path.child("expression"), "expression is not specified"));
     } else {
-        expression(given, &envs.rules, &[Type::Bool], path.child("expression"), errors);
+        validate_expression(given, &envs.rules, &[Type::Bool], path.child("expression"), errors);
     }
     let (given, field) = (text(validation, "messageExpression"), path.child("messageExpression"));
     if !given.is_empty() && given.trim().is_empty() {
         errors.push(FieldError::invalid(field, given, "must be non-empty if specified"));
     } else if !given.is_empty() {
-        expression(given, &envs.messages, &[Type::Text], field, errors);
+        validate_expression(given, &envs.messages, &[Type::Text], field, errors);
     }
     let (given, field) = (text(validation, "message"), path.child("message"));
     if !given.is_empty() && given.trim().is_empty() {
@@ -260,20 +262,26 @@ fn validation(validation: &Value, envs: &Environments, path: &Path<'_>, errors: 
     }
 }
 
-fn annotation(annotation: &Value, policy: &str, env: &Env, path: &Path<'_>, errors: &mut Errors) {
+fn validate_audit_annotation(
+    annotation: &Value,
+    policy: &str,
+    env: &Env,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let (key, field) = (text(annotation, "key"), path.child("key"));
     if policy.is_empty() {
         errors.push(FieldError::invalid(field, key, "requires metadata.name be non-empty"));
     } else {
         let full = format!("{policy}/{key}");
-        complain(errors, &field, &full, names::qualified_name(&full));
+        add_invalid(errors, &field, &full, names::qualified_name(&full));
     }
     let (given, field) = (text(annotation, "valueExpression"), path.child("valueExpression"));
     let trimmed = given.trim();
     if trimmed.is_empty() {
         errors.push(FieldError::required(field, "valueExpression is not specified"));
-    } else if trimmed.len() > LONGEST_ANNOTATION {
-        let rule = format!("must not exceed {LONGEST_ANNOTATION} bytes in length");
+    } else if trimmed.len() > MAX_VALUE_EXPRESSION_LENGTH {
+        let rule = format!("must not exceed {MAX_VALUE_EXPRESSION_LENGTH} bytes in length");
         errors.push(FieldError::required(field, rule));
     } else if let Some(mistake) = Expression::compile(trimmed, env, &[Type::Text, Type::Null]).mistake() {
         errors.push(mistake.error(field, given));
@@ -281,39 +289,39 @@ fn annotation(annotation: &Value, policy: &str, env: &Env, path: &Path<'_>, erro
 }
 
 /// Validates a new `ValidatingAdmissionPolicyBinding`.
-pub(super) fn validating_binding(binding: &Value, errors: &mut Errors) {
+pub(super) fn validate_validating_admission_policy_binding(binding: &Value, errors: &mut Errors) {
     let (spec, path) = (&binding["spec"], Path::root("spec"));
-    binding_common(spec, &path, errors);
-    actions(spec, &path.child("validationActions"), errors);
+    validate_common_binding_spec(spec, &path, errors);
+    validate_validation_actions(spec, &path.child("validationActions"), errors);
 }
 
 /// Validates the fields that both kinds of bindings have.
-fn binding_common(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_common_binding_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let policy = text(spec, "policyName");
     if policy.is_empty() {
         errors.push(FieldError::required(path.child("policyName"), ""));
     } else {
-        complain(errors, &path.child("policyName"), policy, names::dns_subdomain(policy));
+        add_invalid(errors, &path.child("policyName"), policy, names::dns_subdomain(policy));
     }
     if spec["paramRef"].is_object() {
-        param_ref(&spec["paramRef"], &path.child("paramRef"), errors);
+        validate_param_ref(&spec["paramRef"], &path.child("paramRef"), errors);
     }
     if spec["matchResources"].is_object() {
-        match_resources(&spec["matchResources"], &path.child("matchResources"), errors);
+        validate_match_resources(&spec["matchResources"], &path.child("matchResources"), errors);
     }
 }
 
-fn param_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_param_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (name, selects) = (text(reference, "name"), reference["selector"].is_object());
     let exclusive = "name and selector are mutually exclusive";
     if !name.is_empty() {
-        complain(errors, &path.child("name"), name, format::path_segment(name));
+        add_invalid(errors, &path.child("name"), name, format::path_segment(name));
         if selects {
             errors.push(FieldError::forbidden(path.child("name"), exclusive));
         }
     }
     if selects {
-        selector(reference, "selector", path, errors);
+        validate_required_selector(reference, "selector", path, errors);
         if !name.is_empty() {
             errors.push(FieldError::forbidden(path.child("selector"), exclusive));
         }
@@ -321,16 +329,16 @@ fn param_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() && !selects {
         errors.push(FieldError::required(path, "one of name or selector must be specified"));
     }
-    let (action, words) = (text(reference, "parameterNotFoundAction"), ["Deny", "Allow"]);
+    let (action, supported) = (text(reference, "parameterNotFoundAction"), ["Deny", "Allow"]);
     if action.is_empty() {
         errors.push(FieldError::required(path.child("parameterNotFoundAction"), ""));
-    } else if !words.contains(&action) {
+    } else if !supported.contains(&action) {
         let path = path.child("parameterNotFoundAction");
-        errors.push(FieldError::not_supported(path, action, &words));
+        errors.push(FieldError::not_supported(path, action, &supported));
     }
 }
 
-fn actions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_validation_actions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let known = ["Audit", "Deny", "Warn"];
     let mut seen = BTreeSet::new();
     for (index, action) in texts(spec, "validationActions").enumerate() {
@@ -352,19 +360,19 @@ fn actions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates a new `MutatingAdmissionPolicy`.
-pub(super) fn mutating(policy: &Value, errors: &mut Errors) {
-    check_mutating(policy, true, errors);
+pub(super) fn validate_mutating_admission_policy(policy: &Value, errors: &mut Errors) {
+    validate_mutating_policy_spec(policy, true, errors);
 }
 
-pub(super) fn mutating_update(old: &Value, new: &Value, errors: &mut Errors) {
-    check_mutating(new, conditions_changed(old, new), errors);
+pub(super) fn validate_mutating_admission_policy_update(old: &Value, new: &Value, errors: &mut Errors) {
+    validate_mutating_policy_spec(new, match_conditions_changed(old, new), errors);
 }
 
-fn check_mutating(policy: &Value, with_conditions: bool, errors: &mut Errors) {
+fn validate_mutating_policy_spec(policy: &Value, with_match_conditions: bool, errors: &mut Errors) {
     let (spec, path) = (&policy["spec"], Path::root("spec"));
-    common(spec, with_conditions, &path, errors, operations);
+    validate_common_policy_spec(spec, with_match_conditions, &path, errors, validate_mutating_operations);
     let mut envs = Environments::of(spec, true);
-    variables(spec, &mut envs, &path.child("variables"), errors);
+    validate_variables(spec, &mut envs, &path.child("variables"), errors);
     let mutations = list(spec, "mutations");
     if mutations.is_empty() {
         let rule = "mutations must contain at least one item";
@@ -372,18 +380,18 @@ fn check_mutating(policy: &Value, with_conditions: bool, errors: &mut Errors) {
     }
     let env = envs.rules.with_patch_types();
     for (index, one) in mutations.iter().enumerate() {
-        mutation(one, &env, &path.child("mutations").index(index), errors);
+        validate_mutation(one, &env, &path.child("mutations").index(index), errors);
     }
-    let words = ["IfNeeded", "Never"];
+    let supported = ["IfNeeded", "Never"];
     match text(spec, "reinvocationPolicy") {
         "" => errors.push(FieldError::required(path.child("reinvocationPolicy"), "")),
-        word if words.contains(&word) => {}
-        word => errors.push(FieldError::not_supported(path.child("reinvocationPolicy"), word, &words)),
+        value if supported.contains(&value) => {}
+        value => errors.push(FieldError::not_supported(path.child("reinvocationPolicy"), value, &supported)),
     }
 }
 
 /// Validates that a mutating policy does not match DELETE: a deleted object cannot be mutated.
-fn operations(resources: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_mutating_operations(resources: &Value, path: &Path<'_>, errors: &mut Errors) {
     let known = ["*", "CONNECT", "CREATE", "UPDATE"];
     let rules = path.child("resourceRules");
     for operation in list(resources, "resourceRules").iter().flat_map(|rule| texts(rule, "operations")) {
@@ -393,7 +401,7 @@ fn operations(resources: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn mutation(mutation: &Value, env: &Env, path: &Path<'_>, errors: &mut Errors) {
+fn validate_mutation(mutation: &Value, env: &Env, path: &Path<'_>, errors: &mut Errors) {
     let kinds = ["ApplyConfiguration", "JSONPatch"];
     let (own, field, other, compile): (_, _, _, fn(&str, &Env) -> Expression) =
         match text(mutation, "patchType") {
@@ -422,10 +430,10 @@ fn mutation(mutation: &Value, env: &Env, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates a new `MutatingAdmissionPolicyBinding`.
-pub(super) fn mutating_binding(binding: &Value, errors: &mut Errors) {
+pub(super) fn validate_mutating_admission_policy_binding(binding: &Value, errors: &mut Errors) {
     let (spec, path) = (&binding["spec"], Path::root("spec"));
-    binding_common(spec, &path, errors);
+    validate_common_binding_spec(spec, &path, errors);
     if spec["matchResources"].is_object() {
-        operations(&spec["matchResources"], &path.child("matchResources"), errors);
+        validate_mutating_operations(&spec["matchResources"], &path.child("matchResources"), errors);
     }
 }

@@ -30,14 +30,14 @@ impl Strategy for ValidatingAdmissionPolicyStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        policy::validating(new, errors);
+        policy::validate_validating_admission_policy(new, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        policy::validating_update(old, new, errors);
+        policy::validate_validating_admission_policy_update(old, new, errors);
     }
 
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        policy::validating_status(new, errors);
+        policy::validate_validating_admission_policy_status(new, errors);
     }
 }

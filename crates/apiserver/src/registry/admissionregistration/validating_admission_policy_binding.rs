@@ -26,6 +26,6 @@ impl Strategy for ValidatingAdmissionPolicyBindingStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        policy::validating_binding(new, errors);
+        policy::validate_validating_admission_policy_binding(new, errors);
     }
 }

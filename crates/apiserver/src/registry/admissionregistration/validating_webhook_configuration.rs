@@ -26,6 +26,6 @@ impl Strategy for ValidatingWebhookConfigurationStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        webhook::check_configuration(new, errors);
+        webhook::validate_webhook_configuration(new, errors);
     }
 }

@@ -10,21 +10,21 @@ use serde_json::Value;
 
 use crate::admission::condition;
 use crate::validation::json::{int, list, text, texts};
-use crate::validation::{Errors, complain, format, labels, typed};
+use crate::validation::{Errors, add_invalid, format, labels, typed};
 
 /// The maximum number of match conditions of a webhook.
-const MOST_CONDITIONS: usize = 64;
+const MAX_MATCH_CONDITIONS: usize = 64;
 /// The only `AdmissionReview` version that this server sends. kube-apiserver also sends `v1beta1`.
-const REVIEW: &str = "v1";
+const REVIEW_VERSION: &str = "v1";
 
 /// Validates a `ValidatingWebhookConfiguration` or `MutatingWebhookConfiguration`.
-pub(super) fn check_configuration(configuration: &Value, errors: &mut Errors) {
+pub(super) fn validate_webhook_configuration(configuration: &Value, errors: &mut Errors) {
     let mut names = BTreeSet::new();
     let root = Path::root("webhooks");
     for (index, webhook) in list(configuration, "webhooks").iter().enumerate() {
         let path = root.index(index);
-        check(webhook, &path, errors);
-        review_versions(webhook, &path.child("admissionReviewVersions"), errors);
+        validate_webhook(webhook, &path, errors);
+        validate_admission_review_versions(webhook, &path.child("admissionReviewVersions"), errors);
         let name = text(webhook, "name");
         if !name.is_empty() && !names.insert(name) {
             errors.push(FieldError::duplicate(path.child("name"), name));
@@ -36,29 +36,31 @@ fn shown(list: &[&str]) -> BadValue {
     BadValue::Bare(serde_json::json!(list).to_string())
 }
 
-fn check(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
-    qualified(text(webhook, "name"), &path.child("name"), errors);
+fn validate_webhook(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
+    validate_fully_qualified_name(text(webhook, "name"), &path.child("name"), errors);
     let rules = path.child("rules");
     for (index, one) in list(webhook, "rules").iter().enumerate() {
-        rule(one, &rules.index(index), errors);
+        validate_rule_with_operations(one, &rules.index(index), errors);
     }
-    for (field, words) in [
+    for (field, supported) in [
         ("failurePolicy", ["Fail", "Ignore"]),
         ("matchPolicy", ["Equivalent", "Exact"]),
         ("reinvocationPolicy", ["IfNeeded", "Never"]),
     ] {
-        if let Some(word) = webhook[field].as_str().filter(|word| !words.contains(word)) {
-            errors.push(FieldError::not_supported(path.child(field), word, &words));
+        if let Some(value) = webhook[field].as_str().filter(|value| !supported.contains(value)) {
+            errors.push(FieldError::not_supported(path.child(field), value, &supported));
         }
     }
-    let harmless = ["None", "NoneOnDryRun"];
+    let no_side_effects = ["None", "NoneOnDryRun"];
     match webhook["sideEffects"].as_str() {
         None => {
-            let rule = format!("must specify one of {}", harmless.join(", "));
+            let rule = format!("must specify one of {}", no_side_effects.join(", "));
             errors.push(FieldError::required(path.child("sideEffects"), rule));
         }
-        Some(word) if harmless.contains(&word) => {}
-        Some(word) => errors.push(FieldError::not_supported(path.child("sideEffects"), word, &harmless)),
+        Some(value) if no_side_effects.contains(&value) => {}
+        Some(value) => {
+            errors.push(FieldError::not_supported(path.child("sideEffects"), value, &no_side_effects));
+        }
     }
     if let Some(seconds) = int(webhook, "timeoutSeconds").filter(|seconds| !(1..=30).contains(seconds)) {
         let rule = "the timeout value must be between 1 and 30 seconds";
@@ -68,29 +70,34 @@ fn check(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
         if let Some(selector) = webhook.get(field).filter(|selector| selector.is_object())
             && let Some(selector) = typed::<LabelSelector>(selector, errors)
         {
-            labels::selector(&selector, &path.child(field), errors);
+            labels::validate_label_selector(&selector, &path.child(field), errors);
         }
     }
-    client_config(&webhook["clientConfig"], &path.child("clientConfig"), errors);
-    conditions(webhook, &condition::webhook_environment(), &path.child("matchConditions"), errors);
+    validate_client_config(&webhook["clientConfig"], &path.child("clientConfig"), errors);
+    validate_match_conditions(
+        webhook,
+        &condition::webhook_environment(),
+        &path.child("matchConditions"),
+        errors,
+    );
 }
 
-fn qualified(name: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_fully_qualified_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(FieldError::required(path, ""));
         return;
     }
-    let complaints = format::dns_subdomain(name);
-    if !complaints.is_empty() {
-        complain(errors, path, name, complaints);
+    let messages = format::dns_subdomain(name);
+    if !messages.is_empty() {
+        add_invalid(errors, path, name, messages);
     } else if name.split('.').count() < 3 {
         let rule = "should be a domain with at least three segments separated by dots";
         errors.push(FieldError::invalid(path, name, rule));
     }
 }
 
-pub(super) fn rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let alone = |list: &[&str], field: &str, what: &str, errors: &mut Errors| {
+pub(super) fn validate_rule_with_operations(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let validate_wildcard = |list: &[&str], field: &str, what: &str, errors: &mut Errors| {
         if list.is_empty() {
             errors.push(FieldError::required(path.child(field), ""));
         }
@@ -100,69 +107,69 @@ pub(super) fn rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
     };
     let operations: Vec<&str> = texts(rule, "operations").collect();
-    alone(&operations, "operations", "operations", errors);
+    validate_wildcard(&operations, "operations", "operations", errors);
     let known = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     for (index, operation) in
         operations.iter().enumerate().filter(|(_, operation)| !known.contains(operation))
     {
         errors.push(FieldError::not_supported(path.child("operations").index(index), *operation, &known));
     }
-    alone(&texts(rule, "apiGroups").collect::<Vec<_>>(), "apiGroups", "API groups", errors);
+    validate_wildcard(&texts(rule, "apiGroups").collect::<Vec<_>>(), "apiGroups", "API groups", errors);
     let versions: Vec<&str> = texts(rule, "apiVersions").collect();
-    alone(&versions, "apiVersions", "API versions", errors);
+    validate_wildcard(&versions, "apiVersions", "API versions", errors);
     for (index, _) in versions.iter().enumerate().filter(|(_, version)| version.is_empty()) {
         errors.push(FieldError::required(path.child("apiVersions").index(index), ""));
     }
-    resources(&texts(rule, "resources").collect::<Vec<_>>(), &path.child("resources"), errors);
+    validate_resources(&texts(rule, "resources").collect::<Vec<_>>(), &path.child("resources"), errors);
     let scopes = ["*", "Cluster", "Namespaced"];
     if let Some(scope) = rule["scope"].as_str().filter(|scope| !scopes.contains(scope)) {
         errors.push(FieldError::not_supported(path.child("scope"), scope, &scopes));
     }
 }
 
-fn resources(resources: &[&str], path: &Path<'_>, errors: &mut Errors) {
+fn validate_resources(resources: &[&str], path: &Path<'_>, errors: &mut Errors) {
     if resources.is_empty() {
         errors.push(FieldError::required(path, ""));
     }
-    let (mut whole, mut anywhere) = (BTreeSet::new(), BTreeSet::new());
-    let mut plain = false;
+    let (mut with_wildcard_subresources, mut with_wildcard_resource) = (BTreeSet::new(), BTreeSet::new());
+    let mut has_plain_resource = false;
     for (index, given) in resources.iter().enumerate() {
         if given.is_empty() {
             errors.push(FieldError::required(path.index(index), ""));
             continue;
         }
         let Some((resource, sub)) = given.split_once('/') else {
-            plain = *given != "*";
+            has_plain_resource = *given != "*";
             continue;
         };
         let mut clash = |other: String| {
             let rule = format!("if '{other}' is present, must not specify {given}");
             errors.push(FieldError::invalid(path.index(index), *given, rule));
         };
-        if whole.contains(resource) {
+        if with_wildcard_subresources.contains(resource) {
             clash(format!("{resource}/*"));
         }
-        if anywhere.contains(sub) {
+        if with_wildcard_resource.contains(sub) {
             clash(format!("*/{sub}"));
         }
         if sub == "*" {
-            whole.insert(resource);
+            with_wildcard_subresources.insert(resource);
         }
         if resource == "*" {
-            anywhere.insert(sub);
+            with_wildcard_resource.insert(sub);
         }
     }
     if resources.len() > 1 && resources.contains(&"*/*") {
         let rule = "if '*/*' is present, must not specify other resources";
         errors.push(FieldError::invalid(path, shown(resources), rule));
     }
-    if resources.contains(&"*") && plain {
+    if resources.contains(&"*") && has_plain_resource {
         let rule = "if '*' is present, must not specify other resources without subresources";
         errors.push(FieldError::invalid(path, shown(resources), rule));
     }
 }
 
-fn client_config(config: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_client_config(config: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (url, service) =
         (config["url"].as_str(), config.get("service").filter(|service| service.is_object()));
     match (url, service) {
@@ -181,10 +188,10 @@ fn client_config(config: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates match conditions, which can use the variables that the environment declares.
-pub(super) fn conditions(webhook: &Value, env: &Env, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_match_conditions(webhook: &Value, env: &Env, path: &Path<'_>, errors: &mut Errors) {
     let count = list(webhook, "matchConditions").len();
-    if count > MOST_CONDITIONS {
-        errors.push(FieldError::too_many(path, count, MOST_CONDITIONS));
+    if count > MAX_MATCH_CONDITIONS {
+        errors.push(FieldError::too_many(path, count, MAX_MATCH_CONDITIONS));
     }
     let mut names = BTreeSet::new();
     for (index, one) in list(webhook, "matchConditions").iter().enumerate() {
@@ -197,7 +204,7 @@ pub(super) fn conditions(webhook: &Value, env: &Env, path: &Path<'_>, errors: &m
         if name.is_empty() {
             errors.push(FieldError::required(path.child("name"), ""));
         } else {
-            complain(errors, &path.child("name"), name, format::qualified_name(name));
+            add_invalid(errors, &path.child("name"), name, format::qualified_name(name));
             if !names.insert(name) {
                 errors.push(FieldError::duplicate(path.child("name"), name));
             }
@@ -205,10 +212,10 @@ pub(super) fn conditions(webhook: &Value, env: &Env, path: &Path<'_>, errors: &m
     }
 }
 
-fn review_versions(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_admission_review_versions(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
     let versions: Vec<&str> = texts(webhook, "admissionReviewVersions").collect();
     if versions.is_empty() {
-        errors.push(FieldError::required(path, format!("must specify one of {REVIEW}")));
+        errors.push(FieldError::required(path, format!("must specify one of {REVIEW_VERSION}")));
         return;
     }
     let mut seen = BTreeSet::new();
@@ -217,8 +224,8 @@ fn review_versions(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.push(FieldError::invalid(path.index(index), *version, "duplicate version"));
         }
     }
-    if !versions.contains(&REVIEW) {
-        let rule = format!("must include at least one of {REVIEW}");
+    if !versions.contains(&REVIEW_VERSION) {
+        let rule = format!("must include at least one of {REVIEW_VERSION}");
         errors.push(FieldError::invalid(path, shown(&versions), rule));
     }
 }

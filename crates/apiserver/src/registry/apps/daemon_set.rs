@@ -15,7 +15,7 @@ use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::{labels, selector};
 use crate::table::view::View;
 use crate::validation::json::{shown, text};
-use crate::validation::{Errors, all_nonnegative, percent, template};
+use crate::validation::{Errors, percent, template, validate_nonnegative_fields};
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -50,12 +50,12 @@ impl Strategy for DaemonSetStrategy {
     }
 
     fn prepare_for_create(&self, _cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
-        count_template(None, new);
+        update_template_generation(None, new);
         Ok(Vec::new())
     }
 
     fn prepare_for_update(&self, _cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
-        count_template(Some(old), new);
+        update_template_generation(Some(old), new);
         Ok(())
     }
 
@@ -65,26 +65,26 @@ impl Strategy for DaemonSetStrategy {
         old: &Value,
         new: &mut Value,
     ) -> Result<(), ApiError> {
-        count_template(Some(old), new);
+        update_template_generation(Some(old), new);
         Ok(())
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
+        validate_daemon_set(new, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        template::same_selector(old, new, errors);
-        check(new, errors);
+        template::validate_selector_unchanged(old, new, errors);
+        validate_daemon_set(new, errors);
     }
 
     fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check_status(old, new, errors);
+        validate_daemon_set_status(old, new, errors);
     }
 }
 
 /// Sets the template generation of a `DaemonSet`: an update that changes the template increments it.
-fn count_template(old: Option<&Value>, new: &mut Value) {
+fn update_template_generation(old: Option<&Value>, new: &mut Value) {
     let count = |set: &Value| {
         set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|text| text.parse::<i64>().ok())
     };
@@ -99,20 +99,20 @@ fn count_template(old: Option<&Value>, new: &mut Value) {
     annotations[TEMPLATE_GENERATION] = json!(count.to_string());
 }
 
-fn check(object: &Value, errors: &mut Errors) {
+fn validate_daemon_set(object: &Value, errors: &mut Errors) {
     let spec = &object["spec"];
     let empty = "empty selector is invalid for daemonset";
-    let selection = template::selector(spec, false, Some(empty), None, errors);
-    if let Some(template) = template::selected(spec, &selection, errors) {
-        pod::template(&template, &SPEC.child("template"), errors);
-        template::always_restarts(&template, "DaemonSet", errors);
+    let selection = template::validate_selector(spec, false, Some(empty), None, errors);
+    if let Some(template) = template::validate_template_labels(spec, &selection, errors) {
+        pod::validate_pod_template_spec(&template, &SPEC.child("template"), errors);
+        template::validate_always_restart_policy(&template, "DaemonSet", errors);
     }
-    all_nonnegative(spec, &["minReadySeconds"], &SPEC, errors);
-    check_strategy(&spec["updateStrategy"], &SPEC.child("updateStrategy"), errors);
-    all_nonnegative(spec, &["revisionHistoryLimit"], &SPEC, errors);
+    validate_nonnegative_fields(spec, &["minReadySeconds"], &SPEC, errors);
+    validate_update_strategy(&spec["updateStrategy"], &SPEC.child("updateStrategy"), errors);
+    validate_nonnegative_fields(spec, &["revisionHistoryLimit"], &SPEC, errors);
 }
 
-fn check_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_update_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rolling_path = path.child("rollingUpdate");
     match (text(strategy, "type"), strategy.get("rollingUpdate")) {
         ("OnDelete", _) => {}
@@ -121,11 +121,12 @@ fn check_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
             let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
             let (unavailable_path, surge_path) =
                 (rolling_path.child("maxUnavailable"), rolling_path.child("maxSurge"));
-            percent::number_or_percent(unavailable, &unavailable_path, errors);
-            percent::number_or_percent(surge, &surge_path, errors);
-            percent::at_most_all(unavailable, &unavailable_path, errors);
-            percent::at_most_all(surge, &surge_path, errors);
-            match (percent::amount(unavailable) != 0, percent::amount(surge) != 0) {
+            percent::validate_nonnegative_int_or_percent(unavailable, &unavailable_path, errors);
+            percent::validate_nonnegative_int_or_percent(surge, &surge_path, errors);
+            percent::validate_not_more_than_100_percent(unavailable, &unavailable_path, errors);
+            percent::validate_not_more_than_100_percent(surge, &surge_path, errors);
+            match (percent::int_or_percent_value(unavailable) != 0, percent::int_or_percent_value(surge) != 0)
+            {
                 (true, true) => {
                     let rule = "may not be set when maxUnavailable is non-zero";
                     errors.push(FieldError::invalid(surge_path, shown(Some(surge)), rule));
@@ -147,7 +148,7 @@ fn check_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
+fn validate_daemon_set_status(old: &Value, new: &Value, errors: &mut Errors) {
     let fields = [
         "currentNumberScheduled",
         "numberMisscheduled",
@@ -159,8 +160,8 @@ fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
         "numberUnavailable",
         "collisionCount",
     ];
-    all_nonnegative(&new["status"], &fields, &validation::STATUS, errors);
-    validation::check_collision_count(old, new, errors);
+    validate_nonnegative_fields(&new["status"], &fields, &validation::STATUS, errors);
+    validation::validate_collision_count(old, new, errors);
 }
 
 static PRINT_COLUMNS: PrintColumns = PrintColumns::new(

@@ -13,7 +13,7 @@ use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::requirements;
 use crate::table::view::View;
 use crate::validation::json::{int, shown, text};
-use crate::validation::{Errors, all_nonnegative, percent, template};
+use crate::validation::{Errors, percent, template, validate_nonnegative_fields};
 use crate::warnings;
 
 const SPEC: Path<'_> = Path::root("spec");
@@ -46,16 +46,16 @@ impl Strategy for DeploymentStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
+        validate_deployment(new, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
-        template::same_selector(old, new, errors);
+        validate_deployment(new, errors);
+        template::validate_selector_unchanged(old, new, errors);
     }
 
     fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check_status(old, new, errors);
+        validate_deployment_status(old, new, errors);
     }
 
     fn warnings_on_create(&self, new: &Value) -> Vec<String> {
@@ -65,12 +65,12 @@ impl Strategy for DeploymentStrategy {
     }
 }
 
-fn check(object: &Value, errors: &mut Errors) {
+fn validate_deployment(object: &Value, errors: &mut Errors) {
     let spec = &object["spec"];
-    all_nonnegative(spec, &["replicas"], &SPEC, errors);
-    validation::check_replicated(spec, errors);
-    check_strategy(&spec["strategy"], &SPEC.child("strategy"), errors);
-    all_nonnegative(
+    validate_nonnegative_fields(spec, &["replicas"], &SPEC, errors);
+    validation::validate_selector_and_template(spec, errors);
+    validate_deployment_strategy(&spec["strategy"], &SPEC.child("strategy"), errors);
+    validate_nonnegative_fields(
         spec,
         &["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"],
         &SPEC,
@@ -84,7 +84,7 @@ fn check(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn check_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_deployment_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rolling = strategy.get("rollingUpdate");
     let rolling_path = path.child("rollingUpdate");
     match (text(strategy, "type"), rolling) {
@@ -99,13 +99,13 @@ fn check_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
         ("RollingUpdate", Some(rolling)) => {
             let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
             let unavailable_path = rolling_path.child("maxUnavailable");
-            percent::number_or_percent(unavailable, &unavailable_path, errors);
-            percent::number_or_percent(surge, &rolling_path.child("maxSurge"), errors);
-            if percent::amount(unavailable) == 0 && percent::amount(surge) == 0 {
+            percent::validate_nonnegative_int_or_percent(unavailable, &unavailable_path, errors);
+            percent::validate_nonnegative_int_or_percent(surge, &rolling_path.child("maxSurge"), errors);
+            if percent::int_or_percent_value(unavailable) == 0 && percent::int_or_percent_value(surge) == 0 {
                 let rule = "may not be 0 when `maxSurge` is 0";
                 errors.push(FieldError::invalid(unavailable_path, shown(Some(unavailable)), rule));
             }
-            percent::at_most_all(unavailable, &unavailable_path, errors);
+            percent::validate_not_more_than_100_percent(unavailable, &unavailable_path, errors);
         }
         _ => {
             let known = ["Recreate", "RollingUpdate"];
@@ -118,7 +118,7 @@ fn check_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
+fn validate_deployment_status(old: &Value, new: &Value, errors: &mut Errors) {
     let fields = [
         "observedGeneration",
         "replicas",
@@ -130,14 +130,14 @@ fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
         "collisionCount",
     ];
     let parts = ["updatedReplicas", "readyReplicas", "availableReplicas"];
-    validation::check_replicas(
+    validation::validate_replica_counts(
         &new["status"],
         &fields,
         &parts,
         "cannot be greater than readyReplicas",
         errors,
     );
-    validation::check_collision_count(old, new, errors);
+    validation::validate_collision_count(old, new, errors);
 }
 
 static PRINT_COLUMNS: PrintColumns = PrintColumns::new(

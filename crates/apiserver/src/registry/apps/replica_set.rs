@@ -11,7 +11,7 @@ use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::selector;
 use crate::table::view::View;
-use crate::validation::{Errors, all_nonnegative, template};
+use crate::validation::{Errors, template, validate_nonnegative_fields};
 use crate::warnings;
 
 const SPEC: Path<'_> = Path::root("spec");
@@ -34,16 +34,16 @@ impl Strategy for ReplicaSetStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
+        validate_replica_set(new, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
-        template::same_selector(old, new, errors);
+        validate_replica_set(new, errors);
+        template::validate_selector_unchanged(old, new, errors);
     }
 
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check_status(new, errors);
+        validate_replica_set_status(new, errors);
     }
 
     fn warnings_on_create(&self, new: &Value) -> Vec<String> {
@@ -53,13 +53,13 @@ impl Strategy for ReplicaSetStrategy {
     }
 }
 
-fn check(object: &Value, errors: &mut Errors) {
+fn validate_replica_set(object: &Value, errors: &mut Errors) {
     let spec = &object["spec"];
-    all_nonnegative(spec, &["replicas", "minReadySeconds"], &SPEC, errors);
-    validation::check_replicated(spec, errors);
+    validate_nonnegative_fields(spec, &["replicas", "minReadySeconds"], &SPEC, errors);
+    validation::validate_selector_and_template(spec, errors);
 }
 
-fn check_status(new: &Value, errors: &mut Errors) {
+fn validate_replica_set_status(new: &Value, errors: &mut Errors) {
     let fields = [
         "replicas",
         "fullyLabeledReplicas",
@@ -69,7 +69,7 @@ fn check_status(new: &Value, errors: &mut Errors) {
         "terminatingReplicas",
     ];
     let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
-    validation::check_replicas(
+    validation::validate_replica_counts(
         &new["status"],
         &fields,
         &parts,

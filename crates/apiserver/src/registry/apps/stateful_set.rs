@@ -6,7 +6,7 @@ use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::{Value, json};
 
 use super::print::{CONTAINERS_OF_TEMPLATE, READY, ready};
-use super::validation::{self, STATEFUL};
+use super::validation::{self, STATEFUL_SET_FIELDS};
 use crate::registry::core::persistent_volume_claim::{validation as claim, warnings as claim_warnings};
 use crate::registry::core::pod::validation as pod;
 use crate::registry::{StatusMetadataChecks, Strategy, disabled_fields, pod_template};
@@ -14,7 +14,10 @@ use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, IMAGES, NAME};
 use crate::validation::json::{int, list, map, shown, text};
 use crate::validation::template::{self, Selection};
-use crate::validation::{Errors, NameFormat, all_nonnegative, complain, format, nonnegative, percent, typed};
+use crate::validation::{
+    Errors, NameFormat, add_invalid, format, percent, typed, validate_nonnegative_field,
+    validate_nonnegative_fields,
+};
 use crate::warnings;
 
 const SPEC: Path<'_> = Path::root("spec");
@@ -56,32 +59,32 @@ impl Strategy for StatefulSetStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(&new["spec"], true, true, errors);
+        validate_stateful_set_spec(&new["spec"], true, true, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check_update(old, new, errors);
+        validate_stateful_set_update(old, new, errors);
     }
 
     fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check_status(old, new, errors);
+        validate_stateful_set_status(old, new, errors);
     }
 
     fn warnings_on_create(&self, new: &Value) -> Vec<String> {
         let mut warnings = self.warnings(new);
-        check_warnings(new, "", &mut warnings);
+        add_warnings(new, "", &mut warnings);
         warnings
     }
 
     fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
         let mut warnings = if warnings::is_changed(old, new) { self.warnings(new) } else { Vec::new() };
         // SPEC: upstream's warnings name another path in an update than in a create.
-        check_warnings(new, ".Spec", &mut warnings);
+        add_warnings(new, ".Spec", &mut warnings);
         warnings
     }
 }
 
-fn check_update(old: &Value, new: &Value, errors: &mut Errors) {
+fn validate_stateful_set_update(old: &Value, new: &Value, errors: &mut Errors) {
     const MUTABLE: [&str; 7] = [
         "replicas",
         "ordinals",
@@ -94,8 +97,8 @@ fn check_update(old: &Value, new: &Value, errors: &mut Errors) {
     // A StatefulSet that was stored with an invalid template can still be scaled and deleted: an update of it skips
     // the validation of the template.
     let mut before = Errors::new();
-    check(&old["spec"], false, true, &mut before);
-    check(&new["spec"], false, before.is_empty(), errors);
+    validate_stateful_set_spec(&old["spec"], false, true, &mut before);
+    validate_stateful_set_spec(&new["spec"], false, before.is_empty(), errors);
     let fixed = |object: &Value| {
         let mut spec = map(object, "spec").cloned().unwrap_or_default();
         spec.retain(|field, value| !MUTABLE.contains(&field.as_str()) && !value.is_null());
@@ -109,7 +112,7 @@ fn check_update(old: &Value, new: &Value, errors: &mut Errors) {
     }
 }
 
-fn check(spec: &Value, new: bool, with_template: bool, errors: &mut Errors) {
+fn validate_stateful_set_spec(spec: &Value, new: bool, with_template: bool, errors: &mut Errors) {
     match text(spec, "podManagementPolicy") {
         "" => errors.push(FieldError::required(SPEC.child("podManagementPolicy"), "")),
         "OrderedReady" | "Parallel" => {}
@@ -118,13 +121,13 @@ fn check(spec: &Value, new: bool, with_template: bool, errors: &mut Errors) {
             errors.push(FieldError::invalid(SPEC.child("podManagementPolicy"), other, rule));
         }
     }
-    check_strategy(&spec["updateStrategy"], &SPEC.child("updateStrategy"), errors);
+    validate_update_strategy(&spec["updateStrategy"], &SPEC.child("updateStrategy"), errors);
     if let Some(policy) = spec.get("persistentVolumeClaimRetentionPolicy") {
         for field in ["whenDeleted", "whenScaled"] {
-            let word = text(policy, field);
-            if !["Retain", "Delete"].contains(&word) {
+            let value = text(policy, field);
+            if !["Retain", "Delete"].contains(&value) {
                 let path = SPEC.child("persistentVolumeClaimRetentionPolicy");
-                errors.push(FieldError::not_supported(path.child(field), word, &["Retain", "Delete"]));
+                errors.push(FieldError::not_supported(path.child(field), value, &["Retain", "Delete"]));
             }
         }
     }
@@ -132,38 +135,38 @@ fn check(spec: &Value, new: bool, with_template: bool, errors: &mut Errors) {
         for (i, claim) in list(spec, "volumeClaimTemplates").iter().enumerate() {
             if let Some(claim) = typed(&claim["spec"], errors) {
                 let list = SPEC.child("volumeClaimTemplates");
-                claim::spec(&claim, &list.index(i).child("spec"), errors);
+                claim::validate_claim_spec(&claim, &list.index(i).child("spec"), errors);
             }
         }
     }
-    all_nonnegative(spec, &["replicas", "minReadySeconds"], &SPEC, errors);
+    validate_nonnegative_fields(spec, &["replicas", "minReadySeconds"], &SPEC, errors);
     if let Some(start) = int(&spec["ordinals"], "start") {
-        nonnegative(start, &SPEC.child("ordinals.start"), errors);
+        validate_nonnegative_field(start, &SPEC.child("ordinals.start"), errors);
     }
     let service = text(spec, "serviceName");
     if new && !service.is_empty() {
-        complain(errors, &SPEC.child("serviceName"), service, format::dns_label(service));
+        add_invalid(errors, &SPEC.child("serviceName"), service, format::dns_label(service));
     }
     let empty = "empty selector is invalid for statefulset";
-    let selection = template::selector(spec, true, Some(empty), Some(""), errors);
-    if matches!(selection, Selection::Unsound) {
+    let selection = template::validate_selector(spec, true, Some(empty), Some(""), errors);
+    if matches!(selection, Selection::Invalid) {
         if let Some(template) = typed(&spec["template"], errors) {
-            template::always_restarts(&template, "StatefulSet", errors);
+            template::validate_always_restart_policy(&template, "StatefulSet", errors);
         }
-    } else if let Some(mut template) = template::selected(spec, &selection, errors) {
-        add_claimed_volumes(spec, &mut template);
+    } else if let Some(mut template) = template::validate_template_labels(spec, &selection, errors) {
+        add_volumes_of_claim_templates(spec, &mut template);
         if with_template {
-            pod::template(&template, &SPEC.child("template"), errors);
+            pod::validate_pod_template_spec(&template, &SPEC.child("template"), errors);
         }
         let meta = template.metadata.clone().unwrap_or_default();
         let pod_spec = template.spec.clone().unwrap_or_default();
-        pod::template_metadata(&meta, &pod_spec, &SPEC.child("template"), errors);
-        template::always_restarts(&template, "StatefulSet", errors);
+        pod::validate_pod_template_metadata(&meta, &pod_spec, &SPEC.child("template"), errors);
+        template::validate_always_restart_policy(&template, "StatefulSet", errors);
     }
 }
 
 /// Adds a volume per volume claim template, as the controller does in pods: containers may mount them.
-fn add_claimed_volumes(spec: &Value, template: &mut PodTemplateSpec) {
+fn add_volumes_of_claim_templates(spec: &Value, template: &mut PodTemplateSpec) {
     let claims =
         list(spec, "volumeClaimTemplates").iter().map(|claim| text(&claim["metadata"], "name").to_owned());
     let mut claims: Vec<String> = claims.collect();
@@ -190,7 +193,7 @@ fn add_claimed_volumes(spec: &Value, template: &mut PodTemplateSpec) {
     pod.volumes = Some(claimed.chain(others).collect());
 }
 
-fn check_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_update_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rolling_path = path.child("rollingUpdate");
     match (text(strategy, "type"), strategy.get("rollingUpdate")) {
         ("", _) => errors.push(FieldError::required(path, "")),
@@ -198,30 +201,34 @@ fn check_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
             let rule = "only allowed for updateStrategy 'RollingUpdate'";
             errors.push(FieldError::invalid(
                 rolling_path,
-                BadValue::Bare(validation::shown_rolling(rolling, &STATEFUL)),
+                BadValue::Bare(validation::shown_rolling_update(rolling, &STATEFUL_SET_FIELDS)),
                 rule,
             ));
         }
         ("RollingUpdate", Some(rolling)) => {
-            all_nonnegative(rolling, &["partition"], &rolling_path, errors);
+            validate_nonnegative_fields(rolling, &["partition"], &rolling_path, errors);
             if let Some(unavailable) = rolling.get("maxUnavailable") {
                 let path = rolling_path.child("maxUnavailable");
-                percent::number_or_percent(unavailable, &path, errors);
-                if percent::amount(unavailable) == 0 {
+                percent::validate_nonnegative_int_or_percent(unavailable, &path, errors);
+                if percent::int_or_percent_value(unavailable) == 0 {
                     errors.push(FieldError::invalid(path, shown(Some(unavailable)), "cannot be 0"));
                 }
-                percent::at_most_all(unavailable, &path, errors);
+                percent::validate_not_more_than_100_percent(unavailable, &path, errors);
             }
         }
         ("OnDelete" | "RollingUpdate", None) => {}
         _ => {
             let rule = "must be 'RollingUpdate' or 'OnDelete'";
-            errors.push(FieldError::invalid(path, validation::shown_strategy(strategy, &STATEFUL), rule));
+            errors.push(FieldError::invalid(
+                path,
+                validation::shown_strategy(strategy, &STATEFUL_SET_FIELDS),
+                rule,
+            ));
         }
     }
 }
 
-fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
+fn validate_stateful_set_status(old: &Value, new: &Value, errors: &mut Errors) {
     let fields = [
         "replicas",
         "readyReplicas",
@@ -232,18 +239,18 @@ fn check_status(old: &Value, new: &Value, errors: &mut Errors) {
         "collisionCount",
     ];
     let parts = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
-    validation::check_replicas(
+    validation::validate_replica_counts(
         &new["status"],
         &fields,
         &parts,
         "cannot be greater than status.readyReplicas",
         errors,
     );
-    validation::check_collision_count(old, new, errors);
+    validation::validate_collision_count(old, new, errors);
 }
 
 /// Warnings other than those about the pod template. `suffix` follows the path of a volume claim template.
-fn check_warnings(set: &Value, suffix: &str, warnings: &mut Vec<String>) {
+fn add_warnings(set: &Value, suffix: &str, warnings: &mut Vec<String>) {
     let claims = set["spec"]["volumeClaimTemplates"].as_array();
     for (i, claim) in claims.into_iter().flatten().enumerate() {
         claim_warnings::spec(&claim["spec"], &format!("spec.volumeClaimTemplates[{i}]{suffix}"), warnings);

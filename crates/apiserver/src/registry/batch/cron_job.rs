@@ -7,15 +7,15 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
 
 use super::SELECTOR;
-use super::job::validation::job_spec;
+use super::job::validation::validate_job_spec;
 use super::job::warnings_of_spec;
 use crate::registry::{StatusMetadataChecks, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::selector;
 use crate::table::view::View;
-use crate::validation::json::{text, truth};
-use crate::validation::{Errors, all_nonnegative, labels, one_of, typed};
+use crate::validation::json::{boolean, text};
+use crate::validation::{Errors, labels, typed, validate_nonnegative_fields, validate_one_of};
 use crate::warnings;
 
 const SPEC: Path<'_> = Path::root("spec");
@@ -42,11 +42,11 @@ impl Strategy for CronJobStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
+        validate_cron_job(new, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check_spec(Some(&old["spec"]), &new["spec"], errors);
+        validate_cron_job_spec(Some(&old["spec"]), &new["spec"], errors);
     }
 
     fn warnings(&self, new: &Value) -> Vec<String> {
@@ -60,22 +60,22 @@ impl Strategy for CronJobStrategy {
     }
 }
 
-fn check(object: &Value, errors: &mut Errors) {
-    check_spec(None, &object["spec"], errors);
+fn validate_cron_job(object: &Value, errors: &mut Errors) {
+    validate_cron_job_spec(None, &object["spec"], errors);
     let name = text(&object["metadata"], "name");
     if name.len() > 52 {
         errors.push(FieldError::invalid("metadata.name", name, "must be no more than 52 characters"));
     }
 }
 
-fn check_spec(old: Option<&Value>, spec: &Value, errors: &mut Errors) {
+fn validate_cron_job_spec(old: Option<&Value>, spec: &Value, errors: &mut Errors) {
     let path = SPEC.child("schedule");
     let schedule = text(spec, "schedule");
     if schedule.is_empty() {
         errors.push(FieldError::required(path, ""));
     } else {
-        let refusal = Schedule::parse(schedule).err();
-        errors.extend(refusal.map(|error| FieldError::invalid(path, schedule, error.to_string())));
+        let parse_error = Schedule::parse(schedule).err();
+        errors.extend(parse_error.map(|error| FieldError::invalid(path, schedule, error.to_string())));
         let had_zone = old.is_some_and(|old| text(old, "schedule").contains("TZ"));
         let names_zone = schedule.contains("TZ");
         let rule = match (had_zone, spec.get("timeZone").is_some()) {
@@ -85,30 +85,40 @@ fn check_spec(old: Option<&Value>, spec: &Value, errors: &mut Errors) {
         };
         errors.extend(rule.filter(|_| names_zone).map(|rule| FieldError::invalid(path, schedule, rule)));
     }
-    all_nonnegative(spec, &["startingDeadlineSeconds"], &SPEC, errors);
+    validate_nonnegative_fields(spec, &["startingDeadlineSeconds"], &SPEC, errors);
     if old.is_none_or(|old| old.get("timeZone") != spec.get("timeZone")) {
-        time_zone(spec, errors);
+        validate_time_zone(spec, errors);
     }
     let policies = ["Allow", "Forbid", "Replace"];
-    one_of(Some(text(spec, "concurrencyPolicy")), &policies, &SPEC.child("concurrencyPolicy"), errors);
+    validate_one_of(
+        Some(text(spec, "concurrencyPolicy")),
+        &policies,
+        &SPEC.child("concurrencyPolicy"),
+        errors,
+    );
     let template = SPEC.child("jobTemplate");
     let path = template.child("spec");
     let inner = &spec["jobTemplate"]["spec"];
-    job_spec(inner, &path, errors);
+    validate_job_spec(inner, &path, errors);
     if let Some(selector) = inner.get("selector").filter(|selector| !selector.is_null())
         && let Some(selector) = typed::<LabelSelector>(selector, errors)
     {
         let rule = "`selector` will be auto-generated";
         errors.push(FieldError::invalid(path.child("selector"), labels::shown(&selector), rule));
     }
-    if truth(inner, "manualSelector") {
+    if boolean(inner, "manualSelector") {
         errors.push(FieldError::not_supported(path.child("manualSelector"), true, &["nil", "false"]));
     }
-    all_nonnegative(spec, &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"], &SPEC, errors);
+    validate_nonnegative_fields(
+        spec,
+        &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"],
+        &SPEC,
+        errors,
+    );
 }
 
 /// Validates the format of a time zone's name. The `CronJob` controller knows which time zones exist.
-fn time_zone(spec: &Value, errors: &mut Errors) {
+fn validate_time_zone(spec: &Value, errors: &mut Errors) {
     let Some(zone) = spec.get("timeZone").and_then(Value::as_str) else { return };
     let path = SPEC.child("timeZone");
     let is_part = |part: &str| {

@@ -49,13 +49,13 @@ impl Strategy for JobStrategy {
 
     /// SPEC: a Job with `generateName` gets the labels that its pod template has in the request.
     fn takes_labels_of_pod_template(&self, new: &Value) -> bool {
-        !meta(new, "name").is_empty() && shares_labels(new)
+        !meta(new, "name").is_empty() && gets_labels_of_template(new)
     }
 
     fn prepare_for_create(&self, _cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
-        let shared = shares_labels(new);
-        select_own_pods(new);
-        if shared {
+        let gets_labels = gets_labels_of_template(new);
+        generate_selector(new);
+        if gets_labels {
             copy_labels_of_template(new);
         }
         Ok(Vec::new())
@@ -75,7 +75,7 @@ impl Strategy for JobStrategy {
     }
 
     fn validate_status_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        validation::status::check(old, new, errors);
+        validation::status::validate_job_status_update(old, new, errors);
     }
 
     fn warnings(&self, new: &Value) -> Vec<String> {
@@ -103,7 +103,7 @@ fn has_labels(object: &Value) -> bool {
 }
 
 /// Whether defaulting copies the labels of the pod template to a Job, which has none.
-fn shares_labels(job: &Value) -> bool {
+fn gets_labels_of_template(job: &Value) -> bool {
     !has_labels(job) && job["spec"]["template"]["metadata"]["labels"].is_object()
 }
 
@@ -118,22 +118,26 @@ fn copy_labels_of_template(job: &mut Value) {
 
 /// Sets the selector of a Job to the UID of the Job and labels its pod template accordingly, unless the Job has
 /// `manualSelector`.
-fn select_own_pods(job: &mut Value) {
+fn generate_selector(job: &mut Value) {
     if job["spec"]["manualSelector"] == true {
         return;
     }
     let (uid, name) = (meta(job, "uid").to_owned(), meta(job, "name").to_owned());
     // Labels of the request are not overwritten: validation rejects wrong ones.
-    let put = |holder: &mut Value, key: String, value: &str| {
+    let set_default = |holder: &mut Value, key: String, value: &str| {
         if holder.get(&key).is_none() {
             holder[key] = json!(value);
         }
     };
-    put(&mut job["spec"]["selector"]["matchLabels"], "batch.kubernetes.io/controller-uid".to_owned(), &uid);
+    set_default(
+        &mut job["spec"]["selector"]["matchLabels"],
+        "batch.kubernetes.io/controller-uid".to_owned(),
+        &uid,
+    );
     let labels = metadata(&mut job["spec"]["template"]).entry("labels").or_insert_with(|| json!({}));
     for prefix in ["", "batch.kubernetes.io/"] {
-        put(labels, format!("{prefix}controller-uid"), &uid);
-        put(labels, format!("{prefix}job-name"), &name);
+        set_default(labels, format!("{prefix}controller-uid"), &uid);
+        set_default(labels, format!("{prefix}job-name"), &name);
     }
 }
 

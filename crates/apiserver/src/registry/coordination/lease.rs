@@ -8,7 +8,7 @@ use crate::registry::{Strategy, disabled_fields};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{int, text};
-use crate::validation::{Errors, all_nonnegative, complain, format};
+use crate::validation::{Errors, add_invalid, format, validate_nonnegative_fields};
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -36,23 +36,23 @@ impl Strategy for LeaseStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
+        validate_lease(new, errors);
     }
 }
 
-fn check(lease: &Value, errors: &mut Errors) {
+fn validate_lease(lease: &Value, errors: &mut Errors) {
     let spec = &lease["spec"];
     if let Some(seconds) = int(spec, "leaseDurationSeconds").filter(|seconds| *seconds <= 0) {
         let path = SPEC.child("leaseDurationSeconds");
         errors.push(FieldError::invalid(path, seconds, "must be greater than 0"));
     }
-    all_nonnegative(spec, &["leaseTransitions"], &SPEC, errors);
+    validate_nonnegative_fields(spec, &["leaseTransitions"], &SPEC, errors);
     let strategy = spec.get("strategy").and_then(Value::as_str);
     if let Some(strategy) = strategy {
         let outer = SPEC.child("strategy");
         let path = outer.child("strategy");
         if strategy.contains('/') {
-            complain(errors, &path, strategy, format::qualified_name(strategy));
+            add_invalid(errors, &path, strategy, format::qualified_name(strategy));
         } else if strategy != "OldestEmulationVersion" {
             errors.push(FieldError::not_supported(path, strategy, &["OldestEmulationVersion"]));
         }

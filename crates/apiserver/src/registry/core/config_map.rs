@@ -4,12 +4,12 @@ use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
 
-use super::data::{MAX_SIZE, check_immutable, decoded_length};
+use super::data::{MAX_SIZE, decoded_length, validate_immutable_data};
 use crate::registry::{MetadataChecks, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{entries, map as object};
-use crate::validation::{Errors, complain, format};
+use crate::validation::{Errors, add_invalid, format};
 
 const DATA: Path<'_> = Path::root("data");
 
@@ -27,26 +27,26 @@ impl Strategy for ConfigMapStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
+        validate_config_map(new, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check_immutable(old, new, &["data", "binaryData"], errors);
-        check(new, errors);
+        validate_immutable_data(old, new, &["data", "binaryData"], errors);
+        validate_config_map(new, errors);
     }
 }
 
-fn check(map: &Value, errors: &mut Errors) {
+fn validate_config_map(map: &Value, errors: &mut Errors) {
     let mut size = 0;
     for (key, value) in entries(map, "data") {
-        complain(errors, &DATA.key(key), key, format::config_key(key));
+        add_invalid(errors, &DATA.key(key), key, format::config_key(key));
         if object(map, "binaryData").is_some_and(|binary| binary.contains_key(key)) {
             errors.push(FieldError::invalid(DATA.key(key), key, "duplicate of key present in binaryData"));
         }
         size += value.as_str().map_or(0, str::len);
     }
     for (key, value) in entries(map, "binaryData") {
-        complain(errors, &Path::root("binaryData").key(key), key, format::config_key(key));
+        add_invalid(errors, &Path::root("binaryData").key(key), key, format::config_key(key));
         size += decoded_length(value);
     }
     if size > MAX_SIZE {

@@ -4,18 +4,18 @@ use plumb_validation::field::FieldError;
 use serde_json::{Map, Value};
 
 use crate::validation::Errors;
-use crate::validation::json::{map as object, truth};
+use crate::validation::json::{boolean, map as object};
 
 /// The maximum total size of the values, in bytes.
 pub(super) const MAX_SIZE: usize = 1 << 20;
 const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
 /// Validates that an update of an object with `immutable: true` changes neither that field nor the data.
-pub(super) fn check_immutable(old: &Value, new: &Value, fields: &[&str], errors: &mut Errors) {
-    if !truth(old, "immutable") {
+pub(super) fn validate_immutable_data(old: &Value, new: &Value, fields: &[&str], errors: &mut Errors) {
+    if !boolean(old, "immutable") {
         return;
     }
-    if !truth(new, "immutable") {
+    if !boolean(new, "immutable") {
         errors.push(FieldError::forbidden("immutable", IMMUTABLE));
     }
     let content = |value: &Value, field: &str| object(value, field).cloned().unwrap_or_else(Map::new);

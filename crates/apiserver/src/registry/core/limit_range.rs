@@ -33,6 +33,6 @@ impl Strategy for LimitRangeStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        validation::check(new, errors);
+        validation::validate_limit_range(new, errors);
     }
 }

@@ -10,7 +10,7 @@ use crate::registry::{Context, MetadataChecks, Strategy, SubresourceStrategy, re
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{text, texts};
-use crate::validation::{Errors, NameFormat, complain, format};
+use crate::validation::{Errors, NameFormat, add_invalid, format};
 use crate::warnings::no_effect;
 
 const SPEC: Path<'_> = Path::root("spec");
@@ -62,7 +62,7 @@ impl Strategy for NamespaceStrategy {
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         let path = SPEC.child("finalizers");
         for finalizer in texts(&new["spec"], "finalizers") {
-            complain(errors, &path, finalizer, format::qualified_name(finalizer));
+            add_invalid(errors, &path, finalizer, format::qualified_name(finalizer));
             if !finalizer.contains('/')
                 && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer)
             {

@@ -30,7 +30,7 @@ impl Strategy for PodTemplateStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
+        validate_pod_template(new, errors);
     }
 
     fn warnings_on_update(&self, _old: &Value, new: &Value) -> Vec<String> {
@@ -42,9 +42,9 @@ impl Strategy for PodTemplateStrategy {
     }
 }
 
-pub(crate) fn check(object: &Value, errors: &mut Errors) {
+pub(crate) fn validate_pod_template(object: &Value, errors: &mut Errors) {
     if let Some(template) = typed::<PodTemplateSpec>(&object["template"], errors) {
-        pod::template(&template, &Path::root("template"), errors);
+        pod::validate_pod_template_spec(&template, &Path::root("template"), errors);
     }
 }
 

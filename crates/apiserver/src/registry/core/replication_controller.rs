@@ -12,7 +12,7 @@ use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::labels;
 use crate::validation::json::{int, is_empty, map};
 use crate::validation::template::{self, Selection};
-use crate::validation::{Errors, nonnegative, typed};
+use crate::validation::{Errors, typed, validate_nonnegative_field};
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -38,7 +38,7 @@ impl Strategy for ReplicationControllerStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
+        validate_replication_controller(new, errors);
     }
 
     fn default_garbage_collection_policy(&self) -> GarbageCollectionPolicy {
@@ -47,15 +47,19 @@ impl Strategy for ReplicationControllerStrategy {
 }
 
 /// Validates a `ReplicationController`, whose selector is a map of labels.
-pub(crate) fn check(object: &Value, errors: &mut Errors) {
+pub(crate) fn validate_replication_controller(object: &Value, errors: &mut Errors) {
     let spec = &object["spec"];
-    nonnegative(int(spec, "minReadySeconds").unwrap_or(0), &SPEC.child("minReadySeconds"), errors);
+    validate_nonnegative_field(
+        int(spec, "minReadySeconds").unwrap_or(0),
+        &SPEC.child("minReadySeconds"),
+        errors,
+    );
     if is_empty(spec, "selector") {
         errors.push(FieldError::required(SPEC.child("selector"), ""));
     }
     match int(spec, "replicas") {
         None => errors.push(FieldError::required(SPEC.child("replicas"), "")),
-        Some(replicas) => nonnegative(replicas, &SPEC.child("replicas"), errors),
+        Some(replicas) => validate_nonnegative_field(replicas, &SPEC.child("replicas"), errors),
     }
     if map(spec, "template").is_none() {
         errors.push(FieldError::required(SPEC.child("template"), ""));
@@ -63,9 +67,9 @@ pub(crate) fn check(object: &Value, errors: &mut Errors) {
     }
     let selector = serde_json::json!({"matchLabels": spec["selector"]});
     let selector = typed::<LabelSelector>(&selector, errors).unwrap_or_default();
-    if let Some(template) = template::selected(spec, &Selection::Sound(selector), errors) {
-        pod::template(&template, &SPEC.child("template"), errors);
-        template::always_restarts(&template, "ReplicationController", errors);
+    if let Some(template) = template::validate_template_labels(spec, &Selection::Valid(selector), errors) {
+        pod::validate_pod_template_spec(&template, &SPEC.child("template"), errors);
+        template::validate_always_restart_policy(&template, "ReplicationController", errors);
     }
 }
 

@@ -5,12 +5,12 @@ use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
 use serde_json::{Map, Value, json};
 
-use super::data::{MAX_SIZE, check_immutable, decoded_length};
+use super::data::{MAX_SIZE, decoded_length, validate_immutable_data};
 use crate::registry::{MetadataChecks, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{entries, map as object, text};
-use crate::validation::{Errors, complain, format, immutable};
+use crate::validation::{Errors, add_invalid, format, validate_immutable_field};
 
 const DATA: Path<'_> = Path::root("data");
 
@@ -32,30 +32,30 @@ impl Strategy for SecretStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
+        validate_secret(new, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        immutable(old.get("type"), new.get("type"), &Path::root("type"), errors);
-        check_immutable(old, new, &["data"], errors);
-        check(new, errors);
+        validate_immutable_field(old.get("type"), new.get("type"), &Path::root("type"), errors);
+        validate_immutable_data(old, new, &["data"], errors);
+        validate_secret(new, errors);
     }
 }
 
-fn check(secret: &Value, errors: &mut Errors) {
+fn validate_secret(secret: &Value, errors: &mut Errors) {
     let mut size = 0;
     for (key, value) in entries(secret, "data") {
-        complain(errors, &DATA.key(key), key, format::config_key(key));
+        add_invalid(errors, &DATA.key(key), key, format::config_key(key));
         size += decoded_length(value);
     }
     if size > MAX_SIZE {
         errors.push(FieldError::too_long(DATA, MAX_SIZE));
     }
-    by_type(secret, errors);
+    validate_data_of_type(secret, errors);
 }
 
 /// Validates the data that the type of a Secret requires.
-fn by_type(secret: &Value, errors: &mut Errors) {
+fn validate_data_of_type(secret: &Value, errors: &mut Errors) {
     let data = object(secret, "data");
     let has = |key: &str| data.is_some_and(|data| data.contains_key(key));
     let needed: &[&str] = match text(secret, "type") {
@@ -66,8 +66,8 @@ fn by_type(secret: &Value, errors: &mut Errors) {
             }
             return;
         }
-        "kubernetes.io/dockercfg" => return docker(data, ".dockercfg", errors),
-        "kubernetes.io/dockerconfigjson" => return docker(data, ".dockerconfigjson", errors),
+        "kubernetes.io/dockercfg" => return validate_docker_config(data, ".dockercfg", errors),
+        "kubernetes.io/dockerconfigjson" => return validate_docker_config(data, ".dockerconfigjson", errors),
         "kubernetes.io/basic-auth" if !has("username") && !has("password") => &["username", "password"],
         "kubernetes.io/ssh-auth" => {
             let key = data.and_then(|data| data.get("ssh-privatekey"));
@@ -84,7 +84,7 @@ fn by_type(secret: &Value, errors: &mut Errors) {
     }
 }
 
-fn docker(data: Option<&Map<String, Value>>, key: &str, errors: &mut Errors) {
+fn validate_docker_config(data: Option<&Map<String, Value>>, key: &str, errors: &mut Errors) {
     let Some(value) = data.and_then(|data| data.get(key)) else {
         errors.push(FieldError::required(DATA.key(key), ""));
         return;

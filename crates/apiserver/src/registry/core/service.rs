@@ -74,7 +74,7 @@ impl Strategy for ServiceStrategy {
     }
 
     fn canonicalize(&self, new: &mut Value) {
-        allocation::drop_unused(new);
+        allocation::drop_internal_traffic_policy(new);
     }
 }
 
@@ -111,7 +111,7 @@ fn external_ip(service: View<'_>) -> String {
     match service.text_or("/spec/type", "ClusterIP") {
         "ClusterIP" | "NodePort" => or(given.join(","), "<none>"),
         "LoadBalancer" => {
-            let mut all = balancer_addresses(service);
+            let mut all = load_balancer_addresses(service);
             all.append(&mut given);
             or(all.join(","), "<pending>")
         }
@@ -121,7 +121,7 @@ fn external_ip(service: View<'_>) -> String {
 }
 
 /// The IP addresses of a load balancer's ingress points, or their hostnames.
-pub(in crate::registry) fn balancer_addresses(object: View<'_>) -> Vec<&str> {
+pub(in crate::registry) fn load_balancer_addresses(object: View<'_>) -> Vec<&str> {
     let points = object.items("/status/loadBalancer/ingress");
     let addresses: BTreeSet<&str> = points
         .map(|point| point.text_or("/ip", point.text("/hostname")))

@@ -18,13 +18,13 @@ pub(super) fn new_finalizers(old: &Value, new: &Value) -> Vec<String> {
 }
 
 fn check(name: &str) -> Vec<String> {
-    let mut complaints = qualified_name(name);
+    let mut messages = qualified_name(name);
     if !name.contains('/') && !STANDARD.contains(&name) {
         let path = if name.contains('.') { " including a path (/)" } else { "" };
-        complaints.push(format!(
+        messages.push(format!(
             "prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer \
              writers"
         ));
     }
-    complaints.into_iter().map(|why| format!("metadata.finalizers: {name:?}: {why}")).collect()
+    messages.into_iter().map(|why| format!("metadata.finalizers: {name:?}: {why}")).collect()
 }

@@ -4,24 +4,24 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use crate::validation::json::{int, text};
-use crate::validation::{Errors, complain, format, immutable};
+use crate::validation::{Errors, add_invalid, format, validate_immutable_field};
 
 /// The maximum lengths of the fields of an event, in bytes.
-const INSTANCE: usize = 128;
-const ACTION: usize = 128;
-const REASON: usize = 128;
-const NOTE: usize = 1024;
+const MAX_INSTANCE_LENGTH: usize = 128;
+const MAX_ACTION_LENGTH: usize = 128;
+const MAX_REASON_LENGTH: usize = 128;
+const MAX_NOTE_LENGTH: usize = 1024;
 
 /// Validates a new or updated Event of the core group.
 pub(in crate::registry) fn check_core_event(event: &Value, errors: &mut Errors) {
     let names = Names { object: "involvedObject", controller: "reportingComponent", message: "message" };
-    common(event, &names, errors);
+    validate_common(event, &names, errors);
 }
 
 /// Validates a new Event of `events.k8s.io`.
 pub(super) fn create(event: &Value, errors: &mut Errors) {
-    common(event, &NEW, errors);
-    series(event, errors);
+    validate_common(event, &EVENTS, errors);
+    validate_series(event, errors);
     if event["eventTime"].is_null() {
         errors.push(FieldError::required("eventTime", ""));
     }
@@ -48,9 +48,9 @@ pub(super) fn create(event: &Value, errors: &mut Errors) {
 }
 
 pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
-    common(new, &NEW, errors);
+    validate_common(new, &EVENTS, errors);
     if old.get("series") != new.get("series") {
-        series(new, errors);
+        validate_series(new, errors);
     }
     for (field, internal) in [
         ("regarding", "involvedObject"),
@@ -63,7 +63,7 @@ pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
         ("reportingController", "reportingController"),
         ("reportingInstance", "reportingInstance"),
     ] {
-        immutable(old.get(field), new.get(field), &Path::root(internal), errors);
+        validate_immutable_field(old.get(field), new.get(field), &Path::root(internal), errors);
     }
 }
 
@@ -74,9 +74,9 @@ struct Names {
     message: &'static str,
 }
 
-const NEW: Names = Names { object: "regarding", controller: "reportingController", message: "note" };
+const EVENTS: Names = Names { object: "regarding", controller: "reportingController", message: "note" };
 
-fn common(event: &Value, names: &Names, errors: &mut Errors) {
+fn validate_common(event: &Value, names: &Names, errors: &mut Errors) {
     let own = text(&event["metadata"], "namespace");
     let about = text(&event[names.object], "namespace");
     let timed = !event["eventTime"].is_null();
@@ -90,18 +90,18 @@ fn common(event: &Value, names: &Names, errors: &mut Errors) {
         errors.push(FieldError::invalid("involvedObject.namespace", about, "does not match event.namespace"));
     }
     if !timed {
-        return namespace(event, errors);
+        return validate_namespace(event, errors);
     }
     let controller = text(event, names.controller);
     if controller.is_empty() {
         errors.push(FieldError::required(names.controller, ""));
     }
-    complain(errors, &Path::root(names.controller), controller, format::qualified_name(controller));
+    add_invalid(errors, &Path::root(names.controller), controller, format::qualified_name(controller));
     for (field, key, most) in [
-        ("reportingInstance", "reportingInstance", INSTANCE),
-        ("action", "action", ACTION),
-        ("reason", "reason", REASON),
-        ("message", names.message, NOTE),
+        ("reportingInstance", "reportingInstance", MAX_INSTANCE_LENGTH),
+        ("action", "action", MAX_ACTION_LENGTH),
+        ("reason", "reason", MAX_REASON_LENGTH),
+        ("message", names.message, MAX_NOTE_LENGTH),
     ] {
         let value = text(event, key);
         if value.is_empty() && field != "message" {
@@ -111,16 +111,16 @@ fn common(event: &Value, names: &Names, errors: &mut Errors) {
             errors.push(FieldError::invalid(field, "", format!("can have at most {most} characters")));
         }
     }
-    namespace(event, errors);
+    validate_namespace(event, errors);
 }
 
 /// Validates the namespace of an event, after all other fields.
-fn namespace(event: &Value, errors: &mut Errors) {
+fn validate_namespace(event: &Value, errors: &mut Errors) {
     let namespace = text(&event["metadata"], "namespace");
-    complain(errors, &Path::root("namespace"), namespace, format::dns_subdomain(namespace));
+    add_invalid(errors, &Path::root("namespace"), namespace, format::dns_subdomain(namespace));
 }
 
-fn series(event: &Value, errors: &mut Errors) {
+fn validate_series(event: &Value, errors: &mut Errors) {
     let Some(series) = event.get("series").filter(|series| !series.is_null()) else { return };
     if int(series, "count").unwrap_or(0) < 2 {
         errors.push(FieldError::invalid("series.count", "", "should be at least 2"));

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::registry::core::service::balancer_addresses;
+use crate::registry::core::service::load_balancer_addresses;
 use crate::registry::{MetadataChecks, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
@@ -40,7 +40,7 @@ static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
             object.name(),
             object.text_or("/spec/ingressClassName", "<none>"),
             hosts(object),
-            balancer_addresses(object).join(","),
+            load_balancer_addresses(object).join(","),
             if object.count("/spec/tls") == 0 { "80" } else { "80, 443" },
             object.age(),
         ])

@@ -9,7 +9,7 @@ use crate::registry::{MetadataChecks, StatusMetadataChecks, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{internal, raw};
-use crate::validation::{Errors, all_nonnegative, conditions, labels, percent, typed};
+use crate::validation::{Errors, conditions, labels, percent, typed, validate_nonnegative_fields};
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -39,15 +39,15 @@ impl Strategy for PodDisruptionBudgetStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
+        validate_pod_disruption_budget(new, errors);
     }
 
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check_status(&new["status"], errors);
+        validate_status(&new["status"], errors);
     }
 }
 
-fn check(budget: &Value, errors: &mut Errors) {
+fn validate_pod_disruption_budget(budget: &Value, errors: &mut Errors) {
     let spec = &budget["spec"];
     if spec.get("minAvailable").is_some() && spec.get("maxUnavailable").is_some() {
         let rule = "minAvailable and maxUnavailable cannot be both set";
@@ -61,14 +61,14 @@ fn check(budget: &Value, errors: &mut Errors) {
     }
     for field in ["minAvailable", "maxUnavailable"] {
         if let Some(number) = spec.get(field) {
-            percent::number_or_percent(number, &SPEC.child(field), errors);
-            percent::at_most_all(number, &SPEC.child(field), errors);
+            percent::validate_nonnegative_int_or_percent(number, &SPEC.child(field), errors);
+            percent::validate_not_more_than_100_percent(number, &SPEC.child(field), errors);
         }
     }
     if let Some(selector) = spec.get("selector")
         && let Some(selector) = typed::<LabelSelector>(selector, errors)
     {
-        labels::selector(&selector, &SPEC.child("selector"), errors);
+        labels::validate_label_selector(&selector, &SPEC.child("selector"), errors);
     }
     if let Some(policy) = spec.get("unhealthyPodEvictionPolicy").and_then(Value::as_str) {
         let known = ["AlwaysAllow", "IfHealthyBudget"];
@@ -85,11 +85,11 @@ fn shown_selector(spec: &Value, errors: &mut Errors) -> String {
     selector.map_or_else(|| "null".to_owned(), |selector| labels::shown(&selector).to_string())
 }
 
-fn check_status(status: &Value, errors: &mut Errors) {
+fn validate_status(status: &Value, errors: &mut Errors) {
     let path = Path::root("status");
-    conditions::check(status, &path.child("conditions"), errors);
+    conditions::validate_conditions(status, &path.child("conditions"), errors);
     let numbers = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
-    all_nonnegative(status, &numbers, &path, errors);
+    validate_nonnegative_fields(status, &numbers, &path, errors);
 }
 
 static PRINT_COLUMNS: PrintColumns = PrintColumns::new(

@@ -26,6 +26,6 @@ impl Strategy for ClusterRoleStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        validation::cluster_role(new, errors);
+        validation::validate_cluster_role(new, errors);
     }
 }

@@ -26,11 +26,11 @@ impl Strategy for ClusterRoleBindingStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        validation::cluster_binding(new, errors);
+        validation::validate_cluster_role_binding(new, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        validation::cluster_binding(new, errors);
-        validation::same_role(old, new, errors);
+        validation::validate_cluster_role_binding(new, errors);
+        validation::validate_role_ref_unchanged(old, new, errors);
     }
 }

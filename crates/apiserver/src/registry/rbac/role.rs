@@ -26,6 +26,6 @@ impl Strategy for RoleStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        validation::role(new, errors);
+        validation::validate_role(new, errors);
     }
 }

@@ -5,18 +5,18 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use crate::validation::json::{is_empty, list, shown, text};
-use crate::validation::{Errors, complain, format, labels, typed};
+use crate::validation::{Errors, add_invalid, format, labels, typed};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// Validates a Role.
-pub(super) fn role(role: &Value, errors: &mut Errors) {
-    policy_rules(role, true, errors);
+pub(super) fn validate_role(role: &Value, errors: &mut Errors) {
+    validate_policy_rules(role, true, errors);
 }
 
 /// Validates a `ClusterRole`.
-pub(super) fn cluster_role(role: &Value, errors: &mut Errors) {
-    policy_rules(role, false, errors);
+pub(super) fn validate_cluster_role(role: &Value, errors: &mut Errors) {
+    validate_policy_rules(role, false, errors);
     let Some(aggregation) = role.get("aggregationRule") else { return };
     let outer = Path::root("aggregationRule");
     let path = outer.child("clusterRoleSelectors");
@@ -26,22 +26,22 @@ pub(super) fn cluster_role(role: &Value, errors: &mut Errors) {
     }
     for (i, selector) in list(aggregation, "clusterRoleSelectors").iter().enumerate() {
         if let Some(selector) = typed::<LabelSelector>(selector, errors) {
-            labels::selector(&selector, &path.index(i), errors);
+            labels::validate_label_selector(&selector, &path.index(i), errors);
         }
     }
 }
 
 /// Validates a `RoleBinding`.
-pub(super) fn binding(binding: &Value, errors: &mut Errors) {
-    check_binding(binding, true, errors);
+pub(super) fn validate_role_binding(binding: &Value, errors: &mut Errors) {
+    validate_binding(binding, true, errors);
 }
 
 /// Validates a `ClusterRoleBinding`.
-pub(super) fn cluster_binding(binding: &Value, errors: &mut Errors) {
-    check_binding(binding, false, errors);
+pub(super) fn validate_cluster_role_binding(binding: &Value, errors: &mut Errors) {
+    validate_binding(binding, false, errors);
 }
 
-fn policy_rules(role: &Value, namespaced: bool, errors: &mut Errors) {
+fn validate_policy_rules(role: &Value, namespaced: bool, errors: &mut Errors) {
     for (i, rule) in list(role, "rules").iter().enumerate() {
         let all = Path::root("rules");
         let path = all.index(i);
@@ -72,7 +72,7 @@ fn policy_rules(role: &Value, namespaced: bool, errors: &mut Errors) {
     }
 }
 
-fn check_binding(binding: &Value, namespaced: bool, errors: &mut Errors) {
+fn validate_binding(binding: &Value, namespaced: bool, errors: &mut Errors) {
     let role = &binding["roleRef"];
     let path = Path::root("roleRef");
     if text(role, "apiGroup") != RBAC {
@@ -87,14 +87,14 @@ fn check_binding(binding: &Value, namespaced: bool, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(FieldError::required(path.child("name"), ""));
     } else {
-        complain(errors, &path.child("name"), name, format::path_segment(name));
+        add_invalid(errors, &path.child("name"), name, format::path_segment(name));
     }
     for (i, subject) in list(binding, "subjects").iter().enumerate() {
-        check_subject(subject, namespaced, &Path::root("subjects").index(i), errors);
+        validate_subject(subject, namespaced, &Path::root("subjects").index(i), errors);
     }
 }
 
-fn check_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
+fn validate_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
     let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
     if name.is_empty() {
         errors.push(FieldError::required(path.child("name"), ""));
@@ -102,7 +102,7 @@ fn check_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: &mu
     match text(subject, "kind") {
         "ServiceAccount" => {
             if !name.is_empty() {
-                complain(errors, &path.child("name"), name, format::dns_subdomain(name));
+                add_invalid(errors, &path.child("name"), name, format::dns_subdomain(name));
             }
             if !group.is_empty() {
                 errors.push(FieldError::not_supported(path.child("apiGroup"), group, &[""]));
@@ -124,7 +124,7 @@ fn check_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: &mu
 }
 
 /// Validates that an update does not change `roleRef`; the subjects may change.
-pub(super) fn same_role(old: &Value, new: &Value, errors: &mut Errors) {
+pub(super) fn validate_role_ref_unchanged(old: &Value, new: &Value, errors: &mut Errors) {
     if old["roleRef"] != new["roleRef"] {
         let role = &new["roleRef"];
         // SPEC: the error shows the fields of kube-apiserver's internal type.

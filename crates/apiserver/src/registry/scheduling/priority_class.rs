@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use crate::registry::Strategy;
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
-use crate::validation::json::{int, text, truth};
-use crate::validation::{Errors, immutable, one_of};
+use crate::validation::json::{boolean, int, text};
+use crate::validation::{Errors, validate_immutable_field, validate_one_of};
 
 /// The highest priority of a user-defined class.
-const HIGHEST: i64 = 1_000_000_000;
+const HIGHEST_USER_DEFINABLE_PRIORITY: i64 = 1_000_000_000;
 
 /// The strategy of `PriorityClasses`.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Strategy for PriorityClassStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        check(new, errors);
+        validate_priority_class(new, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
@@ -35,27 +35,28 @@ impl Strategy for PriorityClassStrategy {
             errors.push(FieldError::forbidden("value", "may not be changed in an update."));
         }
         let path = Path::root("preemptionPolicy");
-        immutable(old.get("preemptionPolicy"), new.get("preemptionPolicy"), &path, errors);
+        validate_immutable_field(old.get("preemptionPolicy"), new.get("preemptionPolicy"), &path, errors);
     }
 }
 
-fn check(class: &Value, errors: &mut Errors) {
+fn validate_priority_class(class: &Value, errors: &mut Errors) {
     let name = text(&class["metadata"], "name");
     let value = int(class, "value").unwrap_or(0);
     if name.starts_with("system-") {
-        if let Err(error) = system_class(name, value, truth(class, "globalDefault")) {
+        if let Err(error) = validate_system_class(name, value, boolean(class, "globalDefault")) {
             let rule = format!(
                 "priority class names with 'system-' prefix are reserved for system use only. error: {error}"
             );
             errors.push(FieldError::forbidden("metadata.name", rule));
         }
-    } else if value > HIGHEST {
-        let rule = format!("maximum allowed value of a user defined priority is {HIGHEST}");
+    } else if value > HIGHEST_USER_DEFINABLE_PRIORITY {
+        let rule =
+            format!("maximum allowed value of a user defined priority is {HIGHEST_USER_DEFINABLE_PRIORITY}");
         errors.push(FieldError::forbidden("value", rule));
     }
     if let Some(policy) = class.get("preemptionPolicy").and_then(Value::as_str) {
         let policies = ["PreemptLowerPriority", "Never"];
-        one_of(Some(policy), &policies, &Path::root("preemptionPolicy"), errors);
+        validate_one_of(Some(policy), &policies, &Path::root("preemptionPolicy"), errors);
     }
 }
 
@@ -70,10 +71,10 @@ enum SystemClassError<'a> {
     GlobalDefault(&'a str),
 }
 
-fn system_class(name: &str, value: i64, default: bool) -> Result<(), SystemClassError<'_>> {
+fn validate_system_class(name: &str, value: i64, default: bool) -> Result<(), SystemClassError<'_>> {
     let expected = match name {
-        "system-node-critical" => 2 * HIGHEST + 1000,
-        "system-cluster-critical" => 2 * HIGHEST,
+        "system-node-critical" => 2 * HIGHEST_USER_DEFINABLE_PRIORITY + 1000,
+        "system-cluster-critical" => 2 * HIGHEST_USER_DEFINABLE_PRIORITY,
         _ => return Err(SystemClassError::Unknown(name)),
     };
     if value != expected {

@@ -7,21 +7,21 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use crate::validation::json::{int, list, text};
-use crate::validation::{Errors, all_nonnegative, complain, format};
+use crate::validation::{Errors, add_invalid, format, validate_nonnegative_fields};
 
 const SPEC: Path<'_> = Path::root("spec");
 /// Validates a new `HorizontalPodAutoscaler`.
 pub(super) fn create(autoscaler: &Value, errors: &mut Errors) {
-    check(autoscaler, &Value::Null, errors);
+    validate_autoscaler(autoscaler, &Value::Null, errors);
 }
 
 /// Validates an updated `HorizontalPodAutoscaler`. An invalid API version of `scaleTargetRef` is tolerated if it did
 /// not change.
 pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
-    check(new, &old["spec"], errors);
+    validate_autoscaler(new, &old["spec"], errors);
 }
 
-fn check(autoscaler: &Value, old: &Value, errors: &mut Errors) {
+fn validate_autoscaler(autoscaler: &Value, old: &Value, errors: &mut Errors) {
     let spec = &autoscaler["spec"];
     let (min, max) = (int(spec, "minReplicas"), int(spec, "maxReplicas").unwrap_or(0));
     let least = i64::from(int(old, "minReplicas") != Some(0));
@@ -42,69 +42,74 @@ fn check(autoscaler: &Value, old: &Value, errors: &mut Errors) {
     let (target, was) = (&spec["scaleTargetRef"], &old["scaleTargetRef"]);
     let same = |field: &str| !was.is_null() && text(was, field) == text(target, field);
     let version = if same("apiVersion") && same("kind") {
-        Version::Any
+        ApiVersionRule::AllowInvalid
     } else if text(target, "kind") == "ReplicationController" {
         // ReplicationController is the only scalable kind of the core group, whose name is empty.
-        Version::Sound
+        ApiVersionRule::AllowEmptyGroup
     } else {
-        Version::WithGroup
+        ApiVersionRule::RequireGroup
     };
-    reference(target, version, &SPEC.child("scaleTargetRef"), errors);
-    metrics::check(spec, old, &SPEC.child("metrics"), errors);
+    validate_cross_version_object_reference(target, version, &SPEC.child("scaleTargetRef"), errors);
+    metrics::validate_metrics(spec, old, &SPEC.child("metrics"), errors);
     for direction in ["scaleUp", "scaleDown"] {
         if let Some(rules) = spec.get("behavior").and_then(|behavior| behavior.get(direction)) {
             let behavior = SPEC.child("behavior");
-            scaling_rules(rules, &behavior.child(direction), errors);
+            validate_scaling_rules(rules, &behavior.child(direction), errors);
         }
     }
 }
 
 pub(super) fn update_status(new: &Value, errors: &mut Errors) {
     let fields = ["currentReplicas", "desiredReplicas"];
-    all_nonnegative(&new["status"], &fields, &Path::root("status"), errors);
+    validate_nonnegative_fields(&new["status"], &fields, &Path::root("status"), errors);
 }
 
 /// How strictly the `apiVersion` of an object reference is validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+enum ApiVersionRule {
     /// The version is not validated.
-    Any,
+    AllowInvalid,
     /// The version must parse as group and version.
-    Sound,
+    AllowEmptyGroup,
     /// The version must parse and must name an API group.
-    WithGroup,
+    RequireGroup,
 }
 
-fn reference(object: &Value, version: Version, path: &Path<'_>, errors: &mut Errors) {
+fn validate_cross_version_object_reference(
+    object: &Value,
+    version: ApiVersionRule,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     for field in ["kind", "name"] {
-        let word = text(object, field);
-        if word.is_empty() {
+        let value = text(object, field);
+        if value.is_empty() {
             errors.push(FieldError::required(path.child(field), ""));
         } else {
-            complain(errors, &path.child(field), word, format::path_segment(word));
+            add_invalid(errors, &path.child(field), value, format::path_segment(value));
         }
     }
     let given = text(object, "apiVersion");
-    if let Some(why) = wrong_version(given, version) {
+    if let Some(why) = api_version_error(given, version) {
         errors.push(FieldError::invalid(path.child("apiVersion"), given, why));
     }
 }
 
-fn wrong_version(given: &str, asked: Version) -> Option<String> {
+fn api_version_error(given: &str, rule: ApiVersionRule) -> Option<String> {
     // Upstream parses "/" as an empty version.
     let parts = if given == "/" { 0 } else { given.split('/').count() };
-    match (asked, parts) {
-        (Version::Any, _) => None,
+    match (rule, parts) {
+        (ApiVersionRule::AllowInvalid, _) => None,
         (_, 3..) => Some(format!("unexpected GroupVersion string: {given}")),
-        (Version::WithGroup, 0 | 1) => Some("apiVersion must specify API group".to_owned()),
-        (Version::WithGroup, _) if given.starts_with('/') => {
+        (ApiVersionRule::RequireGroup, 0 | 1) => Some("apiVersion must specify API group".to_owned()),
+        (ApiVersionRule::RequireGroup, _) if given.starts_with('/') => {
             Some("apiVersion must specify API group".to_owned())
         }
         _ => None,
     }
 }
 
-fn scaling_rules(rules: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_scaling_rules(rules: &Value, path: &Path<'_>, errors: &mut Errors) {
     let window = path.child("stabilizationWindowSeconds");
     match int(rules, "stabilizationWindowSeconds") {
         Some(seconds) if seconds < 0 => {

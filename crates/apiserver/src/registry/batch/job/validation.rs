@@ -1,9 +1,9 @@
 //! Validation of Jobs.
 
-mod change;
 mod indexes;
 mod policy;
 pub(super) mod status;
+mod template_update;
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,12 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use crate::registry::core::pod::validation as pod;
-use crate::validation::json::{int, shown, text, truth};
+use crate::validation::json::{boolean, int, shown, text};
 use crate::validation::template::Selection;
-use crate::validation::{Errors, all_nonnegative, complain, format, immutable, labels, template, typed};
+use crate::validation::{
+    Errors, add_invalid, format, labels, template, typed, validate_immutable_field,
+    validate_nonnegative_fields,
+};
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -26,15 +29,15 @@ const LABELS: [&str; 4] =
 
 /// Validates a new Job, whose selector its strategy has generated.
 pub(super) fn create(object: &Value, errors: &mut Errors) {
-    whole_job(object, true, errors);
+    validate_job(object, true, errors);
 }
 
 /// Validates a Job. `prefixed` requires the labels with a prefix, which the pods of older Jobs lack.
-fn whole_job(object: &Value, prefixed: bool, errors: &mut Errors) {
+fn validate_job(object: &Value, require_prefixed_labels: bool, errors: &mut Errors) {
     let spec = &object["spec"];
-    generated_selector(object, prefixed, errors);
-    job_spec(spec, &SPEC, errors);
-    selection(spec, errors);
+    validate_generated_selector(object, require_prefixed_labels, errors);
+    validate_job_spec(spec, &SPEC, errors);
+    validate_selector(spec, errors);
     let name = text(&object["metadata"], "name");
     if let Some(completions) = int(spec, "completions").filter(|n| *n > 0 && is_indexed(spec)) {
         let host = format!("{name}-{}", completions - 1);
@@ -46,9 +49,9 @@ fn whole_job(object: &Value, prefixed: bool, errors: &mut Errors) {
 }
 
 /// Validates that the selector of a Job without `manualSelector` is the generated one.
-fn generated_selector(object: &Value, prefixed: bool, errors: &mut Errors) {
+fn validate_generated_selector(object: &Value, require_prefixed_labels: bool, errors: &mut Errors) {
     let (metadata, spec) = (&object["metadata"], &object["spec"]);
-    if truth(spec, "manualSelector") || spec.get("selector").is_none_or(Value::is_null) {
+    if boolean(spec, "manualSelector") || spec.get("selector").is_none_or(Value::is_null) {
         return;
     }
     let (uid, name) = (text(metadata, "uid"), text(metadata, "name"));
@@ -57,7 +60,7 @@ fn generated_selector(object: &Value, prefixed: bool, errors: &mut Errors) {
     }
     let labels = spec.pointer("/template/metadata/labels");
     let mut expected = BTreeMap::new();
-    for label in LABELS.into_iter().filter(|label| prefixed || !label.contains('/')) {
+    for label in LABELS.into_iter().filter(|label| require_prefixed_labels || !label.contains('/')) {
         let value = if label.ends_with("uid") { uid } else { name };
         expected.insert(label.to_owned(), value.to_owned());
         let path = format!("spec.template.metadata.labels[{label}]");
@@ -71,7 +74,7 @@ fn generated_selector(object: &Value, prefixed: bool, errors: &mut Errors) {
     let nothing = serde_json::json!({});
     let selector = spec.get("selector").filter(|selector| !selector.is_null()).unwrap_or(&nothing);
     let Some(selector) = typed::<LabelSelector>(selector, errors) else { return };
-    if labels::is_sound(&selector) && !labels::matches(&selector, Some(&expected)) {
+    if labels::is_valid_selector(&selector) && !labels::matches(&selector, Some(&expected)) {
         let rule = "`selector` not auto-generated";
         errors.push(FieldError::invalid(SPEC.child("selector"), labels::shown(&selector), rule));
     }
@@ -79,18 +82,18 @@ fn generated_selector(object: &Value, prefixed: bool, errors: &mut Errors) {
 
 pub(super) fn update(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
     let labels = &old["spec"]["template"]["metadata"]["labels"];
-    let prefixed =
+    let require_prefixed_labels =
         LABELS.iter().filter(|label| label.contains('/')).all(|label| labels.get(*label).is_some());
-    whole_job(new, prefixed, errors);
+    validate_job(new, require_prefixed_labels, errors);
     let (before, after) = (&old["spec"], &new["spec"]);
-    job_spec(after, &SPEC, errors);
-    selection(after, errors);
-    completions(before, after, errors);
-    template::same_selector(old, new, errors);
-    change::template(old, new, rules, errors);
+    validate_job_spec(after, &SPEC, errors);
+    validate_selector(after, errors);
+    validate_completions_update(before, after, errors);
+    template::validate_selector_unchanged(old, new, errors);
+    template_update::validate_pod_template_update(old, new, rules, errors);
     for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
     {
-        immutable(before.get(field), after.get(field), &SPEC.child(field), errors);
+        validate_immutable_field(before.get(field), after.get(field), &SPEC.child(field), errors);
     }
 }
 
@@ -98,14 +101,14 @@ fn is_indexed(spec: &Value) -> bool {
     text(spec, "completionMode") == "Indexed"
 }
 
-fn selection(spec: &Value, errors: &mut Errors) {
-    let selection = template::selector(spec, true, None, None, errors);
-    if !matches!(selection, Selection::Unsound) {
-        template::selected(spec, &selection, errors);
+fn validate_selector(spec: &Value, errors: &mut Errors) {
+    let selection = template::validate_selector(spec, true, None, None, errors);
+    if !matches!(selection, Selection::Invalid) {
+        template::validate_template_labels(spec, &selection, errors);
     }
 }
 
-pub(in crate::registry::batch) fn job_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::registry::batch) fn validate_job_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let numbers = [
         "parallelism",
         "completions",
@@ -115,13 +118,13 @@ pub(in crate::registry::batch) fn job_spec(spec: &Value, path: &Path<'_>, errors
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     ];
-    all_nonnegative(spec, &numbers, path, errors);
+    validate_nonnegative_fields(spec, &numbers, path, errors);
     let has = |field: &str| int(spec, field).is_some();
     if has("maxFailedIndexes") && !has("backoffLimitPerIndex") {
         let rule = "when maxFailedIndexes is specified";
         errors.push(FieldError::required(path.child("backoffLimitPerIndex"), rule));
     }
-    managed_by(spec, &path.child("managedBy"), errors);
+    validate_managed_by(spec, &path.child("managedBy"), errors);
     if let Some(mode) = spec.get("completionMode").and_then(Value::as_str)
         && !["NonIndexed", "Indexed"].contains(&mode)
     {
@@ -132,7 +135,7 @@ pub(in crate::registry::batch) fn job_spec(spec: &Value, path: &Path<'_>, errors
         ));
     }
     if is_indexed(spec) {
-        indexed(spec, path, errors);
+        validate_indexed_job(spec, path, errors);
     } else if matches!(text(spec, "completionMode"), "" | "NonIndexed") {
         for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if let Some(number) = int(spec, field) {
@@ -146,30 +149,30 @@ pub(in crate::registry::batch) fn job_spec(spec: &Value, path: &Path<'_>, errors
     }
     let template: Option<PodTemplateSpec> = typed(&spec["template"], errors);
     if spec.get("podFailurePolicy").is_some() {
-        policy::failure(spec, template.as_ref(), &path.child("podFailurePolicy"), errors);
+        policy::validate_pod_failure_policy(spec, template.as_ref(), &path.child("podFailurePolicy"), errors);
     }
     if let Some(policy) = spec.get("successPolicy") {
-        policy::success(spec, policy, &path.child("successPolicy"), errors);
+        policy::validate_success_policy(spec, policy, &path.child("successPolicy"), errors);
     }
-    policy::replacement(spec, &path.child("podReplacementPolicy"), errors);
+    policy::validate_pod_replacement_policy(spec, &path.child("podReplacementPolicy"), errors);
     if let Some(template) = template {
         let path = path.child("template");
-        pod::template(&template, &path, errors);
-        restarts(spec, &template, &path, errors);
+        pod::validate_pod_template_spec(&template, &path, errors);
+        validate_restart_policy(spec, &template, &path, errors);
     }
 }
 
-fn indexed(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    const MOST: i64 = 100_000;
-    const MANY: i64 = 10_000;
+fn validate_indexed_job(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    const INDEXED_LIMIT: i64 = 100_000;
+    const HIGH_COMPLETIONS_LIMIT: i64 = 10_000;
     let number = |field: &str| int(spec, field);
     if number("completions").is_none() {
         errors.push(FieldError::required(path.child("completions"), "when completion mode is Indexed"));
     }
     let parallel = path.child("parallelism");
     let failed = path.child("maxFailedIndexes");
-    if let Some(n) = number("parallelism").filter(|n| *n > MOST) {
-        let rule = format!("must be less than or equal to {MOST} when completion mode is Indexed");
+    if let Some(n) = number("parallelism").filter(|n| *n > INDEXED_LIMIT) {
+        let rule = format!("must be less than or equal to {INDEXED_LIMIT} when completion mode is Indexed");
         errors.push(FieldError::invalid(parallel, n, rule));
     }
     if let (Some(completions), Some(n)) = (number("completions"), number("maxFailedIndexes"))
@@ -177,30 +180,31 @@ fn indexed(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     {
         errors.push(FieldError::invalid(failed, n, "must be less than or equal to completions"));
     }
-    if let Some(n) = number("maxFailedIndexes").filter(|n| *n > MOST) {
-        errors.push(FieldError::invalid(failed, n, format!("must be less than or equal to {MOST}")));
+    if let Some(n) = number("maxFailedIndexes").filter(|n| *n > INDEXED_LIMIT) {
+        errors.push(FieldError::invalid(failed, n, format!("must be less than or equal to {INDEXED_LIMIT}")));
     }
-    if number("completions").is_some_and(|n| n > MOST) && number("backoffLimitPerIndex").is_some() {
-        let above = format!("when completions are above {MOST} and used with backoff limit per index");
+    if number("completions").is_some_and(|n| n > INDEXED_LIMIT) && number("backoffLimitPerIndex").is_some() {
+        let when =
+            format!("when completions are above {INDEXED_LIMIT} and used with backoff limit per index");
         if number("maxFailedIndexes").is_none() {
-            let rule = format!("must be specified when completions is above {MOST}");
+            let rule = format!("must be specified when completions is above {INDEXED_LIMIT}");
             errors.push(FieldError::required(failed, rule));
         }
         for (path, n) in [(parallel, number("parallelism")), (failed, number("maxFailedIndexes"))] {
-            if let Some(n) = n.filter(|n| *n > MANY) {
-                let rule = format!("must be less than or equal to {MANY} {above}");
+            if let Some(n) = n.filter(|n| *n > HIGH_COMPLETIONS_LIMIT) {
+                let rule = format!("must be less than or equal to {HIGH_COMPLETIONS_LIMIT} {when}");
                 errors.push(FieldError::invalid(path, n, rule));
             }
         }
     }
 }
 
-fn managed_by(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_managed_by(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let Some(manager) = spec.get("managedBy").and_then(Value::as_str) else { return };
     match manager.split_once('/') {
         _ if manager.is_empty() => errors.push(FieldError::required(path, "")),
         Some((host, name)) if !host.is_empty() && !name.is_empty() => {
-            complain(errors, path, host, format::dns_subdomain(host));
+            add_invalid(errors, path, host, format::dns_subdomain(host));
             let inside = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
             if !name.bytes().all(inside) {
                 let rule = format::regex_error("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[]);
@@ -218,7 +222,7 @@ fn managed_by(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates that the pod template has the restart policy `OnFailure` or `Never`.
-fn restarts(spec: &Value, template: &PodTemplateSpec, path: &Path<'_>, errors: &mut Errors) {
+fn validate_restart_policy(spec: &Value, template: &PodTemplateSpec, path: &Path<'_>, errors: &mut Errors) {
     let pod = path.child("spec");
     let path = pod.child("restartPolicy");
     let policy = template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or_default();
@@ -235,10 +239,10 @@ fn restarts(spec: &Value, template: &PodTemplateSpec, path: &Path<'_>, errors: &
     }
 }
 
-fn completions(before: &Value, after: &Value, errors: &mut Errors) {
+fn validate_completions_update(before: &Value, after: &Value, errors: &mut Errors) {
     let path = SPEC.child("completions");
     if !is_indexed(after) {
-        immutable(before.get("completions"), after.get("completions"), &path, errors);
+        validate_immutable_field(before.get("completions"), after.get("completions"), &path, errors);
         return;
     }
     let Some(completions) = int(after, "completions") else { return };

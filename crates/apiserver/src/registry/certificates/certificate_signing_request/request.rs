@@ -46,19 +46,19 @@ pub(super) fn set_requester(object: &mut Value, user: &User, remote: Option<IpAd
 
 /// Prepares the conditions of an updated status: only `/approval` changes `Approved` and `Denied`, and every condition
 /// gets its timestamps.
-pub(super) fn prepare_conditions(old: &Value, new: &mut Value, decides: bool, now: Timestamp) {
+pub(super) fn prepare_conditions(old: &Value, new: &mut Value, is_approval: bool, now: Timestamp) {
     let before = conditions(old).to_vec();
     let Some(after) = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut) else { return };
-    if !decides {
+    if !is_approval {
         for decision in DECISIONS {
             let of_type = |condition: &&Value| condition["type"] == decision;
-            let kept: Vec<&Value> = before.iter().filter(of_type).collect();
+            let stored: Vec<&Value> = before.iter().filter(of_type).collect();
             let mut given: Vec<&mut Value> =
                 after.iter_mut().filter(|condition| condition["type"] == decision).collect();
             // Validation rejects an update that adds or removes one.
-            if kept.len() == given.len() {
-                for (given, kept) in given.iter_mut().zip(kept) {
-                    **given = kept.clone();
+            if stored.len() == given.len() {
+                for (given, stored) in given.iter_mut().zip(stored) {
+                    **given = stored.clone();
                 }
             }
         }

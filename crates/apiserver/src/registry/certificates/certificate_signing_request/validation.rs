@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use super::request::{DECISIONS, conditions, read};
 use crate::validation::json::{int, list, text, texts};
-use crate::validation::{Errors, complain, format, one_of};
+use crate::validation::{Errors, add_invalid, format, validate_one_of};
 
 const SPEC: Path<'_> = Path::root("spec");
 const CONDITIONS: &str = "status.conditions";
 /// The minimum of `spec.expirationSeconds`.
-const SHORTEST: i64 = 600;
+const MIN_EXPIRATION_SECONDS: i64 = 600;
 const USAGES: [&str; 23] = [
     "any",
     "cert sign",
@@ -43,16 +43,17 @@ pub(super) fn create(request: &Value, errors: &mut Errors) {
     if let Err(why) = read(request) {
         errors.push(FieldError::invalid(SPEC.child("request"), text(spec, "request"), why.to_string()));
     }
-    usages(spec, errors);
-    signer(text(spec, "signerName"), errors);
-    if let Some(seconds) = int(spec, "expirationSeconds").filter(|seconds| *seconds < SHORTEST) {
+    validate_usages(spec, errors);
+    validate_signer_name(text(spec, "signerName"), errors);
+    if let Some(seconds) = int(spec, "expirationSeconds").filter(|seconds| *seconds < MIN_EXPIRATION_SECONDS)
+    {
         let rule = "may not specify a duration less than 600 seconds (10 minutes)";
         errors.push(FieldError::invalid(SPEC.child("expirationSeconds"), seconds, rule));
     }
-    check_conditions(request, errors);
+    validate_conditions(request, errors);
 }
 
-fn usages(spec: &Value, errors: &mut Errors) {
+fn validate_usages(spec: &Value, errors: &mut Errors) {
     let path = SPEC.child("usages");
     if list(spec, "usages").is_empty() {
         errors.push(FieldError::required(path, ""));
@@ -69,7 +70,7 @@ fn usages(spec: &Value, errors: &mut Errors) {
     }
 }
 
-fn signer(name: &str, errors: &mut Errors) {
+fn validate_signer_name(name: &str, errors: &mut Errors) {
     let path = SPEC.child("signerName");
     if name == "kubernetes.io/legacy-unknown" {
         let rule = "the legacy signerName is not allowed via this API version";
@@ -86,11 +87,11 @@ fn signer(name: &str, errors: &mut Errors) {
         return;
     };
     for segment in [domain, rest] {
-        complain(errors, &path, segment, format::dns_subdomain(segment));
+        add_invalid(errors, &path, segment, format::dns_subdomain(segment));
     }
 }
 
-fn check_conditions(request: &Value, errors: &mut Errors) {
+fn validate_conditions(request: &Value, errors: &mut Errors) {
     let path = Path::root(CONDITIONS);
     let all = conditions(request);
     for (index, condition) in all.iter().enumerate() {
@@ -98,12 +99,12 @@ fn check_conditions(request: &Value, errors: &mut Errors) {
         if kind.is_empty() {
             errors.push(FieldError::required(at.child("type"), ""));
         }
-        let words: &[&str] = if matches!(kind, "Approved" | "Denied" | "Failed") {
+        let supported: &[&str] = if matches!(kind, "Approved" | "Denied" | "Failed") {
             &["True"]
         } else {
             &["False", "True", "Unknown"]
         };
-        one_of(condition["status"].as_str(), words, &at.child("status"), errors);
+        validate_one_of(condition["status"].as_str(), supported, &at.child("status"), errors);
         let earlier = &all[..index];
         let other = DECISIONS.into_iter().find(|other| *other != kind && DECISIONS.contains(&kind));
         if other.is_some_and(|other| earlier.iter().any(|condition| condition["type"] == other)) {
@@ -118,28 +119,28 @@ fn check_conditions(request: &Value, errors: &mut Errors) {
 
 /// The endpoint of an update, which decides what it can change.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Writer {
-    Anybody,
-    Approver,
-    Signer,
+enum Endpoint {
+    Main,
+    Approval,
+    Status,
 }
 
 /// Validates an updated request, whose spec is the stored one.
 pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
-    change(old, new, Writer::Anybody, errors);
+    validate_update(old, new, Endpoint::Main, errors);
 }
 
 /// Validates an update through `/status`, which a signer makes.
 pub(super) fn update_status(old: &Value, new: &Value, errors: &mut Errors) {
-    change(old, new, Writer::Signer, errors);
+    validate_update(old, new, Endpoint::Status, errors);
 }
 
 /// Validates an update through `/approval`.
 pub(super) fn approval(old: &Value, new: &Value, errors: &mut Errors) {
-    change(old, new, Writer::Approver, errors);
+    validate_update(old, new, Endpoint::Approval, errors);
 }
 
-fn change(old: &Value, new: &Value, writer: Writer, errors: &mut Errors) {
+fn validate_update(old: &Value, new: &Value, endpoint: Endpoint, errors: &mut Errors) {
     create(new, errors);
     let of_type = |object: &Value, kind: &str| -> Vec<Value> {
         conditions(object).iter().filter(|condition| condition["type"] == kind).cloned().collect()
@@ -150,7 +151,7 @@ fn change(old: &Value, new: &Value, writer: Writer, errors: &mut Errors) {
             errors.push(FieldError::forbidden(CONDITIONS, rule));
         }
     }
-    if writer != Writer::Approver {
+    if endpoint != Endpoint::Approval {
         for kind in DECISIONS {
             let (before, after) = (of_type(old, kind), of_type(new, kind));
             if after.len() > before.len() {
@@ -165,9 +166,9 @@ fn change(old: &Value, new: &Value, writer: Writer, errors: &mut Errors) {
     let certificate = |object: &Value| text(&object["status"], "certificate").to_owned();
     let (before, after) = (certificate(old), certificate(new));
     if before != after {
-        let rule = match writer {
-            Writer::Signer if before.is_empty() => return,
-            Writer::Signer => "updates may not modify existing certificate content",
+        let rule = match endpoint {
+            Endpoint::Status if before.is_empty() => return,
+            Endpoint::Status => "updates may not modify existing certificate content",
             _ => "updates may not set certificate content",
         };
         errors.push(FieldError::forbidden("status.certificate", rule));

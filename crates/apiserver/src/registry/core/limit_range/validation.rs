@@ -8,22 +8,22 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use crate::validation::json::{entries, is_empty, list, map, text};
-use crate::validation::{Errors, complain, format, resource_name};
+use crate::validation::{Errors, add_invalid, format, resource_name};
 
 const SPEC: Path<'_> = Path::root("spec");
 
 /// Validates a new or updated `LimitRange`.
-pub(super) fn check(range: &Value, errors: &mut Errors) {
+pub(super) fn validate_limit_range(range: &Value, errors: &mut Errors) {
     let all = SPEC.child("limits");
     let limits = list(&range["spec"], "limits");
     for (i, limit) in limits.iter().enumerate() {
         let path = all.index(i);
         let kind = text(limit, "type");
-        limit_type(kind, &path.child("type"), errors);
+        validate_limit_type(kind, &path.child("type"), errors);
         if limits[..i].iter().any(|other| text(other, "type") == kind) {
             errors.push(FieldError::duplicate(path.child("type"), kind));
         }
-        limit_names(limit, kind, &path, errors);
+        validate_limit_resource_names(limit, kind, &path, errors);
         if kind == "PersistentVolumeClaim" {
             let bounded = |field: &str| map(limit, field).is_some_and(|list| list.contains_key("storage"));
             if !bounded("min") && !bounded("max") {
@@ -38,22 +38,22 @@ pub(super) fn check(range: &Value, errors: &mut Errors) {
             }
         }
         for name in names {
-            limit_amounts(limit, kind, name, &path, errors);
+            validate_limit_values(limit, kind, name, &path, errors);
         }
     }
 }
 
-fn limit_type(kind: &str, path: &Path<'_>, errors: &mut Errors) {
-    let complaints = format::qualified_name(kind);
-    if !complaints.is_empty() {
-        complain(errors, path, kind, complaints);
+fn validate_limit_type(kind: &str, path: &Path<'_>, errors: &mut Errors) {
+    let messages = format::qualified_name(kind);
+    if !messages.is_empty() {
+        add_invalid(errors, path, kind, messages);
     } else if !kind.contains('/') && !["Pod", "Container", "PersistentVolumeClaim"].contains(&kind) {
         let rule = "must be a standard limit type or fully qualified";
         errors.push(FieldError::invalid(path, kind, rule));
     }
 }
 
-fn limit_names(limit: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_limit_resource_names(limit: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
         let path = path.child(field);
         if kind == "Pod" && field.starts_with("default") {
@@ -64,14 +64,16 @@ fn limit_names(limit: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) 
         }
         for (name, _) in entries(limit, field) {
             match kind {
-                "Pod" | "Container" => resource_name::of_container(name, &path.key(name), errors),
-                _ => resource_name::any(name, &path.key(name), errors),
+                "Pod" | "Container" => {
+                    resource_name::validate_container_resource_name(name, &path.key(name), errors);
+                }
+                _ => resource_name::validate_resource_name(name, &path.key(name), errors),
             }
         }
     }
 }
 
-fn limit_amounts(limit: &Value, kind: &str, name: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_limit_values(limit: &Value, kind: &str, name: &str, path: &Path<'_>, errors: &mut Errors) {
     let amount = |field: &str| {
         let hidden = kind == "Pod" && field.starts_with("default");
         let text = limit.get(field).and_then(|list| list.get(name)).filter(|_| !hidden)?.as_str()?;
@@ -83,12 +85,12 @@ fn limit_amounts(limit: &Value, kind: &str, name: &str, path: &Path<'_>, errors:
                     high: Option<Amount<'_>>,
                     field: &str,
                     bad: Option<Amount<'_>>,
-                    words: [&str; 2]| {
+                    names: [&str; 2]| {
         if let (Some(low), Some(high), Some(bad)) = (low, high, bad)
             && low.quantity > high.quantity
         {
             let rule =
-                format!("{} value {} is greater than {} value {}", words[0], low.text, words[1], high.text);
+                format!("{} value {} is greater than {} value {}", names[0], low.text, names[1], high.text);
             let path = format!("{}", path.child(field).key(name));
             errors.push(FieldError::invalid(path, bad.text, rule));
         }
@@ -99,7 +101,13 @@ fn limit_amounts(limit: &Value, kind: &str, name: &str, path: &Path<'_>, errors:
     over(request, default, "defaultRequest", request, ["default request", "default limit"]);
     over(min, default, "default", min, ["min", "default"]);
     over(default, max, "default", max, ["default", "max"]);
-    ratio(amount("maxLimitRequestRatio"), min, max, &path.child("maxLimitRequestRatio").key(name), errors);
+    validate_max_limit_request_ratio(
+        amount("maxLimitRequestRatio"),
+        min,
+        max,
+        &path.child("maxLimitRequestRatio").key(name),
+        errors,
+    );
     if let (Some(default), Some(request)) = (default, request)
         && !overcommit_allowed(name)
         && default.quantity != request.quantity
@@ -120,7 +128,7 @@ struct Amount<'a> {
     quantity: Quantity,
 }
 
-fn ratio(
+fn validate_max_limit_request_ratio(
     ratio: Option<Amount<'_>>,
     min: Option<Amount<'_>>,
     max: Option<Amount<'_>>,

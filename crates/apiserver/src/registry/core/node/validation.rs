@@ -5,20 +5,20 @@ use serde_json::Value;
 
 use crate::registry::core::pod::validation::scheduling::EFFECTS;
 use crate::validation::json::{entries, internal, list, raw, shown, text, texts};
-use crate::validation::{Errors, complain, format, resource_name};
+use crate::validation::{Errors, add_invalid, format, resource_name};
 
 const METADATA: Path<'_> = Path::root("metadata");
-const RANGES_FIXED: &str = "node updates may not change podCIDR except from \"\" to valid";
+const POD_CIDR_IMMUTABLE: &str = "node updates may not change podCIDR except from \"\" to valid";
 
 /// Validates a new node.
 pub(super) fn create(node: &Value, errors: &mut Errors) {
-    taints(node, errors);
-    resources(node, errors);
+    validate_taints(node, errors);
+    validate_resources(node, errors);
     let ranges: Vec<&str> = texts(&node["spec"], "podCIDRs").collect();
     let spec = Path::root("spec");
     let path = spec.child("podCIDRs");
     for (i, range) in ranges.iter().enumerate() {
-        complain(errors, &path.index(i), range, format::address_range(range));
+        add_invalid(errors, &path.index(i), range, format::cidr(range));
     }
     if ranges.len() > 1 {
         let six = ranges.iter().filter(|range| range.contains(':')).count();
@@ -37,7 +37,7 @@ pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
 
 /// Validates an updated status of a node.
 pub(super) fn update_status(old: &Value, new: &Value, errors: &mut Errors) {
-    resources(new, errors);
+    validate_resources(new, errors);
     let addresses = list(&new["status"], "addresses");
     for (i, address) in addresses.iter().enumerate().filter(|(i, address)| addresses[..*i].contains(address))
     {
@@ -53,30 +53,30 @@ pub(super) fn update_status(old: &Value, new: &Value, errors: &mut Errors) {
         } else {
             1
         };
-        errors.extend((0..changed).map(|_| FieldError::forbidden("spec.podCIDRs", RANGES_FIXED)));
+        errors.extend((0..changed).map(|_| FieldError::forbidden("spec.podCIDRs", POD_CIDR_IMMUTABLE)));
     }
     let (before, after) = (text(&old["spec"], "providerID"), text(&new["spec"], "providerID"));
     if !before.is_empty() && before != after {
         let rule = "node updates may not change providerID except from \"\" to valid";
         errors.push(FieldError::forbidden("spec.providerID", rule));
     }
-    taints(new, errors);
+    validate_taints(new, errors);
     if text(&old["spec"], "externalID") != text(&new["spec"], "externalID") {
         errors.push(FieldError::forbidden("spec.externalID", "may not be updated"));
     }
 }
 
-fn taints(node: &Value, errors: &mut Errors) {
+fn validate_taints(node: &Value, errors: &mut Errors) {
     // SPEC: kube-apiserver's errors name `metadata.taints`, although the field is in the spec.
     let list_path = METADATA.child("taints");
     let taints = list(&node["spec"], "taints");
     for (i, taint) in taints.iter().enumerate() {
         let path = list_path.index(i);
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
-        complain(errors, &path.child("key"), key, format::qualified_name(key));
-        let complaints = format::label_value(value);
-        if !complaints.is_empty() {
-            errors.push(FieldError::invalid(path.child("value"), value, complaints.join(";")));
+        add_invalid(errors, &path.child("key"), key, format::qualified_name(key));
+        let messages = format::label_value(value);
+        if !messages.is_empty() {
+            errors.push(FieldError::invalid(path.child("value"), value, messages.join(";")));
         }
         if effect.is_empty() {
             errors.push(FieldError::required(path.child("effect"), ""));
@@ -97,12 +97,17 @@ fn taints(node: &Value, errors: &mut Errors) {
     }
 }
 
-fn resources(node: &Value, errors: &mut Errors) {
+fn validate_resources(node: &Value, errors: &mut Errors) {
     for field in ["capacity", "allocatable"] {
         for (name, amount) in entries(&node["status"], field) {
             let status = Path::root("status");
             let list = status.child(field);
-            resource_name::amount(name, amount.as_str().unwrap_or_default(), &list.child(name), errors);
+            resource_name::validate_resource_quantity_value(
+                name,
+                amount.as_str().unwrap_or_default(),
+                &list.child(name),
+                errors,
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::{Map, Value};
 
 use crate::validation::json::{entries, is_empty, map, text};
-use crate::validation::{Errors, complain, format, immutable, labels, typed};
+use crate::validation::{Errors, add_invalid, format, labels, typed, validate_immutable_field};
 
 const SPEC: Path<'_> = Path::root("spec");
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
@@ -15,19 +15,19 @@ const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 /// Validates a new claim.
 pub(super) fn create(object: &Value, errors: &mut Errors) {
     if let Some(claim) = typed(&object["spec"], errors) {
-        spec(&claim, &SPEC, errors);
+        validate_claim_spec(&claim, &SPEC, errors);
     }
 }
 
 /// Validates an updated claim: the spec is immutable, except that the storage request of a bound claim may grow.
 pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
     if let (Some(before), Some(after)) = (typed(&old["spec"], errors), typed(&new["spec"], errors)) {
-        checked(&after, Tolerated::by(&before), &SPEC, errors);
+        validate_claim_spec_with_options(&after, ClaimSpecOptions::of_stored(&before), &SPEC, errors);
     }
     let [before, mut after] = [old, new].map(|claim| map(claim, "spec").cloned().unwrap_or_default());
-    may_change(old, new, &before, &mut after, errors);
-    if !means_the_same(&before, &after) {
-        let changed = changes(&before, &after);
+    reset_mutable_fields(old, new, &before, &mut after, errors);
+    if !is_semantically_equal(&before, &after) {
+        let changed = changed_fields(&before, &after);
         let rule = format!(
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{changed}"
         );
@@ -38,30 +38,30 @@ pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
         size.and_then(|text| text.parse::<Quantity>().ok()).unwrap_or(Quantity::ZERO)
     };
     let storage = "/spec/resources/requests/storage";
-    let asked = size(new, storage);
-    if asked < size(old, storage) && asked <= size(old, "/status/capacity/storage") {
+    let requested = size(new, storage);
+    if requested < size(old, storage) && requested <= size(old, "/status/capacity/storage") {
         let rule = "field can not be less than status.capacity";
         errors.push(FieldError::forbidden("spec.resources.requests.storage", rule));
     }
     let path = Path::root("volumeMode");
-    immutable(old["spec"].get("volumeMode"), new["spec"].get("volumeMode"), &path, errors);
-    attributes_class(old, new, errors);
+    validate_immutable_field(old["spec"].get("volumeMode"), new["spec"].get("volumeMode"), &path, errors);
+    validate_volume_attributes_class_update(old, new, errors);
 }
 
 /// Resets the mutable fields of the updated spec to their stored values, so that only other changes remain.
-fn may_change(
+fn reset_mutable_fields(
     old: &Value,
     new: &Value,
     before: &Map<String, Value>,
     after: &mut Map<String, Value>,
     errors: &mut Errors,
 ) {
-    let mut take = |field: &str, from: Option<&Value>| match from {
+    let mut reset = |field: &str, from: Option<&Value>| match from {
         Some(value) => drop(after.insert(field.to_owned(), value.clone())),
         None => drop(after.remove(field)),
     };
     if text(&old["spec"], "volumeName").is_empty() {
-        take("volumeName", before.get("volumeName"));
+        reset("volumeName", before.get("volumeName"));
     }
     // An update can set the storage class of a claim without one, or move it from the beta annotation to the field.
     let annotated =
@@ -70,8 +70,8 @@ fn may_change(
     let class = new["spec"].get("storageClassName").and_then(Value::as_str);
     let had_none = before.get("storageClassName").is_none_or(Value::is_null);
     let fits = class.is_some() && annotation.as_deref().is_none_or(|annotation| class == Some(annotation));
-    let moved = had_none && annotation.is_some() && fits;
-    if !(moved && annotation_now.as_ref().is_none_or(|now| annotation.as_ref() == Some(now))) {
+    let is_class_moved = had_none && annotation.is_some() && fits;
+    if !(is_class_moved && annotation_now.as_ref().is_none_or(|now| annotation.as_ref() == Some(now))) {
         let (was, is) = (annotation.unwrap_or_default(), annotation_now.unwrap_or_default());
         if was != is {
             let path = format!("metadata.annotations.{CLASS_ANNOTATION}");
@@ -79,12 +79,12 @@ fn may_change(
         }
     }
     if had_none && fits {
-        take("storageClassName", None);
+        reset("storageClassName", None);
     }
     if text(&new["status"], "phase") != "Bound" {
         return;
     }
-    take("volumeAttributesClassName", before.get("volumeAttributesClassName"));
+    reset("volumeAttributesClassName", before.get("volumeAttributesClassName"));
     if let Some(requests) = after.get_mut("resources").and_then(|resources| resources.get_mut("requests"))
         && requests.is_object()
     {
@@ -93,7 +93,7 @@ fn may_change(
     }
 }
 
-fn means_the_same(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
+fn is_semantically_equal(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
     let schema = Schema::builtin();
     let claim = schema.kind("", "v1", "PersistentVolumeClaim");
     let spec = claim.and_then(|kind| schema.struct_behind(schema[kind.body].field("spec")?.ty));
@@ -103,13 +103,13 @@ fn means_the_same(one: &Map<String, Value>, other: &Map<String, Value>) -> bool 
 }
 
 /// Validates that an update does not remove a volume attributes class that is applied.
-fn attributes_class(old: &Value, new: &Value, errors: &mut Errors) {
+fn validate_volume_attributes_class_update(old: &Value, new: &Value, errors: &mut Errors) {
     let class = |claim: &Value| {
         claim["spec"].get("volumeAttributesClassName").and_then(Value::as_str).map(str::to_owned)
     };
-    let in_force =
+    let is_applied =
         old["status"].get("currentVolumeAttributesClassName").is_some_and(|class| !class.is_null());
-    if !in_force || class(old) == class(new) {
+    if !is_applied || class(old) == class(new) {
         return;
     }
     let to = match class(new).as_deref() {
@@ -135,24 +135,24 @@ pub(super) fn update_status(new: &Value, errors: &mut Errors) {
     }
     let (root, status) = (Path::root("status"), &new["status"]);
     for (name, amount) in entries(status, "capacity") {
-        amount_is_sound(amount, &root.child("capacity").key(name), errors);
+        validate_quantity(amount, &root.child("capacity").key(name), errors);
     }
     let path = root.child("allocatedResourceStatuses");
     for (name, resize) in entries(status, "allocatedResourceStatuses") {
-        resource_key(name, &path, errors);
+        validate_resource_name(name, &path, errors);
         if !resize.as_str().is_some_and(|resize| RESIZES.contains(&resize)) {
             errors.push(FieldError::not_supported(path, name, &RESIZES));
         }
     }
     let path = root.child("allocatedResources");
     for (name, amount) in entries(status, "allocatedResources") {
-        if resource_key(name, &path, errors) {
-            amount_is_sound(amount, &path.key(name), errors);
+        if validate_resource_name(name, &path, errors) {
+            validate_quantity(amount, &path.key(name), errors);
         }
     }
 }
 
-fn amount_is_sound(amount: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_quantity(amount: &Value, path: &Path<'_>, errors: &mut Errors) {
     let quantity = amount.as_str().and_then(|text| text.parse::<Quantity>().ok());
     if let Some(units) = quantity.map(Quantity::saturating_units).filter(|units| *units < 0) {
         errors.push(FieldError::invalid(path, units, "must be a valid resource quantity"));
@@ -160,9 +160,9 @@ fn amount_is_sound(amount: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates the name of a resource in the status of a claim: `storage` is the only native resource.
-fn resource_key(name: &str, path: &Path<'_>, errors: &mut Errors) -> bool {
+fn validate_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) -> bool {
     let before = errors.len();
-    complain(errors, path, name, format::qualified_name(name));
+    add_invalid(errors, path, name, format::qualified_name(name));
     let native = !name.contains('/') || name.contains("kubernetes.io/");
     if errors.len() == before && native && name != "storage" {
         errors.push(FieldError::not_supported(path, name, &["storage"]));
@@ -171,40 +171,52 @@ fn resource_key(name: &str, path: &Path<'_>, errors: &mut Errors) -> bool {
 }
 
 /// Validates the spec of a claim, of a volume claim template or of an ephemeral volume.
-pub(in crate::registry) fn spec(spec: &PersistentVolumeClaimSpec, path: &Path<'_>, errors: &mut Errors) {
-    checked(spec, Tolerated::default(), path, errors);
+pub(in crate::registry) fn validate_claim_spec(
+    spec: &PersistentVolumeClaimSpec,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    validate_claim_spec_with_options(spec, ClaimSpecOptions::default(), path, errors);
 }
 
 /// Which invalid values an update tolerates because the stored claim has them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tolerated {
+struct ClaimSpecOptions {
     /// API groups of data sources that are not DNS subdomains.
-    groups: bool,
+    allow_invalid_api_groups: bool,
     /// Label values in the selector that are not valid.
-    selectors: bool,
+    allow_invalid_selector: bool,
 }
 
-impl Tolerated {
-    fn by(old: &PersistentVolumeClaimSpec) -> Self {
+impl ClaimSpecOptions {
+    fn of_stored(old: &PersistentVolumeClaimSpec) -> Self {
         let source = old.data_source.as_ref().and_then(|source| source.api_group.as_ref());
         let reference = old.data_source_ref.as_ref().and_then(|source| source.api_group.as_ref());
         Self {
             // SPEC: kube-apiserver tests whether a group is set, not whether it is invalid.
-            groups: source.or(reference).is_some(),
-            selectors: old.selector.as_ref().is_some_and(|selector| !labels::is_sound(selector)),
+            allow_invalid_api_groups: source.or(reference).is_some(),
+            allow_invalid_selector: old
+                .selector
+                .as_ref()
+                .is_some_and(|selector| !labels::is_valid_selector(selector)),
         }
     }
 }
 
-fn checked(spec: &PersistentVolumeClaimSpec, tolerated: Tolerated, path: &Path<'_>, errors: &mut Errors) {
+fn validate_claim_spec_with_options(
+    spec: &PersistentVolumeClaimSpec,
+    options: ClaimSpecOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let modes = spec.access_modes.as_deref().unwrap_or_default();
     let modes_path = path.child("accessModes");
     if modes.is_empty() {
         errors.push(FieldError::required(modes_path, "at least 1 access mode is required"));
     }
-    if let Some(selector) = spec.selector.as_ref().filter(|_| !tolerated.selectors) {
-        labels::selector(selector, &path.child("selector"), errors);
+    if let Some(selector) = spec.selector.as_ref().filter(|_| !options.allow_invalid_selector) {
+        labels::validate_label_selector(selector, &path.child("selector"), errors);
     }
     for mode in modes.iter().filter(|mode| !MODES.contains(&mode.as_str())) {
         errors.push(FieldError::not_supported(modes_path, mode, &MODES));
@@ -225,22 +237,27 @@ fn checked(spec: &PersistentVolumeClaimSpec, tolerated: Tolerated, path: &Path<'
             }
         }
     }
-    class_name(spec.storage_class_name.as_deref(), &path.child("storageClassName"), errors);
+    validate_class_name(spec.storage_class_name.as_deref(), &path.child("storageClassName"), errors);
     if let Some(mode) = spec.volume_mode.as_deref().filter(|mode| !["Block", "Filesystem"].contains(mode)) {
         errors.push(FieldError::not_supported(path.child("volumeMode"), mode, &["Block", "Filesystem"]));
     }
-    sources(spec, tolerated, path, errors);
+    validate_data_sources(spec, options, path, errors);
     let attributes = spec.volume_attributes_class_name.as_deref();
-    class_name(attributes, &path.child("volumeAttributesClassName"), errors);
+    validate_class_name(attributes, &path.child("volumeAttributesClassName"), errors);
 }
 
-fn class_name(class: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_class_name(class: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
     if let Some(class) = class.filter(|class| !class.is_empty()) {
-        complain(errors, path, class, format::dns_subdomain(class));
+        add_invalid(errors, path, class, format::dns_subdomain(class));
     }
 }
 
-fn sources(spec: &PersistentVolumeClaimSpec, tolerated: Tolerated, path: &Path<'_>, errors: &mut Errors) {
+fn validate_data_sources(
+    spec: &PersistentVolumeClaimSpec,
+    options: ClaimSpecOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let source = spec.data_source.as_ref().map(|s| ("dataSource", &s.name, &s.kind, &s.api_group));
     let reference = spec.data_source_ref.as_ref().map(|s| ("dataSourceRef", &s.name, &s.kind, &s.api_group));
     for (field, name, kind, group) in [source, reference].into_iter().flatten() {
@@ -256,14 +273,14 @@ fn sources(spec: &PersistentVolumeClaimSpec, tolerated: Tolerated, path: &Path<'
             let rule = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
             errors.push(FieldError::invalid(path, kind, rule));
         }
-        if !group.is_empty() && !tolerated.groups {
-            complain(errors, &path.child("apiGroup"), group, format::dns_subdomain(group));
+        if !group.is_empty() && !options.allow_invalid_api_groups {
+            add_invalid(errors, &path.child("apiGroup"), group, format::dns_subdomain(group));
         }
     }
     let elsewhere = spec.data_source_ref.as_ref().and_then(|source| source.namespace.as_deref());
     if let Some(namespace) = elsewhere.filter(|namespace| !namespace.is_empty()) {
         let path = path.child("dataSourceRef");
-        complain(errors, &path.child("namespace"), namespace, format::dns_label(namespace));
+        add_invalid(errors, &path.child("namespace"), namespace, format::dns_label(namespace));
     }
     let (Some(source), Some(reference)) = (source, reference) else { return };
     // SPEC: kube-apiserver passes the path as the value, which prints as an empty object.
@@ -277,7 +294,7 @@ fn sources(spec: &PersistentVolumeClaimSpec, tolerated: Tolerated, path: &Path<'
 }
 
 /// The names of the fields that differ, one per line.
-fn changes(before: &Map<String, Value>, after: &Map<String, Value>) -> String {
+fn changed_fields(before: &Map<String, Value>, after: &Map<String, Value>) -> String {
     let mut fields: Vec<&String> = before.keys().chain(after.keys()).collect();
     fields.sort_unstable();
     fields.dedup();

@@ -20,8 +20,8 @@ pub(super) fn prepare(pod: &mut Value, now: jiff::Timestamp) -> Vec<String> {
         service_account(spec);
     }
     set_scheduling_gated(pod, now);
-    select_by_keys(pod);
-    profiles_from_annotations(pod)
+    merge_label_keys(pod);
+    app_armor_profiles_from_annotations(pod)
 }
 
 /// Sets the condition `PodScheduled` to false with the reason `SchedulingGated` on a pod with scheduling gates.
@@ -37,23 +37,23 @@ fn set_scheduling_gated(pod: &mut Value, now: jiff::Timestamp) {
 
 /// Merges the values that the pod's labels have for `matchLabelKeys` and `mismatchLabelKeys` into the label selector of
 /// the same term, so that the scheduler reads only the selector.
-fn select_by_keys(pod: &mut Value) {
+fn merge_label_keys(pod: &mut Value) {
     let labels = pod["metadata"]["labels"].clone();
     let constraints = pod.pointer_mut("/spec/topologySpreadConstraints").and_then(Value::as_array_mut);
     for constraint in constraints.into_iter().flatten() {
-        merge_keys(constraint, &labels);
+        merge_keys_into_selector(constraint, &labels);
     }
     for (side, list, term) in TERMS {
         let terms = pod.pointer_mut(&format!("/spec/affinity/{side}/{list}")).and_then(Value::as_array_mut);
         for element in terms.into_iter().flatten() {
             if let Some(term) = element.pointer_mut(term) {
-                merge_keys(term, &labels);
+                merge_keys_into_selector(term, &labels);
             }
         }
     }
 }
 
-fn merge_keys(rule: &mut Value, labels: &Value) {
+fn merge_keys_into_selector(rule: &mut Value, labels: &Value) {
     let mut requirements = Vec::new();
     for (field, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
         for key in rule[field].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -76,7 +76,7 @@ fn merge_keys(rule: &mut Value, labels: &Value) {
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Copies `AppArmor` profiles from the deprecated annotations into the fields.
-fn profiles_from_annotations(pod: &mut Value) -> Vec<String> {
+fn app_armor_profiles_from_annotations(pod: &mut Value) -> Vec<String> {
     let mut warnings = Vec::new();
     if pod["spec"]["os"]["name"] == "windows" {
         return warnings;
@@ -117,8 +117,8 @@ pub(crate) fn apparmor_profile(annotation: &str) -> Option<Value> {
         "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
         other => {
             let name = other.strip_prefix("localhost/").filter(|name| !name.is_empty())?;
-            let sound = name.trim() == name && name.len() <= 4095;
-            sound.then(|| json!({"type": "Localhost", "localhostProfile": name}))
+            let is_valid = name.trim() == name && name.len() <= 4095;
+            is_valid.then(|| json!({"type": "Localhost", "localhostProfile": name}))
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
     ],
     pod,
 )
-.with_conditions(finished);
+.with_conditions(completed_condition);
 
 fn pod(pod: View<'_>) -> Value {
     let summary = Summary::of(pod);
@@ -42,11 +42,11 @@ fn pod(pod: View<'_>) -> Value {
         ip,
         pod.text_or("/spec/nodeName", "<none>"),
         pod.text_or("/status/nominatedNodeName", "<none>"),
-        gates(pod),
+        readiness_gates(pod),
     ])
 }
 
-fn gates(pod: View<'_>) -> String {
+fn readiness_gates(pod: View<'_>) -> String {
     let gates = pod.items("/spec/readinessGates");
     match gates.len() {
         0 => "<none>".to_owned(),
@@ -55,7 +55,7 @@ fn gates(pod: View<'_>) -> String {
 }
 
 /// The row condition `Completed` of a pod that has succeeded or failed, by which clients can hide it.
-fn finished(pod: View<'_>) -> Option<Value> {
+fn completed_condition(pod: View<'_>) -> Option<Value> {
     let phase = pod.text("/status/phase");
     let message = match phase {
         "Succeeded" => "the pod has succeeded",
@@ -107,11 +107,13 @@ impl Summary {
             reason: if gated { "SchedulingGated" } else { reason }.to_owned(),
             restarts: Restarts::default(),
         };
-        match summary.initialize(pod, &sidecars) {
+        match summary.add_init_containers(pod, &sidecars) {
             // The restarts of init containers do not count once the pod is initialized; those of sidecars do.
-            Initialization::Over(restarts) => summary.run(pod, restarts),
-            Initialization::Underway(restarts) if pod.is_true("Initialized") => summary.run(pod, restarts),
-            Initialization::Underway(_) => {}
+            Initialization::Initialized(restarts) => summary.add_containers(pod, restarts),
+            Initialization::Initializing(restarts) if pod.is_true("Initialized") => {
+                summary.add_containers(pod, restarts);
+            }
+            Initialization::Initializing(_) => {}
         }
         if pod.is_deleting() {
             match (pod.text("/status/reason"), pod.text("/status/phase")) {
@@ -124,7 +126,7 @@ impl Summary {
     }
 
     /// Summarizes the init containers up to the first one that has not completed.
-    fn initialize(&mut self, pod: View<'_>, sidecars: &[&str]) -> Initialization {
+    fn add_init_containers(&mut self, pod: View<'_>, sidecars: &[&str]) -> Initialization {
         let mut sidecar_restarts = Restarts::default();
         for (i, status) in pod.items("/status/initContainerStatuses").enumerate() {
             let is_sidecar = sidecars.contains(&status.text("/name"));
@@ -140,43 +142,43 @@ impl Summary {
                 self.ready += usize::from(status.flag("/ready"));
                 continue;
             }
-            let waits_for = status.text("/state/waiting/reason");
+            let waiting_reason = status.text("/state/waiting/reason");
             self.reason = match terminated {
-                Some(end) => format!("Init:{}", end_reason(end)),
-                None if !matches!(waits_for, "" | "PodInitializing") => format!("Init:{waits_for}"),
+                Some(end) => format!("Init:{}", termination_reason(end)),
+                None if !matches!(waiting_reason, "" | "PodInitializing") => format!("Init:{waiting_reason}"),
                 None => format!("Init:{i}/{}", pod.count("/spec/initContainers")),
             };
-            return Initialization::Underway(sidecar_restarts);
+            return Initialization::Initializing(sidecar_restarts);
         }
-        Initialization::Over(sidecar_restarts)
+        Initialization::Initialized(sidecar_restarts)
     }
 
     /// Summarizes the containers in reverse order, so that the status shows the reason of the first one.
-    fn run(&mut self, pod: View<'_>, sidecar_restarts: Restarts) {
+    fn add_containers(&mut self, pod: View<'_>, sidecar_restarts: Restarts) {
         self.restarts = sidecar_restarts;
-        let mut some_run = false;
+        let mut has_running = false;
         let mut failure = None;
         for status in pod.items("/status/containerStatuses").rev() {
             self.restarts.add(status);
-            let waits_for = status.text("/state/waiting/reason");
-            if !waits_for.is_empty() {
-                waits_for.clone_into(&mut self.reason);
+            let waiting_reason = status.text("/state/waiting/reason");
+            if !waiting_reason.is_empty() {
+                waiting_reason.clone_into(&mut self.reason);
             } else if let Some(end) = status.at("/state/terminated") {
-                self.reason = end_reason(end);
+                self.reason = termination_reason(end);
                 if end.number("/exitCode") != 0 {
                     failure = Some(self.reason.clone());
                 }
             } else if status.flag("/ready") && status.has("/state/running") {
-                some_run = true;
+                has_running = true;
                 self.ready += 1;
             }
         }
         // `Completed` is not the status of a pod of which another container runs or has failed.
         if self.reason == "Completed" {
             match failure {
-                _ if some_run && pod.is_true("Ready") => "Running".clone_into(&mut self.reason),
+                _ if has_running && pod.is_true("Ready") => "Running".clone_into(&mut self.reason),
                 Some(failure) => self.reason = failure,
-                None if some_run => "NotReady".clone_into(&mut self.reason),
+                None if has_running => "NotReady".clone_into(&mut self.reason),
                 None => {}
             }
         }
@@ -185,12 +187,12 @@ impl Summary {
 
 /// The progress of the init containers, with the restarts of sidecars.
 enum Initialization {
-    Underway(Restarts),
-    Over(Restarts),
+    Initializing(Restarts),
+    Initialized(Restarts),
 }
 
 /// Why a container terminated.
-fn end_reason(end: View<'_>) -> String {
+fn termination_reason(end: View<'_>) -> String {
     match (end.text("/reason"), end.number("/signal")) {
         ("", 0) => format!("ExitCode:{}", end.number("/exitCode")),
         ("", signal) => format!("Signal:{signal}"),

@@ -27,7 +27,7 @@ pub(crate) fn typed(object: &Value) -> Result<Pod, ApiError> {
 }
 
 /// Writes the spec and the status of a typed pod back to the object if they changed.
-fn put_back(object: &mut Value, before: &Pod, pod: &Pod) -> Result<(), ApiError> {
+fn write_back(object: &mut Value, before: &Pod, pod: &Pod) -> Result<(), ApiError> {
     let json = |value: Result<Value, serde_json::Error>| {
         value.map_err(|error| ApiError::internal(error.to_string()))
     };
@@ -70,7 +70,7 @@ pub(super) fn prepare_for_create(new: &mut Value, server: &ApiServer) -> Result<
     status.phase = Some("Pending".to_owned());
     status.qos_class = Some(class.name().to_owned());
     allocate_at_creation(&mut pod, rules);
-    put_back(new, &before, &pod)
+    write_back(new, &before, &pod)
 }
 
 /// Prepares a pod update.
@@ -81,7 +81,7 @@ pub(super) fn prepare_for_update(old: &Value, new: &mut Value, server: &ApiServe
     let mut pod = before.clone();
     drop_disabled(Some(&stored), &mut pod, rules);
     propose(&stored, &mut pod, rules).map_err(unreadable)?;
-    put_back(new, &before, &pod)
+    write_back(new, &before, &pod)
 }
 
 /// Prepares an update through `/resize`: of the request only the resources are used.
@@ -100,7 +100,7 @@ fn prepare_resize(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), Api
             None => fields.remove(field),
         };
     }
-    put_back(new, &stored, &pod)
+    write_back(new, &stored, &pod)
 }
 
 /// Drops the fields of features that are off from a status that has its defaults.
@@ -111,22 +111,22 @@ pub(super) fn prepare_for_status_update(old: &Value, new: &mut Value, rules: &Ru
     let (stored, before) = (typed(old)?, typed(new)?);
     let mut pod = before.clone();
     drop_disabled(Some(&stored), &mut pod, rules);
-    put_back(new, &before, &pod)
+    write_back(new, &before, &pod)
 }
 
 /// Restores the fields that an old client drops from a pod because it does not know them. This runs before defaulting.
-pub(super) fn restore_omitted(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
-    if rules.copy_back && may_omit(new) {
+pub(super) fn restore_dropped_fields(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
+    if rules.copy_back && may_have_dropped_fields(new) {
         let before = typed(new)?;
         let mut pod = before.clone();
         copy_back(&typed(old)?, &mut pod, rules);
-        put_back(new, &before, &pod)?;
+        write_back(new, &before, &pod)?;
     }
     Ok(())
 }
 
 /// Whether an old client may have dropped fields. This cheap test avoids decoding both pods in most updates.
-fn may_omit(pod: &Value) -> bool {
+fn may_have_dropped_fields(pod: &Value) -> bool {
     let no_policy = |container: &Value| container["resizePolicy"].as_array().is_none_or(Vec::is_empty);
     entries(&pod["spec"], &["containers", "initContainers"]).any(no_policy)
         || entries(&pod["status"], &STATUSES).any(|status| status["allocatedResources"].is_null())
@@ -144,11 +144,11 @@ fn entries<'a>(part: &'a Value, lists: &[&str]) -> impl Iterator<Item = &'a Valu
 /// Applies the defaults of resize policies to a pod that an earlier version stored, or that was stored with the feature
 /// off.
 pub(super) fn apply_defaults_to_stored(stored: &mut Value, rules: &Rules) {
-    let lacks = |container: &Value| container.get("resizePolicy").is_none();
+    let has_no_policy = |container: &Value| container.get("resizePolicy").is_none();
     let is_sidecar = |container: &&Value| container["restartPolicy"] == "Always";
-    let lack = entries(&stored["spec"], &["containers"]).any(lacks)
-        || entries(&stored["spec"], &["initContainers"]).filter(is_sidecar).any(lacks);
-    if rules.default_policies && lack {
+    let needs_defaults = entries(&stored["spec"], &["containers"]).any(has_no_policy)
+        || entries(&stored["spec"], &["initContainers"]).filter(is_sidecar).any(has_no_policy);
+    if rules.default_policies && needs_defaults {
         defaults::apply("", "v1", "Pod", stored, rules);
     }
 }

@@ -2,11 +2,12 @@
 
 mod annotations;
 mod container;
-mod debugging;
 mod environment;
+mod ephemeral_containers;
 mod files;
 mod mounts;
 mod network;
+mod os;
 pub(in crate::registry) mod ports;
 mod probe;
 mod projected;
@@ -16,7 +17,6 @@ pub(in crate::registry) mod scheduling;
 mod security;
 mod spec;
 mod status;
-mod system;
 mod update;
 mod volume;
 mod windows;
@@ -36,9 +36,9 @@ const SPEC: Path<'_> = Path::root("spec");
 /// The validation of a pod's metadata.
 const POD: Validation<'_> = Validation::new(&PodStrategy, true);
 
-/// The object whose spec is validated.
+/// What the validation of a spec depends on besides the spec, as upstream's `PodValidationOptions`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Scope<'a> {
+pub(super) struct PodValidationOptions<'a> {
     /// The metadata of the pod; none for a pod template.
     meta: Option<&'a ObjectMeta>,
     /// Whether the object is a pod, and not a pod template.
@@ -47,31 +47,31 @@ pub(super) struct Scope<'a> {
     old: Option<&'a PodSpec>,
 }
 
-impl Scope<'_> {
+impl PodValidationOptions<'_> {
     /// Whether service account tokens may have paths that are invalid in new pods.
-    fn tolerates_token_paths(&self) -> bool {
+    fn allows_non_local_token_paths(&self) -> bool {
         let volumes = self.old.and_then(|old| old.volumes.as_ref()).into_iter().flatten();
         let sources = volumes.filter_map(|v| v.projected.as_ref()?.sources.as_ref()).flatten();
         sources.filter_map(|source| source.service_account_token.as_ref()).any(|token| {
             let mut errors = Errors::new();
-            files::projected(&token.path, &SPEC, &mut errors);
+            files::validate_local_non_reserved_path(&token.path, &SPEC, &mut errors);
             !errors.is_empty()
         })
     }
 
     /// Whether topology spread constraints may have label selectors that are invalid in new pods.
-    fn tolerates_spread_selectors(&self) -> bool {
+    fn allows_invalid_spread_selectors(&self) -> bool {
         let constraints =
             self.old.and_then(|old| old.topology_spread_constraints.as_ref()).into_iter().flatten();
         let mut selectors = constraints.filter_map(|constraint| constraint.label_selector.as_ref());
-        selectors.any(|selector| !labels::is_sound(selector))
+        selectors.any(|selector| !labels::is_valid_selector(selector))
     }
 
     /// Whether sysctls may be set in namespaces that the pod shares with the host.
-    fn tolerates_sysctls(&self) -> bool {
+    fn allows_host_sysctls(&self) -> bool {
         let Some(old) = self.old else { return false };
         let sysctls = old.security_context.iter().filter_map(|context| context.sysctls.as_ref()).flatten();
-        sysctls.into_iter().any(|sysctl| security::reaches_host(old, sysctl).is_some())
+        sysctls.into_iter().any(|sysctl| security::host_sysctl_error(old, sysctl).is_some())
     }
 }
 
@@ -83,7 +83,7 @@ pub fn resize(old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
     let mut own = Errors::new();
     POD.metadata_update(old, new, &mut own);
     POD.metadata(new, &mut own);
-    check_resize(old, new, rules, &mut own);
+    validate_pod_resize(old, new, rules, &mut own);
     errors.extend(own);
     errors
 }
@@ -93,14 +93,14 @@ pub(super) fn ephemeral_containers(old: &Value, new: &Value) -> Vec<FieldError> 
     let mut errors = POD.common_update(old, new);
     POD.metadata_update(old, new, &mut errors);
     POD.metadata(new, &mut errors);
-    check_ephemeral_containers(old, new, &mut errors);
+    validate_ephemeral_containers_update(old, new, &mut errors);
     errors
 }
 
 /// Validates a new pod, whose metadata is already validated.
 pub(super) fn create(object: &Value, errors: &mut Errors) {
     let Some(pod) = typed::<Pod>(object, errors) else { return };
-    whole(&pod, None, errors);
+    validate_pod(&pod, None, errors);
     let Some(spec) = &pod.spec else { return };
     if spec.ephemeral_containers.as_ref().is_some_and(|list| !list.is_empty()) {
         errors.push(FieldError::forbidden("spec.ephemeralContainers", "cannot be set on create"));
@@ -110,68 +110,82 @@ pub(super) fn create(object: &Value, errors: &mut Errors) {
         let rule = "cannot be set until all schedulingGates have been cleared";
         errors.push(FieldError::forbidden("spec.nodeName", rule));
     }
-    annotations::agree_with_fields(&pod.metadata, spec, &SPEC, errors);
+    annotations::validate_annotations_match_fields(&pod.metadata, spec, &SPEC, errors);
 }
 
 /// Validates a pod update.
 pub(super) fn update(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
     let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
-    whole(&new, Some(&old), errors);
-    annotations::check_update(&old, &new, errors);
-    update::check(&old, &new, rules, errors);
+    validate_pod(&new, Some(&old), errors);
+    annotations::validate_pod_annotations_update(&old, &new, errors);
+    update::validate_pod_update(&old, &new, rules, errors);
 }
 
 /// Validates the pod of an update through `/resize`.
-fn check_resize(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+fn validate_pod_resize(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
     let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
-    whole(&new, Some(&old), errors);
-    let refusals = validate::resize(&old, &new, rules);
+    validate_pod(&new, Some(&old), errors);
+    let rejections = validate::resize(&old, &new, rules);
     // If the pod cannot be resized at all, upstream returns only this error.
-    if refusals.len() == 1
-        && refusals[0].path == "[]"
-        && refusals[0].detail.ends_with("pods cannot be resized")
+    if rejections.len() == 1
+        && rejections[0].path == "[]"
+        && rejections[0].detail.ends_with("pods cannot be resized")
     {
-        *errors = refusals;
+        *errors = rejections;
         return;
     }
-    add_new(refusals, errors);
+    add_missing(rejections, errors);
 }
 
 /// Validates the pod of an update through `/ephemeralcontainers`.
-fn check_ephemeral_containers(old: &Value, new: &Value, errors: &mut Errors) {
+fn validate_ephemeral_containers_update(old: &Value, new: &Value, errors: &mut Errors) {
     let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
-    whole(&new, Some(&old), errors);
-    annotations::check_update(&old, &new, errors);
-    debugging::check(&old, &new, errors);
+    validate_pod(&new, Some(&old), errors);
+    annotations::validate_pod_annotations_update(&old, &new, errors);
+    ephemeral_containers::validate_update(&old, &new, errors);
 }
 
 /// Validates an updated status of a pod.
 pub(super) fn update_status(old: &Value, new: &Value, errors: &mut Errors) {
     let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
-    annotations::check_update(&old, &new, errors);
-    status::check(&old, &new, errors);
+    annotations::validate_pod_annotations_update(&old, &new, errors);
+    status::validate_pod_status_update(&old, &new, errors);
 }
 
 /// The validation that creates and updates of a pod share.
-fn whole(pod: &Pod, old: Option<&Pod>, errors: &mut Errors) {
+fn validate_pod(pod: &Pod, old: Option<&Pod>, errors: &mut Errors) {
     let nothing = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&nothing);
-    let tolerated = old.is_some_and(|old| annotations::bad_deletion_cost(&old.metadata));
-    annotations::check(&pod.metadata, spec, tolerated, &Path::root("metadata").child("annotations"), errors);
-    let scope = Scope { meta: Some(&pod.metadata), is_pod: true, old: old.and_then(|old| old.spec.as_ref()) };
-    spec::check(spec, &scope, &SPEC, errors);
-    spec::only_for_pods(spec, &SPEC, errors);
+    let tolerated = old.is_some_and(|old| annotations::has_invalid_deletion_cost(&old.metadata));
+    annotations::validate_pod_annotations(
+        &pod.metadata,
+        spec,
+        tolerated,
+        &Path::root("metadata").child("annotations"),
+        errors,
+    );
+    let options = PodValidationOptions {
+        meta: Some(&pod.metadata),
+        is_pod: true,
+        old: old.and_then(|old| old.spec.as_ref()),
+    };
+    spec::validate_pod_spec(spec, &options, &SPEC, errors);
+    spec::validate_pod_only_fields(spec, &SPEC, errors);
 }
 
 /// Validates a pod template.
-pub(in crate::registry) fn template(template: &PodTemplateSpec, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::registry) fn validate_pod_template_spec(
+    template: &PodTemplateSpec,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let (meta, spec) = (ObjectMeta::default(), PodSpec::default());
     let meta = template.metadata.as_ref().unwrap_or(&meta);
     let spec = template.spec.as_ref().unwrap_or(&spec);
-    template_metadata(meta, spec, path, errors);
+    validate_pod_template_metadata(meta, spec, path, errors);
     let spec_path = path.child("spec");
-    spec::check(spec, &Scope::default(), &spec_path, errors);
-    annotations::agree_with_fields(meta, spec, &spec_path, errors);
+    spec::validate_pod_spec(spec, &PodValidationOptions::default(), &spec_path, errors);
+    annotations::validate_annotations_match_fields(meta, spec, &spec_path, errors);
     if spec.ephemeral_containers.as_ref().is_some_and(|list| !list.is_empty()) {
         let rule = "ephemeral containers not allowed in pod template";
         errors.push(FieldError::forbidden(spec_path.child("ephemeralContainers"), rule));
@@ -179,19 +193,23 @@ pub(in crate::registry) fn template(template: &PodTemplateSpec, path: &Path<'_>,
 }
 
 /// Validates the labels and annotations of a pod template.
-pub(in crate::registry) fn template_metadata(
+pub(in crate::registry) fn validate_pod_template_metadata(
     meta: &ObjectMeta,
     spec: &PodSpec,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    labels::labels(labels::pairs(meta.labels.as_ref()), &path.child("labels"), errors);
-    labels::annotations(labels::pairs(meta.annotations.as_ref()), &path.child("annotations"), errors);
-    annotations::check(meta, spec, false, &path.child("annotations"), errors);
+    labels::validate_labels(labels::pairs(meta.labels.as_ref()), &path.child("labels"), errors);
+    labels::validate_annotations(
+        labels::pairs(meta.annotations.as_ref()),
+        &path.child("annotations"),
+        errors,
+    );
+    annotations::validate_pod_annotations(meta, spec, false, &path.child("annotations"), errors);
 }
 
 /// Adds the errors that other checks have not found already.
-fn add_new(more: Vec<FieldError>, errors: &mut Errors) {
+fn add_missing(more: Vec<FieldError>, errors: &mut Errors) {
     for error in more {
         if !errors.contains(&error) {
             errors.push(error);

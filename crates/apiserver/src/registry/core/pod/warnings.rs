@@ -5,11 +5,11 @@ mod paths;
 use serde_json::Value;
 
 use crate::registry::core::persistent_volume_claim::warnings as claim;
-use crate::validation::label_value_complaints;
+use crate::validation::label_value_errors;
 use crate::warnings::{addresses, no_effect};
 
 /// Deprecated node labels with their replacements.
-const OLD_LABELS: [(&str, &str); 8] = [
+const DEPRECATED_NODE_LABELS: [(&str, &str); 8] = [
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
     ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
     (
@@ -32,7 +32,7 @@ const OLD_LABELS: [(&str, &str); 8] = [
     ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
 ];
 
-const OLD_ANNOTATIONS: [(&str, &str); 3] = [
+const DEPRECATED_ANNOTATIONS: [(&str, &str); 3] = [
     (
         "scheduler.alpha.kubernetes.io/critical-pod",
         "non-functional in v1.16+; use the \"priorityClassName\" field instead",
@@ -44,7 +44,7 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
     ),
 ];
 
-const OLD_VOLUMES: [(&str, &str); 7] = [
+const DEPRECATED_VOLUMES: [(&str, &str); 7] = [
     ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
     ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
@@ -54,7 +54,7 @@ const OLD_VOLUMES: [(&str, &str); 7] = [
     ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
 ];
 
-const LATER_VOLUMES: [(&str, &str); 2] = [
+const DEPRECATED_SINCE_1_28: [(&str, &str); 2] = [
     ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
@@ -64,13 +64,13 @@ pub(super) fn check(pod: &Value, at: &str, warnings: &mut Vec<String>) {
     let base = if at.is_empty() { String::new() } else { format!("{at}.") };
     let spec = &pod["spec"];
     let annotations = &pod["metadata"]["annotations"];
-    placement(spec, &base, warnings);
-    for (key, message) in OLD_ANNOTATIONS {
+    scheduling(spec, &base, warnings);
+    for (key, message) in DEPRECATED_ANNOTATIONS {
         if annotations.get(key).is_some() {
             warnings.push(format!("{base}metadata.annotations[{key}]: {message}"));
         }
     }
-    volumes(spec, &base, warnings);
+    deprecated_volumes(spec, &base, warnings);
     paths::check(spec, warnings);
     duplicates(spec, &base, warnings);
     for name in ["memory", "ephemeral-storage"] {
@@ -78,13 +78,13 @@ pub(super) fn check(pod: &Value, at: &str, warnings: &mut Vec<String>) {
     }
     let seccomp = "seccomp.security.alpha.kubernetes.io/pod";
     if spec["securityContext"]["seccompProfile"].is_null() && annotations.get(seccomp).is_some() {
-        warnings.push(seccomp_moved(&base, seccomp));
+        warnings.push(deprecated_seccomp_annotation(&base, seccomp));
     }
     for (container, path) in containers(spec, &base) {
         let name = container["name"].as_str().unwrap_or_default();
         let seccomp = format!("container.seccomp.security.alpha.kubernetes.io/{name}");
         if container["securityContext"]["seccompProfile"].is_null() && annotations.get(&seccomp).is_some() {
-            warnings.push(seccomp_moved(&base, &seccomp));
+            warnings.push(deprecated_seccomp_annotation(&base, &seccomp));
         }
         if !at.is_empty() {
             apparmor(pod, container, name, &base, warnings);
@@ -110,7 +110,7 @@ pub(super) fn check(pod: &Value, at: &str, warnings: &mut Vec<String>) {
             "{base}spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
         ));
     }
-    no_selector(spec, &base, warnings);
+    missing_label_selectors(spec, &base, warnings);
     for (i, server) in list(&spec["dnsConfig"], "nameservers").iter().enumerate() {
         let path = format!("{base}spec.dnsConfig.nameservers[{i}]");
         warnings.extend(addresses::address(&path, server.as_str().unwrap_or_default()));
@@ -138,13 +138,13 @@ fn containers<'a>(spec: &'a Value, base: &str) -> Vec<(&'a Value, String)> {
     all.collect()
 }
 
-fn old_label(key: &str) -> Option<&'static str> {
-    OLD_LABELS.iter().find(|(label, _)| *label == key).map(|(_, message)| *message)
+fn deprecated_node_label(key: &str) -> Option<&'static str> {
+    DEPRECATED_NODE_LABELS.iter().find(|(label, _)| *label == key).map(|(_, message)| *message)
 }
 
-fn placement(spec: &Value, base: &str, warnings: &mut Vec<String>) {
+fn scheduling(spec: &Value, base: &str, warnings: &mut Vec<String>) {
     for key in spec["nodeSelector"].as_object().into_iter().flatten().map(|(key, _)| key) {
-        if let Some(message) = old_label(key) {
+        if let Some(message) = deprecated_node_label(key) {
             warnings.push(format!("{base}spec.nodeSelector[{key}]: {message}"));
         }
     }
@@ -161,7 +161,7 @@ fn placement(spec: &Value, base: &str, warnings: &mut Vec<String>) {
     for (i, constraint) in list(spec, "topologySpreadConstraints").iter().enumerate() {
         let path = format!("{base}spec.topologySpreadConstraints[{i}]");
         let key = constraint["topologyKey"].as_str().unwrap_or_default();
-        if let Some(message) = old_label(key) {
+        if let Some(message) = deprecated_node_label(key) {
             warnings.push(format!("{path}.topologyKey: {key} is {message}"));
         }
         if constraint["labelSelector"].is_null() {
@@ -173,21 +173,20 @@ fn placement(spec: &Value, base: &str, warnings: &mut Vec<String>) {
 fn expressions(term: &Value, check_values: bool, path: &str, warnings: &mut Vec<String>) {
     for (i, expression) in list(term, "matchExpressions").iter().enumerate() {
         let key = expression["key"].as_str().unwrap_or_default();
-        if let Some(message) = old_label(key) {
+        if let Some(message) = deprecated_node_label(key) {
             warnings.push(format!("{path}.matchExpressions[{i}].key: {key} is {message}"));
         }
         let values = list(expression, "values").iter().filter_map(Value::as_str).enumerate();
         for (n, value) in values.filter(|_| check_values) {
-            for complaint in label_value_complaints(value) {
-                warnings.push(format!(
-                    "{path}.matchExpressions[{i}].values[{n}]: {value} is invalid, {complaint}"
-                ));
+            for message in label_value_errors(value) {
+                warnings
+                    .push(format!("{path}.matchExpressions[{i}].values[{n}]: {value} is invalid, {message}"));
             }
         }
     }
 }
 
-fn volumes(spec: &Value, base: &str, warnings: &mut Vec<String>) {
+fn deprecated_volumes(spec: &Value, base: &str, warnings: &mut Vec<String>) {
     for (i, volume) in list(spec, "volumes").iter().enumerate() {
         let path = format!("{base}spec.volumes[{i}]");
         let old = |table: &[(&str, &str)], warnings: &mut Vec<String>| {
@@ -199,11 +198,11 @@ fn volumes(spec: &Value, base: &str, warnings: &mut Vec<String>) {
                 }
             }
         };
-        old(&OLD_VOLUMES, warnings);
+        old(&DEPRECATED_VOLUMES, warnings);
         if let Some(template) = volume["ephemeral"].get("volumeClaimTemplate") {
             claim::spec(&template["spec"], &format!("{path}.ephemeral.volumeClaimTemplate.spec"), warnings);
         }
-        old(&LATER_VOLUMES, warnings);
+        old(&DEPRECATED_SINCE_1_28, warnings);
     }
 }
 
@@ -224,7 +223,7 @@ fn duplicates(spec: &Value, base: &str, warnings: &mut Vec<String>) {
     }
 }
 
-fn seccomp_moved(base: &str, key: &str) -> String {
+fn deprecated_seccomp_annotation(base: &str, key: &str) -> String {
     format!(
         "{base}metadata.annotations[{key}]: non-functional in v1.27+; use the \"seccompProfile\" field instead"
     )
@@ -320,7 +319,7 @@ fn ports(spec: &Value, base: &str, warnings: &mut Vec<String>) {
     }
 }
 
-fn no_selector(spec: &Value, base: &str, warnings: &mut Vec<String>) {
+fn missing_label_selectors(spec: &Value, base: &str, warnings: &mut Vec<String>) {
     for side in ["podAffinity", "podAntiAffinity"] {
         for (name, inner) in [
             ("requiredDuringSchedulingIgnoredDuringExecution", ""),

@@ -23,12 +23,12 @@ const EXCLUSIVE: [[&str; 2]; 2] = [["BestEffort", "NotBestEffort"], ["NotTermina
 
 /// Validates a new quota.
 pub(super) fn create(quota: &Value, errors: &mut Errors) {
-    spec(&quota["spec"], errors);
-    amounts(&quota["status"], &["hard", "used"], &STATUS, errors);
+    validate_resource_quota_spec(&quota["spec"], errors);
+    validate_quantities(&quota["status"], &["hard", "used"], &STATUS, errors);
 }
 
 pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
-    spec(&new["spec"], errors);
+    validate_resource_quota_spec(&new["spec"], errors);
     let scopes = |quota: &Value| texts(&quota["spec"], "scopes").map(str::to_owned).collect::<BTreeSet<_>>();
     if scopes(old) != scopes(new) {
         let value = shown(new["spec"].get("scopes"));
@@ -37,36 +37,41 @@ pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
 }
 
 pub(super) fn update_status(new: &Value, errors: &mut Errors) {
-    amounts(&new["status"], &["hard", "used"], &STATUS, errors);
+    validate_quantities(&new["status"], &["hard", "used"], &STATUS, errors);
 }
 
-fn spec(spec: &Value, errors: &mut Errors) {
-    amounts(spec, &["hard"], &SPEC, errors);
-    scopes(spec, errors);
+fn validate_resource_quota_spec(spec: &Value, errors: &mut Errors) {
+    validate_quantities(spec, &["hard"], &SPEC, errors);
+    validate_scopes(spec, errors);
     if spec.get("scopeSelector").is_some() {
-        selector(spec, errors);
+        validate_scope_selector(spec, errors);
     }
 }
 
-fn amounts(object: &Value, fields: &[&str], path: &Path<'_>, errors: &mut Errors) {
+fn validate_quantities(object: &Value, fields: &[&str], path: &Path<'_>, errors: &mut Errors) {
     for field in fields {
         for (name, amount) in entries(object, field) {
             let list = path.child(field);
             let path = list.key(name);
-            resource_name::of_quota(name, &path, errors);
-            resource_name::amount(name, amount.as_str().unwrap_or_default(), &path, errors);
+            resource_name::validate_quota_resource_name(name, &path, errors);
+            resource_name::validate_resource_quantity_value(
+                name,
+                amount.as_str().unwrap_or_default(),
+                &path,
+                errors,
+            );
         }
     }
 }
 
-fn scopes(spec: &Value, errors: &mut Errors) {
+fn validate_scopes(spec: &Value, errors: &mut Errors) {
     let path = SPEC.child("scopes");
     let value = || shown(spec.get("scopes"));
     for scope in texts(spec, "scopes") {
         if !SCOPES.contains(&scope) {
             errors.push(FieldError::invalid(path, value(), "unsupported scope"));
         }
-        for _ in misapplied(spec, scope) {
+        for _ in unsupported_resources(spec, scope) {
             errors.push(FieldError::invalid(path, value(), "unsupported scope applied to resource"));
         }
     }
@@ -78,7 +83,7 @@ fn scopes(spec: &Value, errors: &mut Errors) {
 }
 
 /// The resources of a quota that a scope does not support.
-fn misapplied<'a>(spec: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a String> {
+fn unsupported_resources<'a>(spec: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a String> {
     let fits = move |resource: &str| match scope {
         "Terminating"
         | "NotTerminating"
@@ -93,7 +98,7 @@ fn misapplied<'a>(spec: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a S
         _ => true,
     };
     let names = entries(spec, "hard").map(|(name, _)| name);
-    names.filter(move |name| resource_name::is_standard_quota(name) && !fits(name))
+    names.filter(move |name| resource_name::is_standard_quota_resource_name(name) && !fits(name))
 }
 
 /// A scope selector as error messages show it.
@@ -108,7 +113,7 @@ fn shown_selector(requirements: &[Value]) -> BadValue {
     BadValue::Bare(internal(&[("MatchExpressions", raw_list(Some(shown.collect())))]))
 }
 
-fn selector(spec: &Value, errors: &mut Errors) {
+fn validate_scope_selector(spec: &Value, errors: &mut Errors) {
     let selector = SPEC.child("scopeSelector");
     let path = selector.child("matchExpressions");
     let requirements = list(&spec["scopeSelector"], "matchExpressions");
@@ -117,7 +122,7 @@ fn selector(spec: &Value, errors: &mut Errors) {
         if !SCOPES.contains(&scope) {
             errors.push(FieldError::invalid(path.child("scopeName"), scope, "unsupported scope"));
         }
-        for _ in misapplied(spec, scope) {
+        for _ in unsupported_resources(spec, scope) {
             let rule = "unsupported scope applied to resource";
             errors.push(FieldError::invalid(path, shown_selector(requirements), rule));
         }

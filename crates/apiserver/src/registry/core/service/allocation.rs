@@ -18,22 +18,22 @@ pub(super) fn allocate(
 ) -> Result<Reservation, ApiError> {
     let mut reserved = Reservation::none(server);
     if let Some(old) = old {
-        keep_allocated(&old["spec"], &mut new["spec"]);
+        patch_allocated_values(&old["spec"], &mut new["spec"]);
     }
-    agree(old.map(|old| &old["spec"]), &mut new["spec"]);
-    families(old, new)?;
-    addresses(old, new, &mut reserved)?;
-    ports(old, new, &mut reserved)?;
-    health_port(old, new, &mut reserved)?;
+    normalize_cluster_ips(old.map(|old| &old["spec"]), &mut new["spec"]);
+    init_ip_family_fields(old, new)?;
+    allocate_cluster_ips(old, new, &mut reserved)?;
+    allocate_node_ports(old, new, &mut reserved)?;
+    allocate_health_check_node_port(old, new, &mut reserved)?;
     if let Some(old) = old {
-        drop_by_type(old, new);
+        drop_type_dependent_fields(old, new);
     }
     Ok(reserved)
 }
 
 /// Drops `internalTrafficPolicy` of a service of the type `ExternalName`. Validation still sees the field.
-pub(super) fn drop_unused(new: &mut Value) {
-    if is_external(&new["spec"]) {
+pub(super) fn drop_internal_traffic_policy(new: &mut Value) {
+    if is_external_name(&new["spec"]) {
         remove(&mut new["spec"], "internalTrafficPolicy");
     }
 }
@@ -54,15 +54,15 @@ fn remove(spec: &mut Value, field: &str) {
     spec.as_object_mut().map(|spec| spec.remove(field));
 }
 
-fn is_external(spec: &Value) -> bool {
+fn is_external_name(spec: &Value) -> bool {
     text(spec, "type") == "ExternalName"
 }
 
-fn has_ports(spec: &Value) -> bool {
+fn needs_node_ports(spec: &Value) -> bool {
     matches!(text(spec, "type"), "NodePort" | "LoadBalancer")
 }
 
-fn checks_health(spec: &Value) -> bool {
+fn needs_health_check_node_port(spec: &Value) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }
 
@@ -72,8 +72,8 @@ fn node_ports(spec: &Value) -> Vec<i64> {
 }
 
 /// Copies allocated values that an update omits from the stored service (upstream's `patchAllocatedValues`).
-fn keep_allocated(before: &Value, after: &mut Value) {
-    if !is_external(before) && !is_external(after) {
+fn patch_allocated_values(before: &Value, after: &mut Value) {
+    if !is_external_name(before) && !is_external_name(after) {
         if text(after, "clusterIP").is_empty() && !text(before, "clusterIP").is_empty() {
             after["clusterIP"] = before["clusterIP"].clone();
         }
@@ -81,7 +81,7 @@ fn keep_allocated(before: &Value, after: &mut Value) {
             copy(before, after, "clusterIPs");
         }
     }
-    if has_ports(before) && has_ports(after) {
+    if needs_node_ports(before) && needs_node_ports(after) {
         let old = node_ports(before);
         let used: Vec<i64> = node_ports(after).into_iter().filter(|port| old.contains(port)).collect();
         for port in list_mut(after, "ports") {
@@ -93,7 +93,10 @@ fn keep_allocated(before: &Value, after: &mut Value) {
             }
         }
     }
-    if checks_health(before) && checks_health(after) && number(after, "healthCheckNodePort") == 0 {
+    if needs_health_check_node_port(before)
+        && needs_health_check_node_port(after)
+        && number(after, "healthCheckNodePort") == 0
+    {
         copy(before, after, "healthCheckNodePort");
     }
 }
@@ -109,7 +112,7 @@ fn copy(from: &Value, to: &mut Value, field: &str) {
 }
 
 /// Makes `clusterIP` and `clusterIPs` agree (upstream's `normalizeClusterIPs`).
-fn agree(before: Option<&Value>, after: &mut Value) {
+fn normalize_cluster_ips(before: Option<&Value>, after: &mut Value) {
     let one = text(after, "clusterIP").to_owned();
     let all = texts(after, "clusterIPs");
     let Some(before) = before else {
@@ -137,11 +140,11 @@ fn agree(before: Option<&Value>, after: &mut Value) {
 }
 
 /// Defaults `ipFamilies` and `ipFamilyPolicy`. The cluster is single-stack IPv4.
-fn families(old: Option<&Value>, new: &mut Value) -> Result<(), ApiError> {
-    if is_external(&new["spec"]) || prefers_both_as_before(old, &new["spec"]) {
+fn init_ip_family_fields(old: Option<&Value>, new: &mut Value) -> Result<(), ApiError> {
+    if is_external_name(&new["spec"]) || is_unchanged_prefer_dual_stack(old, &new["spec"]) {
         return Ok(());
     }
-    let headless_bare = |spec: &Value| {
+    let is_headless_without_selector = |spec: &Value| {
         text(spec, "clusterIP") == "None"
             && spec["selector"].as_object().is_none_or(serde_json::Map::is_empty)
     };
@@ -149,7 +152,7 @@ fn families(old: Option<&Value>, new: &mut Value) -> Result<(), ApiError> {
     if new["spec"]["ipFamilyPolicy"].is_null() {
         let policy = match before.map(|spec| &spec["ipFamilyPolicy"]).filter(|policy| !policy.is_null()) {
             Some(policy) => policy.clone(),
-            None if headless_bare(&new["spec"]) => json!("RequireDualStack"),
+            None if is_headless_without_selector(&new["spec"]) => json!("RequireDualStack"),
             None => json!("SingleStack"),
         };
         new["spec"]["ipFamilyPolicy"] = policy;
@@ -161,7 +164,7 @@ fn families(old: Option<&Value>, new: &mut Value) -> Result<(), ApiError> {
     let single = text(&new["spec"], "ipFamilyPolicy") == "SingleStack";
     let shown = BadValue::from(text(&new["spec"], "ipFamilyPolicy"));
     let mut errors = Vec::new();
-    let mut complain =
+    let mut add_invalid =
         |rule: &str| errors.push(FieldError::invalid("spec.ipFamilyPolicy", shown.clone(), rule));
     if let Some(before) = before {
         for (field, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
@@ -171,25 +174,25 @@ fn families(old: Option<&Value>, new: &mut Value) -> Result<(), ApiError> {
                     new["spec"][field] = json!([now[0]]);
                 }
             } else if old.len() == 2 && now.len() == 1 && old[0] == now[0] {
-                complain(&format!("must be 'SingleStack' to release the secondary {what}"));
+                add_invalid(&format!("must be 'SingleStack' to release the secondary {what}"));
             }
         }
     }
     if single {
         for (field, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
             if texts(&new["spec"], field).len() == 2 {
-                complain(&format!(
+                add_invalid(&format!(
                     "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
                 ));
             }
         }
     }
-    infer(&mut new["spec"], &mut errors);
+    infer_ip_families(&mut new["spec"], &mut errors);
     if !errors.is_empty() {
         return Err(refuse(new, &errors));
     }
     let spec = &mut new["spec"];
-    if headless_bare(spec) {
+    if is_headless_without_selector(spec) {
         if texts(spec, "ipFamilies").is_empty() {
             spec["ipFamilies"] = json!(["IPv4"]);
         }
@@ -218,7 +221,7 @@ fn families(old: Option<&Value>, new: &mut Value) -> Result<(), ApiError> {
 }
 
 /// Whether an update of a `PreferDualStack` service changes neither cluster IPs nor IP families.
-fn prefers_both_as_before(old: Option<&Value>, spec: &Value) -> bool {
+fn is_unchanged_prefer_dual_stack(old: Option<&Value>, spec: &Value) -> bool {
     let Some(before) = old.map(|old| &old["spec"]) else { return false };
     let same = |field: &str| texts(before, field) == texts(spec, field) && !texts(spec, field).is_empty();
     text(before, "ipFamilyPolicy") == "PreferDualStack"
@@ -228,7 +231,7 @@ fn prefers_both_as_before(old: Option<&Value>, spec: &Value) -> bool {
 }
 
 /// Infers the IP families from the given cluster IPs.
-fn infer(spec: &mut Value, errors: &mut Vec<FieldError>) {
+fn infer_ip_families(spec: &mut Value, errors: &mut Vec<FieldError>) {
     let addresses = texts(spec, "clusterIPs");
     let mut families = texts(spec, "ipFamilies");
     let given = families.len();
@@ -250,11 +253,15 @@ fn infer(spec: &mut Value, errors: &mut Vec<FieldError>) {
 }
 
 /// Reserves the cluster IPs of a service that is new or was of the type `ExternalName`.
-fn addresses(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation) -> Result<(), ApiError> {
-    let fresh = old.is_none_or(|old| is_external(&old["spec"]));
+fn allocate_cluster_ips(
+    old: Option<&Value>,
+    new: &mut Value,
+    reserved: &mut Reservation,
+) -> Result<(), ApiError> {
+    let needs_allocation = old.is_none_or(|old| is_external_name(&old["spec"]));
     let spec = &new["spec"];
     let mut addresses = texts(spec, "clusterIPs");
-    if !fresh || is_external(spec) || addresses.first().is_some_and(|first| first == "None") {
+    if !needs_allocation || is_external_name(spec) || addresses.first().is_some_and(|first| first == "None") {
         return Ok(());
     }
     for i in 0..texts(spec, "ipFamilies").len() {
@@ -286,20 +293,24 @@ fn addresses(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation) -
 }
 
 /// Reserves the node ports of a service.
-fn ports(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation) -> Result<(), ApiError> {
-    if !has_ports(&new["spec"]) {
+fn allocate_node_ports(
+    old: Option<&Value>,
+    new: &mut Value,
+    reserved: &mut Reservation,
+) -> Result<(), ApiError> {
+    if !needs_node_ports(&new["spec"]) {
         return Ok(());
     }
-    let wanted = text(&new["spec"], "type") == "NodePort"
+    let allocates_node_ports = text(&new["spec"], "type") == "NodePort"
         || new["spec"]["allocateLoadBalancerNodePorts"].as_bool().unwrap_or(true);
     let known = old.map(|old| node_ports(&old["spec"])).unwrap_or_default();
     let mut ports = new["spec"]["ports"].as_array().cloned().unwrap_or_default();
     // Two protocols on the same port of a new service get the same node port.
     let mut by_port: Vec<(i64, i64)> = Vec::new();
-    let mut mine: Vec<i64> = Vec::new();
+    let mut own_ports: Vec<i64> = Vec::new();
     for i in 0..ports.len() {
-        let asked = number(&ports[i], "nodePort");
-        if asked == 0 && !wanted {
+        let given = number(&ports[i], "nodePort");
+        if given == 0 && !allocates_node_ports {
             continue;
         }
         let port = number(&ports[i], "port");
@@ -309,30 +320,30 @@ fn ports(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation) -> Re
             let same = ports.iter().filter(|other| number(other, "port") == port);
             same.map(|other| number(other, "nodePort")).find(|node_port| *node_port != 0).unwrap_or(0)
         } else {
-            asked
+            given
         };
-        let mut take = |reserved: &mut Reservation, node_port: i64| {
-            if known.contains(&node_port) || mine.contains(&node_port) {
+        let mut reserve = |reserved: &mut Reservation, node_port: i64| {
+            if known.contains(&node_port) || own_ports.contains(&node_port) {
                 return Ok(());
             }
-            mine.push(node_port);
+            own_ports.push(node_port);
             reserved.port(node_port).map_err(|why| {
                 let path = format!("spec.ports[{i}].nodePort");
                 refuse(new, &[FieldError::invalid(path, node_port, why.to_string())])
             })
         };
         let node_port = match (shared, requested) {
-            (Some(shared), _) if asked == 0 || asked == shared => shared,
+            (Some(shared), _) if given == 0 || given == shared => shared,
             (Some(_), _) => {
-                take(reserved, asked)?;
-                asked
+                reserve(reserved, given)?;
+                given
             }
             (None, 0) => {
                 let full = || ApiError::internal("failed to allocate a nodePort: range is full");
                 i64::from(reserved.any_port().ok_or_else(full)?)
             }
             (None, requested) => {
-                take(reserved, requested)?;
+                reserve(reserved, requested)?;
                 requested
             }
         };
@@ -347,8 +358,14 @@ fn ports(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation) -> Re
     Ok(())
 }
 
-fn health_port(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation) -> Result<(), ApiError> {
-    if !checks_health(&new["spec"]) || old.is_some_and(|old| checks_health(&old["spec"])) {
+fn allocate_health_check_node_port(
+    old: Option<&Value>,
+    new: &mut Value,
+    reserved: &mut Reservation,
+) -> Result<(), ApiError> {
+    if !needs_health_check_node_port(&new["spec"])
+        || old.is_some_and(|old| needs_health_check_node_port(&old["spec"]))
+    {
         return Ok(());
     }
     match number(&new["spec"], "healthCheckNodePort") {
@@ -365,11 +382,11 @@ fn health_port(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation)
 
 /// Drops fields that the new type of a service does not use, unless the update changes them (upstream's
 /// `dropTypeDependentFields`).
-fn drop_by_type(old: &Value, new: &mut Value) {
+fn drop_type_dependent_fields(old: &Value, new: &mut Value) {
     let before = &old["spec"];
     let same = |after: &Value, field: &str| before.get(field) == after.get(field);
     let after = &mut new["spec"];
-    if !is_external(before) && is_external(after) {
+    if !is_external_name(before) && is_external_name(after) {
         if same(after, "clusterIP") && same(after, "clusterIPs") {
             remove(after, "clusterIP");
             remove(after, "clusterIPs");
@@ -381,29 +398,39 @@ fn drop_by_type(old: &Value, new: &mut Value) {
         }
     }
     let known = node_ports(before);
-    if has_ports(before) && !has_ports(after) && node_ports(after).iter().all(|port| known.contains(port)) {
+    if needs_node_ports(before)
+        && !needs_node_ports(after)
+        && node_ports(after).iter().all(|port| known.contains(port))
+    {
         for port in list_mut(after, "ports") {
             remove(port, "nodePort");
         }
     }
-    if checks_health(before) && !checks_health(after) && same(after, "healthCheckNodePort") {
+    if needs_health_check_node_port(before)
+        && !needs_health_check_node_port(after)
+        && same(after, "healthCheckNodePort")
+    {
         remove(after, "healthCheckNodePort");
     }
-    let balanced = |spec: &Value| text(spec, "type") == "LoadBalancer";
-    if balanced(before) && !balanced(after) {
+    let is_load_balancer = |spec: &Value| text(spec, "type") == "LoadBalancer";
+    if is_load_balancer(before) && !is_load_balancer(after) {
         for field in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
             if same(after, field) {
                 remove(after, field);
             }
         }
     }
-    let from_outside = |spec: &Value| {
-        has_ports(spec) || (text(spec, "type") == "ClusterIP" && !texts(spec, "externalIPs").is_empty())
+    let is_externally_accessible = |spec: &Value| {
+        needs_node_ports(spec)
+            || (text(spec, "type") == "ClusterIP" && !texts(spec, "externalIPs").is_empty())
     };
-    if from_outside(before) && !from_outside(after) && same(after, "externalTrafficPolicy") {
+    if is_externally_accessible(before)
+        && !is_externally_accessible(after)
+        && same(after, "externalTrafficPolicy")
+    {
         remove(after, "externalTrafficPolicy");
     }
-    if !balanced(after) {
+    if !is_load_balancer(after) {
         new["status"]["loadBalancer"] = json!({});
     }
 }

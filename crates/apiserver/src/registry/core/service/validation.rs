@@ -8,26 +8,26 @@ use serde_json::Value;
 
 use crate::registry::core::pod::validation::ports;
 use crate::validation::json::{int, is_empty, list, pairs, shown, text, texts};
-use crate::validation::{Errors, complain, format, labels, one_of, typed};
+use crate::validation::{Errors, add_invalid, format, labels, typed, validate_one_of};
 
 const SPEC: Path<'_> = Path::root("spec");
 
 /// Validates a new Service.
 pub(super) fn create(service: &Value, errors: &mut Errors) {
-    check(service, None, errors);
+    validate_service(service, None, errors);
 }
 
 pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
-    address_changes(&old["spec"], &new["spec"], errors);
-    balancer_class(&new["spec"], Some(old), errors);
+    validate_cluster_ips_update(&old["spec"], &new["spec"], errors);
+    validate_load_balancer_class(&new["spec"], Some(old), errors);
     let (before, after) = (&old["spec"], &new["spec"]);
-    if checks_health(before)
-        && checks_health(after)
+    if needs_health_check_node_port(before)
+        && needs_health_check_node_port(after)
         && before["healthCheckNodePort"] != after["healthCheckNodePort"]
     {
         errors.push(FieldError::forbidden(SPEC.child("healthCheckNodePort"), "field is immutable"));
     }
-    check(new, Some(old), errors);
+    validate_service(new, Some(old), errors);
 }
 
 /// Validates an updated status of a Service.
@@ -42,7 +42,7 @@ pub(super) fn update_status(new: &Value, errors: &mut Errors) {
         let path = path.index(i);
         let (address, name) = (text(one, "ip"), text(one, "hostname"));
         if !address.is_empty() {
-            complain(errors, &path.child("ip"), address, format::address(address));
+            add_invalid(errors, &path.child("ip"), address, format::ip(address));
         }
         let mode = one.get("ipMode").and_then(Value::as_str);
         match (address.is_empty(), mode) {
@@ -61,7 +61,7 @@ pub(super) fn update_status(new: &Value, errors: &mut Errors) {
             _ => {}
         }
         if !name.is_empty() {
-            complain(errors, &path.child("hostname"), name, format::dns_subdomain(name));
+            add_invalid(errors, &path.child("hostname"), name, format::dns_subdomain(name));
             if name.parse::<IpAddr>().is_ok() {
                 let rule = "must be a DNS name, not an IP address";
                 errors.push(FieldError::invalid(path.child("hostname"), name, rule));
@@ -71,7 +71,7 @@ pub(super) fn update_status(new: &Value, errors: &mut Errors) {
 }
 
 /// Validates that an update does not change the primary cluster IP. A secondary one can be added or removed.
-fn address_changes(before: &Value, after: &Value, errors: &mut Errors) {
+fn validate_cluster_ips_update(before: &Value, after: &Value, errors: &mut Errors) {
     let external = |spec: &Value| text(spec, "type") == "ExternalName";
     if external(before) || external(after) || (is_headless(before) && is_headless(after)) {
         return;
@@ -94,7 +94,7 @@ fn address_changes(before: &Value, after: &Value, errors: &mut Errors) {
     }
 }
 
-fn check(service: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn validate_service(service: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &service["spec"];
     let kind = text(spec, "type");
     if is_empty(spec, "ports") && !is_headless(spec) && kind != "ExternalName" {
@@ -105,34 +105,34 @@ fn check(service: &Value, old: Option<&Value>, errors: &mut Errors) {
             let rule = format!("may not be set to 'None' for {kind} services");
             errors.push(FieldError::invalid(SPEC.child("clusterIPs").index(0), "None", rule));
         }
-        "ExternalName" => external_name(spec, errors),
+        "ExternalName" => validate_external_name(spec, errors),
         _ => {}
     }
-    service_ports(spec, errors);
-    labels::labels(pairs(spec, "selector"), &SPEC.child("selector"), errors);
-    affinity(spec, errors);
+    validate_ports(spec, errors);
+    labels::validate_labels(pairs(spec, "selector"), &SPEC.child("selector"), errors);
+    validate_session_affinity(spec, errors);
     if kind != "ExternalName" {
-        cluster_addresses(spec, old, errors);
+        validate_cluster_ips(spec, old, errors);
     }
     for (i, address) in texts(spec, "externalIPs").enumerate() {
         let known = old.is_some_and(|old| texts(&old["spec"], "externalIPs").any(|other| other == address));
         if !known {
-            complain(errors, &SPEC.child("externalIPs").index(i), address, format::address(address));
+            add_invalid(errors, &SPEC.child("externalIPs").index(i), address, format::ip(address));
         }
     }
     let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    one_of(Some(kind), &kinds, &SPEC.child("type"), errors);
-    unique_ports(spec, kind, errors);
-    balancer(spec, kind, errors);
-    balancer_class(spec, None, errors);
-    traffic(spec, kind, errors);
+    validate_one_of(Some(kind), &kinds, &SPEC.child("type"), errors);
+    validate_unique_ports(spec, kind, errors);
+    validate_load_balancer(spec, kind, errors);
+    validate_load_balancer_class(spec, None, errors);
+    validate_traffic_policies(spec, kind, errors);
 }
 
 fn is_headless(spec: &Value) -> bool {
     texts(spec, "clusterIPs").eq(["None"])
 }
 
-fn external_name(spec: &Value, errors: &mut Errors) {
+fn validate_external_name(spec: &Value, errors: &mut Errors) {
     let rule = "may not be set for ExternalName services";
     for field in ["clusterIPs", "ipFamilies"] {
         if !is_empty(spec, field) {
@@ -147,11 +147,11 @@ fn external_name(spec: &Value, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(FieldError::required(SPEC.child("externalName"), ""));
     } else {
-        complain(errors, &SPEC.child("externalName"), name, format::dns_subdomain(name));
+        add_invalid(errors, &SPEC.child("externalName"), name, format::dns_subdomain(name));
     }
 }
 
-fn service_ports(spec: &Value, errors: &mut Errors) {
+fn validate_ports(spec: &Value, errors: &mut Errors) {
     let ports = list(spec, "ports");
     for (i, port) in ports.iter().enumerate() {
         let all = SPEC.child("ports");
@@ -162,31 +162,31 @@ fn service_ports(spec: &Value, errors: &mut Errors) {
                 errors.push(FieldError::required(path.child("name"), ""));
             }
         } else {
-            complain(errors, &path.child("name"), name, format::dns_label(name));
+            add_invalid(errors, &path.child("name"), name, format::dns_label(name));
             if ports[..i].iter().any(|other| text(other, "name") == name) {
                 errors.push(FieldError::duplicate(path.child("name"), name));
             }
         }
         let number = int(port, "port").unwrap_or(0);
-        for complaint in format::port_number(number) {
-            errors.push(FieldError::invalid(path.child("port"), number, complaint));
+        for message in format::port_number(number) {
+            errors.push(FieldError::invalid(path.child("port"), number, message));
         }
         let protocols = ["SCTP", "TCP", "UDP"];
-        one_of(Some(text(port, "protocol")), &protocols, &path.child("protocol"), errors);
+        validate_one_of(Some(text(port, "protocol")), &protocols, &path.child("protocol"), errors);
         if let Some(target) = port.get("targetPort")
             && let Some(target) = typed::<IntOrString>(target, errors)
         {
-            ports::number_or_name(&target, &path.child("targetPort"), errors);
+            ports::validate_port_number_or_name(&target, &path.child("targetPort"), errors);
         }
         if let Some(protocol) = port.get("appProtocol").and_then(Value::as_str) {
-            complain(errors, &path.child("appProtocol"), protocol, format::qualified_name(protocol));
+            add_invalid(errors, &path.child("appProtocol"), protocol, format::qualified_name(protocol));
         }
     }
 }
 
-fn affinity(spec: &Value, errors: &mut Errors) {
+fn validate_session_affinity(spec: &Value, errors: &mut Errors) {
     let affinity = text(spec, "sessionAffinity");
-    one_of(Some(affinity), &["ClientIP", "None"], &SPEC.child("sessionAffinity"), errors);
+    validate_one_of(Some(affinity), &["ClientIP", "None"], &SPEC.child("sessionAffinity"), errors);
     let path = SPEC.child("sessionAffinityConfig");
     let config = spec.get("sessionAffinityConfig");
     match (affinity, config) {
@@ -211,7 +211,7 @@ fn affinity(spec: &Value, errors: &mut Errors) {
     }
 }
 
-fn cluster_addresses(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn validate_cluster_ips(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
     let path = SPEC.child("clusterIPs");
     let one = text(spec, "clusterIP");
     let all: Vec<&str> = texts(spec, "clusterIPs").collect();
@@ -255,19 +255,19 @@ fn cluster_addresses(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
         }
         let known = old.is_some_and(|old| texts(&old["spec"], "clusterIPs").any(|other| other == *address));
         if !known {
-            complain(errors, &path.index(i), address, format::address(address));
+            add_invalid(errors, &path.index(i), address, format::ip(address));
         }
     }
-    let sound = errors.len() == before;
+    let is_valid = errors.len() == before;
     if all.len() > 2 {
         errors.push(FieldError::invalid(path, whole(), "may only hold up to 2 values"));
     }
-    if sound {
-        families_fit(&all, &families, whole(), errors);
+    if is_valid {
+        validate_ip_families_match(&all, &families, whole(), errors);
     }
 }
 
-fn families_fit(all: &[&str], families: &[&str], whole: BadValue, errors: &mut Errors) {
+fn validate_ip_families_match(all: &[&str], families: &[&str], whole: BadValue, errors: &mut Errors) {
     let path = SPEC.child("clusterIPs");
     let is_six = |address: &str| address.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6());
     if all.len() > 1 {
@@ -288,7 +288,7 @@ fn families_fit(all: &[&str], families: &[&str], whole: BadValue, errors: &mut E
     }
 }
 
-fn unique_ports(spec: &Value, kind: &str, errors: &mut Errors) {
+fn validate_unique_ports(spec: &Value, kind: &str, errors: &mut Errors) {
     let ports = list(spec, "ports");
     let all = SPEC.child("ports");
     let node_port = |port: &Value| int(port, "nodePort").filter(|number| *number != 0);
@@ -321,7 +321,7 @@ fn unique_ports(spec: &Value, kind: &str, errors: &mut Errors) {
     }
 }
 
-fn balancer(spec: &Value, kind: &str, errors: &mut Errors) {
+fn validate_load_balancer(spec: &Value, kind: &str, errors: &mut Errors) {
     let only = "may only be used when `type` is 'LoadBalancer'";
     let path = SPEC.child("LoadBalancerSourceRanges");
     if !is_empty(spec, "loadBalancerSourceRanges") {
@@ -330,7 +330,7 @@ fn balancer(spec: &Value, kind: &str, errors: &mut Errors) {
         }
         for (i, range) in texts(spec, "loadBalancerSourceRanges").enumerate() {
             let range = range.trim();
-            complain(errors, &path.index(i), range, format::address_range(range));
+            add_invalid(errors, &path.index(i), range, format::cidr(range));
         }
     }
     match (kind, spec.get("allocateLoadBalancerNodePorts")) {
@@ -342,7 +342,7 @@ fn balancer(spec: &Value, kind: &str, errors: &mut Errors) {
     }
 }
 
-fn balancer_class(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn validate_load_balancer_class(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
     let path = SPEC.child("loadBalancerClass");
     let class = spec.get("loadBalancerClass").and_then(Value::as_str);
     let is_balanced = |spec: &Value| text(spec, "type") == "LoadBalancer";
@@ -361,28 +361,28 @@ fn balancer_class(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
         errors.push(FieldError::forbidden(path, rule));
     }
     if let Some(class) = class.filter(|_| is_balanced(spec)) {
-        complain(errors, &path, class, format::qualified_name(class));
+        add_invalid(errors, &path, class, format::qualified_name(class));
     }
 }
 
-fn checks_health(spec: &Value) -> bool {
+fn needs_health_check_node_port(spec: &Value) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }
 
-fn traffic(spec: &Value, kind: &str, errors: &mut Errors) {
+fn validate_traffic_policies(spec: &Value, kind: &str, errors: &mut Errors) {
     let external = SPEC.child("externalTrafficPolicy");
     let policy = text(spec, "externalTrafficPolicy");
     let from_outside = matches!(kind, "LoadBalancer" | "NodePort")
         || (kind == "ClusterIP" && !is_empty(spec, "externalIPs"));
     if from_outside {
-        one_of(Some(policy), &["Cluster", "Local"], &external, errors);
+        validate_one_of(Some(policy), &["Cluster", "Local"], &external, errors);
     } else if !policy.is_empty() {
         let rule = "may only be set for externally-accessible services";
         errors.push(FieldError::invalid(external, policy, rule));
     }
     let port = int(spec, "healthCheckNodePort").unwrap_or(0);
     let path = SPEC.child("healthCheckNodePort");
-    match (checks_health(spec), port) {
+    match (needs_health_check_node_port(spec), port) {
         (false, 0) => {}
         (false, port) => {
             let rule = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
@@ -390,8 +390,8 @@ fn traffic(spec: &Value, kind: &str, errors: &mut Errors) {
         }
         (true, 0) => errors.push(FieldError::required(path, "")),
         (true, port) => {
-            for complaint in format::port_number(port) {
-                errors.push(FieldError::invalid(path, port, complaint));
+            for message in format::port_number(port) {
+                errors.push(FieldError::invalid(path, port, message));
             }
         }
     }
@@ -414,6 +414,6 @@ fn traffic(spec: &Value, kind: &str, errors: &mut Errors) {
 /// The errors of the cluster IPs of a service before allocation.
 pub(super) fn cluster_ip_errors(old: Option<&Value>, new: &Value) -> Errors {
     let mut errors = Errors::new();
-    cluster_addresses(&new["spec"], old, &mut errors);
+    validate_cluster_ips(&new["spec"], old, &mut errors);
     errors
 }

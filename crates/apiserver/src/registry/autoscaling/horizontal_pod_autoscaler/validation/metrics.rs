@@ -4,9 +4,9 @@ use plumb_resize::Quantity;
 use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
-use super::{Version, reference, wrong_version};
+use super::{ApiVersionRule, api_version_error, validate_cross_version_object_reference};
 use crate::validation::json::{int, list, text};
-use crate::validation::{Errors, complain, format, resource_name};
+use crate::validation::{Errors, add_invalid, format, resource_name};
 
 /// The types of metric sources with their fields, in the order of upstream's validation.
 const SOURCES: [(&str, &str); 5] = [
@@ -18,25 +18,30 @@ const SOURCES: [(&str, &str); 5] = [
 ];
 
 /// Validates the metrics of an autoscaler.
-pub(super) fn check(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_metrics(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let described = |metric: &Value| text(&metric["object"]["describedObject"], "apiVersion").to_owned();
-    let unsound = |metric: &Value| {
-        text(metric, "type") == "Object" && wrong_version(&described(metric), Version::Sound).is_some()
+    let has_invalid_version = |metric: &Value| {
+        text(metric, "type") == "Object"
+            && api_version_error(&described(metric), ApiVersionRule::AllowEmptyGroup).is_some()
     };
-    let version = if list(old, "metrics").iter().any(unsound) { Version::Any } else { Version::Sound };
+    let version = if list(old, "metrics").iter().any(has_invalid_version) {
+        ApiVersionRule::AllowInvalid
+    } else {
+        ApiVersionRule::AllowEmptyGroup
+    };
     let metrics = list(spec, "metrics");
     for (i, metric) in metrics.iter().enumerate() {
-        source(metric, version, &path.index(i), errors);
+        validate_metric_spec(metric, version, &path.index(i), errors);
     }
-    let outside = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
-    if int(spec, "minReplicas") == Some(0) && !metrics.iter().any(outside) {
+    let is_external = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
+    if int(spec, "minReplicas") == Some(0) && !metrics.iter().any(is_external) {
         let rule = "must specify at least one Object or External metric to support scaling to zero replicas";
         errors.push(FieldError::forbidden(path, rule));
     }
 }
 
 /// Validates that a metric has exactly one source, the one that its type names.
-fn source(metric: &Value, version: Version, path: &Path<'_>, errors: &mut Errors) {
+fn validate_metric_spec(metric: &Value, version: ApiVersionRule, path: &Path<'_>, errors: &mut Errors) {
     let kind = text(metric, "type");
     if kind.is_empty() {
         errors.push(FieldError::required(path.child("type"), "must specify a metric source type"));
@@ -51,7 +56,7 @@ fn source(metric: &Value, version: Version, path: &Path<'_>, errors: &mut Errors
     let present: Vec<&str> = SOURCES.iter().map(|(_, field)| *field).filter(|field| is_set(field)).collect();
     // Upstream validates only the first source that is set.
     if let Some(field) = present.first() {
-        fields(field, &metric[*field], version, &path.child(field), errors);
+        validate_metric_source(field, &metric[*field], version, &path.child(field), errors);
     }
     match own {
         Some((_, own)) if !is_set(own) => {
@@ -71,21 +76,32 @@ fn source(metric: &Value, version: Version, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-fn fields(field: &str, source: &Value, version: Version, path: &Path<'_>, errors: &mut Errors) {
+fn validate_metric_source(
+    field: &str,
+    source: &Value,
+    version: ApiVersionRule,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if field == "object" {
-        reference(&source["describedObject"], version, &path.child("describedObject"), errors);
+        validate_cross_version_object_reference(
+            &source["describedObject"],
+            version,
+            &path.child("describedObject"),
+            errors,
+        );
     }
     if matches!(field, "object" | "external" | "pods") {
         let path = path.child("metric");
         match text(&source["metric"], "name") {
             "" => errors.push(FieldError::required(path.child("name"), "must specify a metric name")),
-            name => complain(errors, &path.child("name"), name, format::path_segment(name)),
+            name => add_invalid(errors, &path.child("name"), name, format::path_segment(name)),
         }
     } else {
         match text(source, "name") {
             "" => errors.push(FieldError::required(path.child("name"), "must specify a resource name")),
             name if field == "containerResource" => {
-                resource_name::of_container(name, &path.child("name"), errors);
+                resource_name::validate_container_resource_name(name, &path.child("name"), errors);
             }
             _ => {}
         }
@@ -93,14 +109,14 @@ fn fields(field: &str, source: &Value, version: Version, path: &Path<'_>, errors
     if field == "containerResource" {
         match text(source, "container") {
             "" => errors.push(FieldError::required(path.child("container"), "must specify a container")),
-            name => complain(errors, &path.child("container"), name, format::dns_label(name)),
+            name => add_invalid(errors, &path.child("container"), name, format::dns_label(name)),
         }
     }
-    target(field, &source["target"], &path.child("target"), errors);
+    validate_metric_target(field, &source["target"], &path.child("target"), errors);
 }
 
 /// Validates the target of a metric: each source supports some of `value`, `averageValue` and `averageUtilization`.
-fn target(field: &str, target: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_metric_target(field: &str, target: &Value, path: &Path<'_>, errors: &mut Errors) {
     let kind = text(target, "type");
     if kind.is_empty() {
         errors.push(FieldError::required(path.child("type"), "must specify a metric target type"));

@@ -20,7 +20,7 @@ pub(super) fn count(text: &str, completions: i64) -> Result<i64, IndexesError> {
     let mut total = 0;
     let mut last: Option<i64> = None;
     for written in text.split(',').filter(|_| !text.is_empty()) {
-        let (first, end) = interval(written, completions)?;
+        let (first, end) = parse_interval(written, completions)?;
         if let Some(last) = last.filter(|last| *last >= first) {
             return Err(IndexesError::Order { previous: last, current: first });
         }
@@ -30,7 +30,7 @@ pub(super) fn count(text: &str, completions: i64) -> Result<i64, IndexesError> {
     Ok(total)
 }
 
-fn interval(written: &str, completions: i64) -> Result<(i64, i64), IndexesError> {
+fn parse_interval(written: &str, completions: i64) -> Result<(i64, i64), IndexesError> {
     let ends: Vec<&str> = written.split('-').collect();
     if ends.len() > 2 {
         return Err(IndexesError::Interval(written.to_owned()));
@@ -51,7 +51,7 @@ fn interval(written: &str, completions: i64) -> Result<(i64, i64), IndexesError>
 /// The first index that two lists have in common. Intervals that do not parse are skipped: another check reports them.
 pub(super) fn overlap(one: &str, other: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
-        text.split(',').filter_map(|written| interval(written, completions).ok()).collect()
+        text.split(',').filter_map(|written| parse_interval(written, completions).ok()).collect()
     };
     let (one, other) = (read(one), read(other));
     let (mut here, mut there) = (one.iter().peekable(), other.iter().peekable());

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::{indexes, is_indexed};
 use crate::validation::json::{int, internal, is_empty, list, raw, raw_list, text};
-use crate::validation::{Errors, all_nonnegative, complain, format};
+use crate::validation::{Errors, add_invalid, format, validate_nonnegative_fields};
 
 /// Validates `spec.podFailurePolicy`.
-pub(super) fn failure(
+pub(super) fn validate_pod_failure_policy(
     spec: &Value,
     template: Option<&PodTemplateSpec>,
     path: &Path<'_>,
@@ -37,10 +37,10 @@ pub(super) fn failure(
         }
         let codes = rule.get("onExitCodes");
         if let Some(codes) = codes {
-            exit_codes(codes, template, &path.child("onExitCodes"), errors);
+            validate_on_exit_codes(codes, template, &path.child("onExitCodes"), errors);
         }
         if !is_empty(rule, "onPodConditions") {
-            pod_conditions(rule, &path.child("onPodConditions"), errors);
+            validate_on_pod_conditions(rule, &path.child("onPodConditions"), errors);
         }
         let rule = match (codes.is_some(), !is_empty(rule, "onPodConditions")) {
             (true, true) => "specifying both OnExitCodes and OnPodConditions is not supported",
@@ -52,7 +52,7 @@ pub(super) fn failure(
 }
 
 /// Validates `spec.successPolicy`.
-pub(super) fn success(spec: &Value, policy: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_success_policy(spec: &Value, policy: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rules = list(policy, "rules");
     if !is_indexed(spec) {
         let shown_rule = |rule: &Value| {
@@ -87,7 +87,7 @@ pub(super) fn success(spec: &Value, policy: &Value, path: &Path<'_>, errors: &mu
             let text = format!("error parsing succeededIndexes: {why}");
             errors.push(FieldError::invalid(path.child("succeededIndexes"), indexes, text));
         }
-        all_nonnegative(rule, &["succeededCount"], &path, errors);
+        validate_nonnegative_fields(rule, &["succeededCount"], &path, errors);
         if let Some(count) = int(rule, "succeededCount").filter(|count| *count > completions) {
             let text =
                 format!("must be less than or equal to {completions} (the number of specified completions)");
@@ -105,7 +105,12 @@ pub(super) fn success(spec: &Value, policy: &Value, path: &Path<'_>, errors: &mu
     }
 }
 
-fn exit_codes(codes: &Value, template: Option<&PodTemplateSpec>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_on_exit_codes(
+    codes: &Value,
+    template: Option<&PodTemplateSpec>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let operator = text(codes, "operator");
     match operator {
         "" => errors.push(FieldError::required(path.child("operator"), r#"valid values: ["In" "NotIn"]"#)),
@@ -145,7 +150,7 @@ fn exit_codes(codes: &Value, template: Option<&PodTemplateSpec>, path: &Path<'_>
     }
 }
 
-fn pod_conditions(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_on_pod_conditions(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     let patterns = list(rule, "onPodConditions");
     if patterns.len() > 20 {
         errors.push(FieldError::too_many(path, patterns.len(), 20));
@@ -153,7 +158,7 @@ fn pod_conditions(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, pattern) in patterns.iter().enumerate() {
         let path = path.index(i);
         let condition = text(pattern, "type");
-        complain(errors, &path.child("type"), condition, format::qualified_name(condition));
+        add_invalid(errors, &path.child("type"), condition, format::qualified_name(condition));
         match text(pattern, "status") {
             "" => {
                 let rule = r#"valid values: ["False" "True" "Unknown"]"#;
@@ -169,7 +174,7 @@ fn pod_conditions(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates `spec.podReplacementPolicy`.
-pub(super) fn replacement(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_pod_replacement_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let Some(policy) = spec.get("podReplacementPolicy").and_then(Value::as_str) else { return };
     let known: &[&str] =
         if spec.get("podFailurePolicy").is_some() { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };

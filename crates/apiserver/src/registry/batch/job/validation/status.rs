@@ -8,34 +8,34 @@ use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::{indexes, is_indexed};
-use crate::validation::json::{int, list, shown, text, truth};
-use crate::validation::{Errors, all_nonnegative};
+use crate::validation::json::{boolean, int, list, shown, text};
+use crate::validation::{Errors, validate_nonnegative_fields};
 
 const STATUS: Path<'_> = Path::root("status");
 
 /// The spec and the status of a Job.
 #[derive(Clone, Copy)]
-struct Report<'a> {
+struct Job<'a> {
     spec: &'a Value,
     status: &'a Value,
 }
 
-impl<'a> Report<'a> {
+impl<'a> Job<'a> {
     fn of(job: &'a Value) -> Self {
         Self { spec: &job["spec"], status: &job["status"] }
     }
 
-    fn has(&self, condition: &str, value: &str) -> bool {
-        let stands = |one: &Value| text(one, "type") == condition && text(one, "status") == value;
-        list(self.status, "conditions").iter().any(stands)
+    fn has_condition(&self, condition: &str, value: &str) -> bool {
+        let matches = |one: &Value| text(one, "type") == condition && text(one, "status") == value;
+        list(self.status, "conditions").iter().any(matches)
     }
 
-    fn is(&self, condition: &str) -> bool {
-        self.has(condition, "True")
+    fn is_condition_true(&self, condition: &str) -> bool {
+        self.has_condition(condition, "True")
     }
 
     fn is_finished(&self) -> bool {
-        self.is("Complete") || self.is("Failed")
+        self.is_condition_true("Complete") || self.is_condition_true("Failed")
     }
 
     fn number(&self, field: &str) -> i64 {
@@ -52,23 +52,28 @@ impl<'a> Report<'a> {
 }
 
 /// Validates an updated status.
-pub(in crate::registry::batch) fn check(old: &Value, new: &Value, errors: &mut Errors) {
-    let (old, new) = (Report::of(old), Report::of(new));
-    all_nonnegative(new.status, &["active", "succeeded", "failed", "ready", "terminating"], &STATUS, errors);
-    uncounted_pods(new, errors);
-    ends(old, new, errors);
-    finished(old, new, errors);
-    indexes(old, new, errors);
-    counts(old, new, errors);
-    success(new, errors);
-    goes_forward(old, new, errors);
+pub(in crate::registry::batch) fn validate_job_status_update(old: &Value, new: &Value, errors: &mut Errors) {
+    let (old, new) = (Job::of(old), Job::of(new));
+    validate_nonnegative_fields(
+        new.status,
+        &["active", "succeeded", "failed", "ready", "terminating"],
+        &STATUS,
+        errors,
+    );
+    validate_uncounted_terminated_pods(new, errors);
+    validate_terminal_conditions(old, new, errors);
+    validate_finished_job(old, new, errors);
+    validate_indexes(old, new, errors);
+    validate_counters(old, new, errors);
+    validate_success_criteria(new, errors);
+    validate_transitions(old, new, errors);
 }
 
-fn conditions(rule: impl Into<String>) -> FieldError {
+fn condition_error(rule: impl Into<String>) -> FieldError {
     FieldError::invalid(STATUS.child("conditions"), BadValue::Omitted, rule)
 }
 
-fn uncounted_pods(new: Report<'_>, errors: &mut Errors) {
+fn validate_uncounted_terminated_pods(new: Job<'_>, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     let path = STATUS.child("uncountedTerminatedPods");
     for (field, pods) in ["succeeded", "failed"].into_iter().zip(new.uncounted()) {
@@ -87,23 +92,30 @@ fn uncounted_pods(new: Report<'_>, errors: &mut Errors) {
 
 /// Validates the terminal conditions and `completionTime`: a Job is either complete or failed, and before that it has
 /// `SuccessCriteriaMet` or `FailureTarget`.
-fn ends(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
-    let turned = |condition: &str| old.is(condition) != new.is(condition);
+fn validate_terminal_conditions(old: Job<'_>, new: Job<'_>, errors: &mut Errors) {
+    let changed_condition =
+        |condition: &str| old.is_condition_true(condition) != new.is_condition_true(condition);
     let changed = |field: &str| old.field(field) != new.field(field);
     let (start, end) = (new.field("startTime"), new.field("completionTime"));
     let path = STATUS.child("completionTime");
-    if (turned("Complete") || turned("Failed")) && new.is("Complete") && new.is("Failed") {
-        errors.push(conditions("cannot set Complete=True and Failed=true conditions"));
+    if (changed_condition("Complete") || changed_condition("Failed"))
+        && new.is_condition_true("Complete")
+        && new.is_condition_true("Failed")
+    {
+        errors.push(condition_error("cannot set Complete=True and Failed=true conditions"));
     }
-    if (turned("Complete") || turned("FailureTarget")) && new.is("Complete") && new.is("FailureTarget") {
-        errors.push(conditions("cannot set Complete=True and FailureTarget=true conditions"));
+    if (changed_condition("Complete") || changed_condition("FailureTarget"))
+        && new.is_condition_true("Complete")
+        && new.is_condition_true("FailureTarget")
+    {
+        errors.push(condition_error("cannot set Complete=True and FailureTarget=true conditions"));
     }
-    if turned("Complete") || changed("completionTime") {
-        if end.is_some() && !new.is("Complete") {
+    if changed_condition("Complete") || changed("completionTime") {
+        if end.is_some() && !new.is_condition_true("Complete") {
             let rule = "cannot set completionTime when there is no Complete=True condition";
             errors.push(FieldError::invalid(path, shown(end), rule));
         }
-        if end.is_none() && new.is("Complete") {
+        if end.is_none() && new.is_condition_true("Complete") {
             errors.push(FieldError::required(path, "completionTime is required for Complete jobs"));
         }
     }
@@ -114,36 +126,45 @@ fn ends(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
     {
         errors.push(FieldError::invalid(path, shown(end), "must be equal to or after `startTime`"));
     }
-    if (turned("Failed") || changed("failedIndexes")) && new.is("Failed") && !new.is("FailureTarget") {
-        errors.push(conditions("cannot set Failed=True condition without the FailureTarget=true condition"));
+    if (changed_condition("Failed") || changed("failedIndexes"))
+        && new.is_condition_true("Failed")
+        && !new.is_condition_true("FailureTarget")
+    {
+        errors.push(condition_error(
+            "cannot set Failed=True condition without the FailureTarget=true condition",
+        ));
     }
-    if (turned("Complete") || turned("SuccessCriteriaMet"))
-        && new.is("Complete")
-        && !new.is("SuccessCriteriaMet")
+    if (changed_condition("Complete") || changed_condition("SuccessCriteriaMet"))
+        && new.is_condition_true("Complete")
+        && !new.is_condition_true("SuccessCriteriaMet")
     {
         let rule = "cannot set Complete=True condition without the SuccessCriteriaMet=true condition";
-        errors.push(conditions(rule));
+        errors.push(condition_error(rule));
     }
 }
 
 /// Validates that a finished Job has a start time, no active pods and no uncounted pods.
-fn finished(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
+fn validate_finished_job(old: Job<'_>, new: Job<'_>, errors: &mut Errors) {
     if !new.is_finished() {
         return;
     }
-    let turned = !old.is_finished();
-    if (turned || old.number("active") != new.number("active")) && new.number("active") > 0 {
+    let changed_condition = !old.is_finished();
+    if (changed_condition || old.number("active") != new.number("active")) && new.number("active") > 0 {
         let rule = "active>0 is invalid for finished job";
         errors.push(FieldError::invalid(STATUS.child("active"), new.number("active"), rule));
     }
-    let waits_for_nothing = truth(new.spec, "suspend") && int(new.spec, "completions") == Some(0);
+    let is_suspended_without_completions =
+        boolean(new.spec, "suspend") && int(new.spec, "completions") == Some(0);
     let start = new.field("startTime");
-    if (turned || old.field("startTime") != start) && !waits_for_nothing && start.is_none() {
+    if (changed_condition || old.field("startTime") != start)
+        && !is_suspended_without_completions
+        && start.is_none()
+    {
         errors
             .push(FieldError::required(STATUS.child("startTime"), "startTime is required for finished job"));
     }
     let uncounted = new.uncounted();
-    if (turned || old.uncounted() != uncounted) && uncounted.iter().any(|pods| !pods.is_empty()) {
+    if (changed_condition || old.uncounted() != uncounted) && uncounted.iter().any(|pods| !pods.is_empty()) {
         let path = STATUS.child("uncountedTerminatedPods");
         let list = |pods: &[Value]| if pods.is_empty() { Value::Null } else { pods.to_vec().into() };
         let [succeeded, failed] = uncounted.map(list);
@@ -153,7 +174,7 @@ fn finished(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
 }
 
 /// Validates `completedIndexes` and `failedIndexes`.
-fn indexes(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
+fn validate_indexes(old: Job<'_>, new: Job<'_>, errors: &mut Errors) {
     let completions = int(new.spec, "completions");
     let completed = text(new.status, "completedIndexes");
     let failed = new.field("failedIndexes").and_then(Value::as_str);
@@ -191,11 +212,11 @@ fn indexes(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
     }
 }
 
-fn counts(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
+fn validate_counters(old: Job<'_>, new: Job<'_>, errors: &mut Errors) {
     let changed = |field: &str| old.field(field) != new.field(field);
     let terminating = new.number("terminating");
-    let turned = old.is_finished() != new.is_finished();
-    if (turned || changed("terminating")) && terminating > 0 && new.is_finished() {
+    let changed_condition = old.is_finished() != new.is_finished();
+    if (changed_condition || changed("terminating")) && terminating > 0 && new.is_finished() {
         let rule = "terminating>0 is invalid for finished job";
         errors.push(FieldError::invalid(STATUS.child("terminating"), terminating, rule));
     }
@@ -207,31 +228,31 @@ fn counts(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
 }
 
 /// Validates the condition `SuccessCriteriaMet`.
-fn success(new: Report<'_>, errors: &mut Errors) {
-    let met = new.is("SuccessCriteriaMet");
-    if met && new.is("Failed") {
-        errors.push(conditions("cannot set SuccessCriteriaMet=True and Failed=true conditions"));
+fn validate_success_criteria(new: Job<'_>, errors: &mut Errors) {
+    let met = new.is_condition_true("SuccessCriteriaMet");
+    if met && new.is_condition_true("Failed") {
+        errors.push(condition_error("cannot set SuccessCriteriaMet=True and Failed=true conditions"));
     }
-    if met && new.is("FailureTarget") {
-        errors.push(conditions("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"));
+    if met && new.is_condition_true("FailureTarget") {
+        errors.push(condition_error("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"));
     }
     let has_policy = new.spec.get("successPolicy").is_some_and(|policy| !policy.is_null());
-    if has_policy && !met && new.is("Complete") {
+    if has_policy && !met && new.is_condition_true("Complete") {
         let rule = "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True";
-        errors.push(conditions(rule));
+        errors.push(condition_error(rule));
     }
 }
 
 /// Validates transitions of the status: terminal conditions and times do not change, and counters do not decrease.
-fn goes_forward(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
+fn validate_transitions(old: Job<'_>, new: Job<'_>, errors: &mut Errors) {
     for condition in ["Failed", "Complete", "FailureTarget"] {
-        if old.is(condition) && !new.is(condition) {
-            errors.push(conditions(format!("cannot disable the terminal {condition}=True condition")));
+        if old.is_condition_true(condition) && !new.is_condition_true(condition) {
+            errors.push(condition_error(format!("cannot disable the terminal {condition}=True condition")));
         }
     }
     // An elastic indexed Job can be scaled down, which lowers its count of succeeded indexes.
-    let scales = is_indexed(new.spec) && new.spec.get("completions") == new.spec.get("parallelism");
-    for (counter, may_shrink) in [("failed", false), ("succeeded", scales)] {
+    let is_elastic = is_indexed(new.spec) && new.spec.get("completions") == new.spec.get("parallelism");
+    for (counter, may_shrink) in [("failed", false), ("succeeded", is_elastic)] {
         if !may_shrink && new.number(counter) < old.number(counter) {
             let rule = format!("cannot decrease the {counter} counter");
             errors.push(FieldError::invalid(STATUS.child(counter), new.number(counter), rule));
@@ -242,17 +263,17 @@ fn goes_forward(old: Report<'_>, new: Report<'_>, errors: &mut Errors) {
         errors.push(FieldError::invalid(STATUS.child("completionTime"), shown(ends), "field is immutable"));
     }
     let (began, begins) = (old.field("startTime"), new.field("startTime"));
-    let resumes = old.is("Suspended") && new.has("Suspended", "False");
-    if began.is_some() && began != begins && !resumes && !truth(new.spec, "suspend") {
+    let resumes = old.is_condition_true("Suspended") && new.has_condition("Suspended", "False");
+    if began.is_some() && began != begins && !resumes && !boolean(new.spec, "suspend") {
         let rule = "field is immutable for unsuspended job once set";
         errors.push(FieldError::invalid(STATUS.child("startTime"), shown(begins), rule));
     }
-    let met = |report: Report<'_>| report.is("SuccessCriteriaMet");
+    let met = |job: Job<'_>| job.is_condition_true("SuccessCriteriaMet");
     if met(old) && !met(new) {
-        errors.push(conditions("cannot disable the SuccessCriteriaMet=True condition"));
+        errors.push(condition_error("cannot disable the SuccessCriteriaMet=True condition"));
     }
-    if old.is("Complete") && !met(old) && met(new) {
+    if old.is_condition_true("Complete") && !met(old) && met(new) {
         let rule = "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions";
-        errors.push(conditions(rule));
+        errors.push(condition_error(rule));
     }
 }

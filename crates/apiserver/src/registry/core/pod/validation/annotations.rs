@@ -15,40 +15,40 @@ const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-fn of(meta: &ObjectMeta) -> &BTreeMap<String, String> {
+fn annotations_of(meta: &ObjectMeta) -> &BTreeMap<String, String> {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
     meta.annotations.as_ref().unwrap_or(&NONE)
 }
 
 /// Validates the annotations of a pod or pod template.
-pub(super) fn check(
+pub(super) fn validate_pod_annotations(
     meta: &ObjectMeta,
     spec: &PodSpec,
-    tolerate_cost: bool,
+    allow_invalid_deletion_cost: bool,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let annotations = of(meta);
+    let annotations = annotations_of(meta);
     if let Some(value) = annotations.get(MIRROR)
         && spec.node_name.as_deref().unwrap_or_default().is_empty()
     {
         let rule = "must set spec.nodeName if mirror pod annotation is set";
         errors.push(FieldError::invalid(path.key(MIRROR), value, rule));
     }
-    if !tolerate_cost && bad_deletion_cost(meta) {
+    if !allow_invalid_deletion_cost && has_invalid_deletion_cost(meta) {
         let value = annotations.get(DELETION_COST);
         errors.push(FieldError::invalid(path.key(DELETION_COST), value, "must be a 32bit integer"));
     }
     if let Some(profile) = annotations.get(SECCOMP_POD) {
-        seccomp(profile, &path.child(SECCOMP_POD), errors);
+        validate_seccomp_annotation(profile, &path.child(SECCOMP_POD), errors);
     }
     for (key, profile) in annotations.iter().filter(|(key, _)| key.starts_with(SECCOMP_CONTAINER)) {
-        seccomp(profile, &path.child(key), errors);
+        validate_seccomp_annotation(profile, &path.child(key), errors);
     }
     for (key, profile) in annotations {
         let Some(name) = key.strip_prefix(APP_ARMOR) else { continue };
         let mut found = false;
-        container::each(spec, path, |container, _| found |= container.name == name);
+        container::visit_containers(spec, path, |container, _| found |= container.name == name);
         if !found {
             errors.push(FieldError::invalid(path.key(key), name, "container not found"));
         }
@@ -61,20 +61,20 @@ pub(super) fn check(
 }
 
 /// Whether a pod has a pod deletion cost that is not a 32-bit integer.
-pub(super) fn bad_deletion_cost(meta: &ObjectMeta) -> bool {
+pub(super) fn has_invalid_deletion_cost(meta: &ObjectMeta) -> bool {
     // Upstream rejects a plus sign and leading zeros, except after a minus sign.
     let is_number = |text: &str| {
         let begins = text == "0" || text.starts_with(|c: char| c == '-' || ('1'..='9').contains(&c));
         begins && text.parse::<i32>().is_ok()
     };
-    of(meta).get(DELETION_COST).is_some_and(|cost| !is_number(cost))
+    annotations_of(meta).get(DELETION_COST).is_some_and(|cost| !is_number(cost))
 }
 
 /// Validates an update of a pod's annotations.
-pub(super) fn check_update(old: &Pod, new: &Pod, errors: &mut Errors) {
+pub(super) fn validate_pod_annotations_update(old: &Pod, new: &Pod, errors: &mut Errors) {
     let metadata = Path::root("metadata");
     let path = metadata.child("annotations");
-    let (before, after) = (of(&old.metadata), of(&new.metadata));
+    let (before, after) = (annotations_of(&old.metadata), annotations_of(&new.metadata));
     for (key, _) in before.iter().filter(|(key, value)| after.get(*key) != Some(value)) {
         if key.starts_with(APP_ARMOR) {
             let rule = "may not remove or update AppArmor annotations";
@@ -95,27 +95,44 @@ pub(super) fn check_update(old: &Pod, new: &Pod, errors: &mut Errors) {
     }
     let nothing = PodSpec::default();
     let spec = new.spec.as_ref().unwrap_or(&nothing);
-    check(&new.metadata, spec, bad_deletion_cost(&old.metadata), &path, errors);
+    validate_pod_annotations(&new.metadata, spec, has_invalid_deletion_cost(&old.metadata), &path, errors);
 }
 
 /// Validates that the seccomp and `AppArmor` annotations match the fields.
-pub(super) fn agree_with_fields(meta: &ObjectMeta, spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
-    let annotations = of(meta);
+pub(super) fn validate_annotations_match_fields(
+    meta: &ObjectMeta,
+    spec: &PodSpec,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let annotations = annotations_of(meta);
     let of_pod = spec.security_context.as_ref();
     let seccomp = of_pod.and_then(|context| context.seccomp_profile.as_ref());
     if let (Some(profile), Some(annotation)) = (seccomp, annotations.get(SECCOMP_POD)) {
         let fields = (profile.type_.as_str(), profile.localhost_profile.as_deref());
         let context = path.child("securityContext");
-        agree("seccomp", annotation, fields, &context.child("seccompProfile"), errors);
+        validate_annotation_matches_field(
+            "seccomp",
+            annotation,
+            fields,
+            &context.child("seccompProfile"),
+            errors,
+        );
     }
-    container::each(spec, path, |container, path| {
+    container::visit_containers(spec, path, |container, path| {
         let context = container.security_context.as_ref();
         let context_path = path.child("securityContext");
         if let Some(profile) = context.and_then(|context| context.seccomp_profile.as_ref())
             && let Some(annotation) = annotations.get(&format!("{SECCOMP_CONTAINER}{}", container.name))
         {
             let fields = (profile.type_.as_str(), profile.localhost_profile.as_deref());
-            agree("seccomp", annotation, fields, &context_path.child("seccompProfile"), errors);
+            validate_annotation_matches_field(
+                "seccomp",
+                annotation,
+                fields,
+                &context_path.child("seccompProfile"),
+                errors,
+            );
         }
         let own = context.and_then(|context| context.app_armor_profile.as_ref());
         if let Some(profile) = own.or(of_pod.and_then(|context| context.app_armor_profile.as_ref()))
@@ -123,12 +140,18 @@ pub(super) fn agree_with_fields(meta: &ObjectMeta, spec: &PodSpec, path: &Path<'
             && spec.os.as_ref().is_none_or(|os| os.name != "windows")
         {
             let fields = (profile.type_.as_str(), profile.localhost_profile.as_deref());
-            agree("apparmor", annotation, fields, &context_path.child("appArmorProfile"), errors);
+            validate_annotation_matches_field(
+                "apparmor",
+                annotation,
+                fields,
+                &context_path.child("appArmorProfile"),
+                errors,
+            );
         }
     });
 }
 
-fn agree(
+fn validate_annotation_matches_field(
     what: &str,
     annotation: &str,
     (kind, profile): (&str, Option<&str>),
@@ -152,12 +175,12 @@ fn agree(
     }
 }
 
-fn seccomp(profile: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_seccomp_annotation(profile: &str, path: &Path<'_>, errors: &mut Errors) {
     if ["runtime/default", "docker/default", "unconfined"].contains(&profile) {
         return;
     }
     match profile.strip_prefix("localhost/") {
-        Some(file) => files::descending(file, path, errors),
+        Some(file) => files::validate_local_descending_path(file, path, errors),
         None => errors.push(FieldError::invalid(path, profile, "must be a valid seccomp profile")),
     }
 }

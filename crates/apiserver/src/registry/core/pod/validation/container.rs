@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{environment, mounts, ports, probe, security};
 use crate::validation::format;
-use crate::validation::{Errors, complain, one_of};
+use crate::validation::{Errors, add_invalid, validate_one_of};
 
 /// The valid volumes of a pod by name.
 pub(super) type Volumes<'a> = BTreeMap<&'a str, VolumeKind>;
@@ -18,13 +18,13 @@ pub(super) type Volumes<'a> = BTreeMap<&'a str, VolumeKind>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VolumeKind {
     /// A persistent volume claim or an ephemeral volume, which may be a block device.
-    Claimed,
+    Claim,
     /// Any other volume source.
     Other,
 }
 
 /// What the validation of a container reads besides the container.
-pub(super) struct Around<'a> {
+pub(super) struct ContainerContext<'a> {
     /// The spec of the pod or pod template.
     pub(super) spec: &'a PodSpec,
     /// The volumes that the container can mount.
@@ -33,11 +33,11 @@ pub(super) struct Around<'a> {
     pub(super) resources: &'a SpecRules<'a>,
 }
 
-const ONLY_SIDECARS: &str = "may not be set for init containers without restartPolicy=Always";
+const ONLY_FOR_SIDECARS: &str = "may not be set for init containers without restartPolicy=Always";
 
 /// Validates `spec.containers`.
-pub(super) fn main(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
-    let spec = around.spec;
+pub(super) fn validate_containers(cx: &ContainerContext<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let spec = cx.spec;
     if spec.containers.is_empty() {
         errors.push(FieldError::required(path, ""));
         return;
@@ -45,27 +45,27 @@ pub(super) fn main(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
     let mut names = BTreeSet::new();
     for (i, container) in spec.containers.iter().enumerate() {
         let path = path.index(i);
-        common(around, container, &path, errors);
+        validate_container_common(cx, container, &path, errors);
         if !names.insert(container.name.as_str()) {
             errors.push(FieldError::duplicate(path.child("name"), &container.name));
         }
-        probe::handlers(spec, container, &path, errors);
-        restart_policy(container, &path, errors);
+        probe::validate_lifecycle_and_probes(spec, container, &path, errors);
+        validate_container_restart_policy(container, &path, errors);
     }
-    ports::unique_on_the_host(&spec.containers, path, errors);
+    ports::validate_host_port_conflicts(&spec.containers, path, errors);
 }
 
 /// Validates `spec.initContainers`, with the sidecars among them.
-pub(super) fn init(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
-    let spec = around.spec;
+pub(super) fn validate_init_containers(cx: &ContainerContext<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let spec = cx.spec;
     let mut names: BTreeSet<&str> = spec.containers.iter().map(|container| container.name.as_str()).collect();
     for (i, container) in spec.init_containers.iter().flatten().enumerate() {
         let own = path.index(i);
-        common(around, container, &own, errors);
+        validate_container_common(cx, container, &own, errors);
         match container.restart_policy {
-            None if has_rules(container) => errors.push(rules_need_a_policy(&own)),
+            None if has_restart_rules(container) => errors.push(missing_restart_policy(&own)),
             None => {}
-            Some(_) => restart_policy(container, &own, errors),
+            Some(_) => validate_container_restart_policy(container, &own, errors),
         }
         if names.contains(container.name.as_str()) {
             errors.push(FieldError::duplicate(own.child("name"), &container.name));
@@ -73,9 +73,9 @@ pub(super) fn init(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
             names.insert(&container.name);
         }
         // SPEC: kube-apiserver compares the host ports of each init container only with its own, at index 0.
-        ports::unique_on_the_host(std::slice::from_ref(container), path, errors);
+        ports::validate_host_port_conflicts(std::slice::from_ref(container), path, errors);
         if container.restart_policy.as_deref() == Some("Always") {
-            probe::handlers(spec, container, &own, errors);
+            probe::validate_lifecycle_and_probes(spec, container, &own, errors);
         } else {
             for (field, is_set) in [
                 ("lifecycle", container.lifecycle.is_some()),
@@ -84,25 +84,25 @@ pub(super) fn init(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
                 ("startupProbe", container.startup_probe.is_some()),
             ] {
                 if is_set {
-                    errors.push(FieldError::forbidden(own.child(field), ONLY_SIDECARS));
+                    errors.push(FieldError::forbidden(own.child(field), ONLY_FOR_SIDECARS));
                 }
             }
         }
-        around.resources.init_container(container, &own.to_string(), errors);
+        cx.resources.init_container(container, &own.to_string(), errors);
     }
 }
 
 /// Validates `spec.ephemeralContainers`.
-pub(super) fn ephemeral(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
-    let spec = around.spec;
+pub(super) fn validate_ephemeral_containers(cx: &ContainerContext<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let spec = cx.spec;
     let others = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let mut names: BTreeSet<&str> = others().map(|container| container.name.as_str()).collect();
     for (i, ephemeral) in spec.ephemeral_containers.iter().flatten().enumerate() {
         let path = path.index(i);
         let container = as_container(ephemeral);
         if let Some(container) = &container {
-            common(around, container, &path, errors);
-            trimmed_image(container, &path, errors);
+            validate_container_common(cx, container, &path, errors);
+            validate_image_whitespace(container, &path, errors);
         }
         if !names.insert(&ephemeral.name) {
             errors.push(FieldError::duplicate(path.child("name"), &ephemeral.name));
@@ -112,13 +112,17 @@ pub(super) fn ephemeral(around: &Around<'_>, path: &Path<'_>, errors: &mut Error
             errors.push(FieldError::not_found(path.child("targetContainerName"), target));
         }
         if let Some(container) = &container {
-            never_for_ephemeral(container, &path, errors);
+            validate_ephemeral_container_fields(container, &path, errors);
         }
     }
 }
 
 /// Visits the init containers and containers of a spec with their paths.
-pub(super) fn each(spec: &PodSpec, path: &Path<'_>, mut visit: impl FnMut(&Container, &Path<'_>)) {
+pub(super) fn visit_containers(
+    spec: &PodSpec,
+    path: &Path<'_>,
+    mut visit: impl FnMut(&Container, &Path<'_>),
+) {
     for (i, container) in spec.init_containers.iter().flatten().enumerate() {
         visit(container, &path.child("initContainers").index(i));
     }
@@ -133,7 +137,7 @@ pub(super) fn each(spec: &PodSpec, path: &Path<'_>, mut visit: impl FnMut(&Conta
 }
 
 /// Validates that an image name has no leading or trailing whitespace. Upstream does this for pods, not for templates.
-pub(super) fn trimmed_image(container: &Container, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_image_whitespace(container: &Container, path: &Path<'_>, errors: &mut Errors) {
     let image = container.image.as_deref().unwrap_or_default();
     if image.trim() != image {
         let rule = "must not have leading or trailing whitespace";
@@ -142,42 +146,51 @@ pub(super) fn trimmed_image(container: &Container, path: &Path<'_>, errors: &mut
 }
 
 /// The validation that all containers share.
-fn common(around: &Around<'_>, container: &Container, path: &Path<'_>, errors: &mut Errors) {
+fn validate_container_common(
+    cx: &ContainerContext<'_>,
+    container: &Container,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if container.name.is_empty() {
         errors.push(FieldError::required(path.child("name"), ""));
     } else {
-        complain(errors, &path.child("name"), &container.name, format::dns_label(&container.name));
+        add_invalid(errors, &path.child("name"), &container.name, format::dns_label(&container.name));
     }
     if container.image.as_deref().unwrap_or_default().is_empty() {
         errors.push(FieldError::required(path.child("image"), ""));
     }
-    one_of(
+    validate_one_of(
         container.termination_message_policy.as_deref(),
         &["File", "FallbackToLogsOnError"],
         &path.child("terminationMessagePolicy"),
         errors,
     );
-    ports::check(container.ports.as_deref().unwrap_or_default(), &path.child("ports"), errors);
-    environment::variables(container, path, errors);
-    environment::sources(container, path, errors);
-    mounts::mounts(container, around.volumes, &path.child("volumeMounts"), errors);
-    mounts::devices(container, around.volumes, &path.child("volumeDevices"), errors);
-    pull_policy(container.image_pull_policy.as_deref(), &path.child("imagePullPolicy"), errors);
+    ports::validate_container_ports(
+        container.ports.as_deref().unwrap_or_default(),
+        &path.child("ports"),
+        errors,
+    );
+    environment::validate_env(container, path, errors);
+    environment::validate_env_from(container, path, errors);
+    mounts::validate_volume_mounts(container, cx.volumes, &path.child("volumeMounts"), errors);
+    mounts::validate_volume_devices(container, cx.volumes, &path.child("volumeDevices"), errors);
+    validate_pull_policy(container.image_pull_policy.as_deref(), &path.child("imagePullPolicy"), errors);
     let (resources, policies) = (container.resources.as_ref(), container.resize_policy.as_deref());
-    around.resources.container(resources, policies, &path.to_string(), errors);
-    security::of_container(around.spec, container, &path.child("securityContext"), errors);
+    cx.resources.container(resources, policies, &path.to_string(), errors);
+    security::validate_security_context(cx.spec, container, &path.child("securityContext"), errors);
 }
 
 /// Validates an image pull policy.
-pub(super) fn pull_policy(policy: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
-    one_of(policy, &["Always", "IfNotPresent", "Never"], path, errors);
+pub(super) fn validate_pull_policy(policy: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
+    validate_one_of(policy, &["Always", "IfNotPresent", "Never"], path, errors);
 }
 
-fn restart_policy(container: &Container, path: &Path<'_>, errors: &mut Errors) {
+fn validate_container_restart_policy(container: &Container, path: &Path<'_>, errors: &mut Errors) {
     let rules: &[ContainerRestartRule] = container.restart_policy_rules.as_deref().unwrap_or_default();
     match container.restart_policy.as_deref() {
         None if rules.is_empty() => return,
-        None => errors.push(rules_need_a_policy(path)),
+        None => errors.push(missing_restart_policy(path)),
         Some("Always" | "Never" | "OnFailure") => {}
         Some(policy) => {
             let supported = ["Always", "Never", "OnFailure"];
@@ -210,16 +223,16 @@ fn restart_policy(container: &Container, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn has_rules(container: &Container) -> bool {
+fn has_restart_rules(container: &Container) -> bool {
     container.restart_policy_rules.as_ref().is_some_and(|rules| !rules.is_empty())
 }
 
-fn rules_need_a_policy(path: &Path<'_>) -> FieldError {
+fn missing_restart_policy(path: &Path<'_>) -> FieldError {
     let rule = "must specify restartPolicy when restart rules are used";
     FieldError::required(path.child("restartPolicy"), rule)
 }
 
-fn never_for_ephemeral(container: &Container, path: &Path<'_>, errors: &mut Errors) {
+fn validate_ephemeral_container_fields(container: &Container, path: &Path<'_>, errors: &mut Errors) {
     let rule = "cannot be set for an Ephemeral Container";
     let resources = container.resources.as_ref();
     for (field, is_set) in [

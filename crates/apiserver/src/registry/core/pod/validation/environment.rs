@@ -8,7 +8,7 @@ use plumb_validation::field::{FieldError, Path};
 
 use super::{container, files};
 use crate::validation::format;
-use crate::validation::{Errors, complain};
+use crate::validation::{Errors, add_invalid};
 
 /// The field paths that an environment variable can refer to.
 const VARIABLE_FIELDS: [&str; 9] = [
@@ -53,28 +53,28 @@ const RESOURCES: [&str; 6] = [
 const SIZES: &str = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei";
 
 /// Validates `env` of a container.
-pub(super) fn variables(container: &Container, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_env(container: &Container, path: &Path<'_>, errors: &mut Errors) {
     for (i, variable) in container.env.iter().flatten().enumerate() {
         let list = path.child("env");
         let path = list.index(i);
         if variable.name.is_empty() {
             errors.push(FieldError::required(path.child("name"), ""));
         } else {
-            complain(errors, &path.child("name"), &variable.name, format::environment_name(&variable.name));
+            add_invalid(errors, &path.child("name"), &variable.name, format::env_var_name(&variable.name));
         }
         if let Some(source) = &variable.value_from {
-            value_from(variable, source, &path.child("valueFrom"), errors);
+            validate_env_var_value_from(variable, source, &path.child("valueFrom"), errors);
         }
     }
 }
 
 /// Validates `envFrom` of a container.
-pub(super) fn sources(container: &Container, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_env_from(container: &Container, path: &Path<'_>, errors: &mut Errors) {
     let list = path.child("envFrom");
     for (i, source) in container.env_from.iter().flatten().enumerate() {
         let path = list.index(i);
         if let Some(prefix) = source.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
-            complain(errors, &path.child("prefix"), prefix, format::environment_name(prefix));
+            add_invalid(errors, &path.child("prefix"), prefix, format::env_var_name(prefix));
         }
         let map = source.config_map_ref.as_ref().map(|map| ("configMapRef", map.name.as_str()));
         let secret = source.secret_ref.as_ref().map(|secret| ("secretRef", secret.name.as_str()));
@@ -84,7 +84,7 @@ pub(super) fn sources(container: &Container, path: &Path<'_>, errors: &mut Error
                 errors.push(FieldError::required(path.child("name"), ""));
             } else {
                 // SPEC: kube-apiserver validates this name as a prefix, so it may end in a dash.
-                complain(errors, &path.child("name"), name, format::dns_subdomain_prefix(name));
+                add_invalid(errors, &path.child("name"), name, format::dns_subdomain_prefix(name));
             }
         }
         match (map, secret) {
@@ -102,8 +102,8 @@ pub(super) fn sources(container: &Container, path: &Path<'_>, errors: &mut Error
 }
 
 /// Validates that `fileKeyRef` refers to emptyDir volumes of the pod.
-pub(super) fn file_volumes(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
-    container::each(spec, path, |container, path| {
+pub(super) fn validate_file_key_ref_volumes(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
+    container::visit_containers(spec, path, |container, path| {
         for (i, variable) in container.env.iter().flatten().enumerate() {
             let Some(file) = variable.value_from.as_ref().and_then(|source| source.file_key_ref.as_ref())
             else {
@@ -123,31 +123,36 @@ pub(super) fn file_volumes(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors)
     });
 }
 
-fn value_from(variable: &EnvVar, source: &EnvVarSource, path: &Path<'_>, errors: &mut Errors) {
+fn validate_env_var_value_from(
+    variable: &EnvVar,
+    source: &EnvVarSource,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let mut sources = 0;
     if let Some(field) = &source.field_ref {
         sources += 1;
-        object_field(field, &VARIABLE_FIELDS, &path.child("fieldRef"), errors);
+        validate_object_field_selector(field, &VARIABLE_FIELDS, &path.child("fieldRef"), errors);
     }
     if let Some(resource) = &source.resource_field_ref {
         sources += 1;
-        resource_field(resource, false, &path.child("resourceFieldRef"), errors);
+        validate_resource_field_selector(resource, false, &path.child("resourceFieldRef"), errors);
     }
     let map = source.config_map_key_ref.as_ref().map(|s| ("configMapKeyRef", &s.name, &s.key));
     let secret = source.secret_key_ref.as_ref().map(|s| ("secretKeyRef", &s.name, &s.key));
     for (field, name, key) in [map, secret].into_iter().flatten() {
         sources += 1;
         let path = path.child(field);
-        complain(errors, &path.child("name"), name, format::dns_subdomain(name));
+        add_invalid(errors, &path.child("name"), name, format::dns_subdomain(name));
         if key.is_empty() {
             errors.push(FieldError::required(path.child("key"), ""));
         } else {
-            complain(errors, &path.child("key"), key, format::config_key(key));
+            add_invalid(errors, &path.child("key"), key, format::config_key(key));
         }
     }
     if let Some(file) = &source.file_key_ref {
         sources += 1;
-        file_key(file, &path.child("fileKeyRef"), errors);
+        validate_file_key_selector(file, &path.child("fileKeyRef"), errors);
     }
     let rule = match sources {
         0 => {
@@ -162,26 +167,31 @@ fn value_from(variable: &EnvVar, source: &EnvVarSource, path: &Path<'_>, errors:
     errors.push(FieldError::invalid(path, "", rule));
 }
 
-fn file_key(file: &FileKeySelector, path: &Path<'_>, errors: &mut Errors) {
+fn validate_file_key_selector(file: &FileKeySelector, path: &Path<'_>, errors: &mut Errors) {
     if file.key.is_empty() {
         errors.push(FieldError::required(path.child("key"), ""));
     } else {
-        complain(errors, &path.child("key"), &file.key, format::environment_name(&file.key));
+        add_invalid(errors, &path.child("key"), &file.key, format::env_var_name(&file.key));
     }
     if file.volume_name.is_empty() {
         errors.push(FieldError::required(path.child("volumeName"), ""));
     } else {
-        complain(errors, &path.child("volumeName"), &file.volume_name, format::dns_label(&file.volume_name));
+        add_invalid(
+            errors,
+            &path.child("volumeName"),
+            &file.volume_name,
+            format::dns_label(&file.volume_name),
+        );
     }
     if file.path.is_empty() {
         errors.push(FieldError::required(path.child("path"), ""));
     } else {
-        files::no_backsteps(&file.path, &path.child("path"), errors);
+        files::validate_path_no_backsteps(&file.path, &path.child("path"), errors);
     }
 }
 
 /// Validates a `fieldRef`.
-pub(super) fn object_field(
+pub(super) fn validate_object_field_selector(
     field: &ObjectFieldSelector,
     supported: &[&str],
     path: &Path<'_>,
@@ -214,9 +224,9 @@ pub(super) fn object_field(
     match subscripted {
         Some(("metadata.annotations", key)) => {
             let key = key.to_lowercase();
-            complain(errors, path, &key, format::qualified_name(&key));
+            add_invalid(errors, path, &key, format::qualified_name(&key));
         }
-        Some((_, key)) => complain(errors, path, key, format::qualified_name(key)),
+        Some((_, key)) => add_invalid(errors, path, key, format::qualified_name(key)),
         None => {
             let name = if whole == "spec.host" { "spec.nodeName" } else { whole };
             if !supported.contains(&name) {
@@ -227,7 +237,7 @@ pub(super) fn object_field(
 }
 
 /// Validates a `resourceFieldRef`.
-pub(super) fn resource_field(
+pub(super) fn validate_resource_field_selector(
     field: &ResourceFieldSelector,
     in_volume: bool,
     path: &Path<'_>,

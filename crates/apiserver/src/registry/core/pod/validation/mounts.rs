@@ -10,7 +10,12 @@ use super::files;
 use crate::validation::Errors;
 
 /// Validates `volumeMounts`.
-pub(super) fn mounts(container: &Container, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_volume_mounts(
+    container: &Container,
+    volumes: &Volumes<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let mut points = BTreeSet::new();
     // SPEC: if several devices have one name, kube-apiserver compares with the last; likewise below.
     let devices: BTreeMap<&String, &String> =
@@ -38,27 +43,32 @@ pub(super) fn mounts(container: &Container, volumes: &Volumes<'_>, path: &Path<'
             errors.push(FieldError::invalid(own.child("mountPath"), &mount.mount_path, rule));
         }
         // SPEC: the remaining errors of kube-apiserver name the list, not the mount.
-        sub_paths(mount, path, &own, errors);
-        propagation(container, mount, path, errors);
+        validate_sub_paths(mount, path, &own, errors);
+        validate_mount_propagation(container, mount, path, errors);
     }
 }
 
-fn sub_paths(mount: &VolumeMount, list: &Path<'_>, own: &Path<'_>, errors: &mut Errors) {
+fn validate_sub_paths(mount: &VolumeMount, list: &Path<'_>, own: &Path<'_>, errors: &mut Errors) {
     let given = |text: &'_ Option<String>| text.clone().filter(|text| !text.is_empty());
     let sub_path = given(&mount.sub_path);
     if let Some(sub_path) = &sub_path {
-        files::descending(sub_path, &list.child("subPath"), errors);
+        files::validate_local_descending_path(sub_path, &list.child("subPath"), errors);
     }
     if let Some(expression) = given(&mount.sub_path_expr) {
         if sub_path.is_some() {
             let rule = "subPathExpr and subPath are mutually exclusive";
             errors.push(FieldError::invalid(own.child("subPathExpr"), &expression, rule));
         }
-        files::descending(&expression, &list.child("subPathExpr"), errors);
+        files::validate_local_descending_path(&expression, &list.child("subPathExpr"), errors);
     }
 }
 
-fn propagation(container: &Container, mount: &VolumeMount, path: &Path<'_>, errors: &mut Errors) {
+fn validate_mount_propagation(
+    container: &Container,
+    mount: &VolumeMount,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let propagation = mount.mount_propagation.as_deref();
     if let Some(mode) = propagation {
         let path = path.child("mountPropagation");
@@ -91,7 +101,12 @@ fn propagation(container: &Container, mount: &VolumeMount, path: &Path<'_>, erro
 }
 
 /// Validates `volumeDevices`.
-pub(super) fn devices(container: &Container, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_volume_devices(
+    container: &Container,
+    volumes: &Volumes<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let (mut names, mut points) = (BTreeSet::new(), BTreeSet::new());
     let mounts: BTreeMap<&String, &String> =
         container.volume_mounts.iter().flatten().map(|mount| (&mount.name, &mount.mount_path)).collect();
@@ -105,7 +120,7 @@ pub(super) fn devices(container: &Container, volumes: &Volumes<'_>, path: &Path<
             errors.push(FieldError::invalid(path.child("name"), name, "must be unique"));
         }
         match volumes.get(name) {
-            Some(VolumeKind::Claimed) => {}
+            Some(VolumeKind::Claim) => {}
             Some(VolumeKind::Other) => {
                 let rule =
                     "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";

@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::PodSpec;
 use plumb_validation::field::{FieldError, Path};
 
 use crate::validation::json::shown_as_json;
-use crate::validation::{Errors, complain, format};
+use crate::validation::{Errors, add_invalid, format};
 
 /// Validates `dnsPolicy` and `dnsConfig`.
-pub(super) fn dns(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_pod_dns_config(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let by_itself = spec.dns_policy.as_deref() == Some("None");
     let Some(config) = &spec.dns_config else {
         if by_itself {
@@ -27,7 +27,7 @@ pub(super) fn dns(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
         errors.push(FieldError::invalid(servers_path, shown_as_json(&servers), rule));
     }
     for (i, server) in servers.iter().enumerate() {
-        complain(errors, &servers_path.index(i), server, format::address(server));
+        add_invalid(errors, &servers_path.index(i), server, format::ip(server));
     }
     let searches = config.searches.as_deref().unwrap_or_default();
     let searches_path = path.child("searches");
@@ -41,7 +41,7 @@ pub(super) fn dns(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     }
     for (i, search) in searches.iter().enumerate().filter(|(_, search)| *search != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
-        complain(errors, &searches_path.index(i), search, format::dns_subdomain_with_underscores(search));
+        add_invalid(errors, &searches_path.index(i), search, format::dns_subdomain_with_underscores(search));
     }
     for (i, option) in config.options.iter().flatten().enumerate() {
         if option.name.as_deref().unwrap_or_default().is_empty() {
@@ -51,18 +51,18 @@ pub(super) fn dns(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates `hostAliases`.
-pub(super) fn host_aliases(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_host_aliases(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     for (i, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let path = path.index(i);
-        complain(errors, &path.child("ip"), &alias.ip, format::address(&alias.ip));
+        add_invalid(errors, &path.child("ip"), &alias.ip, format::ip(&alias.ip));
         for (j, name) in alias.hostnames.iter().flatten().enumerate() {
-            complain(errors, &path.child("hostnames").index(j), name, format::dns_subdomain(name));
+            add_invalid(errors, &path.child("hostnames").index(j), name, format::dns_subdomain(name));
         }
     }
 }
 
 /// Validates `hostnameOverride`.
-pub(super) fn host_name_override(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_hostname_override(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let Some(name) = spec.hostname_override.as_deref() else { return };
     let path = path.child("hostnameOverride");
     if spec.set_hostname_as_fqdn == Some(true) {
@@ -74,5 +74,5 @@ pub(super) fn host_name_override(spec: &PodSpec, path: &Path<'_>, errors: &mut E
     if name.len() > 64 {
         errors.push(FieldError::too_long(path, 64));
     }
-    complain(errors, &path, name, format::dns_subdomain(name));
+    add_invalid(errors, &path, name, format::dns_subdomain(name));
 }

@@ -7,49 +7,53 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use plumb_validation::field::{FieldError, Path};
 
 use crate::validation::format;
-use crate::validation::{Errors, complain, one_of};
+use crate::validation::{Errors, add_invalid, validate_one_of};
 
 /// Validates the ports of a container.
-pub(super) fn check(ports: &[ContainerPort], path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_container_ports(ports: &[ContainerPort], path: &Path<'_>, errors: &mut Errors) {
     let mut names = BTreeSet::new();
     for (i, port) in ports.iter().enumerate() {
         let path = path.index(i);
         if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
-            let complaints = format::port_name(name);
-            if complaints.is_empty() && !names.insert(name) {
+            let messages = format::port_name(name);
+            if messages.is_empty() && !names.insert(name) {
                 errors.push(FieldError::duplicate(path.child("name"), name));
             }
-            complain(errors, &path.child("name"), name, complaints);
+            add_invalid(errors, &path.child("name"), name, messages);
         }
         if port.container_port == 0 {
             errors.push(FieldError::required(path.child("containerPort"), ""));
         } else {
-            number(port.container_port, &path.child("containerPort"), errors);
+            validate_port_number(port.container_port, &path.child("containerPort"), errors);
         }
         if let Some(host) = port.host_port.filter(|host| *host != 0) {
-            number(host, &path.child("hostPort"), errors);
+            validate_port_number(host, &path.child("hostPort"), errors);
         }
         let protocols = ["SCTP", "TCP", "UDP"];
-        one_of(port.protocol.as_deref(), &protocols, &path.child("protocol"), errors);
+        validate_one_of(port.protocol.as_deref(), &protocols, &path.child("protocol"), errors);
     }
 }
 
 /// Validates a port number or port name.
-pub(in crate::registry) fn number_or_name(port: &IntOrString, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::registry) fn validate_port_number_or_name(
+    port: &IntOrString,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     match port {
-        IntOrString::Int(port) => number(*port, path, errors),
-        IntOrString::String(name) => complain(errors, path, name, format::port_name(name)),
+        IntOrString::Int(port) => validate_port_number(*port, path, errors),
+        IntOrString::String(name) => add_invalid(errors, path, name, format::port_name(name)),
     }
 }
 
-pub(super) fn number(port: i32, path: &Path<'_>, errors: &mut Errors) {
-    for complaint in format::port_number(i64::from(port)) {
-        errors.push(FieldError::invalid(path, port, complaint));
+pub(super) fn validate_port_number(port: i32, path: &Path<'_>, errors: &mut Errors) {
+    for message in format::port_number(i64::from(port)) {
+        errors.push(FieldError::invalid(path, port, message));
     }
 }
 
 /// Validates that no two ports of a pod use the same host port.
-pub(super) fn unique_on_the_host(containers: &[Container], path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_host_port_conflicts(containers: &[Container], path: &Path<'_>, errors: &mut Errors) {
     let mut taken = BTreeSet::new();
     for (i, container) in containers.iter().enumerate() {
         for (j, port) in container.ports.iter().flatten().enumerate() {
@@ -65,7 +69,12 @@ pub(super) fn unique_on_the_host(containers: &[Container], path: &Path<'_>, erro
 }
 
 /// Validates that host ports equal container ports in a pod on the host network.
-pub(super) fn on_the_host_network(spec: &PodSpec, is_pod: bool, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_host_network_ports(
+    spec: &PodSpec,
+    is_pod: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if spec.host_network != Some(true) {
         return;
     }

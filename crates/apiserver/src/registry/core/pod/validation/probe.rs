@@ -9,15 +9,20 @@ use plumb_validation::field::{FieldError, Path};
 
 use super::ports;
 use crate::validation::format;
-use crate::validation::{Errors, complain, nonnegative};
+use crate::validation::{Errors, add_invalid, validate_nonnegative_field};
 
 /// Validates the lifecycle hooks and the probes of a container.
-pub(super) fn handlers(spec: &PodSpec, container: &Container, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_lifecycle_and_probes(
+    spec: &PodSpec,
+    container: &Container,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if let Some(lifecycle) = &container.lifecycle {
         let path = path.child("lifecycle");
         for (field, hook) in [("postStart", &lifecycle.post_start), ("preStop", &lifecycle.pre_stop)] {
             if let Some(hook) = hook {
-                handler(
+                validate_handler(
                     Handler::from(hook),
                     spec.termination_grace_period_seconds,
                     &path.child(field),
@@ -26,7 +31,7 @@ pub(super) fn handlers(spec: &PodSpec, container: &Container, path: &Path<'_>, e
             }
         }
         if let Some(signal) = lifecycle.stop_signal.as_deref() {
-            stop_signal(spec, signal, &path.child("stopSignal"), errors);
+            validate_stop_signal(spec, signal, &path.child("stopSignal"), errors);
         }
     }
     for (field, probe) in [
@@ -36,7 +41,7 @@ pub(super) fn handlers(spec: &PodSpec, container: &Container, path: &Path<'_>, e
     ] {
         let Some(probe) = probe else { continue };
         let path = path.child(field);
-        check(probe, &path, errors);
+        validate_probe(probe, &path, errors);
         if field == "readinessProbe" {
             if let Some(seconds) = probe.termination_grace_period_seconds {
                 let rule = "must not be set for readinessProbes";
@@ -48,8 +53,8 @@ pub(super) fn handlers(spec: &PodSpec, container: &Container, path: &Path<'_>, e
     }
 }
 
-fn check(probe: &Probe, path: &Path<'_>, errors: &mut Errors) {
-    handler(Handler::from(probe), None, path, errors);
+fn validate_probe(probe: &Probe, path: &Path<'_>, errors: &mut Errors) {
+    validate_handler(Handler::from(probe), None, path, errors);
     for (field, value) in [
         ("initialDelaySeconds", probe.initial_delay_seconds),
         ("timeoutSeconds", probe.timeout_seconds),
@@ -57,7 +62,7 @@ fn check(probe: &Probe, path: &Path<'_>, errors: &mut Errors) {
         ("successThreshold", probe.success_threshold),
         ("failureThreshold", probe.failure_threshold),
     ] {
-        nonnegative(i64::from(value.unwrap_or(0)), &path.child(field), errors);
+        validate_nonnegative_field(i64::from(value.unwrap_or(0)), &path.child(field), errors);
     }
     if let Some(seconds) = probe.termination_grace_period_seconds.filter(|seconds| *seconds <= 0) {
         let path = path.child("terminationGracePeriodSeconds");
@@ -99,7 +104,7 @@ impl<'a> From<&'a LifecycleHandler> for Handler<'a> {
     }
 }
 
-fn handler(handler: Handler<'_>, grace: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_handler(handler: Handler<'_>, grace: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
     let given = [
         ("exec", handler.exec.is_some()),
         ("httpGet", handler.http.is_some()),
@@ -119,13 +124,13 @@ fn handler(handler: Handler<'_>, grace: Option<i64>, path: &Path<'_>, errors: &m
         errors.push(FieldError::required(own.child("command"), ""));
     }
     if let Some(http) = handler.http.filter(|_| first == "httpGet") {
-        http_get(http, &own, errors);
+        validate_http_get_action(http, &own, errors);
     }
     if let Some(tcp) = handler.tcp.filter(|_| first == "tcpSocket") {
-        ports::number_or_name(&tcp.port, &own.child("port"), errors);
+        ports::validate_port_number_or_name(&tcp.port, &own.child("port"), errors);
     }
     if let Some(grpc) = handler.grpc.filter(|_| first == "grpc") {
-        ports::number_or_name(&IntOrString::Int(grpc.port), &own.child("port"), errors);
+        ports::validate_port_number_or_name(&IntOrString::Int(grpc.port), &own.child("port"), errors);
     }
     if let (Some(sleep), Some(grace)) = (handler.sleep.filter(|_| first == "sleep"), grace)
         && !(0..=grace).contains(&sleep.seconds)
@@ -138,22 +143,22 @@ fn handler(handler: Handler<'_>, grace: Option<i64>, path: &Path<'_>, errors: &m
     }
 }
 
-fn http_get(http: &HTTPGetAction, path: &Path<'_>, errors: &mut Errors) {
+fn validate_http_get_action(http: &HTTPGetAction, path: &Path<'_>, errors: &mut Errors) {
     if http.path.as_deref().unwrap_or_default().is_empty() {
         errors.push(FieldError::required(path.child("path"), ""));
     }
-    ports::number_or_name(&http.port, &path.child("port"), errors);
+    ports::validate_port_number_or_name(&http.port, &path.child("port"), errors);
     let scheme = http.scheme.as_deref().unwrap_or_default();
     if !["HTTP", "HTTPS"].contains(&scheme) {
         errors.push(FieldError::not_supported(path.child("scheme"), scheme, &["HTTP", "HTTPS"]));
     }
     for header in http.http_headers.iter().flatten() {
-        complain(errors, &path.child("httpHeaders"), &header.name, format::header_name(&header.name));
+        add_invalid(errors, &path.child("httpHeaders"), &header.name, format::http_header_name(&header.name));
     }
 }
 
 /// Validates a stop signal, which requires `spec.os.name`: the supported signals depend on it.
-fn stop_signal(spec: &PodSpec, signal: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_stop_signal(spec: &PodSpec, signal: &str, path: &Path<'_>, errors: &mut Errors) {
     match spec.os.as_ref().map(|os| os.name.as_str()) {
         None => {
             let rule = "may not be set for containers with empty `spec.os.name`";

@@ -7,67 +7,91 @@ use k8s_openapi::api::core::v1::{
 };
 use plumb_validation::field::{FieldError, Path};
 
-use super::{Scope, environment, files};
+use super::{PodValidationOptions, environment, files};
 use crate::validation::Errors;
 
-const TWICE: &str = "conflicting duplicate paths";
+const DUPLICATE_PATHS: &str = "conflicting duplicate paths";
 
 /// Validates a projected volume.
-pub(super) fn check(volume: &ProjectedVolumeSource, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
-    files::mode(volume.default_mode, &path.child("defaultMode"), errors);
+pub(super) fn validate_projected_volume_source(
+    volume: &ProjectedVolumeSource,
+    options: &PodValidationOptions<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    files::validate_file_mode(volume.default_mode, &path.child("defaultMode"), errors);
     let mut paths = BTreeSet::new();
     for (i, source) in volume.sources.iter().flatten().enumerate() {
         let list = path.child("sources");
         let own = list.index(i);
         if let Some(secret) = &source.secret {
             let items = secret.items.as_deref().unwrap_or_default();
-            keys(&secret.name, items, &mut paths, (path, &own.child("secret")), errors);
+            validate_projected_keys(&secret.name, items, &mut paths, (path, &own.child("secret")), errors);
         }
         if let Some(map) = &source.config_map {
             let items = map.items.as_deref().unwrap_or_default();
-            keys(&map.name, items, &mut paths, (path, &own.child("configMap")), errors);
+            validate_projected_keys(&map.name, items, &mut paths, (path, &own.child("configMap")), errors);
         }
         for file in source.downward_api.iter().filter_map(|downward| downward.items.as_ref()).flatten() {
-            downward_file(file, &own.child("downwardAPI"), errors);
+            validate_downward_api_volume_file(file, &own.child("downwardAPI"), errors);
             if !file.path.is_empty() && !paths.insert(file.path.clone()) {
-                errors.push(FieldError::invalid(path, &file.path, TWICE));
+                errors.push(FieldError::invalid(path, &file.path, DUPLICATE_PATHS));
             }
         }
         if let Some(token) = &source.service_account_token {
             // SPEC: kube-apiserver's path of this error is below the volume, not below the source.
-            token_projection(token, scope, (path, &own.child("serviceAccountToken")), errors);
+            validate_service_account_token_projection(
+                token,
+                options,
+                (path, &own.child("serviceAccountToken")),
+                errors,
+            );
         }
-        if count(source) > 1 {
+        if count_sources(source) > 1 {
             errors.push(FieldError::forbidden(own, "may not specify more than 1 volume type per source"));
         }
     }
 }
 
 /// Validates a file of a downward API volume.
-pub(super) fn downward_file(file: &DownwardAPIVolumeFile, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_downward_api_volume_file(
+    file: &DownwardAPIVolumeFile,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if file.path.is_empty() {
         errors.push(FieldError::required(path.child("path"), ""));
     }
-    files::projected(&file.path, &path.child("path"), errors);
+    files::validate_local_non_reserved_path(&file.path, &path.child("path"), errors);
     match (&file.field_ref, &file.resource_field_ref) {
         (Some(field), resource) => {
-            environment::object_field(field, &environment::FILE_FIELDS, &path.child("fieldRef"), errors);
+            environment::validate_object_field_selector(
+                field,
+                &environment::FILE_FIELDS,
+                &path.child("fieldRef"),
+                errors,
+            );
             if resource.is_some() {
                 let rule = "fieldRef and resourceFieldRef can not be specified simultaneously";
                 errors.push(FieldError::invalid(path, "resource", rule));
             }
         }
         (None, Some(resource)) => {
-            environment::resource_field(resource, true, &path.child("resourceFieldRef"), errors);
+            environment::validate_resource_field_selector(
+                resource,
+                true,
+                &path.child("resourceFieldRef"),
+                errors,
+            );
         }
         (None, None) => {
             errors.push(FieldError::required(path, "one of fieldRef and resourceFieldRef is required"));
         }
     }
-    files::mode(file.mode, &path.child("mode"), errors);
+    files::validate_file_mode(file.mode, &path.child("mode"), errors);
 }
 
-fn keys(
+fn validate_projected_keys(
     name: &str,
     items: &[KeyToPath],
     paths: &mut BTreeSet<String>,
@@ -78,16 +102,16 @@ fn keys(
         errors.push(FieldError::required(path.child("name"), ""));
     }
     for (i, item) in items.iter().enumerate() {
-        files::key_to_path(item, &path.child("items").index(i), errors);
+        files::validate_key_to_path(item, &path.child("items").index(i), errors);
         if !item.path.is_empty() && !paths.insert(item.path.clone()) {
-            errors.push(FieldError::invalid(volume, name, TWICE));
+            errors.push(FieldError::invalid(volume, name, DUPLICATE_PATHS));
         }
     }
 }
 
-fn token_projection(
+fn validate_service_account_token_projection(
     token: &ServiceAccountTokenProjection,
-    scope: &Scope<'_>,
+    options: &PodValidationOptions<'_>,
     (volume, path): (&Path<'_>, &Path<'_>),
     errors: &mut Errors,
 ) {
@@ -102,12 +126,12 @@ fn token_projection(
     }
     if token.path.is_empty() {
         errors.push(FieldError::required(volume.child("path"), ""));
-    } else if !scope.tolerates_token_paths() {
-        files::projected(&token.path, &volume.child("path"), errors);
+    } else if !options.allows_non_local_token_paths() {
+        files::validate_local_non_reserved_path(&token.path, &volume.child("path"), errors);
     }
 }
 
-fn count(source: &VolumeProjection) -> usize {
+fn count_sources(source: &VolumeProjection) -> usize {
     [
         source.secret.is_some(),
         source.config_map.is_some(),

@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::Volume;
 use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
-use crate::validation::json::{int, list, pairs, raw, text, truth};
-use crate::validation::{Errors, complain, format};
+use crate::validation::json::{boolean, int, list, pairs, raw, text};
+use crate::validation::{Errors, add_invalid, format};
 
 /// The required fields of each volume source.
 const REQUIRED: &[(&str, &[&str])] = &[
@@ -25,7 +25,12 @@ const REQUIRED: &[(&str, &[&str])] = &[
 ];
 
 /// Validates a volume with one of these sources.
-pub(super) fn check(volume: &Volume, shown_as: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_remote_volume_source(
+    volume: &Volume,
+    shown_as: &str,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let Ok(volume) = serde_json::to_value(volume) else { return };
     let field = if shown_as == "cephFS" { "cephfs" } else { shown_as };
     let source = &volume[field];
@@ -39,10 +44,14 @@ pub(super) fn check(volume: &Volume, shown_as: &str, path: &Path<'_>, errors: &m
             let partition = int(source, "partition").unwrap_or(0);
             if !(0..=255).contains(&partition) {
                 // SPEC: kube-apiserver accepts 0, although its message does not say so.
-                errors.push(FieldError::invalid(path.child("partition"), partition, format::range(1, 255)));
+                errors.push(FieldError::invalid(
+                    path.child("partition"),
+                    partition,
+                    format::range_error(1, 255),
+                ));
             }
         }
-        "cinder" => secret(source, path, errors),
+        "cinder" => validate_secret_ref(source, path, errors),
         "flexVolume" => {
             for (key, _) in pairs(source, "options") {
                 let domain = format!(".{}", key.split('/').next().unwrap_or_default().to_lowercase());
@@ -52,28 +61,30 @@ pub(super) fn check(volume: &Volume, shown_as: &str, path: &Path<'_>, errors: &m
                 }
             }
         }
-        "azureDisk" => azure_disk(source, path, errors),
-        "quobyte" => quobyte(source, path, errors),
-        "flocker" => flocker(source, path, errors),
-        "iscsi" => iscsi(source, path, errors),
-        "fc" => fibre_channel(source, path, errors),
-        "storageos" => storage_os(source, path, errors),
+        "azureDisk" => validate_azure_disk(source, path, errors),
+        "quobyte" => validate_quobyte(source, path, errors),
+        "flocker" => validate_flocker(source, path, errors),
+        "iscsi" => validate_iscsi(source, path, errors),
+        "fc" => validate_fc(source, path, errors),
+        "storageos" => validate_storageos(source, path, errors),
         _ => {}
     }
 }
 
-fn secret(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_secret_ref(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     if source.get("secretRef").is_some_and(|secret| text(secret, "name").is_empty()) {
         errors.push(FieldError::required(path.child("secretRef").child("name"), ""));
     }
 }
 
-fn azure_disk(source: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for (field, words) in
+fn validate_azure_disk(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (field, supported) in
         [("cachingMode", ["None", "ReadOnly", "ReadWrite"]), ("kind", ["Dedicated", "Managed", "Shared"])]
     {
-        if let Some(word) = source.get(field).and_then(Value::as_str).filter(|word| !words.contains(word)) {
-            errors.push(FieldError::not_supported(path.child(field), word, &words));
+        if let Some(value) =
+            source.get(field).and_then(Value::as_str).filter(|value| !supported.contains(value))
+        {
+            errors.push(FieldError::not_supported(path.child(field), value, &supported));
         }
     }
     let address = text(source, "diskURI");
@@ -92,7 +103,7 @@ fn azure_disk(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn quobyte(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_quobyte(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rule = "must be a host:port pair or multiple pairs separated by commas";
     let registry = text(source, "registry");
     if registry.is_empty() {
@@ -113,7 +124,7 @@ fn quobyte(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn flocker(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_flocker(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (name, id) = (text(source, "datasetName"), text(source, "datasetUUID"));
     match (name.is_empty(), id.is_empty()) {
         (true, true) => {
@@ -130,32 +141,32 @@ fn flocker(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn iscsi(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_iscsi(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     if text(source, "targetPortal").is_empty() {
         errors.push(FieldError::required(path.child("targetPortal"), ""));
     }
     match text(source, "iqn") {
         "" => errors.push(FieldError::required(path.child("iqn"), "")),
-        name => initiator(name, &path.child("iqn"), errors),
+        name => validate_iscsi_name(name, &path.child("iqn"), errors),
     }
     let unit = int(source, "lun").unwrap_or(0);
-    for complaint in format::in_range(unit, 0, 255) {
-        errors.push(FieldError::invalid(path.child("lun"), unit, complaint));
+    for message in format::in_range(unit, 0, 255) {
+        errors.push(FieldError::invalid(path.child("lun"), unit, message));
     }
-    let secured = truth(source, "chapAuthDiscovery") || truth(source, "chapAuthSession");
+    let secured = boolean(source, "chapAuthDiscovery") || boolean(source, "chapAuthSession");
     if secured && source.get("secretRef").is_none() {
         errors.push(FieldError::required(path.child("secretRef"), ""));
     }
     if let Some(name) = source.get("initiatorName").and_then(Value::as_str) {
-        initiator(name, &path.child("initiatorname"), errors);
+        validate_iscsi_name(name, &path.child("initiatorname"), errors);
     }
 }
 
 /// Validates an iSCSI name in one of the formats `iqn`, `eui` and `naa`.
-fn initiator(name: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_iscsi_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let sound = if let Some(rest) = name.strip_prefix("iqn") {
-        qualified(rest)
+    let is_valid = if let Some(rest) = name.strip_prefix("iqn") {
+        is_iqn_suffix(rest)
     } else if let Some(rest) = name.strip_prefix("eui") {
         rest.strip_prefix('.').is_some_and(|digits| digits.len() == 16 && is_hex(digits))
     } else if let Some(rest) = name.strip_prefix("naa") {
@@ -165,13 +176,13 @@ fn initiator(name: &str, path: &Path<'_>, errors: &mut Errors) {
         errors.push(FieldError::invalid(path, name, rule));
         return;
     };
-    if !sound {
+    if !is_valid {
         errors.push(FieldError::invalid(path, name, "must be valid format"));
     }
 }
 
 /// The rest of an `iqn` name, `.2026-01.com.example:disk`: a date, a reversed domain and an optional suffix.
-fn qualified(rest: &str) -> bool {
+fn is_iqn_suffix(rest: &str) -> bool {
     let Some(rest) = rest.strip_prefix('.') else { return false };
     let (Some(date), Some(rest)) = (rest.get(..7), rest.get(7..)) else { return false };
     let is_date =
@@ -185,7 +196,7 @@ fn qualified(rest: &str) -> bool {
         && label.is_none_or(|label| !label.is_empty())
 }
 
-fn fibre_channel(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_fc(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (targets, ids) = (list(source, "targetWWNs"), list(source, "wwids"));
     if targets.is_empty() && ids.is_empty() {
         let rule = "must specify either targetWWNs or wwids, but not both";
@@ -203,21 +214,21 @@ fn fibre_channel(source: &Value, path: &Path<'_>, errors: &mut Errors) {
                 .push(FieldError::required(path.child("lun"), "lun is required if targetWWNs is specified"));
         }
         Some(unit) => {
-            for complaint in format::in_range(unit, 0, 255) {
-                errors.push(FieldError::invalid(path.child("lun"), unit, complaint));
+            for message in format::in_range(unit, 0, 255) {
+                errors.push(FieldError::invalid(path.child("lun"), unit, message));
             }
         }
     }
 }
 
-fn storage_os(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_storageos(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     match text(source, "volumeName") {
         "" => errors.push(FieldError::required(path.child("volumeName"), "")),
-        name => complain(errors, &path.child("volumeName"), name, format::dns_label(name)),
+        name => add_invalid(errors, &path.child("volumeName"), name, format::dns_label(name)),
     }
     let namespace = text(source, "volumeNamespace");
     if !namespace.is_empty() {
-        complain(errors, &path.child("volumeNamespace"), namespace, format::dns_label(namespace));
+        add_invalid(errors, &path.child("volumeNamespace"), namespace, format::dns_label(namespace));
     }
-    secret(source, path, errors);
+    validate_secret_ref(source, path, errors);
 }

@@ -6,10 +6,14 @@ use k8s_openapi::api::core::v1::PodResourceClaim;
 use plumb_validation::field::{BadValue, FieldError, Path};
 
 use crate::validation::json::{internal, raw};
-use crate::validation::{Errors, complain, format};
+use crate::validation::{Errors, add_invalid, format};
 
 /// Validates `spec.resourceClaims`.
-pub(super) fn claims(claims: &[PodResourceClaim], path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_pod_resource_claims(
+    claims: &[PodResourceClaim],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let mut names = BTreeSet::new();
     for (i, claim) in claims.iter().enumerate() {
         let path = path.index(i);
@@ -18,7 +22,7 @@ pub(super) fn claims(claims: &[PodResourceClaim], path: &Path<'_>, errors: &mut 
         } else if !names.insert(&claim.name) {
             errors.push(FieldError::duplicate(path.child("name"), &claim.name));
         } else {
-            complain(errors, &path.child("name"), &claim.name, format::dns_label(&claim.name));
+            add_invalid(errors, &path.child("name"), &claim.name, format::dns_label(&claim.name));
         }
         let (name, template) = (&claim.resource_claim_name, &claim.resource_claim_template_name);
         let rule = match (name, template) {
@@ -31,7 +35,7 @@ pub(super) fn claims(claims: &[PodResourceClaim], path: &Path<'_>, errors: &mut 
         errors.extend(rule.map(|rule| FieldError::invalid(path, shown_claim(claim), rule)));
         for (field, name) in [("resourceClaimName", name), ("resourceClaimTemplateName", template)] {
             if let Some(name) = name {
-                complain(errors, &path.child(field), name, format::dns_subdomain(name));
+                add_invalid(errors, &path.child(field), name, format::dns_subdomain(name));
             }
         }
     }

@@ -7,34 +7,34 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use plumb_validation::field::{FieldError, Path};
 
-use super::Scope;
-use crate::validation::{Errors, complain, format, labels};
+use super::PodValidationOptions;
+use crate::validation::{Errors, add_invalid, format, labels};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 pub(in crate::registry) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// Validates `spec.affinity`.
-pub(super) fn affinity(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_affinity(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let Some(affinity) = &spec.affinity else { return };
     if let Some(node) = &affinity.node_affinity {
-        node_affinity(node, &path.child("nodeAffinity"), errors);
+        validate_node_affinity(node, &path.child("nodeAffinity"), errors);
     }
     if let Some(pod) = &affinity.pod_affinity {
         let path = path.child("podAffinity");
         let required = pod.required_during_scheduling_ignored_during_execution.as_deref();
         let preferred = pod.preferred_during_scheduling_ignored_during_execution.as_deref();
-        pod_terms(required, preferred, &path, errors);
+        validate_pod_affinity_terms(required, preferred, &path, errors);
     }
     if let Some(pod) = &affinity.pod_anti_affinity {
         let path = path.child("podAntiAffinity");
         let required = pod.required_during_scheduling_ignored_during_execution.as_deref();
         let preferred = pod.preferred_during_scheduling_ignored_during_execution.as_deref();
-        pod_terms(required, preferred, &path, errors);
+        validate_pod_affinity_terms(required, preferred, &path, errors);
     }
 }
 
-fn node_affinity(affinity: &NodeAffinity, path: &Path<'_>, errors: &mut Errors) {
+fn validate_node_affinity(affinity: &NodeAffinity, path: &Path<'_>, errors: &mut Errors) {
     if let Some(selector) = &affinity.required_during_scheduling_ignored_during_execution {
         let path = path.child(REQUIRED);
         let path = path.child("nodeSelectorTerms");
@@ -42,28 +42,38 @@ fn node_affinity(affinity: &NodeAffinity, path: &Path<'_>, errors: &mut Errors) 
             errors.push(FieldError::required(path, "must have at least one node selector term"));
         }
         for (i, term) in selector.node_selector_terms.iter().enumerate() {
-            node_term(term, true, &path.index(i), errors);
+            validate_node_selector_term(term, true, &path.index(i), errors);
         }
     }
     let preferred = affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten();
     for (i, term) in preferred.enumerate() {
         let list = path.child(PREFERRED);
         let path = list.index(i);
-        weight(term.weight, &path, errors);
-        node_term(&term.preference, false, &path.child("preference"), errors);
+        validate_weight(term.weight, &path, errors);
+        validate_node_selector_term(&term.preference, false, &path.child("preference"), errors);
     }
 }
 
-fn node_term(term: &NodeSelectorTerm, strict: bool, path: &Path<'_>, errors: &mut Errors) {
+fn validate_node_selector_term(term: &NodeSelectorTerm, strict: bool, path: &Path<'_>, errors: &mut Errors) {
     for (i, requirement) in term.match_expressions.iter().flatten().enumerate() {
-        node_label(requirement, strict, &path.child("matchExpressions").index(i), errors);
+        validate_node_selector_requirement(
+            requirement,
+            strict,
+            &path.child("matchExpressions").index(i),
+            errors,
+        );
     }
     for (i, requirement) in term.match_fields.iter().flatten().enumerate() {
-        node_field(requirement, &path.child("matchFields").index(i), errors);
+        validate_node_field_selector_requirement(requirement, &path.child("matchFields").index(i), errors);
     }
 }
 
-fn node_label(requirement: &NodeSelectorRequirement, strict: bool, path: &Path<'_>, errors: &mut Errors) {
+fn validate_node_selector_requirement(
+    requirement: &NodeSelectorRequirement,
+    strict: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let values = requirement.values.as_deref().unwrap_or_default();
     let values_path = path.child("values");
     match requirement.operator.as_str() {
@@ -84,15 +94,19 @@ fn node_label(requirement: &NodeSelectorRequirement, strict: bool, path: &Path<'
             errors.push(FieldError::invalid(path.child("operator"), other, "not a valid selector operator"));
         }
     }
-    complain(errors, &path.child("key"), &requirement.key, format::qualified_name(&requirement.key));
+    add_invalid(errors, &path.child("key"), &requirement.key, format::qualified_name(&requirement.key));
     if strict {
         for (i, value) in values.iter().enumerate() {
-            complain(errors, &values_path.index(i), value, format::label_value(value));
+            add_invalid(errors, &values_path.index(i), value, format::label_value(value));
         }
     }
 }
 
-fn node_field(requirement: &NodeSelectorRequirement, path: &Path<'_>, errors: &mut Errors) {
+fn validate_node_field_selector_requirement(
+    requirement: &NodeSelectorRequirement,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let values = requirement.values.as_deref().unwrap_or_default();
     match requirement.operator.as_str() {
         "In" | "NotIn" if values.len() == 1 => {}
@@ -106,7 +120,7 @@ fn node_field(requirement: &NodeSelectorRequirement, path: &Path<'_>, errors: &m
     }
     if requirement.key == "metadata.name" {
         for (i, value) in values.iter().enumerate() {
-            complain(errors, &path.child("values").index(i), value, format::dns_subdomain(value));
+            add_invalid(errors, &path.child("values").index(i), value, format::dns_subdomain(value));
         }
     } else {
         let rule = "not a valid field selector key";
@@ -114,47 +128,47 @@ fn node_field(requirement: &NodeSelectorRequirement, path: &Path<'_>, errors: &m
     }
 }
 
-fn pod_terms(
+fn validate_pod_affinity_terms(
     required: Option<&[PodAffinityTerm]>,
     preferred: Option<&[WeightedPodAffinityTerm]>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
     for (i, term) in required.unwrap_or_default().iter().enumerate() {
-        pod_term(term, &path.child(REQUIRED).index(i), errors);
+        validate_pod_affinity_term(term, &path.child(REQUIRED).index(i), errors);
     }
     for (i, term) in preferred.unwrap_or_default().iter().enumerate() {
         let list = path.child(PREFERRED);
         let path = list.index(i);
-        weight(term.weight, &path, errors);
-        pod_term(&term.pod_affinity_term, &path.child("podAffinityTerm"), errors);
+        validate_weight(term.weight, &path, errors);
+        validate_pod_affinity_term(&term.pod_affinity_term, &path.child("podAffinityTerm"), errors);
     }
 }
 
-fn weight(weight: i32, path: &Path<'_>, errors: &mut Errors) {
+fn validate_weight(weight: i32, path: &Path<'_>, errors: &mut Errors) {
     if !(1..=100).contains(&weight) {
         errors.push(FieldError::invalid(path.child("weight"), weight, "must be in the range 1-100"));
     }
 }
 
-fn pod_term(term: &PodAffinityTerm, path: &Path<'_>, errors: &mut Errors) {
+fn validate_pod_affinity_term(term: &PodAffinityTerm, path: &Path<'_>, errors: &mut Errors) {
     for (field, selector) in
         [("labelSelector", &term.label_selector), ("namespaceSelector", &term.namespace_selector)]
     {
         if let Some(selector) = selector {
-            labels::selector(selector, &path.child(field), errors);
+            labels::validate_label_selector(selector, &path.child(field), errors);
         }
     }
     for namespace in term.namespaces.iter().flatten() {
-        complain(errors, &path.child("namespace"), namespace, format::dns_label(namespace));
+        add_invalid(errors, &path.child("namespace"), namespace, format::dns_label(namespace));
     }
     let keys = term.match_label_keys.as_deref().unwrap_or_default();
     let mismatched = term.mismatch_label_keys.as_deref().unwrap_or_default();
-    label_keys(keys, mismatched, term.label_selector.as_ref(), path, errors);
+    validate_match_label_keys(keys, mismatched, term.label_selector.as_ref(), path, errors);
     if term.topology_key.is_empty() {
         errors.push(FieldError::required(path.child("topologyKey"), "can not be empty"));
     }
-    complain(
+    add_invalid(
         errors,
         &path.child("topologyKey"),
         &term.topology_key,
@@ -163,7 +177,7 @@ fn pod_term(term: &PodAffinityTerm, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates `matchLabelKeys` and `mismatchLabelKeys` of a term.
-fn label_keys(
+fn validate_match_label_keys(
     matched: &[String],
     mismatched: &[String],
     selector: Option<&LabelSelector>,
@@ -180,7 +194,7 @@ fn label_keys(
             continue;
         }
         for (i, key) in keys.iter().enumerate() {
-            complain(errors, &path.child(field).index(i), key, format::qualified_name(key));
+            add_invalid(errors, &path.child(field).index(i), key, format::qualified_name(key));
         }
     }
     if let Some(selector) = selector {
@@ -203,7 +217,7 @@ fn label_keys(
 }
 
 /// Validates tolerations.
-pub(super) fn tolerations(tolerations: &[Toleration], path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_tolerations(tolerations: &[Toleration], path: &Path<'_>, errors: &mut Errors) {
     for (i, toleration) in tolerations.iter().enumerate() {
         let path = path.index(i);
         let key = toleration.key.as_deref().unwrap_or_default();
@@ -216,7 +230,7 @@ pub(super) fn tolerations(tolerations: &[Toleration], path: &Path<'_>, errors: &
                 errors.push(FieldError::invalid(path.child("operator"), operator, rule));
             }
         } else {
-            complain(errors, &path.child("key"), key, format::qualified_name(key));
+            add_invalid(errors, &path.child("key"), key, format::qualified_name(key));
         }
         if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
             let rule = "effect must be 'NoExecute' when `tolerationSeconds` is set";
@@ -224,9 +238,9 @@ pub(super) fn tolerations(tolerations: &[Toleration], path: &Path<'_>, errors: &
         }
         match operator {
             "Equal" | "" => {
-                let complaints = format::label_value(value);
-                if !complaints.is_empty() {
-                    errors.push(FieldError::invalid(path.child("operator"), value, complaints.join(";")));
+                let messages = format::label_value(value);
+                if !messages.is_empty() {
+                    errors.push(FieldError::invalid(path.child("operator"), value, messages.join(";")));
                 }
             }
             "Exists" if !value.is_empty() => {
@@ -249,10 +263,10 @@ pub(super) fn tolerations(tolerations: &[Toleration], path: &Path<'_>, errors: &
 }
 
 /// Validates scheduling gates.
-pub(super) fn gates(gates: &[PodSchedulingGate], path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_scheduling_gates(gates: &[PodSchedulingGate], path: &Path<'_>, errors: &mut Errors) {
     for (i, gate) in gates.iter().enumerate() {
         let path = path.index(i);
-        complain(errors, &path, &gate.name, format::qualified_name(&gate.name));
+        add_invalid(errors, &path, &gate.name, format::qualified_name(&gate.name));
         if gates[..i].iter().any(|earlier| earlier.name == gate.name) {
             errors.push(FieldError::duplicate(path, &gate.name));
         }
@@ -260,22 +274,27 @@ pub(super) fn gates(gates: &[PodSchedulingGate], path: &Path<'_>, errors: &mut E
 }
 
 /// Validates `spec.topologySpreadConstraints`.
-pub(super) fn spreading(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_topology_spread_constraints(
+    spec: &PodSpec,
+    options: &PodValidationOptions<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let constraints = spec.topology_spread_constraints.as_deref().unwrap_or_default();
     for (i, constraint) in constraints.iter().enumerate() {
         let path = path.index(i);
-        spread_constraint(constraint, &constraints[i + 1..], &path, errors);
+        validate_topology_spread_constraint(constraint, &constraints[i + 1..], &path, errors);
         let keys = constraint.match_label_keys.as_deref().unwrap_or_default();
-        label_keys(keys, &[], constraint.label_selector.as_ref(), &path, errors);
+        validate_match_label_keys(keys, &[], constraint.label_selector.as_ref(), &path, errors);
         if let Some(selector) =
-            constraint.label_selector.as_ref().filter(|_| !scope.tolerates_spread_selectors())
+            constraint.label_selector.as_ref().filter(|_| !options.allows_invalid_spread_selectors())
         {
-            labels::selector(selector, &path.child("labelSelector"), errors);
+            labels::validate_label_selector(selector, &path.child("labelSelector"), errors);
         }
     }
 }
 
-fn spread_constraint(
+fn validate_topology_spread_constraint(
     constraint: &TopologySpreadConstraint,
     rest: &[TopologySpreadConstraint],
     path: &Path<'_>,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
 };
 use plumb_validation::field::{BadValue, FieldError, Path};
 
-use super::{Scope, container, files, windows};
+use super::{PodValidationOptions, container, files, windows};
 use crate::validation::Errors;
 use crate::validation::format;
 use crate::validation::json::{internal, raw};
@@ -15,7 +15,7 @@ use crate::validation::json::{internal, raw};
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 /// The sysctls of the IPC namespace.
-const IPC: [&str; 10] = [
+const IPC_SYSCTLS: [&str; 10] = [
     "kernel.sem",
     "kernel.shmall",
     "kernel.shmmax",
@@ -29,10 +29,15 @@ const IPC: [&str; 10] = [
 ];
 
 /// Validates the security context of a container.
-pub(super) fn of_container(spec: &PodSpec, container: &Container, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_security_context(
+    spec: &PodSpec,
+    container: &Container,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let Some(context) = &container.security_context else { return };
-    user_or_group(context.run_as_user, &path.child("runAsUser"), errors);
-    user_or_group(context.run_as_group, &path.child("runAsGroup"), errors);
+    validate_user_or_group_id(context.run_as_user, &path.child("runAsUser"), errors);
+    validate_user_or_group_id(context.run_as_group, &path.child("runAsGroup"), errors);
     if let Some(mount) = context.proc_mount.as_deref() {
         let path = path.child("procMount");
         if !["Default", "Unmasked"].contains(&mount) {
@@ -42,7 +47,7 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container, path: &Path<'_
             errors.push(FieldError::invalid(path, mount, "`hostUsers` must be false to use `Unmasked`"));
         }
     }
-    seccomp(context.seccomp_profile.as_ref(), &path.child("seccompProfile"), errors);
+    validate_seccomp_profile(context.seccomp_profile.as_ref(), &path.child("seccompProfile"), errors);
     if context.allow_privilege_escalation == Some(false) {
         if context.privileged == Some(true) {
             let rule = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
@@ -55,33 +60,56 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container, path: &Path<'_
             errors.push(FieldError::invalid(path, shown_context(context), rule));
         }
     }
-    windows::options(context.windows_options.as_ref(), &path.child("windowsOptions"), errors);
-    app_armor(context.app_armor_profile.as_ref(), &path.child("appArmorProfile"), errors);
+    windows::validate_windows_options(
+        context.windows_options.as_ref(),
+        &path.child("windowsOptions"),
+        errors,
+    );
+    validate_app_armor_profile(context.app_armor_profile.as_ref(), &path.child("appArmorProfile"), errors);
 }
 
 /// Validates the security context of a pod.
-pub(super) fn of_pod(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_pod_security_context(
+    spec: &PodSpec,
+    options: &PodValidationOptions<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let Some(context) = &spec.security_context else { return };
-    user_or_group(context.fs_group, &path.child("fsGroup"), errors);
-    user_or_group(context.run_as_user, &path.child("runAsUser"), errors);
-    user_or_group(context.run_as_group, &path.child("runAsGroup"), errors);
+    validate_user_or_group_id(context.fs_group, &path.child("fsGroup"), errors);
+    validate_user_or_group_id(context.run_as_user, &path.child("runAsUser"), errors);
+    validate_user_or_group_id(context.run_as_group, &path.child("runAsGroup"), errors);
     for (i, group) in context.supplemental_groups.iter().flatten().enumerate() {
-        user_or_group(Some(*group), &path.child("supplementalGroups").index(i), errors);
+        validate_user_or_group_id(Some(*group), &path.child("supplementalGroups").index(i), errors);
     }
     if spec.share_process_namespace == Some(true) && spec.host_pid == Some(true) {
         let rule = "ShareProcessNamespace and HostPID cannot both be enabled";
         errors.push(FieldError::invalid(path.child("shareProcessNamespace"), true, rule));
     }
-    sysctls(spec, context, scope.tolerates_sysctls(), &path.child("sysctls"), errors);
+    validate_sysctls(spec, context, options.allows_host_sysctls(), &path.child("sysctls"), errors);
     let change = context.fs_group_change_policy.as_deref();
-    policy(change, &["Always", "OnRootMismatch"], &path.child("fsGroupChangePolicy"), errors);
-    seccomp(context.seccomp_profile.as_ref(), &path.child("seccompProfile"), errors);
-    windows::options(context.windows_options.as_ref(), &path.child("windowsOptions"), errors);
-    app_armor(context.app_armor_profile.as_ref(), &path.child("appArmorProfile"), errors);
+    validate_supported_policy(
+        change,
+        &["Always", "OnRootMismatch"],
+        &path.child("fsGroupChangePolicy"),
+        errors,
+    );
+    validate_seccomp_profile(context.seccomp_profile.as_ref(), &path.child("seccompProfile"), errors);
+    windows::validate_windows_options(
+        context.windows_options.as_ref(),
+        &path.child("windowsOptions"),
+        errors,
+    );
+    validate_app_armor_profile(context.app_armor_profile.as_ref(), &path.child("appArmorProfile"), errors);
     let groups = context.supplemental_groups_policy.as_deref();
-    policy(groups, &["Merge", "Strict"], &path.child("supplementalGroupsPolicy"), errors);
+    validate_supported_policy(groups, &["Merge", "Strict"], &path.child("supplementalGroupsPolicy"), errors);
     let change = context.se_linux_change_policy.as_deref();
-    policy(change, relabeling(scope.old), &path.child("seLinuxChangePolicy"), errors);
+    validate_supported_policy(
+        change,
+        supported_selinux_change_policies(options.old),
+        &path.child("seLinuxChangePolicy"),
+        errors,
+    );
 }
 
 /// A security context as error messages show it.
@@ -93,12 +121,12 @@ fn shown_context(context: &SecurityContext) -> BadValue {
     let selinux = context.se_linux_options.as_ref().map_or_else(
         || "null".to_owned(),
         |options| {
-            let word = |word: &Option<String>| raw(word.as_ref().unwrap_or(&String::new()));
+            let text = |text: &Option<String>| raw(text.as_ref().unwrap_or(&String::new()));
             internal(&[
-                ("User", word(&options.user)),
-                ("Role", word(&options.role)),
-                ("Type", word(&options.type_)),
-                ("Level", word(&options.level)),
+                ("User", text(&options.user)),
+                ("Role", text(&options.role)),
+                ("Type", text(&options.type_)),
+                ("Level", text(&options.level)),
             ])
         },
     );
@@ -140,7 +168,7 @@ fn shown_profile(profile: Option<(&String, &Option<String>)>) -> String {
     )
 }
 
-fn policy(policy: Option<&str>, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
+fn validate_supported_policy(policy: Option<&str>, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
     if let Some(policy) = policy.filter(|policy| !supported.contains(policy)) {
         errors.push(FieldError::not_supported(path, policy, supported));
     }
@@ -148,13 +176,18 @@ fn policy(policy: Option<&str>, supported: &[&str], path: &Path<'_>, errors: &mu
 
 /// The supported values of `seLinuxChangePolicy`. Volumes are not mounted with security labels, so `MountOption`
 /// is tolerated only in pods that already set the field.
-fn relabeling(old: Option<&PodSpec>) -> &'static [&'static str] {
-    let asked = old.and_then(|old| old.security_context.as_ref()?.se_linux_change_policy.as_ref());
-    if asked.is_some() { &["MountOption", "Recursive"] } else { &["Recursive"] }
+fn supported_selinux_change_policies(old: Option<&PodSpec>) -> &'static [&'static str] {
+    let stored = old.and_then(|old| old.security_context.as_ref()?.se_linux_change_policy.as_ref());
+    if stored.is_some() { &["MountOption", "Recursive"] } else { &["Recursive"] }
 }
 
 /// Validates that a pod in a user namespace (`hostUsers: false`) shares no other namespace with the host.
-pub(super) fn host_users(spec: &PodSpec, old: Option<&PodSpec>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_host_users(
+    spec: &PodSpec,
+    old: Option<&PodSpec>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if spec.host_users != Some(false) {
         return;
     }
@@ -170,10 +203,10 @@ pub(super) fn host_users(spec: &PodSpec, old: Option<&PodSpec>, path: &Path<'_>,
         |container: &Container| container.volume_devices.as_ref().is_some_and(|d| !d.is_empty());
     let mut tolerated = false;
     if let Some(old) = old.filter(|old| old.host_users == Some(false)) {
-        container::each(old, path, |container, _| tolerated |= uses_devices(container));
+        container::visit_containers(old, path, |container, _| tolerated |= uses_devices(container));
     }
     if !tolerated {
-        container::each(spec, path, |container, path| {
+        container::visit_containers(spec, path, |container, path| {
             if uses_devices(container) {
                 errors.push(FieldError::forbidden(path.child("volumeDevices"), rule));
             }
@@ -182,10 +215,10 @@ pub(super) fn host_users(spec: &PodSpec, old: Option<&PodSpec>, path: &Path<'_>,
 }
 
 /// The error of a sysctl whose namespace the pod shares with the host.
-pub(super) fn reaches_host(spec: &PodSpec, sysctl: &Sysctl) -> Option<&'static str> {
+pub(super) fn host_sysctl_error(spec: &PodSpec, sysctl: &Sysctl) -> Option<&'static str> {
     let name = sysctl.name.replace('/', ".");
     let of_net = name.starts_with("net.");
-    let of_ipc = IPC.contains(&name.as_str()) || name.starts_with("fs.mqueue.");
+    let of_ipc = IPC_SYSCTLS.contains(&name.as_str()) || name.starts_with("fs.mqueue.");
     match () {
         () if spec.host_network == Some(true) && of_net => {
             Some("may not be specified when 'hostNetwork' is true")
@@ -195,7 +228,7 @@ pub(super) fn reaches_host(spec: &PodSpec, sysctl: &Sysctl) -> Option<&'static s
     }
 }
 
-fn sysctls(
+fn validate_sysctls(
     spec: &PodSpec,
     context: &PodSecurityContext,
     tolerate: bool,
@@ -209,20 +242,20 @@ fn sysctls(
         let name = sysctl.name.as_str();
         if name.is_empty() {
             errors.push(FieldError::required(path, ""));
-        } else if !is_sysctl(name) {
+        } else if !is_valid_sysctl_name(name) {
             let rule = format!("must have at most 253 characters and match regex {SYSCTL}");
             errors.push(FieldError::invalid(path, name, rule));
         } else if names.contains(name) {
             errors.push(FieldError::duplicate(path, name));
         }
-        if let Some(rule) = reaches_host(spec, sysctl).filter(|_| !tolerate) {
+        if let Some(rule) = host_sysctl_error(spec, sysctl).filter(|_| !tolerate) {
             errors.push(FieldError::invalid(path, name, rule));
         }
         names.insert(name);
     }
 }
 
-fn is_sysctl(name: &str) -> bool {
+fn is_valid_sysctl_name(name: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let is_segment = |segment: &str| {
         let bytes = segment.as_bytes();
@@ -232,13 +265,13 @@ fn is_sysctl(name: &str) -> bool {
     name.len() <= 253 && name.split(['.', '/']).all(is_segment)
 }
 
-fn user_or_group(id: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_user_or_group_id(id: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
     if let Some(id) = id {
         errors.extend(format::user_or_group(id).into_iter().map(|rule| FieldError::invalid(path, id, rule)));
     }
 }
 
-fn seccomp(profile: Option<&SeccompProfile>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_seccomp_profile(profile: Option<&SeccompProfile>, path: &Path<'_>, errors: &mut Errors) {
     let Some(profile) = profile else { return };
     match profile.type_.as_str() {
         "" => {
@@ -250,7 +283,7 @@ fn seccomp(profile: Option<&SeccompProfile>, path: &Path<'_>, errors: &mut Error
     }
     let file_path = path.child("localhostProfile");
     match (&profile.localhost_profile, profile.type_ == "Localhost") {
-        (Some(file), true) => files::descending(file, &file_path, errors),
+        (Some(file), true) => files::validate_local_descending_path(file, &file_path, errors),
         (None, true) => {
             errors.push(FieldError::required(file_path, "must be set when seccomp type is Localhost"));
         }
@@ -266,7 +299,7 @@ fn seccomp(profile: Option<&SeccompProfile>, path: &Path<'_>, errors: &mut Error
     }
 }
 
-fn app_armor(profile: Option<&AppArmorProfile>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_app_armor_profile(profile: Option<&AppArmorProfile>, path: &Path<'_>, errors: &mut Errors) {
     const NEEDED: &str = "must be set when AppArmor type is Localhost";
     let Some(profile) = profile else { return };
     let name_path = path.child("localhostProfile");

@@ -6,23 +6,23 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodSt
 use plumb_validation::field::{BadValue, FieldError, Path};
 
 use crate::validation::json::{internal, raw, raw_list};
-use crate::validation::{Errors, complain, format};
+use crate::validation::{Errors, add_invalid, format};
 
 const STATUS: Path<'_> = Path::root("status");
 
 /// Validates an updated status.
-pub(super) fn check(old: &Pod, new: &Pod, errors: &mut Errors) {
+pub(super) fn validate_pod_status_update(old: &Pod, new: &Pod, errors: &mut Errors) {
     let nothing = (PodSpec::default(), PodStatus::default());
     let old_spec = old.spec.as_ref().unwrap_or(&nothing.0);
     let new_spec = new.spec.as_ref().unwrap_or(&nothing.0);
     let before = old.status.as_ref().unwrap_or(&nothing.1);
     let after = new.status.as_ref().unwrap_or(&nothing.1);
-    conditions(after, errors);
+    validate_pod_conditions(after, errors);
     if old_spec.node_name.as_deref().unwrap_or_default() != new_spec.node_name.as_deref().unwrap_or_default()
     {
         errors.push(FieldError::forbidden(STATUS.child("nodeName"), "may not be changed directly"));
     }
-    nominated(old_spec, before, after, errors);
+    validate_nominated_node_name(old_spec, before, after, errors);
     if let Some(generation) = after.observed_generation.filter(|generation| *generation < 0) {
         let path = STATUS.child("observedGeneration");
         errors.push(FieldError::invalid(path, generation, "must be a non-negative integer"));
@@ -31,12 +31,12 @@ pub(super) fn check(old: &Pod, new: &Pod, errors: &mut Errors) {
     if class(before) != class(after) {
         errors.push(FieldError::invalid(STATUS.child("qosClass"), class(after), "field is immutable"));
     }
-    transitions(old_spec, before, after, errors);
-    claims(new_spec, after, errors);
-    addresses(before, after, errors);
+    validate_container_state_transitions(old_spec, before, after, errors);
+    validate_resource_claim_statuses(new_spec, after, errors);
+    validate_addresses(before, after, errors);
 }
 
-fn conditions(status: &PodStatus, errors: &mut Errors) {
+fn validate_pod_conditions(status: &PodStatus, errors: &mut Errors) {
     for (i, condition) in status.conditions.iter().flatten().enumerate() {
         let list = STATUS.child("conditions");
         let path = list.index(i);
@@ -45,26 +45,36 @@ fn conditions(status: &PodStatus, errors: &mut Errors) {
             errors.push(FieldError::invalid(path, generation, "must be a non-negative integer"));
         }
         if !["PodScheduled", "Ready", "Initialized"].contains(&condition.type_.as_str()) {
-            complain(errors, &path.child("Type"), &condition.type_, format::qualified_name(&condition.type_));
+            add_invalid(
+                errors,
+                &path.child("Type"),
+                &condition.type_,
+                format::qualified_name(&condition.type_),
+            );
         }
     }
 }
 
-fn nominated(spec: &PodSpec, before: &PodStatus, after: &PodStatus, errors: &mut Errors) {
+fn validate_nominated_node_name(spec: &PodSpec, before: &PodStatus, after: &PodStatus, errors: &mut Errors) {
     let node = |status: &PodStatus| status.nominated_node_name.clone().unwrap_or_default();
     let name = node(after);
     if name.is_empty() || name == node(before) {
         return;
     }
     let path = STATUS.child("nominatedNodeName");
-    complain(errors, &path, &name, format::dns_subdomain(&name));
+    add_invalid(errors, &path, &name, format::dns_subdomain(&name));
     if spec.node_name.as_ref().is_some_and(|node| !node.is_empty()) {
         errors.push(FieldError::forbidden(path, "may not be set on pods that are already bound to a node"));
     }
 }
 
 /// Validates that a terminated container stays terminated, unless its restart policy allows a restart.
-fn transitions(spec: &PodSpec, before: &PodStatus, after: &PodStatus, errors: &mut Errors) {
+fn validate_container_state_transitions(
+    spec: &PodSpec,
+    before: &PodStatus,
+    after: &PodStatus,
+    errors: &mut Errors,
+) {
     let init = spec.init_containers.as_deref().unwrap_or_default();
     for (field, containers, old, new) in [
         (
@@ -82,14 +92,14 @@ fn transitions(spec: &PodSpec, before: &PodStatus, after: &PodStatus, errors: &m
         ),
     ] {
         let ephemeral = field == "ephemeralContainerStatuses";
-        if !ephemeral && all_can_restart(spec) {
+        if !ephemeral && has_restart_all_containers_rule(spec) {
             continue;
         }
         for (i, old) in old.iter().flatten().enumerate() {
             let Some(code) = exit_code(old) else { continue };
-            let revived = new.iter().flatten().any(|new| new.name == old.name && exit_code(new).is_none());
+            let restarted = new.iter().flatten().any(|new| new.name == old.name && exit_code(new).is_none());
             let container = containers.iter().find(|container| container.name == old.name);
-            if revived && !container.is_some_and(|container| can_restart(spec, container, code)) {
+            if restarted && !container.is_some_and(|container| should_restart(spec, container, code)) {
                 let path = STATUS.child(field);
                 let rule = "may not be transitioned to non-terminated state";
                 errors.push(FieldError::forbidden(path.index(i).child("state"), rule));
@@ -103,13 +113,13 @@ fn exit_code(status: &ContainerStatus) -> Option<i32> {
 }
 
 /// Whether a restart rule of the pod restarts all containers.
-fn all_can_restart(spec: &PodSpec) -> bool {
+fn has_restart_all_containers_rule(spec: &PodSpec) -> bool {
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let mut rules = containers.filter_map(|container| container.restart_policy_rules.as_ref()).flatten();
     rules.any(|rule| rule.action == "RestartAllContainers")
 }
 
-fn can_restart(spec: &PodSpec, container: &Container, code: i32) -> bool {
+fn should_restart(spec: &PodSpec, container: &Container, code: i32) -> bool {
     let rules =
         container.restart_policy_rules.iter().flatten().filter(|_| container.restart_policy.is_some());
     for rule in rules {
@@ -130,7 +140,7 @@ fn can_restart(spec: &PodSpec, container: &Container, code: i32) -> bool {
     }
 }
 
-fn claims(spec: &PodSpec, status: &PodStatus, errors: &mut Errors) {
+fn validate_resource_claim_statuses(spec: &PodSpec, status: &PodStatus, errors: &mut Errors) {
     let list = STATUS.child("resourceClaimStatuses");
     let statuses = status.resource_claim_statuses.as_deref().unwrap_or_default();
     for (i, claim) in statuses.iter().enumerate() {
@@ -143,14 +153,14 @@ fn claims(spec: &PodSpec, status: &PodStatus, errors: &mut Errors) {
             errors.push(FieldError::duplicate(path.child("name"), &claim.name));
         }
         if let Some(name) = claim.resource_claim_name.as_deref() {
-            complain(errors, &path.child("resourceClaimName"), name, format::dns_subdomain(name));
+            add_invalid(errors, &path.child("resourceClaimName"), name, format::dns_subdomain(name));
         }
     }
 }
 
-fn addresses(before: &PodStatus, after: &PodStatus, errors: &mut Errors) {
+fn validate_addresses(before: &PodStatus, after: &PodStatus, errors: &mut Errors) {
     let pods = |status: &PodStatus| ips(status.pod_ips.iter().flatten().map(|ip| ip.ip.clone()));
-    list_of_addresses(&pods(before), &pods(after), &STATUS.child("podIPs"), errors);
+    validate_address_list(&pods(before), &pods(after), &STATUS.child("podIPs"), errors);
 
     let hosts = |status: &PodStatus| ips(status.host_ips.iter().flatten().map(|ip| ip.ip.clone()));
     let path = STATUS.child("hostIPs");
@@ -159,16 +169,16 @@ fn addresses(before: &PodStatus, after: &PodStatus, errors: &mut Errors) {
     {
         errors.push(FieldError::invalid(path.index(0).child("ip"), first, "must be equal to `hostIP`"));
     }
-    list_of_addresses(&hosts(before), &hosts(after), &path, errors);
+    validate_address_list(&hosts(before), &hosts(after), &path, errors);
 }
 
 fn ips(addresses: impl Iterator<Item = String>) -> Vec<String> {
     addresses.collect()
 }
 
-fn list_of_addresses(before: &[String], after: &[String], path: &Path<'_>, errors: &mut Errors) {
+fn validate_address_list(before: &[String], after: &[String], path: &Path<'_>, errors: &mut Errors) {
     for (i, address) in after.iter().enumerate().filter(|(_, address)| !before.contains(address)) {
-        complain(errors, &path.index(i), address, format::address(address));
+        add_invalid(errors, &path.index(i), address, format::ip(address));
     }
     if after.len() > 1 {
         let families: Vec<bool> = after

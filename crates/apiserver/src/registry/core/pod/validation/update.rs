@@ -7,59 +7,59 @@ use plumb_resize::rules::Rules;
 use plumb_resize::validate;
 use plumb_validation::field::{BadValue, FieldError, Path};
 
-use super::{SPEC, add_new, container, scheduling};
+use super::{SPEC, add_missing, container, scheduling};
 use crate::validation::json::{internal, raw, raw_list, shown_as_json};
 use crate::validation::{Errors, format};
 
 /// Validates the changes of a pod update. The updated pod is already validated.
-pub(super) fn check(old: &Pod, new: &Pod, rules: &Rules, errors: &mut Errors) {
+pub(super) fn validate_pod_update(old: &Pod, new: &Pod, rules: &Rules, errors: &mut Errors) {
     let (Some(before), Some(after)) = (&old.spec, &new.spec) else { return };
     let lists = [
         ("containers", before.containers.as_slice(), after.containers.as_slice()),
-        ("initContainers", init(before), init(after)),
+        ("initContainers", init_containers(before), init_containers(after)),
     ];
     for (list, before, after) in lists {
         if before.len() != after.len() {
             // The comparison of the whole specs reports lists of different length.
-            add_new(validate::update(old, new, rules), errors);
+            add_missing(validate::update(old, new, rules), errors);
             return;
         }
-        images(after, list, errors);
+        validate_images(after, list, errors);
     }
-    if !deadline(before, after, errors) {
+    if !validate_active_deadline(before, after, errors) {
         return;
     }
-    tolerations(before, after, errors);
-    gates(before, after, errors);
-    add_new(validate::update(old, new, rules), errors);
+    validate_only_added_tolerations(before, after, errors);
+    validate_only_deleted_scheduling_gates(before, after, errors);
+    add_missing(validate::update(old, new, rules), errors);
     if before.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
-        node_selector(before, after, errors);
-        node_affinity(before, after, errors);
+        validate_node_selector_additions(before, after, errors);
+        validate_node_affinity_additions(before, after, errors);
     }
 }
 
-fn init(spec: &PodSpec) -> &[Container] {
+fn init_containers(spec: &PodSpec) -> &[Container] {
     spec.init_containers.as_deref().unwrap_or_default()
 }
 
-fn images(containers: &[Container], list: &str, errors: &mut Errors) {
+fn validate_images(containers: &[Container], list: &str, errors: &mut Errors) {
     let list = SPEC.child(list);
     for (i, container) in containers.iter().enumerate() {
         let path = list.index(i);
         if container.image.as_deref().unwrap_or_default().is_empty() {
             errors.push(FieldError::required(path.child("image"), ""));
         }
-        container::trimmed_image(container, &path, errors);
+        container::validate_image_whitespace(container, &path, errors);
     }
 }
 
 /// Validates that `activeDeadlineSeconds` is only set or lowered. Returns whether validation continues.
-fn deadline(before: &PodSpec, after: &PodSpec, errors: &mut Errors) -> bool {
+fn validate_active_deadline(before: &PodSpec, after: &PodSpec, errors: &mut Errors) -> bool {
     let path = SPEC.child("activeDeadlineSeconds");
     let most = i64::from(i32::MAX);
     match (before.active_deadline_seconds, after.active_deadline_seconds) {
         (_, Some(new)) if !(0..=most).contains(&new) => {
-            errors.push(FieldError::invalid(path, new, format::range(0, most)));
+            errors.push(FieldError::invalid(path, new, format::range_error(0, most)));
             return false;
         }
         (Some(old), Some(new)) if old < new => {
@@ -76,21 +76,22 @@ fn deadline(before: &PodSpec, after: &PodSpec, errors: &mut Errors) -> bool {
 }
 
 /// Validates that an update only adds tolerations or changes their `tolerationSeconds`.
-fn tolerations(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
+fn validate_only_added_tolerations(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
     let path = SPEC.child("tolerations");
     let new = after.tolerations.as_deref().unwrap_or_default();
-    let lasting = |toleration: &Toleration| Toleration { toleration_seconds: None, ..toleration.clone() };
-    let kept = |old: &Toleration| new.iter().any(|new| lasting(new) == lasting(old));
+    let without_seconds =
+        |toleration: &Toleration| Toleration { toleration_seconds: None, ..toleration.clone() };
+    let kept = |old: &Toleration| new.iter().any(|new| without_seconds(new) == without_seconds(old));
     if !before.tolerations.iter().flatten().all(kept) {
         let rule = "existing toleration can not be modified except its tolerationSeconds";
         errors.push(FieldError::forbidden(path, rule));
         return;
     }
-    scheduling::tolerations(new, &path, errors);
+    scheduling::validate_tolerations(new, &path, errors);
 }
 
 /// Validates that an update only removes scheduling gates.
-fn gates(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
+fn validate_only_deleted_scheduling_gates(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
     let path = SPEC.child("schedulingGates");
     for (i, gate) in after.scheduling_gates.iter().flatten().enumerate() {
         if !before.scheduling_gates.iter().flatten().any(|old| old.name == gate.name) {
@@ -101,7 +102,7 @@ fn gates(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
 }
 
 /// Validates that an update of a gated pod only adds to its node selector.
-fn node_selector(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
+fn validate_node_selector_additions(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
     let new = after.node_selector.as_ref();
     let kept = |(key, value): (&String, &String)| new.and_then(|new| new.get(key)) == Some(value);
     if !before.node_selector.iter().flatten().all(kept) {
@@ -110,7 +111,7 @@ fn node_selector(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
     }
 }
 
-fn node_affinity(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
+fn validate_node_affinity_additions(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
     let path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
     let path = Path::root(path);
     let (old, new) = (required_terms(before), required_terms(after));
@@ -120,7 +121,7 @@ fn node_affinity(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
         return;
     }
     for (i, (old, new)) in old.iter().zip(new).enumerate() {
-        if !only_adds(old, new) {
+        if !has_only_additions(old, new) {
             let rule = "only additions are allowed (no mutations or deletions)";
             errors.push(FieldError::invalid(path.index(i), BadValue::Bare(shown_term(new)), rule));
         }
@@ -154,7 +155,7 @@ fn required_terms(spec: &PodSpec) -> &[NodeSelectorTerm] {
     selector.map_or(&[], |selector| selector.node_selector_terms.as_slice())
 }
 
-fn only_adds(old: &NodeSelectorTerm, new: &NodeSelectorTerm) -> bool {
+fn has_only_additions(old: &NodeSelectorTerm, new: &NodeSelectorTerm) -> bool {
     let lists = |term: &NodeSelectorTerm| {
         (term.match_expressions.clone().unwrap_or_default(), term.match_fields.clone().unwrap_or_default())
     };

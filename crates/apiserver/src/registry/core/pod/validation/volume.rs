@@ -6,45 +6,45 @@ use k8s_openapi::api::core::v1::{HostPathVolumeSource, KeyToPath, PodSpec, Volum
 use plumb_resize::Quantity;
 use plumb_validation::field::{FieldError, Path};
 
-use super::container::{VolumeKind, Volumes, pull_policy};
-use super::{Scope, files, projected, remote};
+use super::container::{VolumeKind, Volumes, validate_pull_policy};
+use super::{PodValidationOptions, files, projected, remote};
 use crate::registry::core::persistent_volume_claim::validation as claim;
-use crate::validation::{Errors, complain, format, storage};
+use crate::validation::{Errors, add_invalid, format, storage};
 
 const HOST_PATHS: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
 /// Validates the volumes of a pod. Returns the valid ones, which containers can mount.
-pub(super) fn check<'a>(
+pub(super) fn validate_volumes<'a>(
     spec: &'a PodSpec,
-    scope: &Scope<'_>,
+    options: &PodValidationOptions<'_>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) -> Volumes<'a> {
     let volumes = spec.volumes.as_deref().unwrap_or_default();
-    let pod = scope.meta.and_then(|meta| meta.name.as_deref()).filter(|name| !name.is_empty());
+    let pod = options.meta.and_then(|meta| meta.name.as_deref()).filter(|name| !name.is_empty());
     let created: BTreeSet<String> = volumes
         .iter()
         .filter(|volume| volume.ephemeral.is_some())
         .filter_map(|volume| pod.map(|pod| format!("{pod}-{}", volume.name)))
         .collect();
-    let mut sound = BTreeMap::new();
+    let mut valid = BTreeMap::new();
     for (i, volume) in volumes.iter().enumerate() {
         let path = path.index(i);
         let before = errors.len();
-        source(volume, scope, pod, &path, errors);
+        validate_volume_source(volume, options, pod, &path, errors);
         if volume.name.is_empty() {
             errors.push(FieldError::required(path.child("name"), ""));
         } else {
-            complain(errors, &path.child("name"), &volume.name, format::dns_label(&volume.name));
+            add_invalid(errors, &path.child("name"), &volume.name, format::dns_label(&volume.name));
         }
-        if sound.contains_key(volume.name.as_str()) {
+        if valid.contains_key(volume.name.as_str()) {
             errors.push(FieldError::duplicate(path.child("name"), &volume.name));
         }
         if errors.len() == before {
             let claimed = volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
-            let kind = if claimed { VolumeKind::Claimed } else { VolumeKind::Other };
-            sound.insert(volume.name.as_str(), kind);
+            let kind = if claimed { VolumeKind::Claim } else { VolumeKind::Other };
+            valid.insert(volume.name.as_str(), kind);
         }
         if let Some(claim) =
             volume.persistent_volume_claim.as_ref().filter(|c| created.contains(&c.claim_name))
@@ -54,7 +54,7 @@ pub(super) fn check<'a>(
             errors.push(FieldError::invalid(path.child("claimName"), &claim.claim_name, rule));
         }
     }
-    sound
+    valid
 }
 
 /// The sources that a volume has, by their names in error messages.
@@ -96,7 +96,13 @@ fn sources(volume: &Volume) -> impl Iterator<Item = &'static str> {
     .filter_map(|(name, is_set)| is_set.then_some(name))
 }
 
-fn source(volume: &Volume, scope: &Scope<'_>, pod: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_volume_source(
+    volume: &Volume,
+    options: &PodValidationOptions<'_>,
+    pod: Option<&str>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let mut sources = sources(volume);
     let Some(first) = sources.next() else {
         errors.push(FieldError::required(path, "must specify a volume type"));
@@ -104,17 +110,23 @@ fn source(volume: &Volume, scope: &Scope<'_>, pod: Option<&str>, path: &Path<'_>
     };
     let own = path.child(first);
     match first {
-        "emptyDir" => empty_dir(volume, &own, errors),
-        "hostPath" => host_path(volume.host_path.as_ref(), &own, errors),
+        "emptyDir" => validate_empty_dir(volume, &own, errors),
+        "hostPath" => validate_host_path(volume.host_path.as_ref(), &own, errors),
         "secret" => {
             if let Some(secret) = &volume.secret {
                 let name = secret.secret_name.as_deref().unwrap_or_default();
-                keys((name, "secretName"), secret.default_mode, secret.items.as_deref(), &own, errors);
+                validate_items(
+                    (name, "secretName"),
+                    secret.default_mode,
+                    secret.items.as_deref(),
+                    &own,
+                    errors,
+                );
             }
         }
         "configMap" => {
             if let Some(map) = &volume.config_map {
-                keys((&map.name, "name"), map.default_mode, map.items.as_deref(), &own, errors);
+                validate_items((&map.name, "name"), map.default_mode, map.items.as_deref(), &own, errors);
             }
         }
         "persistentVolumeClaim"
@@ -125,48 +137,50 @@ fn source(volume: &Volume, scope: &Scope<'_>, pod: Option<&str>, path: &Path<'_>
         "downwarAPI" => {
             if let Some(downward) = &volume.downward_api {
                 let own = path.child("downwardAPI");
-                files::mode(downward.default_mode, &own.child("defaultMode"), errors);
+                files::validate_file_mode(downward.default_mode, &own.child("defaultMode"), errors);
                 for file in downward.items.iter().flatten() {
-                    projected::downward_file(file, &own, errors);
+                    projected::validate_downward_api_volume_file(file, &own, errors);
                 }
             }
         }
         "projected" => {
             if let Some(projected) = &volume.projected {
-                projected::check(projected, scope, &own, errors);
+                projected::validate_projected_volume_source(projected, options, &own, errors);
             }
         }
-        "nfs" => nfs(volume, &own, errors),
+        "nfs" => validate_nfs(volume, &own, errors),
         "gitRepo" => {
             if let Some(repository) = &volume.git_repo {
                 if repository.repository.is_empty() {
                     errors.push(FieldError::required(own.child("repository"), ""));
                 }
                 let directory = repository.directory.as_deref().unwrap_or_default();
-                files::descending(directory, &own.child("directory"), errors);
+                files::validate_local_descending_path(directory, &own.child("directory"), errors);
             }
         }
-        "csi" => csi(volume, &own, errors),
-        "ephemeral" => ephemeral(volume, pod, path, errors),
+        "csi" => validate_csi(volume, &own, errors),
+        "ephemeral" => validate_ephemeral_volume(volume, pod, path, errors),
         "image" => {
             if let Some(image) = &volume.image {
-                if scope.is_pod && image.reference.as_deref().unwrap_or_default().is_empty() {
+                if options.is_pod && image.reference.as_deref().unwrap_or_default().is_empty() {
                     errors.push(FieldError::required(own.child("reference"), ""));
                 }
-                pull_policy(image.pull_policy.as_deref(), &own.child("pullPolicy"), errors);
+                validate_pull_policy(image.pull_policy.as_deref(), &own.child("pullPolicy"), errors);
             }
         }
         // SPEC: kube-apiserver's paths of these differ from the names of the fields.
-        "gcePersistentDisk" => remote::check(volume, first, &path.child("persistentDisk"), errors),
-        "cephFS" => remote::check(volume, first, &path.child("cephfs"), errors),
-        other => remote::check(volume, other, &own, errors),
+        "gcePersistentDisk" => {
+            remote::validate_remote_volume_source(volume, first, &path.child("persistentDisk"), errors);
+        }
+        "cephFS" => remote::validate_remote_volume_source(volume, first, &path.child("cephfs"), errors),
+        other => remote::validate_remote_volume_source(volume, other, &own, errors),
     }
     for other in sources {
         errors.push(FieldError::forbidden(path.child(other), "may not specify more than 1 volume type"));
     }
 }
 
-fn empty_dir(volume: &Volume, path: &Path<'_>, errors: &mut Errors) {
+fn validate_empty_dir(volume: &Volume, path: &Path<'_>, errors: &mut Errors) {
     let limit = volume.empty_dir.as_ref().and_then(|directory| directory.size_limit.as_ref());
     if let Some(Ok(limit)) = limit.map(|limit| limit.0.parse::<Quantity>())
         && limit.is_negative()
@@ -176,19 +190,19 @@ fn empty_dir(volume: &Volume, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn host_path(source: Option<&HostPathVolumeSource>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_host_path(source: Option<&HostPathVolumeSource>, path: &Path<'_>, errors: &mut Errors) {
     let Some(source) = source else { return };
     if source.path.is_empty() {
         errors.push(FieldError::required(path.child("path"), ""));
         return;
     }
-    files::no_backsteps(&source.path, &path.child("path"), errors);
+    files::validate_path_no_backsteps(&source.path, &path.child("path"), errors);
     if let Some(kind) = source.type_.as_deref().filter(|kind| !HOST_PATHS.contains(kind)) {
         errors.push(FieldError::not_supported(path.child("type"), kind, &HOST_PATHS));
     }
 }
 
-fn keys(
+fn validate_items(
     (name, field): (&str, &str),
     mode: Option<i32>,
     items: Option<&[KeyToPath]>,
@@ -198,13 +212,13 @@ fn keys(
     if name.is_empty() {
         errors.push(FieldError::required(path.child(field), ""));
     }
-    files::mode(mode, &path.child("defaultMode"), errors);
+    files::validate_file_mode(mode, &path.child("defaultMode"), errors);
     for (i, item) in items.unwrap_or_default().iter().enumerate() {
-        files::key_to_path(item, &path.child("items").index(i), errors);
+        files::validate_key_to_path(item, &path.child("items").index(i), errors);
     }
 }
 
-fn nfs(volume: &Volume, path: &Path<'_>, errors: &mut Errors) {
+fn validate_nfs(volume: &Volume, path: &Path<'_>, errors: &mut Errors) {
     let Some(nfs) = &volume.nfs else { return };
     if nfs.server.is_empty() {
         errors.push(FieldError::required(path.child("server"), ""));
@@ -217,19 +231,19 @@ fn nfs(volume: &Volume, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn csi(volume: &Volume, path: &Path<'_>, errors: &mut Errors) {
+fn validate_csi(volume: &Volume, path: &Path<'_>, errors: &mut Errors) {
     let Some(csi) = &volume.csi else { return };
-    storage::driver_name(&csi.driver, &path.child("driver"), errors);
+    storage::validate_csi_driver_name(&csi.driver, &path.child("driver"), errors);
     if let Some(secret) = &csi.node_publish_secret_ref {
         if secret.name.is_empty() {
             errors.push(FieldError::required(format!("{path}.nodePublishSecretRef.name"), ""));
         } else {
-            complain(errors, &path.child("name"), &secret.name, format::dns_subdomain(&secret.name));
+            add_invalid(errors, &path.child("name"), &secret.name, format::dns_subdomain(&secret.name));
         }
     }
 }
 
-fn ephemeral(volume: &Volume, pod: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_ephemeral_volume(volume: &Volume, pod: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
     let own = path.child("ephemeral");
     let template_path = own.child("volumeClaimTemplate");
     let Some(template) = volume.ephemeral.as_ref().and_then(|source| source.volume_claim_template.as_ref())
@@ -237,11 +251,11 @@ fn ephemeral(volume: &Volume, pod: Option<&str>, path: &Path<'_>, errors: &mut E
         errors.push(FieldError::required(template_path, ""));
         return;
     };
-    claim::spec(&template.spec, &template_path.child("spec"), errors);
+    claim::validate_claim_spec(&template.spec, &template_path.child("spec"), errors);
     if let Some(pod) = pod.filter(|_| !volume.name.is_empty()) {
         let claim = format!("{pod}-{}", volume.name);
-        for complaint in format::dns_subdomain(&claim) {
-            let rule = format!("PVC name {claim:?}: {complaint}");
+        for message in format::dns_subdomain(&claim) {
+            let rule = format!("PVC name {claim:?}: {message}");
             errors.push(FieldError::invalid(path.child("name"), &volume.name, rule));
         }
     }

@@ -3,25 +3,29 @@
 use k8s_openapi::api::core::v1::WindowsSecurityContextOptions;
 use plumb_validation::field::{FieldError, Path};
 
-use crate::validation::{Errors, complain, format};
+use crate::validation::{Errors, add_invalid, format};
 
 /// The maximum length of a GMSA credential spec, in bytes.
-const LONGEST_SPEC: usize = 64 * 1024;
+const MAX_CREDENTIAL_SPEC_LENGTH: usize = 64 * 1024;
 /// The maximum length of a user name.
-const LONGEST_USER: usize = 104;
+const MAX_USER_NAME_LENGTH: usize = 104;
 /// The first length that is too long for a domain name.
 const DOMAIN_TOO_LONG: usize = 256;
 
 /// Validates the Windows options of a security context.
-pub(super) fn options(options: Option<&WindowsSecurityContextOptions>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_windows_options(
+    options: Option<&WindowsSecurityContextOptions>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let Some(options) = options else { return };
     if let Some(name) = &options.gmsa_credential_spec_name {
-        complain(errors, &path.child("gmsaCredentialSpecName"), name, format::dns_subdomain(name));
+        add_invalid(errors, &path.child("gmsaCredentialSpecName"), name, format::dns_subdomain(name));
     }
     if let Some(spec) = &options.gmsa_credential_spec {
         let rule = match spec.len() {
             0 => Some("gmsaCredentialSpec cannot be an empty string".to_owned()),
-            length if length > LONGEST_SPEC => {
+            length if length > MAX_CREDENTIAL_SPEC_LENGTH => {
                 Some("gmsaCredentialSpec size must be under 64 KiB".to_owned())
             }
             _ => None,
@@ -30,13 +34,13 @@ pub(super) fn options(options: Option<&WindowsSecurityContextOptions>, path: &Pa
     }
     if let Some(name) = &options.run_as_user_name {
         let path = path.child("runAsUserName");
-        let rules = user_name(name).into_iter();
+        let rules = user_name_errors(name).into_iter();
         errors.extend(rules.map(|rule| FieldError::invalid(path, name, format!("runAsUserName{rule}"))));
     }
 }
 
 /// The errors of a user name with an optional domain: `DOMAIN\USER`.
-fn user_name(name: &str) -> Vec<&'static str> {
+fn user_name_errors(name: &str) -> Vec<&'static str> {
     let parts: Vec<&str> = name.split('\\').collect();
     let (domain, user) = match parts.as_slice() {
         _ if name.is_empty() => return vec![" cannot be an empty string"],
@@ -51,12 +55,12 @@ fn user_name(name: &str) -> Vec<&'static str> {
     if domain.is_some_and(|domain| domain.len() >= DOMAIN_TOO_LONG) {
         rules.push("'s Domain length must be under 256 characters");
     }
-    if domain.is_some_and(|domain| !is_net_bios(domain) && !is_domain(domain)) {
+    if domain.is_some_and(|domain| !is_netbios_name(domain) && !is_dns_domain(domain)) {
         rules.push("'s Domain doesn't match the NetBios nor the DNS format");
     }
     if user.is_empty() {
         rules.push("'s User cannot be empty");
-    } else if user.len() > LONGEST_USER {
+    } else if user.len() > MAX_USER_NAME_LENGTH {
         rules.push("'s User length must not be longer than 104 characters");
     }
     if !user.is_empty() && user.chars().all(|letter| matches!(letter, '.' | ' ')) {
@@ -68,12 +72,12 @@ fn user_name(name: &str) -> Vec<&'static str> {
     rules
 }
 
-fn is_net_bios(domain: &str) -> bool {
+fn is_netbios_name(domain: &str) -> bool {
     let forbidden = ['\\', '/', ':', '*', '?', '"', '<', '>', '|'];
     !domain.starts_with('.') && (1..=15).contains(&domain.chars().count()) && !domain.contains(forbidden)
 }
 
-fn is_domain(domain: &str) -> bool {
+fn is_dns_domain(domain: &str) -> bool {
     domain.split('.').all(|label| {
         let edges = |letter: u8| letter.is_ascii_alphanumeric();
         let bytes = label.as_bytes();

@@ -7,22 +7,22 @@ use super::container;
 use crate::validation::Errors;
 
 /// Validates `spec.os` and the fields that its operating system supports.
-pub(super) fn check(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_os(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let Some(os) = &spec.os else { return };
     match os.name.as_str() {
-        "linux" => linux(spec, path, errors),
-        "windows" => windows(spec, path, errors),
+        "linux" => validate_linux(spec, path, errors),
+        "windows" => validate_windows(spec, path, errors),
         "" => errors.push(FieldError::required(path.child("os").child("name"), "")),
         other => errors.push(FieldError::not_supported(path.child("os"), other, &["linux", "windows"])),
     }
 }
 
 /// Validates Windows `HostProcess` containers: either all containers of a pod are, or none.
-pub(super) fn host_processes(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_windows_host_process(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let of_pod = spec.security_context.as_ref().and_then(|context| context.windows_options.as_ref());
     let of_pod = of_pod.and_then(|options| options.host_process);
     let (mut containers, mut on_host) = (0, 0);
-    container::each(spec, path, |container, path| {
+    container::visit_containers(spec, path, |container, path| {
         containers += 1;
         let context = container.security_context.as_ref();
         let own = context.and_then(|context| context.windows_options.as_ref()?.host_process);
@@ -51,13 +51,13 @@ pub(super) fn host_processes(spec: &PodSpec, path: &Path<'_>, errors: &mut Error
     }
 }
 
-fn linux(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
+fn validate_linux(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let rule = "windows options cannot be set for a linux pod";
     if spec.security_context.as_ref().is_some_and(|context| context.windows_options.is_some()) {
         let context = path.child("securityContext");
         errors.push(FieldError::forbidden(context.child("windowsOptions"), rule));
     }
-    container::each(spec, path, |container, path| {
+    container::visit_containers(spec, path, |container, path| {
         if container.security_context.as_ref().is_some_and(|context| context.windows_options.is_some()) {
             let context = path.child("securityContext");
             errors.push(FieldError::forbidden(context.child("windowsOptions"), rule));
@@ -65,18 +65,18 @@ fn linux(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     });
 }
 
-fn windows(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
+fn validate_windows(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     let rule = "cannot be set for a windows pod";
     let nothing = PodSecurityContext::default();
-    for (field, is_set) in of_linux_pods(spec, spec.security_context.as_ref().unwrap_or(&nothing)) {
+    for (field, is_set) in linux_pod_fields(spec, spec.security_context.as_ref().unwrap_or(&nothing)) {
         if is_set {
             errors.push(FieldError::forbidden(format!("{path}.{field}"), rule));
         }
     }
-    container::each(spec, path, |container, path| {
+    container::visit_containers(spec, path, |container, path| {
         let Some(context) = &container.security_context else { return };
         let path = path.child("securityContext");
-        for (field, is_set) in of_linux_containers(context) {
+        for (field, is_set) in linux_container_fields(context) {
             if is_set {
                 errors.push(FieldError::forbidden(path.child(field), rule));
             }
@@ -84,7 +84,7 @@ fn windows(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
     });
 }
 
-fn of_linux_pods(spec: &PodSpec, context: &PodSecurityContext) -> [(&'static str, bool); 15] {
+fn linux_pod_fields(spec: &PodSpec, context: &PodSecurityContext) -> [(&'static str, bool); 15] {
     [
         ("securityContext.appArmorProfile", context.app_armor_profile.is_some()),
         ("securityContext.seLinuxOptions", context.se_linux_options.is_some()),
@@ -104,7 +104,7 @@ fn of_linux_pods(spec: &PodSpec, context: &PodSecurityContext) -> [(&'static str
     ]
 }
 
-fn of_linux_containers(context: &SecurityContext) -> [(&'static str, bool); 10] {
+fn linux_container_fields(context: &SecurityContext) -> [(&'static str, bool); 10] {
     [
         ("appArmorProfile", context.app_armor_profile.is_some()),
         ("seLinuxOptions", context.se_linux_options.is_some()),

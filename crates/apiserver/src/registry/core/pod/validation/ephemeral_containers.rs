@@ -13,16 +13,16 @@ use crate::validation::Errors;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Validates that existing ephemeral containers neither change nor disappear. The updated pod is already validated.
-pub(super) fn check(old: &Pod, new: &Pod, errors: &mut Errors) {
+pub(super) fn validate_update(old: &Pod, new: &Pod, errors: &mut Errors) {
     if old.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR)) {
         *errors = vec![FieldError::forbidden("[]", "static pods do not support ephemeral containers")];
         return;
     }
     let path = SPEC.child("ephemeralContainers");
     // A patch may reorder the list, so containers are compared by name.
-    for before in of(old) {
+    for before in ephemeral_containers(old) {
         let name = &before.name;
-        match of(new).iter().rfind(|after| after.name == *name) {
+        match ephemeral_containers(new).iter().rfind(|after| after.name == *name) {
             None => {
                 let rule = format!("existing ephemeral containers {name:?} may not be removed\n");
                 errors.push(FieldError::forbidden(path, rule));
@@ -39,7 +39,7 @@ pub(super) fn check(old: &Pod, new: &Pod, errors: &mut Errors) {
     }
 }
 
-fn of(pod: &Pod) -> &[EphemeralContainer] {
+fn ephemeral_containers(pod: &Pod) -> &[EphemeralContainer] {
     pod.spec.as_ref().and_then(|spec| spec.ephemeral_containers.as_deref()).unwrap_or_default()
 }
 
