@@ -1,14 +1,14 @@
-//! What the API server fills in when an object leaves something out.
+//! Defaulting of built-in kinds.
 //!
-//! Defaults belong to types, not to kinds: a probe is completed in the same way in a pod, in a Deployment's
-//! template and in a `CronJob`'s. So the rules are rows of tables, one row per type, and one walk along the
-//! schema finds every place where a type occurs. The few that belong to a kind (a pod, but not a template,
-//! requests what it limits) are rows of the kind's own type.
+//! Defaults belong to types, not to kinds: a probe has the same defaults in a pod, in the pod template of a Deployment
+//! and in that of a `CronJob`. So the defaults are rows of tables, one row per type, and a walk along the schema finds
+//! all values of a type. The few that belong to a kind (requests default to limits in a pod, but not in a pod template)
+//! are rows of the kind's own type.
 //!
 //! ```text
 //!   rows of  pod, volume, core, apps, …  ──▶  plan: per type, its row and the fields that lead to others
 //!                                                       │
-//!                                object ──────▶ walk ◀──┘ ──▶ object, complete
+//!                                object ──────▶ walk ◀──┘ ──▶ object with defaults
 //! ```
 
 mod access;
@@ -35,7 +35,7 @@ use plan::{PLAN, Row};
 /// A JSON object.
 type Object = Map<String, Value>;
 
-/// Every row there is.
+/// The tables of all defaults.
 const TABLES: [&[Row]; 9] = [
     pod::ROWS,
     volume::ROWS,
@@ -48,9 +48,7 @@ const TABLES: [&[Row]; 9] = [
     access::ROWS,
 ];
 
-/// Completes an object of a built-in kind as kube-apiserver 1.36 does, on its way in and out.
-///
-/// The object has been decoded: its types are right. Kinds that are not built in are left alone.
+/// Applies the defaults of kube-apiserver 1.36 to a decoded object of a built-in kind. Other kinds do not change.
 ///
 /// ```
 /// use plumb_apiserver::defaults;
@@ -68,23 +66,23 @@ pub fn apply(group: &str, version: &str, kind: &str, object: &mut Value, rules: 
     }
 }
 
-/// The text of a field; empty if there is none.
+/// The string in a field; empty if the field is missing.
 fn text<'a>(object: &'a Object, field: &str) -> &'a str {
     object.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A field that holds an object; an empty one is made if there is none.
+/// The object in a field, which is created if it is missing.
 fn child<'a>(object: &'a mut Object, field: &str) -> Option<&'a mut Object> {
     object.entry(field).or_insert_with(|| Value::Object(Map::new())).as_object_mut()
 }
 
-/// The elements of a list; none if there is no list.
+/// The objects in a list; none if the list is missing.
 fn items<'a>(object: &'a mut Object, field: &str) -> impl Iterator<Item = &'a mut Object> {
     let list = object.get_mut(field).and_then(Value::as_array_mut);
     list.into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// Sets a field that is absent.
+/// Sets a field that is missing.
 fn fill(object: &mut Object, field: &str, value: impl Into<Value>) {
     let slot = object.entry(field).or_insert(Value::Null);
     if slot.is_null() {
@@ -92,7 +90,7 @@ fn fill(object: &mut Object, field: &str, value: impl Into<Value>) {
     }
 }
 
-/// Sets a field that is absent or an empty text.
+/// Sets a field that is missing or an empty string.
 fn fill_text(object: &mut Object, field: &str, value: &str) {
     if text(object, field).is_empty() {
         object.insert(field.to_owned(), value.into());

@@ -1,10 +1,10 @@
-//! Objects as rows of a `Table`.
+//! Conversion of objects to `meta.k8s.io` Tables.
 //!
-//! A kind's table is data: its `PrintColumns` have its columns and a function from an object to cells, and stand in the
-//! file of the kind in the [`registry`](crate::registry). A kind without them shows its name and its age. Names, order,
-//! types, priorities and texts are those of kube-apiserver, so that `kubectl get` and `get -o wide` show what people know.
+//! The `PrintColumns` of a kind are its columns and a function from an object to cells; they are in the file of the
+//! kind in the [`registry`](crate::registry). A kind without them has the columns Name and Age. Names, order, types and
+//! priorities are those of kube-apiserver, so that `kubectl get` and `get -o wide` show the same columns.
 //!
-//! An absent field is printed as its default, if it has one.
+//! A missing field is printed as its default, if it has one.
 
 pub(crate) mod column;
 mod duration;
@@ -20,8 +20,8 @@ use view::View;
 pub use duration::human_duration;
 pub(crate) use print_columns::{NAME_AND_AGE, NAME_AND_CREATED_AT, PrintColumns};
 
-/// Objects as a `Table`. `included` makes the object of a row; `columns` says whether the table has column definitions, which a
-/// watch sends once.
+/// Objects as a `Table`. `included` makes the object of a row; `columns` says whether the table has column definitions,
+/// which a watch sends once.
 pub(crate) fn table(
     print: &PrintColumns,
     objects: Vec<Value>,

@@ -1,9 +1,9 @@
-//! Checks that several kinds share: metadata, labels, names, numbers, quantities. What only one kind checks is in its file
-//! of the [`registry`](crate::registry).
+//! Validation that several kinds share: metadata, labels, names, numbers, quantities. The validation of one kind is in
+//! its file of the [`registry`](crate::registry).
 //!
-//! The messages are those of kube-apiserver 1.36. Objects come decoded, pruned and with their defaults. Pods and templates
-//! are decoded into the API's types, since so much of them is checked; of the other kinds only the fields in question are
-//! read.
+//! The messages are those of kube-apiserver 1.36. Validation runs on objects after decoding, pruning and defaulting.
+//! Pods and pod templates are decoded into the API's types, since most of their fields are validated; of other kinds
+//! only the validated fields are read.
 
 pub(crate) mod conditions;
 pub(crate) mod format;
@@ -22,25 +22,26 @@ use serde_json::Value;
 use format::Messages;
 pub(crate) use metadata::NameFormat;
 
-/// Everything wrong with an object, in the order in which it was found.
+/// The errors of an object, in the order in which validation found them.
 pub(crate) type Errors = Vec<FieldError>;
 
-/// What keeps a name from being a label of the DNS.
+/// Why a name is not a DNS label.
 pub(crate) fn dns_label_errors(name: &str) -> Vec<String> {
     format::dns_label(name)
 }
 
-/// What keeps a name from standing in an address.
+/// Why a name is not a segment of a URL path.
 pub(crate) fn path_segment_errors(name: &str) -> Vec<String> {
     format::path_segment(name)
 }
 
-/// What keeps a text from being the value of a label.
+/// Why a string is not the value of a label.
 pub(crate) fn label_value_errors(value: &str) -> Vec<String> {
     format::label_value(value)
 }
 
-/// What is wrong with the labels or annotations that a conversion webhook returned. Upstream names the latter so.
+/// The errors of labels or annotations that a conversion webhook returned. Upstream's path of the latter is
+/// `metadata.annotation`.
 pub(crate) fn label_errors(field: &str, pairs: &Value) -> Vec<FieldError> {
     let mut errors = Errors::new();
     let (root, texts) = (Path::root("metadata"), pairs.as_object().into_iter().flatten());
@@ -53,12 +54,12 @@ pub(crate) fn label_errors(field: &str, pairs: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Adds what is wrong with the form of a text.
+/// Adds an error of the type `Invalid` for each message about a value.
 pub(crate) fn add_invalid(errors: &mut Errors, path: &Path<'_>, value: &str, messages: Messages) {
     errors.extend(messages.into_iter().map(|message| FieldError::invalid(path, value, message)));
 }
 
-/// A word that is one of a few.
+/// Validates that a required value is one of the supported ones.
 pub(crate) fn validate_one_of(word: Option<&str>, words: &[&str], path: &Path<'_>, errors: &mut Errors) {
     match word.unwrap_or_default() {
         "" => errors.push(FieldError::required(path, "")),
@@ -67,14 +68,14 @@ pub(crate) fn validate_one_of(word: Option<&str>, words: &[&str], path: &Path<'_
     }
 }
 
-/// A number that is not negative.
+/// Validates that a number is not negative.
 pub(crate) fn validate_nonnegative_field(number: i64, path: &Path<'_>, errors: &mut Errors) {
     if number < 0 {
         errors.push(FieldError::invalid(path, number, "must be greater than or equal to 0"));
     }
 }
 
-/// Several numbers of one object that are not negative; what is absent is not.
+/// Validates that fields of an object are not negative; a missing field is not.
 pub(crate) fn validate_nonnegative_fields(
     object: &Value,
     fields: &[&str],
@@ -86,7 +87,7 @@ pub(crate) fn validate_nonnegative_fields(
     }
 }
 
-/// A field that does not change.
+/// Validates that a field did not change.
 pub(crate) fn validate_immutable_field(
     old: Option<&Value>,
     new: Option<&Value>,
@@ -100,8 +101,7 @@ pub(crate) fn validate_immutable_field(
     }
 }
 
-/// A part of an object in the API's own types. What was decoded by the schema can be decoded so; if not, that is an
-/// error.
+/// Decodes a part of an object into the API's type, and adds an error if that fails.
 pub(crate) fn typed<T: DeserializeOwned>(part: &Value, errors: &mut Errors) -> Option<T> {
     match T::deserialize(part) {
         Ok(typed) => Some(typed),

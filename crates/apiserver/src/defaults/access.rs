@@ -1,4 +1,4 @@
-//! Who may do what, and in which order: roles, webhooks, priorities, flow control, custom kinds.
+//! Defaults of RBAC, admission registration, flow control and `CustomResourceDefinitions`.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Row] = &[
     ("api/scheduling/v1", "PriorityClass", &[Set("preemptionPolicy", Text("PreemptLowerPriority"))]),
     (ADMISSION, "ValidatingWebhook", WEBHOOK),
     (ADMISSION, "MutatingWebhook", WEBHOOK),
-    // A rule of its own row, since the other webhooks have no such field.
+    // Validating webhooks have no `reinvocationPolicy`.
     (ADMISSION, "MutatingWebhookConfiguration", &[Do(reinvocation)]),
     (ADMISSION, "RuleWithOperations", &[Set("scope", Text("*"))]),
     (ADMISSION, "NamedRuleWithOperations", &[Set("scope", Text("*"))]),
@@ -69,7 +69,7 @@ fn reinvocation(configuration: &mut Object) {
     }
 }
 
-/// Users and groups belong to a group of the API; service accounts to the core, whose name is empty.
+/// The default API group of users and groups is that of RBAC; that of service accounts is the core group.
 fn subject(subject: &mut Object) {
     if matches!(text(subject, "kind"), "User" | "Group") {
         fill_text(subject, "apiGroup", "rbac.authorization.k8s.io");

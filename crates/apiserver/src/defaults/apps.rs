@@ -1,4 +1,4 @@
-//! Deployments, `ReplicaSets`, `StatefulSets`, `DaemonSets`.
+//! Defaults of Deployments, `ReplicaSets`, `StatefulSets` and `DaemonSets`.
 
 use serde_json::Map;
 
@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (APPS, "ReplicaSetSpec", &[Set("replicas", Int(1))]),
     (APPS, "DaemonSetSpec", &[Do(daemon_set_strategy), Set("revisionHistoryLimit", Int(10))]),
-    // What the strategy does not fill in is zero.
+    // The strategy sets one of the two; the other is 0.
     (APPS, "RollingUpdateDaemonSet", &[Set("maxUnavailable", Int(0)), Set("maxSurge", Int(0))]),
     (
         APPS,
@@ -82,7 +82,7 @@ fn stateful_set_strategy(spec: &mut Object) {
     }
 }
 
-/// The claims in a `StatefulSet` are whole objects, and are written with their kind.
+/// Sets `kind` and `apiVersion` of volume claim templates, which are whole objects.
 fn name_claim_templates(spec: &mut Object) {
     for claim in items(spec, "volumeClaimTemplates") {
         claim.insert("apiVersion".to_owned(), "v1".into());

@@ -1,4 +1,4 @@
-//! Horizontal pod autoscalers.
+//! Defaults of `HorizontalPodAutoscalers`.
 
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
     (V2, "HorizontalPodAutoscalerSpec", &[Set("minReplicas", Int(1)), Do(metrics), Do(behavior)]),
 ];
 
-/// The version without metrics has one all the same, unless an annotation carries others.
+/// Defaults the CPU utilization of `autoscaling/v1`, unless an annotation has other metrics.
 fn utilization(autoscaler: &mut Object) {
     let annotations = autoscaler.get("metadata").and_then(|metadata| metadata.get("annotations"));
     if annotations.is_none_or(|all| all.get("autoscaling.alpha.kubernetes.io/metrics").is_none())
@@ -36,7 +36,7 @@ fn metrics(spec: &mut Object) {
     }
 }
 
-/// Who says anything about the behaviour, is told all of it.
+/// Applies the defaults of scaling behavior if `behavior` is set.
 fn behavior(spec: &mut Object) {
     let Some(behavior) = spec.get_mut("behavior").and_then(Value::as_object_mut) else { return };
     let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});

@@ -1,4 +1,4 @@
-//! Jobs and `CronJobs`.
+//! Defaults of Jobs and `CronJobs`.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use super::{Object, child, fill};
 const BATCH: &str = "api/batch/v1";
 
 pub(super) const ROWS: &[Row] = &[
-    // The template of a CronJob is a JobSpec too, but only a Job is given these.
+    // These apply to Jobs and not to the JobSpec in the template of a CronJob.
     (BATCH, "Job", &[Do(job)]),
     (
         BATCH,

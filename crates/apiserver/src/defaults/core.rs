@@ -1,4 +1,4 @@
-//! The other kinds of the core group.
+//! Defaults of the kinds of the core group other than pods.
 
 use serde_json::{Map, Value, json};
 
@@ -94,7 +94,7 @@ fn balanced_addresses(service: &mut Object) {
     }
 }
 
-/// Text given in clear is stored as bytes, over what was there under the same key.
+/// Merges `stringData` of a Secret into `data`, which it overwrites.
 fn string_data(secret: &mut Object) {
     use base64::Engine as _;
     let Some(Value::Object(clear)) = secret.remove("stringData") else { return };
@@ -109,7 +109,7 @@ fn string_data(secret: &mut Object) {
     }
 }
 
-/// A namespace can be selected by its name, once it has one.
+/// Sets the label `kubernetes.io/metadata.name` of a namespace with a name.
 fn namespace(namespace: &mut Object) {
     let Some(metadata) = namespace.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let name = text(metadata, "name").to_owned();
@@ -120,7 +120,7 @@ fn namespace(namespace: &mut Object) {
     }
 }
 
-/// Ranges and addresses came in ones before they came in lists. Where both are given, the one counts.
+/// Makes `podCIDR` and `podCIDRs` agree. The single value takes precedence.
 fn node_ranges(spec: &mut Object) {
     let one = text(spec, "podCIDR").to_owned();
     let first = spec.get("podCIDRs").and_then(|list| list.get(0)).and_then(Value::as_str).unwrap_or_default();
@@ -155,7 +155,7 @@ fn allocatable(status: &mut Object) {
     }
 }
 
-/// Limits of containers follow from each other: limits from maxima, requests from limits or minima.
+/// Defaults of container limits in a `LimitRange`: `default` from `max`, `defaultRequest` from `default` or `min`.
 fn limits(item: &mut Object) {
     if text(item, "type") != "Container" {
         return;

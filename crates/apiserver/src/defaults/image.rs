@@ -1,7 +1,6 @@
-//! The names of images, as far as the pull policy depends on them.
+//! Parsing of image references, from which the default of `imagePullPolicy` follows.
 
-/// Whether a reference names the tag `latest`, in so many words or by naming neither tag nor digest. A
-/// reference that makes no sense names nothing.
+/// Whether a reference has the tag `latest`, or neither tag nor digest. An invalid reference has no tag.
 pub(super) fn is_latest(reference: &str) -> bool {
     let (rest, digest) = match reference.split_once('@') {
         Some((rest, digest)) => (rest, Some(digest)),
@@ -36,7 +35,7 @@ fn is_name(name: &str) -> bool {
         && path.split('/').all(is_path_component)
 }
 
-/// What tells a registry from the first directory of a name on the default one.
+/// Whether the first component of a name is a registry and not a directory of the default registry.
 fn is_domain_like(first: &str) -> bool {
     first.contains(['.', ':']) || first == "localhost" || first.bytes().any(|b| b.is_ascii_uppercase())
 }
@@ -65,7 +64,7 @@ fn is_port(port: &str) -> bool {
     !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Words of lower case letters and digits, with one dot, one or two underscores, or dashes between them.
+/// Lower case letters and digits, separated by one dot, one or two underscores, or dashes.
 fn is_path_component(component: &str) -> bool {
     let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let mut rest = component.as_bytes();

@@ -1,4 +1,4 @@
-//! Networks: policies, ingresses, endpoint slices.
+//! Defaults of `NetworkPolicies`, Ingresses and `EndpointSlices`.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
     ("api/discovery/v1", "EndpointPort", &[Set("name", Text("")), Set("protocol", Text("TCP"))]),
 ];
 
-/// A policy is about what comes in, and about what goes out if it says anything of that.
+/// Defaults `policyTypes`: `Ingress`, and `Egress` if the policy has egress rules.
 fn policy_types(spec: &mut Object) {
     let has = |field: &str| spec.get(field).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     if has("policyTypes") {

@@ -1,4 +1,4 @@
-//! The tables of defaults, laid along the schema.
+//! The plan of defaulting: the tables of defaults joined with the schema.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -10,21 +10,21 @@ use serde_json::{Map, Value};
 
 use super::{Object, TABLES, resources};
 
-/// The defaults of one type: its package, its name, and what is done to it, in this order.
+/// The defaults of one type: its Go package, its name, and its rules in the order of their application.
 pub(super) type Row = (&'static str, &'static str, &'static [Rule]);
 
-/// One thing to do to an object of a type.
+/// One default of a type.
 #[derive(Clone, Copy)]
 pub(super) enum Rule {
-    /// Give a field this value if it has none. (The zero of a field that cannot tell is none.)
+    /// Set a field that is missing, or that is zero where the Go type is not a pointer.
     Set(&'static str, Fill),
-    /// Whatever takes more than one field into account.
+    /// Call a function that reads or sets more than one field.
     Do(fn(&mut Object)),
-    /// The same, where the dialect has a say.
+    /// Call a function that depends on the dialect.
     DoBy(fn(&mut Object, &Rules)),
 }
 
-/// What a field is given.
+/// The default value of a field.
 #[derive(Clone, Copy)]
 pub(super) enum Fill {
     Text(&'static str),
@@ -44,10 +44,10 @@ impl From<Fill> for Value {
     }
 }
 
-/// The way of the built-in schema's defaults.
+/// The plan for the built-in schema.
 pub(super) static PLAN: LazyLock<Plan> = LazyLock::new(|| Plan::of(Schema::builtin()));
 
-/// What is done to each type, and which of its fields lead to other types with defaults.
+/// The defaults of each type, and the fields of it that lead to other types with defaults.
 pub(super) struct Plan(HashMap<StructId, Stop>);
 
 #[derive(Default)]
@@ -65,7 +65,7 @@ enum Step {
 struct Next {
     field: &'static str,
     ty: TypeId,
-    /// A struct by value: in Go it exists even where nobody wrote it.
+    /// A struct that is not a pointer in Go, so it exists even if the object omits it.
     always: bool,
 }
 
@@ -85,8 +85,8 @@ impl Plan {
                 stops.insert(id, Stop { steps: done, next: Vec::new() });
             }
         }
-        // A type that contains one on the way is on the way itself, and types nest: repeat until nothing is
-        // added. Each round adds a type or is the last.
+        // A type that contains a type with defaults is visited too. Types nest, so this repeats until a round adds no
+        // type.
         loop {
             let found: Vec<StructId> = schema
                 .structs()
@@ -106,7 +106,7 @@ impl Plan {
         Self(stops)
     }
 
-    /// Completes an object, from the outside to the inside.
+    /// Applies the defaults to an object, the outer types first.
     pub(super) fn visit(&self, schema: &Schema, id: StructId, object: &mut Object, rules: &Rules) {
         let Some(stop) = self.0.get(&id) else { return };
         for step in &stop.steps {
@@ -188,7 +188,7 @@ fn leads_on(schema: &Schema, stops: &HashMap<StructId, Stop>, ty: TypeId) -> boo
         }
 }
 
-/// Amounts of resources have defaults of their own, although they are no struct.
+/// Resource lists have defaults (rounding), although they are maps and not structs.
 fn is_resource_list(schema: &Schema, ty: TypeId) -> bool {
     schema[ty].go == "v1.ResourceList"
 }

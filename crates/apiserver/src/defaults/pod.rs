@@ -1,4 +1,4 @@
-//! Pods and pod templates: the spec, containers, probes, handlers.
+//! Defaults of pods and pod templates: the spec, containers, probes, handlers.
 
 use plumb_resize::rules::Rules;
 use serde_json::Value;
@@ -49,7 +49,7 @@ const CONTAINER: &[super::plan::Rule] = &[
     Set("terminationMessagePolicy", Text("File")),
 ];
 
-/// What is filled in for a pod, but not for a template.
+/// The defaults of a pod that a pod template does not have.
 fn pod(pod: &mut Object, rules: &Rules) {
     resources::complete(pod, rules);
     let Some(spec) = super::child(pod, "spec") else { return };
@@ -62,7 +62,7 @@ fn pod(pod: &mut Object, rules: &Rules) {
     }
 }
 
-/// On the host's network, the port of the container is the port of the host.
+/// Defaults host ports to container ports on the host network.
 fn host_ports(spec: &mut Object) {
     for list in ["containers", "initContainers"] {
         for container in items(spec, list) {
@@ -77,7 +77,7 @@ fn host_ports(spec: &mut Object) {
     }
 }
 
-/// The account has an old name and a new one, and both are always written.
+/// Makes `serviceAccountName` and the deprecated `serviceAccount` agree.
 pub(crate) fn service_account(spec: &mut Object) {
     for (from, to) in [("serviceAccountName", "serviceAccount"), ("serviceAccount", "serviceAccountName")] {
         let name = text(spec, from).to_owned();

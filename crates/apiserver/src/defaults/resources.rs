@@ -1,4 +1,4 @@
-//! Amounts of resources: rounding, and what a pod requests without saying so.
+//! Defaults of resources: rounding of quantities, and requests from limits.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use plumb_resize::Quantity;
@@ -8,14 +8,14 @@ use serde_json::{Map, Value};
 
 use super::Object;
 
-/// What of a container and of a spec has to do with its resources.
+/// The fields of a container that the defaulting of resources reads.
 const OF_A_CONTAINER: [&str; 4] = ["name", "resources", "resizePolicy", "restartPolicy"];
 const LISTS: [&str; 2] = ["initContainers", "containers"];
 
-/// Rounds amounts up to thousandths, which is as fine as the API carries them.
+/// Rounds quantities up to milli-units, the precision of the API.
 pub(super) fn round_up(list: &mut Value) {
     for amount in list.as_object_mut().into_iter().flat_map(Map::values_mut) {
-        // Only micro and nano are finer, and both are seen at the end of the canonical text.
+        // Only micro and nano are finer, and the canonical form ends with their suffix.
         let fine = amount.as_str().filter(|text| text.ends_with(['u', 'n']));
         if let Some(Ok(quantity)) = fine.map(str::parse::<Quantity>)
             && let Ok(milli) = quantity.milli()
@@ -25,10 +25,10 @@ pub(super) fn round_up(list: &mut Value) {
     }
 }
 
-/// Lets the rules of a resize complete a pod's resources and policies.
+/// Applies the defaults of `plumb-resize` to a pod's resources and resize policies.
 ///
-/// They take typed pods. A whole pod costs more to convert than all other defaults together, so only the
-/// parts that those rules look at go there and back.
+/// They take typed pods. The conversion of a whole pod costs more than all other defaults together, so only the fields
+/// that they read are converted.
 pub(super) fn complete(pod: &mut Object, rules: &Rules) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if !rules.default_policies && !declares_resources(spec) {
@@ -43,7 +43,7 @@ pub(super) fn complete(pod: &mut Object, rules: &Rules) {
     if let Some(resources) = spec.get("resources") {
         excerpt.insert("resources".to_owned(), resources.clone());
     }
-    // What cannot be read is left as it is: validation says what is wrong with it.
+    // Validation reports values that do not decode.
     let Ok(typed) = PodSpec::deserialize(&Value::Object(excerpt)) else { return };
     let mut typed = Pod { spec: Some(typed), ..Pod::default() };
     if plumb_resize::defaulting::default_pod(&mut typed, rules).is_err() {

@@ -1,4 +1,4 @@
-//! Storage classes and drivers.
+//! Defaults of `StorageClasses` and `CSIDrivers`.
 
 use serde_json::{Value, json};
 

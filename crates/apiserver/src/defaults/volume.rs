@@ -1,4 +1,4 @@
-//! Volumes: sources, and the modes of the files they project.
+//! Defaults of volume sources and of the modes of projected files.
 
 use super::plan::Fill::{Bool, Int, Text};
 use super::plan::Row;
@@ -7,7 +7,7 @@ use super::{Object, fill, fill_text, image, text};
 
 const CORE: &str = "api/core/v1";
 
-/// Files can be read by all and written by their owner: 0644.
+/// The default mode of files: 0644.
 const MODE: super::plan::Fill = Int(0o644);
 
 pub(super) const ROWS: &[Row] = &[
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[
 const RBD: &[super::plan::Rule] =
     &[Set("pool", Text("rbd")), Set("user", Text("admin")), Set("keyring", Text("/etc/ceph/keyring"))];
 
-/// A volume that does not say what it is, is an empty directory.
+/// A volume without a source is an emptyDir.
 fn source(volume: &mut Object) {
     if !volume.keys().any(|field| field != "name") {
         fill(volume, "emptyDir", serde_json::Map::new());

@@ -1,4 +1,4 @@
-//! The one document of OpenAPI 2.0 (Swagger), made from those of 3.0, for clients that do not read these.
+//! The OpenAPI 2.0 (Swagger) document, converted from the 3.0 documents, for clients that do not read these.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
@@ -8,10 +8,10 @@ use crate::error::ApiError;
 
 /// The content type of the document in protobuf.
 pub(super) const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// The same as client-go asks for it; no media type may have an `@`, so it is answered with the other.
+/// The same as client-go requests it. A media type cannot have an `@`, so the response has the other one.
 const DEPRECATED_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// How the document is encoded.
+/// The encoding of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Json,
@@ -19,7 +19,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The first that a client accepts.
+    /// The first encoding that a client accepts.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
         let mut values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).peekable();
         if values.peek().is_none_or(|first| first.is_empty()) {
@@ -35,14 +35,14 @@ impl Format {
     }
 }
 
-/// What a schema of 2.0 cannot say, or Kubernetes does not say in it.
+/// The keywords that OpenAPI 2.0 does not have, or that Kubernetes leaves out of it.
 const DROPPED: [&str; 4] = ["anyOf", "not", "nullable", "oneOf"];
 
-/// The document with all that others have.
+/// Merges documents into one.
 pub(super) fn document<'a>(documents: impl Iterator<Item = &'a [u8]>) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for bytes in documents {
-        // They were encoded here.
+        // The server encoded the documents itself, so they decode.
         let Ok(mut document) = serde_json::from_slice::<Value>(bytes) else { continue };
         for (name, schema) in object(document["components"]["schemas"].take()) {
             definitions.entry(name).or_insert_with(|| self::schema(schema));
@@ -66,7 +66,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// A schema in 2.0.
+/// Converts a schema to 2.0.
 fn schema(value: Value) -> Value {
     let mut schema = object(value);
     // A reference with a description or a default beside it is wrapped in 3.0.
@@ -88,7 +88,7 @@ fn schema(value: Value) -> Value {
     if schema.get("nullable") == Some(&json!(true))
         || schema.get("x-kubernetes-int-or-string") == Some(&json!(true))
     {
-        // 2.0 has one type for a value, and this one may have two.
+        // This value may have two types, which 2.0 cannot express.
         schema.remove("type");
     }
     schema.retain(|name, _| !DROPPED.contains(&name.as_str()));
@@ -107,7 +107,7 @@ fn schema(value: Value) -> Value {
     Value::Object(schema)
 }
 
-/// A path with its operations in 2.0.
+/// Converts a path with its operations to 2.0.
 fn path_item(item: Value) -> Value {
     let mut item = object(item);
     for (name, value) in &mut item {

@@ -9,7 +9,7 @@ pub(crate) fn labels(object: View<'_>, path: &str) -> String {
     or(pairs.join(","), "<none>")
 }
 
-/// A label selector: `a=b,c in (d,e),!f`, or `<none>`, or `<error>` if it selects in no known way.
+/// A label selector: `a=b,c in (d,e),!f`, or `<none>`, or `<error>` if it is invalid.
 pub(crate) fn selector(object: View<'_>, path: &str) -> String {
     match requirements(object, path) {
         Some(text) => or(text, "<none>"),
@@ -17,7 +17,7 @@ pub(crate) fn selector(object: View<'_>, path: &str) -> String {
     }
 }
 
-/// The requirements of a label selector, ordered by label. None if one of them is no requirement.
+/// The requirements of a label selector, ordered by label. None if one of them is invalid.
 pub(crate) fn requirements(object: View<'_>, path: &str) -> Option<String> {
     let Some(selector) = object.at(path) else { return Some(String::new()) };
     let mut all: Vec<(&str, String)> =

@@ -1,4 +1,4 @@
-//! An object for the cells of its row: absent values are empty, and times are durations until now.
+//! Access to an object for the cells of its row: missing values are empty, and times print as durations until now.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -27,17 +27,17 @@ impl<'a> View<'a> {
         self.at(path).is_some()
     }
 
-    /// A string, empty if it is absent.
+    /// A string; empty if it is missing.
     pub(crate) fn text(self, path: &str) -> &'a str {
         self.value.pointer(path).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A string, or another if it is absent or empty.
+    /// A string, or another if it is missing or empty.
     pub(crate) fn text_or(self, path: &str, other: &'a str) -> &'a str {
         Some(self.text(path)).filter(|text| !text.is_empty()).unwrap_or(other)
     }
 
-    /// A number, zero if it is absent.
+    /// A number; zero if it is missing.
     pub(crate) fn number(self, path: &str) -> i64 {
         self.number_or(path, 0)
     }

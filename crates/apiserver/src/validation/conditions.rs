@@ -1,4 +1,4 @@
-//! Conditions of the common form.
+//! Validation of `metav1.Condition`.
 
 use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
@@ -10,7 +10,7 @@ const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 const MAX_REASON_LENGTH: usize = 1024;
 const MAX_MESSAGE_LENGTH: usize = 32 * 1024;
 
-/// The conditions of a status: each once, and each with a reason and a time.
+/// Validates the conditions of a status: each type occurs once, with a reason and a transition time.
 pub(crate) fn validate_conditions(status: &Value, path: &Path<'_>, errors: &mut Errors) {
     let conditions = list(status, "conditions");
     for (i, condition) in conditions.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! The forms of names, keys and numbers, and what is said of a value that has not got its form.
+//! Formats of names, keys and numbers, as upstream's `util/validation`.
 //!
-//! Each function answers with every complaint there is; none means that the value is fine.
+//! Each function returns all error messages about a value; a valid value has none.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,10 +10,10 @@ pub(crate) use plumb_validation::names::{
     qualified_name, regex_error,
 };
 
-/// What is wrong with a value, sentence by sentence.
+/// Error messages about a value.
 pub(crate) type Messages = Vec<String>;
 
-/// What can stand between two slashes of a URL: the names of roles, and of kinds with no rule of their own.
+/// A segment of a URL path: the format of the names of roles, and of kinds without a format of their own.
 pub(crate) fn path_segment(value: &str) -> Messages {
     if matches!(value, "." | "..") {
         return vec![format!("may not be '{value}'")];
@@ -21,7 +21,7 @@ pub(crate) fn path_segment(value: &str) -> Messages {
     path_segment_prefix(value)
 }
 
-/// The beginning of a path segment.
+/// The prefix of a path segment.
 pub(crate) fn path_segment_prefix(value: &str) -> Messages {
     ["/", "%"]
         .iter()
@@ -100,17 +100,17 @@ pub(crate) fn port_number(value: i64) -> Messages {
     in_range(value, 1, 65535)
 }
 
-/// The number of a user or group.
+/// The ID of a user or group.
 pub(crate) fn user_or_group(value: i64) -> Messages {
     in_range(value, 0, i64::from(i32::MAX))
 }
 
-/// A number between two others.
+/// A number in a range.
 pub(crate) fn in_range(value: i64, low: i64, high: i64) -> Messages {
     if (low..=high).contains(&value) { Vec::new() } else { vec![range_error(low, high)] }
 }
 
-/// How a range is put into words.
+/// The message about a number that is out of range.
 pub(crate) fn range_error(low: i64, high: i64) -> String {
     format!("must be between {low} and {high}, inclusive")
 }
@@ -124,7 +124,7 @@ pub(crate) fn http_header_name(value: &str) -> Messages {
     vec![regex_error(rule, "[-A-Za-z0-9]+", &["X-Header-Name"])]
 }
 
-/// A number of per cent.
+/// A percentage, such as `25%`.
 pub(crate) fn percent(value: &str) -> Messages {
     let number = value.strip_suffix('%').unwrap_or_default();
     if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) {
@@ -134,7 +134,7 @@ pub(crate) fn percent(value: &str) -> Messages {
     vec![regex_error(rule, "[0-9]+%", &["1%", "93%"])]
 }
 
-/// An address of the internet, of either family.
+/// An IP address of either family.
 pub(crate) fn ip(value: &str) -> Messages {
     match value.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
@@ -148,7 +148,7 @@ pub(crate) fn ip(value: &str) -> Messages {
     }
 }
 
-/// A range of addresses.
+/// A CIDR.
 pub(crate) fn cidr(value: &str) -> Messages {
     let invalid = || vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()];
     let Some((address, length)) = value.split_once('/') else { return invalid() };

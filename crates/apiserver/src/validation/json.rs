@@ -1,49 +1,49 @@
-//! Reading decoded objects.
+//! Access to the fields of decoded objects.
 
 use plumb_validation::field::BadValue;
 use serde_json::{Map, Value};
 
-/// The text of a field; empty if there is none.
+/// The string in a field; empty if the field is missing.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The number of a field, if there is one.
+/// The integer in a field.
 pub(crate) fn int(object: &Value, field: &str) -> Option<i64> {
     object.get(field).and_then(Value::as_i64)
 }
 
-/// The truth of a field; false if there is none.
+/// The boolean in a field; false if the field is missing.
 pub(crate) fn boolean(object: &Value, field: &str) -> bool {
     object.get(field).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// The elements of a list; none if there is no list.
+/// The elements of a list; none if the list is missing.
 pub(crate) fn list<'a>(object: &'a Value, field: &str) -> &'a [Value] {
     object.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The texts in a list.
+/// The strings in a list.
 pub(crate) fn texts<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     list(object, field).iter().filter_map(Value::as_str)
 }
 
-/// A map, if there is one.
+/// The map in a field.
 pub(crate) fn map<'a>(object: &'a Value, field: &str) -> Option<&'a Map<String, Value>> {
     object.get(field).and_then(Value::as_object)
 }
 
-/// The entries of a map; none if there is no map.
+/// The entries of a map; none if the map is missing.
 pub(crate) fn entries<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
     map(object, field).into_iter().flatten()
 }
 
-/// The entries of a map from text to text.
+/// The entries of a map of strings.
 pub(crate) fn pairs<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
     entries(object, field).map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
 }
 
-/// Whether a list or map has nothing in it, or is not there.
+/// Whether a list or map is empty or missing.
 pub(crate) fn is_empty(object: &Value, field: &str) -> bool {
     match object.get(field) {
         None | Some(Value::Null) => true,
@@ -53,7 +53,7 @@ pub(crate) fn is_empty(object: &Value, field: &str) -> bool {
     }
 }
 
-/// A value as messages show it.
+/// A value as error messages show it.
 pub(crate) fn shown(value: Option<&Value>) -> BadValue {
     match value {
         None => BadValue::Bare("null".to_owned()),
@@ -62,24 +62,24 @@ pub(crate) fn shown(value: Option<&Value>) -> BadValue {
     }
 }
 
-/// A value of one of the API server's own types, as messages show it: with the names and in the order of the
-/// fields in Go, absent ones included. The fields come as JSON.
+/// A value of one of upstream's internal types, as error messages show it: with the names and in the order of the Go
+/// fields, missing ones included. The values of the fields are JSON.
 pub(crate) fn internal(fields: &[(&str, String)]) -> String {
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     format!("{{{}}}", fields.join(","))
 }
 
-/// The JSON of a value; `null` for what has none.
+/// The JSON of a value; `null` if it cannot be serialized.
 pub(crate) fn raw(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }
 
-/// The JSON of a list whose elements come as JSON; an absent one is `null`.
+/// The JSON of a list whose elements are JSON; a missing list is `null`.
 pub(crate) fn raw_list(elements: Option<Vec<String>>) -> String {
     elements.map_or_else(|| "null".to_owned(), |elements| format!("[{}]", elements.join(",")))
 }
 
-/// Anything that has a JSON form, as messages show it.
+/// A serializable value as error messages show it.
 pub(crate) fn shown_as_json(value: &impl serde::Serialize) -> BadValue {
     serde_json::to_value(value).map_or(BadValue::Omitted, |value| shown(Some(&value)))
 }

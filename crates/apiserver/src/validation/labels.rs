@@ -1,4 +1,4 @@
-//! Labels, annotations and selectors.
+//! Validation of labels, annotations and label selectors.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use plumb_validation::field::{BadValue, FieldError, Path};
 use super::{Errors, add_invalid};
 use super::{format, json};
 
-/// The most that all annotations of an object weigh together, in bytes.
+/// The maximum total size of an object's annotations, in bytes.
 const TOTAL_ANNOTATION_SIZE_LIMIT: usize = 256 << 10;
 
-/// Labels, and maps that select by them.
+/// Validates labels, or a map of labels that selects objects.
 pub(crate) fn validate_labels<'a>(
     labels: impl Iterator<Item = (&'a str, &'a str)>,
     path: &Path<'_>,
@@ -23,7 +23,7 @@ pub(crate) fn validate_labels<'a>(
     }
 }
 
-/// Annotations: their keys, and their weight.
+/// Validates the keys and the total size of annotations.
 pub(crate) fn validate_annotations<'a>(
     all: impl Iterator<Item = (&'a str, &'a str)>,
     path: &Path<'_>,
@@ -39,7 +39,7 @@ pub(crate) fn validate_annotations<'a>(
     }
 }
 
-/// A selector of objects by their labels.
+/// Validates a label selector.
 pub(crate) fn validate_label_selector(selector: &LabelSelector, path: &Path<'_>, errors: &mut Errors) {
     validate_labels(pairs(selector.match_labels.as_ref()), &path.child("matchLabels"), errors);
     for (i, requirement) in selector.match_expressions.iter().flatten().enumerate() {
@@ -68,7 +68,7 @@ pub(crate) fn validate_label_selector(selector: &LabelSelector, path: &Path<'_>,
     }
 }
 
-/// A selector as messages show it: its fields in the order of the API's type, without those that are empty.
+/// A selector as error messages show it: its fields in the order of the API's type, without empty ones.
 pub(crate) fn shown(selector: &LabelSelector) -> BadValue {
     let mut fields = Vec::new();
     if let Some(labels) = selector.match_labels.as_ref().filter(|labels| !labels.is_empty()) {
@@ -89,20 +89,20 @@ pub(crate) fn shown(selector: &LabelSelector) -> BadValue {
     BadValue::Bare(json::internal(&fields))
 }
 
-/// Whether a selector can be made sense of at all.
+/// Whether a selector is valid.
 pub(crate) fn is_valid_selector(selector: &LabelSelector) -> bool {
     let mut errors = Errors::new();
     self::validate_label_selector(selector, &Path::root(""), &mut errors);
     errors.is_empty()
 }
 
-/// Whether a selector chooses nothing in particular.
+/// Whether a selector is empty, and so selects everything.
 pub(crate) fn is_empty(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// Whether labels are chosen by a selector.
+/// Whether a selector matches labels.
 pub(crate) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
     let label = |key: &str| labels.and_then(|labels| labels.get(key));
     let holds = |requirement: &LabelSelectorRequirement| {
@@ -121,7 +121,7 @@ pub(crate) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String,
         && selector.match_expressions.iter().flatten().all(holds)
 }
 
-/// The entries of a map that may not be there.
+/// The entries of an optional map.
 pub(crate) fn pairs(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&str, &str)> {
     map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()))
 }

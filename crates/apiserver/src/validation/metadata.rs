@@ -1,4 +1,4 @@
-//! The metadata that every object has.
+//! Validation of `metav1.ObjectMeta`.
 
 use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::{Errors, add_invalid, labels, validate_immutable_field, validate_nonn
 
 const METADATA: Path<'_> = Path::root("metadata");
 
-/// The form that the names of a kind have.
+/// The format of the names of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameFormat {
     /// A DNS subdomain.
@@ -29,10 +29,10 @@ impl NameFormat {
         }
     }
 
-    /// What is wrong with the beginning of a name, to which something will be added.
+    /// The error messages about `generateName`, the prefix of a name.
     fn prefix_errors(self, prefix: &str) -> Messages {
         match self {
-            // SPEC: kube-apiserver masks two characters where one would do; only lengths can tell.
+            // SPEC: kube-apiserver replaces two characters, not only the dash, which matters for the length limit.
             Self::DnsSubdomain | Self::DnsLabel if prefix.len() > 1 && prefix.ends_with('-') => {
                 let kept = prefix.get(..prefix.len() - 2).unwrap_or_default();
                 self.messages(&format!("{kept}a"))
@@ -42,7 +42,7 @@ impl NameFormat {
     }
 }
 
-/// Checks the metadata of a new object, or of an updated one without the stored one.
+/// Validates the metadata of an object by itself.
 pub(crate) fn validate_object_meta(namespaced: bool, name: NameFormat, object: &Value, errors: &mut Errors) {
     let metadata = &object["metadata"];
     let prefix = text(metadata, "generateName");
@@ -73,7 +73,7 @@ pub(crate) fn validate_object_meta(namespaced: bool, name: NameFormat, object: &
     validate_managed_fields(metadata, errors);
 }
 
-/// Checks how the metadata of an object changes.
+/// Validates an update of the metadata.
 pub(crate) fn validate_object_meta_update(old: &Value, new: &Value, errors: &mut Errors) {
     let (before, after) = (&old["metadata"], &new["metadata"]);
     if !before["deletionTimestamp"].is_null() {
@@ -99,7 +99,6 @@ pub(crate) fn validate_object_meta_update(old: &Value, new: &Value, errors: &mut
     validate_managed_fields(after, errors);
 }
 
-/// What is attached to an object: labels, annotations, owners.
 fn validate_labels_annotations_and_owners(metadata: &Value, errors: &mut Errors) {
     labels::validate_labels(pairs(metadata, "labels"), &METADATA.child("labels"), errors);
     labels::validate_annotations(pairs(metadata, "annotations"), &METADATA.child("annotations"), errors);
@@ -111,7 +110,7 @@ fn validate_owner_references(metadata: &Value, errors: &mut Errors) {
     let mut first: Option<String> = None;
     for owner in list(metadata, "ownerReferences") {
         let version = text(owner, "apiVersion");
-        // `v1`, `apps/v1`; what has more parts names no version.
+        // Upstream parses `v1` and `apps/v1`; a value with more parts has an empty version.
         let parts = version.split('/').count();
         if version.is_empty() || version == "/" || parts > 2 {
             errors.push(FieldError::invalid(path.child("apiVersion"), version, "version must not be empty"));
@@ -140,7 +139,7 @@ fn validate_owner_references(metadata: &Value, errors: &mut Errors) {
     }
 }
 
-/// An owner with its fields in the order of the API's type.
+/// An owner reference as error messages show it, with its fields in the order of the API's type.
 fn shown_owner(owner: &Value) -> String {
     let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let given = fields.into_iter().filter_map(|field| Some((field, raw(owner.get(field)?))));
@@ -159,7 +158,7 @@ fn validate_finalizers(metadata: &Value, errors: &mut Errors) {
     }
 }
 
-/// Finalizers without a prefix are the API's own, of which there are three.
+/// Validates that finalizers without a prefix are standard ones.
 pub(crate) fn validate_finalizer_names(object: &Value, errors: &mut Errors) {
     let metadata = &object["metadata"];
     for (i, finalizer) in texts(metadata, "finalizers").enumerate() {

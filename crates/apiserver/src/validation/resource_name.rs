@@ -1,4 +1,4 @@
-//! The names of resources, and which may stand where.
+//! Validation of resource names and quantities.
 
 use plumb_resize::Quantity;
 use plumb_resize::resource::is_huge_pages;
@@ -7,7 +7,7 @@ use plumb_validation::field::{FieldError, Path};
 
 use super::Errors;
 
-/// Those that a quota can be about.
+/// The standard resources of quotas.
 const STANDARD_QUOTA_RESOURCES: [&str; 19] = [
     "cpu",
     "memory",
@@ -30,17 +30,17 @@ const STANDARD_QUOTA_RESOURCES: [&str; 19] = [
     "services.loadbalancers",
 ];
 
-/// Any resource.
+/// Validates a resource name.
 pub(crate) fn validate_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.extend(resource_names::resource(name, &path.to_string()));
 }
 
-/// A resource of a container.
+/// Validates the name of a container's resource.
 pub(crate) fn validate_container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.extend(resource_names::container_resource(name, &path.to_string()));
 }
 
-/// A resource of a quota.
+/// Validates the name of a quota's resource.
 pub(crate) fn validate_quota_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     validate_resource_name(name, path, errors);
     if !name.contains('/') && !is_standard_quota_resource_name(name) {
@@ -48,7 +48,7 @@ pub(crate) fn validate_quota_resource_name(name: &str, path: &Path<'_>, errors: 
     }
 }
 
-/// The amount of a resource: not negative, and whole where it is counted.
+/// Validates a resource quantity: it is not negative, and an integer for resources that are counted.
 pub(crate) fn validate_resource_quantity_value(
     name: &str,
     amount: &str,
@@ -65,7 +65,7 @@ pub(crate) fn validate_resource_quantity_value(
     }
 }
 
-/// Whether a quota knows a resource by this name.
+/// Whether a name is that of a standard resource of quotas.
 pub(crate) fn is_standard_quota_resource_name(name: &str) -> bool {
     STANDARD_QUOTA_RESOURCES.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-")
 }

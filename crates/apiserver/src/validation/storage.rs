@@ -1,10 +1,10 @@
-//! The names of storage drivers.
+//! Validation of CSI driver names.
 
 use plumb_validation::field::{FieldError, Path};
 
 use super::{Errors, add_invalid, format};
 
-/// The name of a storage driver: of the DNS, but upper case passes.
+/// Validates a CSI driver name: a DNS subdomain that may have upper case letters.
 pub(crate) fn validate_csi_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(FieldError::required(path, ""));

@@ -1,4 +1,4 @@
-//! Pod templates of workloads, and the selectors that select their pods.
+//! Validation of the label selectors and pod templates of workloads.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -10,19 +10,19 @@ use super::{Errors, labels, typed};
 
 const SPEC: Path<'_> = Path::root("spec");
 
-/// What is known of a workload's selector.
+/// The label selector of a workload.
 #[derive(Debug)]
 pub(crate) enum Selection {
-    /// There is none: it chooses no pod.
+    /// The selector is missing: it selects no pods.
     Absent,
-    /// It cannot be understood, so nothing can be said of what it chooses.
+    /// The selector is invalid, so the labels of the template are not compared with it.
     Invalid,
-    /// It can be used.
+    /// The selector is valid.
     Valid(LabelSelector),
 }
 
-/// Reads and checks the selector of a workload. `empty` is said of one that chooses nothing in particular,
-/// `unsound` of one that cannot be understood.
+/// Validates the label selector of a workload. `empty` is the message about an empty selector, `invalid` an additional
+/// message about an invalid one.
 pub(crate) fn validate_selector(
     spec: &Value,
     required: bool,
@@ -51,7 +51,7 @@ pub(crate) fn validate_selector(
     Selection::Invalid
 }
 
-/// The selector of a workload that exists does not change.
+/// Validates that an update does not change the selector of a workload.
 pub(crate) fn validate_selector_unchanged(old: &Value, new: &Value, errors: &mut Errors) {
     let (old, new) = (&old["spec"]["selector"], &new["spec"]["selector"]);
     if old != new {
@@ -64,7 +64,7 @@ pub(crate) fn validate_selector_unchanged(old: &Value, new: &Value, errors: &mut
     }
 }
 
-/// The template of a workload, whose labels its selector has to choose.
+/// Validates that the selector of a workload matches the labels of its pod template. Returns the template.
 pub(crate) fn validate_template_labels(
     spec: &Value,
     selection: &Selection,
@@ -84,7 +84,7 @@ pub(crate) fn validate_template_labels(
     Some(template)
 }
 
-/// The pods of most workloads always restart, and have no deadline.
+/// Validates that a pod template has the restart policy `Always` and no deadline.
 pub(crate) fn validate_always_restart_policy(template: &PodTemplateSpec, kind: &str, errors: &mut Errors) {
     let spec = template.spec.as_ref();
     let policy = spec.and_then(|spec| spec.restart_policy.as_deref()).unwrap_or_default();

@@ -1,10 +1,10 @@
-//! Addresses and ranges that are read, but not written as they should be.
+//! Warnings about IP addresses and CIDRs that are accepted but not in canonical form.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::Value;
 
-/// An address in any form that was ever accepted: with zeros in front of its numbers, or of version 4 in version 6.
+/// Parses an address in any form that Kubernetes ever accepted: with leading zeros, or as an IPv4-mapped IPv6 address.
 pub(crate) fn parse_sloppy(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<Ipv6Addr>() {
         return Some(address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4));
@@ -28,7 +28,7 @@ pub(crate) fn parse_sloppy(text: &str) -> Option<IpAddr> {
     parts.next().is_none().then(|| IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-/// What is to be said of an address.
+/// The warning about an IP address.
 pub(crate) fn address(path: &str, text: &str) -> Option<String> {
     let sloppy = parse_sloppy(text)?;
     match text.parse::<IpAddr>() {
@@ -43,7 +43,7 @@ pub(crate) fn address(path: &str, text: &str) -> Option<String> {
     }
 }
 
-/// What is to be said of a range of addresses.
+/// The warnings about a CIDR.
 pub(crate) fn range(path: &str, text: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     let Some((start, length)) = text.split_once('/') else { return warnings };
@@ -86,7 +86,7 @@ fn network(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// Warnings about the addresses of a list of objects that have one in the field `ip`.
+/// Warnings about the IP addresses in the field `ip` of a list of objects.
 pub(crate) fn of_list(list: &Value, path: &str, suffix: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     for (i, element) in list.as_array().into_iter().flatten().enumerate() {

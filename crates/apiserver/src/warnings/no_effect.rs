@@ -1,7 +1,7 @@
 //! Fields and kinds that the API server accepts, as kube-apiserver does, and that no component of Plumb acts on.
 //!
 //! kube-apiserver has no such warnings: a kubelet, a network plugin or an admission plugin acts on these. Where a user
-//! could believe that one of them protects a workload, the answer says that it does not. Fields that the node agent
+//! could believe that one of them protects a workload, the response warns that it does not. Fields that the node agent
 //! rejects need no warning. `tests/it/fields` sorts every field of a pod, and `docs/fields.md` lists the result.
 
 use plumb_resize::Quantity;
@@ -11,7 +11,8 @@ use serde_json::Value;
 struct Field {
     /// Names separated by dots. `[]` stands for every element of a list, `[key]` for the value of a key.
     path: &'static str,
-    /// Whether the value matters, given the pod's spec and the object that has the field. An empty value never does.
+    /// Whether the value needs a warning, given the pod's spec and the object that has the field. An empty value never
+    /// does.
     matters: fn(spec: &Value, parent: &Value) -> bool,
     /// What happens instead.
     instead: &'static str,
@@ -21,7 +22,7 @@ const fn always(_: &Value, _: &Value) -> bool {
     true
 }
 
-/// Of the spec of a pod.
+/// Fields of the spec of a pod.
 static POD: [Field; 2] = [
     Field {
         path: "securityContext.seLinuxOptions",
@@ -35,7 +36,7 @@ static POD: [Field; 2] = [
     },
 ];
 
-/// Of a container and of an init container.
+/// Fields of a container and of an init container.
 static CONTAINER: [Field; 3] = [
     Field {
         path: "securityContext.seLinuxOptions",
@@ -55,10 +56,10 @@ static CONTAINER: [Field; 3] = [
     },
 ];
 
-/// Of a volume.
+/// Fields of a volume.
 static VOLUME: [Field; 1] = [Field {
     path: "emptyDir.sizeLimit",
-    // In memory it is the size of the tmpfs.
+    // With the medium `Memory` it is the size of the tmpfs.
     matters: |_, directory| directory["medium"].as_str().unwrap_or_default().is_empty(),
     instead: "only volumes with the medium Memory have a size; this one can fill the disk of the node",
 }];
@@ -138,7 +139,7 @@ fn visit(value: &Value, path: &str, at: &str, found: &mut dyn FnMut(&Value, &Val
     }
 }
 
-/// Whether a value says something: not one that is empty, zero or false.
+/// Whether a value is set: not empty, zero or false.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
