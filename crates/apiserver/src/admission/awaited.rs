@@ -1,4 +1,4 @@
-//! What a plugin needs that somebody else is about to write.
+//! Objects that a plugin needs and that another component is about to create.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use plumb_store::{EventFilter, Key};
 
 use super::Attributes;
 
-/// An object, and how long it is worth waiting for.
+/// An object to wait for, with a timeout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Awaited {
-    /// Where it will be.
+    /// The key of the object.
     pub(crate) key: Key,
-    /// How long a write is kept waiting for it.
+    /// The timeout of the wait.
     pub(crate) patience: Duration,
 }
 
 impl Awaited {
-    /// Waits until the object is there, or it has taken too long: then whoever needs it finds out. Meanwhile the
-    /// request gives up its place, which the one who writes the object may need.
+    /// Waits until the object exists or the timeout expires. Meanwhile the request releases its in-flight slot, which
+    /// the writer of the object may need.
     pub(super) async fn come(&self, attributes: &Attributes<'_>) {
-        // Whatever is written after this look is heard of by the watch.
+        // The watch reports all writes after this read.
         let store = attributes.server.store();
         let seen = store.revision();
         if store.get(&self.key).is_some() {
@@ -33,7 +33,7 @@ impl Awaited {
                 }
             }
         };
-        // Out of time is an answer too: the plugin looks, and says what is missing.
+        // On a timeout the plugin reads the object itself and rejects the request if it is missing.
         let _ = attributes.place.left_for(tokio::time::timeout(self.patience, written)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Who may decide over requests for certificates, who may sign them, and what nobody may ask for.
+//! The plugins `CertificateApproval`, `CertificateSigning` and `CertificateSubjectRestriction`.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::registry::certificate_signing_request::request::read;
 const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";
 
-/// Has only those decide over a request who may for its signer.
+/// Rejects an approval by a user who may not `approve` for the signer of the request.
 pub(super) struct CertificateApproval;
 
 impl Plugin for CertificateApproval {
@@ -25,12 +25,12 @@ impl Plugin for CertificateApproval {
     }
 
     fn validate(&self, attributes: &Attributes<'_>, _: &Value) -> Result<(), ApiError> {
-        // What is stored counts, and not what the write says that the signer is.
+        // The signer of the stored request counts, not that of the update.
         may(attributes, "approve", signer(attributes.old))
     }
 }
 
-/// Has only those sign a request who may for its signer.
+/// Rejects a certificate from a user who may not `sign` for the signer of the request.
 pub(super) struct CertificateSigning;
 
 impl Plugin for CertificateSigning {
@@ -56,7 +56,7 @@ impl Plugin for CertificateSigning {
     }
 }
 
-/// Has nobody ask for a certificate of the group that may do everything.
+/// Rejects requests for a client certificate of the group `system:masters`.
 pub(super) struct CertificateSubjectRestriction;
 
 impl Plugin for CertificateSubjectRestriction {
@@ -87,7 +87,7 @@ fn signer(object: &Value) -> &str {
     object["spec"]["signerName"].as_str().unwrap_or_default()
 }
 
-/// Refuses whoever may not do this for a signer: for that one, or for all of its domain.
+/// Rejects the request unless the user may use the verb for the signer, or for all signers of its domain.
 fn may(attributes: &Attributes<'_>, verb: &str, signer: &str) -> Result<(), ApiError> {
     let domain = signer.split('/').next().unwrap_or_default();
     let whole = format!("{domain}/*");

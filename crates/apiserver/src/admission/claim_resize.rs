@@ -1,4 +1,4 @@
-//! A claim to storage grows only if its class lets it.
+//! The plugin `PersistentVolumeClaimResize`.
 
 use plumb_resize::list::{ResourceList, WireList};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::{Attributes, Operation, Plugin};
 use crate::error::ApiError;
 use crate::stored;
 
-/// Refuses larger claims whose class cannot serve them.
+/// Rejects the expansion of a claim whose storage class does not allow volume expansion.
 pub(super) struct PersistentVolumeClaimResize;
 
 impl Plugin for PersistentVolumeClaimResize {

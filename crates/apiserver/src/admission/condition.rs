@@ -1,4 +1,4 @@
-//! Match conditions of webhooks and policies: expressions that say which writes they are about.
+//! Match conditions of webhooks and policies.
 
 use plumb_cel::{Composition, Env, Type, Value as Outcome};
 use plumb_validation::field::aggregate_texts;
@@ -7,17 +7,17 @@ use serde_json::Value;
 use super::effort::{Effort, Interrupted};
 use super::expression::{CONDITIONS_BUDGET, Ended, Expression, Inputs, Reads, environment};
 
-/// The environment of the conditions of a webhook.
+/// The CEL environment of a webhook's match conditions.
 pub(crate) fn webhook_environment() -> Env {
     environment(Reads { params: false, authorizer: true })
 }
 
-/// Compiles a condition.
+/// Compiles a match condition.
 pub(crate) fn compile(expression: &str, env: &Env) -> Expression {
     Expression::compile(expression, env, &[Type::Bool])
 }
 
-/// Whether all conditions of a webhook hold, or what is wrong with them.
+/// Whether all match conditions of a webhook are true, or the error of their evaluation.
 pub(super) fn hold(
     conditions: &[Expression],
     inputs: &Inputs<'_>,
@@ -28,7 +28,7 @@ pub(super) fn hold(
     all(conditions, |condition, left| condition.evaluate(&values, None, left, effort))
 }
 
-/// Whether all conditions of a policy hold, which can read its variables, or what is wrong with them.
+/// Whether all match conditions of a policy, which can use its variables, are true, or the error of their evaluation.
 pub(super) fn hold_composed<'a>(
     conditions: &'a [Expression],
     values: &'a plumb_cel::Bindings<'a>,
@@ -38,7 +38,7 @@ pub(super) fn hold_composed<'a>(
     all(conditions, |condition, left| condition.evaluate(values, Some(composition), left, effort))
 }
 
-/// Whether all conditions hold. One that is false decides, whatever is wrong with the others.
+/// Whether all conditions are true. A false condition takes precedence over errors of others.
 fn all<'a>(
     conditions: &'a [Expression],
     mut evaluate: impl FnMut(&'a Expression, &mut u64) -> Result<Result<Outcome<'a>, String>, Ended>,

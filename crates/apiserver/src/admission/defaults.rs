@@ -1,4 +1,4 @@
-//! Small things that objects get when they come to be: tolerations, taints, finalizers, default classes.
+//! Plugins that set fields of new objects: tolerations, taints, finalizers, default classes.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use crate::error::ApiError;
 use crate::object::{finalizers, meta, metadata};
 use crate::stored;
 
-/// How long a pod stays on a node that went away, unless it says so itself.
+/// The default `tolerationSeconds` for the taints not-ready and unreachable.
 const TOLERATED_SECONDS: i64 = 300;
 
-/// Has pods stay a while on a node that went away.
+/// Adds tolerations of the taints not-ready and unreachable to pods.
 pub(super) struct DefaultTolerationSeconds;
 
 impl Plugin for DefaultTolerationSeconds {
@@ -38,7 +38,7 @@ impl Plugin for DefaultTolerationSeconds {
     }
 }
 
-/// Whether tolerations say something about being driven out for a taint.
+/// Whether a toleration matches a taint with the effect `NoExecute`.
 fn tolerates(tolerations: &Value, taint: &str) -> bool {
     let text = |toleration: &Value, field: &str| toleration[field].as_str().unwrap_or_default().to_owned();
     tolerations.as_array().into_iter().flatten().any(|toleration| {
@@ -47,7 +47,7 @@ fn tolerates(tolerations: &Value, taint: &str) -> bool {
     })
 }
 
-/// Keeps pods off new nodes until somebody has seen that they are ready.
+/// Adds the taint not-ready to new nodes; the node lifecycle controller removes it.
 pub(super) struct TaintNodesByCondition;
 
 impl Plugin for TaintNodesByCondition {
@@ -70,7 +70,7 @@ impl Plugin for TaintNodesByCondition {
     }
 }
 
-/// Holds claims and volumes until nobody uses them.
+/// Adds the protection finalizers to persistent volumes and claims.
 pub(super) struct StorageObjectInUseProtection;
 
 impl Plugin for StorageObjectInUseProtection {
@@ -95,7 +95,7 @@ impl Plugin for StorageObjectInUseProtection {
     }
 }
 
-/// Gives claims to storage the default class.
+/// Sets the default storage class of claims without one.
 pub(super) struct DefaultStorageClass;
 
 impl Plugin for DefaultStorageClass {
@@ -124,7 +124,7 @@ impl Plugin for DefaultStorageClass {
     }
 }
 
-/// Gives ingresses the default class.
+/// Sets the default ingress class of ingresses without one.
 pub(super) struct DefaultIngressClass;
 
 impl Plugin for DefaultIngressClass {
@@ -149,7 +149,7 @@ impl Plugin for DefaultIngressClass {
     }
 }
 
-/// The newest of those that are marked, and the first by name of equally new ones.
+/// The newest class with one of the annotations; of equally new ones, the first by name.
 fn newest_marked<'a>(classes: &'a [Value], marks: &[&str]) -> Option<&'a str> {
     let marked = |class: &&Value| {
         let annotations = &class["metadata"]["annotations"];

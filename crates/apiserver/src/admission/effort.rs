@@ -1,4 +1,4 @@
-//! How much work expressions may do where they are evaluated.
+//! Limits on the work of CEL expressions on the threads that serve requests.
 //!
 //! ```text
 //!   evaluation on the thread that serves the request ── within SHORT ──▶ its value; others run every SHORT units of work
@@ -7,8 +7,9 @@
 //!   the same evaluation from its start on a thread for blocking work, within its budgets, until the request's deadline
 //! ```
 //!
-//! Most expressions cost a few units, and stay where they are. What costs more must not hold a thread that others are
-//! served by: budgets allow for seconds. An evaluation has no effects, so it can be given up and started again.
+//! Most expressions cost a few units and run on the thread of the request. More expensive ones, whose budgets allow for
+//! seconds, must not block a thread that serves other requests. An evaluation has no side effects, so it can be aborted
+//! and started again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -22,16 +23,16 @@ use super::Attributes;
 use super::snapshot::Snapshot;
 use crate::error::ApiError;
 
-/// What expressions may cost together where requests are served: a few milliseconds.
+/// The total cost of expressions on a thread that serves requests: a few milliseconds.
 const SHORT: u64 = 10_000;
 
-/// How many evaluations may run on threads for blocking work. They compete with the threads that serve requests for the
-/// processors, so that it is no more than there are of these.
+/// Limits the evaluations on threads for blocking work to the number of CPUs, since they compete with the threads that
+/// serve requests.
 static LONG: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, std::num::NonZero::get)))
 });
 
-/// How much work may still be done.
+/// The remaining work.
 #[derive(Debug)]
 pub(super) struct Effort {
     limit: u64,
@@ -39,30 +40,31 @@ pub(super) struct Effort {
     ends: Option<Ends>,
 }
 
-/// When an evaluation ends that has all the work to do that its budgets allow.
+/// When an evaluation on a thread for blocking work is aborted.
 #[derive(Debug)]
 struct Ends {
     deadline: Instant,
-    /// Set when the request is gone.
+    /// Set when the request is dropped.
     abandoned: Arc<AtomicBool>,
 }
 
-/// The effort did not last, and nothing is decided.
+/// The limit was reached before a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interrupted;
 
 impl Effort {
-    /// That of an evaluation where requests are served.
+    /// The limit of an evaluation on a thread that serves requests.
     pub(super) fn short() -> Self {
         Self { limit: SHORT, spent: 0, ends: None }
     }
 
-    /// A budget, as far as the effort goes.
+    /// A budget, capped by the remaining work.
     pub(super) fn within(&self, budget: u64) -> u64 {
         budget.min(self.limit)
     }
 
-    /// Counts what was spent. If that reaches the limit, an expression may have failed for want of effort and not by itself.
+    /// Subtracts the cost of an evaluation. At the limit, the failure of an expression may be due to the limit and not
+    /// to the expression.
     pub(super) fn spend(&mut self, units: u64) -> Result<(), Interrupted> {
         self.spent = self.spent.saturating_add(units);
         let is_over = |ends: &Ends| ends.abandoned.load(Ordering::Relaxed) || Instant::now() >= ends.deadline;
@@ -73,12 +75,12 @@ impl Effort {
     }
 }
 
-/// The work that a request has done since others could last run on its thread.
+/// The work of a request since it last yielded its thread.
 #[derive(Debug, Default)]
 pub(super) struct Pace(u64);
 
 impl Pace {
-    /// Lets others run, if it is time.
+    /// Yields the thread if the request has done enough work since it last did.
     pub(super) async fn after(&mut self, effort: &Effort) {
         self.0 = self.0.saturating_add(effort.spent);
         if self.0 >= SHORT {
@@ -88,7 +90,7 @@ impl Pace {
     }
 }
 
-/// Evaluates something about a write, here if that is little work, else on another thread.
+/// Evaluates expressions about a write, on this thread if that is little work, else on a thread for blocking work.
 pub(super) async fn evaluate<C: Clone + Send + 'static, T: Send + 'static>(
     context: &C,
     attributes: &Attributes<'_>,
@@ -107,7 +109,7 @@ pub(super) async fn evaluate<C: Clone + Send + 'static, T: Send + 'static>(
     evaluate_long(attributes.deadline, whole).await
 }
 
-/// Evaluates something on another thread, until a deadline.
+/// Evaluates expressions on a thread for blocking work, until a deadline.
 pub(super) async fn evaluate_long<T: Send + 'static>(
     deadline: Instant,
     work: impl FnOnce(&mut Effort) -> Result<T, Interrupted> + Send + 'static,
@@ -124,13 +126,13 @@ pub(super) async fn evaluate_long<T: Send + 'static>(
     });
     match done.await.map_err(JoinError::try_into_panic) {
         Ok(done) => done.map_err(|Interrupted| out_of_time()),
-        // As if it had happened here.
+        // The panic of an evaluation is that of the request.
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
         Err(Err(_)) => Err(ApiError::unavailable("the server is shutting down")),
     }
 }
 
-/// Tells an evaluation when its request is dropped.
+/// Aborts an evaluation when its request is dropped.
 struct Abandon(Arc<AtomicBool>);
 
 impl Drop for Abandon {
@@ -139,7 +141,7 @@ impl Drop for Abandon {
     }
 }
 
-/// The refusal of a write that is past its deadline.
+/// The error of a write that exceeds its deadline.
 pub(super) fn out_of_time() -> ApiError {
     ApiError::timeout("request did not complete within requested timeout - context deadline exceeded")
 }

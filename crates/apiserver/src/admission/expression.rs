@@ -1,4 +1,4 @@
-//! Expressions of webhooks and policies: what they can read, and their evaluation within budgets.
+//! CEL expressions of webhooks and policies: their environment, and their evaluation within budgets.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,17 +20,17 @@ use crate::selector::{FieldSelector, any_field};
 use crate::stored;
 use crate::user::User;
 
-/// What one evaluation may cost.
+/// The cost limit of one evaluation.
 pub(crate) const CALL_BUDGET: u64 = 1_000_000;
-/// What all evaluations of a policy for one write and one object of parameters may cost.
+/// The cost limit of all evaluations of a policy for one write and one parameter object.
 pub(crate) const POLICY_BUDGET: u64 = 10_000_000;
-/// What the match conditions of a webhook or a policy may cost together.
+/// The cost limit of all match conditions of a webhook or a policy.
 pub(crate) const CONDITIONS_BUDGET: u64 = 2_500_000;
 
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// The variables that not every expression can read.
+/// The optional variables of an environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reads {
     /// `params`: the policy has a `paramKind`.
@@ -39,7 +39,7 @@ pub(crate) struct Reads {
     pub(crate) authorizer: bool,
 }
 
-/// The environment of an expression.
+/// The CEL environment of an expression.
 pub(crate) fn environment(reads: Reads) -> Env {
     static BASE: LazyLock<Env> = LazyLock::new(|| {
         let dynamic = Decl::dynamic();
@@ -62,7 +62,7 @@ pub(crate) fn environment(reads: Reads) -> Env {
 }
 
 fn object(name: &str, fields: &[(&str, &Arc<Decl>)]) -> Arc<Decl> {
-    // Upstream declares these names as they are, even those that are words of the language.
+    // Upstream does not escape these names, even those that are reserved words of CEL.
     let field = |(name, decl): &(&str, &Arc<Decl>)| {
         ((*name).to_owned(), Field { json: (*name).to_owned(), decl: (*decl).clone() })
     };
@@ -151,7 +151,7 @@ fn namespace_type() -> Arc<Decl> {
 #[derive(Debug)]
 pub(crate) struct Mistake {
     why: String,
-    /// Whether its types are right, but no program can be made of it.
+    /// Whether the expression type checks, but no program can be built from it.
     is_internal: bool,
 }
 
@@ -183,7 +183,7 @@ pub(crate) struct Expression {
 }
 
 impl Expression {
-    /// Compiles an expression whose value has one of these types; no types stand for any.
+    /// Compiles an expression whose value must have one of these types; without types, any.
     pub(crate) fn compile(text: &str, env: &Env, types: &[Type]) -> Self {
         let program = Program::compile(text, env)
             .map_err(|issues| Mistake::of(format!("compilation failed: {issues}")))
@@ -206,22 +206,22 @@ impl Expression {
         Self { text: text.to_owned(), program }
     }
 
-    /// What is wrong with its text.
+    /// The compilation error.
     pub(crate) fn mistake(&self) -> Option<&Mistake> {
         self.program.as_ref().err()
     }
 
-    /// Whether it reads a variable of the environment.
+    /// Whether the expression uses a variable of the environment.
     fn mentions(&self, variable: &str) -> bool {
         self.program.as_ref().is_ok_and(|program| program.mentions(variable))
     }
 
-    /// Its text.
+    /// The source of the expression.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Its value or what went wrong; the outer error ends everything.
+    /// Evaluates the expression to its value or its error; the outer error aborts the evaluation of all expressions.
     pub(super) fn evaluate<'a>(
         &'a self,
         values: &'a Bindings<'a>,
@@ -248,9 +248,9 @@ impl Expression {
 /// Why no further expression is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The budget of all of them did not last.
+    /// The shared budget is exhausted.
     OutOfBudget,
-    /// The effort did not last.
+    /// The work limit of the thread is reached.
     Interrupted,
 }
 
@@ -261,7 +261,7 @@ impl From<Interrupted> for Ended {
 }
 
 impl Ended {
-    /// What is wrong with a policy or a webhook whose expressions are too expensive.
+    /// The error of a policy or webhook whose expressions exceed their budget.
     pub(super) fn why(self) -> Result<String, Interrupted> {
         match self {
             Self::OutOfBudget => Ok(OUT_OF_BUDGET.to_owned()),
@@ -270,7 +270,7 @@ impl Ended {
     }
 }
 
-/// Which of the variables that cost something to make a set of expressions reads.
+/// Which of the expensive variables a set of expressions uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reading {
     /// `request`.
@@ -280,7 +280,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// What some expressions read, by themselves or through variables.
+    /// What some expressions use, directly or through variables.
     pub(super) fn of<'a>(
         expressions: impl Iterator<Item = &'a Expression> + Clone,
         variables: Option<&Variables>,
@@ -293,7 +293,7 @@ impl Reading {
     }
 }
 
-/// What the expressions about one write read. What costs something to make is made when it is first read.
+/// The inputs of the expressions about one write. Expensive ones are computed when an expression first uses them.
 pub(super) struct Inputs<'a> {
     reading: Reading,
     attributes: &'a Attributes<'a>,
@@ -324,7 +324,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The variables for an evaluation.
+    /// The variable bindings of an evaluation.
     pub(super) fn bindings<'b>(&'b self, namespace: Option<&'b Value>, params: &'b Value) -> Bindings<'b> {
         static DYNAMIC: LazyLock<Arc<Decl>> = LazyLock::new(Decl::dynamic);
         let (attributes, invocation) = (self.attributes, self.invocation);
@@ -337,13 +337,13 @@ impl<'a> Inputs<'a> {
             let request = self.request.get_or_init(|| request::of("", invocation, attributes, self.new));
             values.json("request", request, &DYNAMIC);
         }
-        // Upstream reads these as plain data, whatever their declared types.
+        // Upstream binds these as dynamic values, whatever their declared types.
         values.json("namespaceObject", namespace.unwrap_or(&Value::Null), &DYNAMIC);
         values.json("params", params, &DYNAMIC);
         values
     }
 
-    /// Adds the authorizer to the variables.
+    /// Adds the authorizer to the bindings.
     pub(super) fn bind_authorizer<'b>(&'b self, values: &mut Bindings<'b>) {
         let attributes = self.attributes;
         let requested = attributes.request_row();
@@ -360,7 +360,7 @@ impl<'a> Inputs<'a> {
             .set("authorizer.requestResource", Cel::Access(Arc::new(Access::request_resource(self, check))));
     }
 
-    /// The namespace of the object as `namespaceObject` has it: null for what is in none, and where it is not read.
+    /// The value of `namespaceObject`: null for a cluster-scoped object, and if no expression uses it.
     pub(super) fn namespace(&self) -> Result<&Value, ApiError> {
         if !self.reading.namespace {
             return Ok(&Value::Null);
@@ -379,7 +379,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// A namespace with the fields that expressions may read.
+/// A namespace with the fields that expressions can use.
 fn shown_namespace(namespace: &Value) -> Value {
     const METADATA: [&str; 12] = [
         "name",
@@ -417,7 +417,7 @@ impl Authorizer for Inputs<'_> {
         let ask = match asked {
             AccessRequest::Path { path, verb } => Ask::about_path(user, verb, path),
             AccessRequest::Resource { check, verb } => {
-                // A selector that cannot be read is as if it were not there.
+                // An invalid selector is ignored.
                 fields = FieldSelector::parse(&check.field_selector, any_field).unwrap_or_default();
                 let objects = Objects {
                     group: &check.group,

@@ -1,4 +1,4 @@
-//! Limit ranges: what pods and claims get that say nothing, and what they may ask for.
+//! The plugin `LimitRanger`: default requests and limits, and validation against limit ranges.
 
 use k8s_openapi::api::core::v1::{LimitRange, LimitRangeSpec, PersistentVolumeClaim};
 use plumb_resize::limit_range::{claim_violations, violations};
@@ -12,7 +12,7 @@ use crate::object::{is_deleting, metadata};
 use crate::registry::pod::typed;
 use crate::stored;
 
-/// Holds pods, when they come to be and when they are resized, and claims to the limit ranges of their namespace.
+/// Validates new and resized pods, and claims, against the limit ranges of their namespace.
 pub(super) struct LimitRanger;
 
 impl Plugin for LimitRanger {
@@ -64,8 +64,7 @@ impl Plugin for LimitRanger {
     }
 }
 
-/// Whether resources are at stake. A pod that changes otherwise keeps what it was admitted with, and so does what
-/// is on its way out.
+/// Whether a write changes resources. Other updates of a pod, and updates of a terminating object, are not validated.
 fn concerns(attributes: &Attributes<'_>, new: &Value) -> bool {
     let old = attributes.old;
     if old.is_null() {
@@ -77,7 +76,7 @@ fn concerns(attributes: &Attributes<'_>, new: &Value) -> bool {
             || resources(old).ne(resources(new)))
 }
 
-/// What each container of a pod asks for, and the pod as a whole.
+/// The resources of each container of a pod, and those of the pod.
 fn resources(pod: &Value) -> impl Iterator<Item = Option<&Value>> {
     let lists = ["containers", "initContainers"].map(|list| pod["spec"][list].as_array());
     let each = lists.into_iter().flatten().flatten().map(|container| container.get("resources"));
@@ -89,7 +88,7 @@ fn ranges(attributes: &Attributes<'_>) -> Result<Vec<LimitRangeSpec>, ApiError> 
     Ok(found.into_iter().filter_map(|range| range.spec).collect())
 }
 
-/// Gives containers what a limit range has for those that say nothing, and notes on the pod what that was.
+/// Sets the default requests and limits of a limit range on containers without them, and records that in an annotation.
 fn fill_in(pod: &mut Value, range: &LimitRangeSpec) {
     let (mut requests, mut limits) = (Map::new(), Map::new());
     for item in range.limits.iter().filter(|item| item.type_ == "Container") {
@@ -121,7 +120,7 @@ fn fill_in(pod: &mut Value, range: &LimitRangeSpec) {
     }
 }
 
-/// Sets what a list of a container's resources leaves out; answers with what that was.
+/// Sets missing requests or limits of a container. Returns the names of those that it set.
 fn merge(container: &mut Value, list: &str, given: &Map<String, Value>) -> Vec<String> {
     let missing = |name: &&String| container["resources"][list].get(name.as_str()).is_none();
     let names: Vec<String> = given.keys().filter(missing).cloned().collect();

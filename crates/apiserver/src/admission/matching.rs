@@ -1,4 +1,4 @@
-//! Which writes webhooks and policies are about, and as what a write is put to them.
+//! Which writes match a webhook or policy, and in which version it receives them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,15 +17,15 @@ use crate::object::meta;
 use crate::selector::LabelSelector;
 use crate::stored;
 
-/// Which writes a webhook or a policy is about: `rules` and selectors of a webhook, `matchConstraints` of a policy,
-/// `matchResources` of a binding.
+/// The match criteria: `rules` and selectors of a webhook, `matchConstraints` of a policy, `matchResources` of a
+/// binding.
 #[derive(Debug)]
 pub(super) struct Criteria {
-    /// None means every write.
+    /// None matches all writes.
     rules: Option<Vec<Rule>>,
-    /// The writes that the rules name but that are left out.
+    /// `excludeResourceRules`.
     excluded: Vec<Rule>,
-    /// Whether the rules match other versions of the same resource too.
+    /// Whether the rules match equivalent versions of a resource (`matchPolicy: Equivalent`).
     equivalent: bool,
     namespaces: LabelSelector,
     objects: LabelSelector,
@@ -44,7 +44,7 @@ struct Rule {
     names: Vec<String>,
 }
 
-/// Whether a rule is about resources in namespaces.
+/// The scope of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     All,
@@ -52,10 +52,9 @@ enum Scope {
     Cluster,
 }
 
-/// The version in which a webhook or a policy gets a write: that of the request, or an equivalent one that a rule names.
+/// The version in which a webhook or policy receives a write: that of the request, or an equivalent one of a rule.
 ///
-/// Only the conversion webhook of a definition converts objects of its kind: they are converted before anything reads
-/// them, by [`Invocation::converted`].
+/// Objects of a kind with a conversion webhook are converted beforehand, by [`Invocation::converted`].
 #[derive(Clone, Debug)]
 pub(super) struct Invocation {
     pub(super) row: Row,
@@ -70,8 +69,7 @@ struct Converted {
     old: Value,
 }
 
-/// The versions that conversion webhooks converted the objects of a write to, so that each is asked for once. It starts
-/// anew when the write changes.
+/// A cache of the objects of a write as conversion webhooks converted them. It is cleared when the object changes.
 #[derive(Debug, Default)]
 pub(super) struct Versions(Vec<(String, Arc<Converted>)>);
 
@@ -91,7 +89,7 @@ impl Invocation {
             self.converted = Some(Arc::clone(known));
             return Ok(self);
         }
-        // Such a write is not tried as often as others if it meets conflicts.
+        // A write that called webhooks is retried less often on conflicts.
         attributes.called_webhooks.store(true, Ordering::Relaxed);
         let both = [new, attributes.old].into_iter().filter(|object| object.is_object()).cloned().collect();
         let both = between_versions(attributes.server, attributes.row, &self.row, both).await?;
@@ -112,7 +110,7 @@ impl Invocation {
         }
     }
 
-    /// The object as it stands, in this version.
+    /// The stored object in this version.
     pub(super) fn old_object<'a>(&'a self, attributes: &Attributes<'a>) -> Cow<'a, Value> {
         match &self.converted {
             Some(converted) => Cow::Borrowed(&converted.old),
@@ -157,7 +155,7 @@ impl Invocation {
         Ok(object)
     }
 
-    /// Whether objects are not in the version that is stored. What is written below an object has one version.
+    /// Whether the objects need conversion from the storage version. Subresource objects have one version.
     fn converts(&self, attributes: &Attributes<'_>) -> bool {
         attributes.is_whole() && !self.row.is_same_resource(attributes.row)
     }
@@ -169,12 +167,12 @@ impl Invocation {
 }
 
 impl Criteria {
-    /// Those of a webhook, which is about nothing without rules.
+    /// The criteria of a webhook, which without rules matches nothing.
     pub(super) fn of_webhook(webhook: &Value) -> Self {
         Self::read(webhook, Some(rules(&webhook["rules"])))
     }
 
-    /// Those of a policy or a binding, which is about everything without rules.
+    /// The criteria of a policy or binding, which without rules matches everything.
     pub(super) fn of_resources(resources: &Value) -> Self {
         let rules = rules(&resources["resourceRules"]);
         Self::read(resources, (!rules.is_empty()).then_some(rules))
@@ -190,7 +188,7 @@ impl Criteria {
         }
     }
 
-    /// The resources that the rules name, without their subresources; none if they may name any.
+    /// The resources in the rules, without subresources; none if a rule has a wildcard.
     pub(super) fn resources(&self) -> Option<Vec<&str>> {
         let items = self.rules.as_ref()?.iter().flat_map(|rule| &rule.resources);
         let plurals = items.map(|item| item.split_once('/').map_or(item.as_str(), |(plural, _)| plural));
@@ -198,7 +196,7 @@ impl Criteria {
         (!plurals.contains(&"*")).then_some(plurals)
     }
 
-    /// The version in which a write is to be put, if it matches.
+    /// The version in which the webhook or policy receives a write, if the write matches.
     pub(super) fn invocation(
         &self,
         attributes: &Attributes<'_>,
@@ -216,7 +214,7 @@ impl Criteria {
         Ok(matches.then_some(Invocation { row, converted: None }))
     }
 
-    /// The version of the written resource that one of the rules names.
+    /// The version of the resource that one of the rules matches.
     fn find(&self, rules: &[Rule], attributes: &Attributes<'_>, new: &Value) -> Option<Row> {
         if rules.is_empty() {
             return None;
@@ -237,7 +235,7 @@ impl Criteria {
         rules.iter().find_map(of_rule).map(|row| (*row).clone())
     }
 
-    /// Whether the labels of the namespace are selected. An object in no namespace always is.
+    /// Whether `namespaceSelector` matches. It matches all cluster-scoped objects other than namespaces.
     fn selects_namespace(&self, attributes: &Attributes<'_>, new: &Value) -> Result<bool, ApiError> {
         let Some(namespace) = attributes.namespace else { return Ok(true) };
         if self.namespaces.is_everything() {
@@ -251,7 +249,7 @@ impl Criteria {
         Ok(self.namespaces.matches(&labels(&found)))
     }
 
-    /// Whether the labels of the object, as it is or as it was, are selected.
+    /// Whether `objectSelector` matches the new or the old object.
     fn selects_object(&self, attributes: &Attributes<'_>, new: &Value) -> bool {
         let wanted = |object: &Value| !object.is_null() && self.objects.matches(&labels(object));
         self.objects.is_everything() || wanted(new) || wanted(attributes.old)
@@ -299,7 +297,7 @@ fn rule(rule: &Value) -> Rule {
     }
 }
 
-/// A list of texts.
+/// A list of strings.
 pub(super) fn texts(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
 }
@@ -311,7 +309,7 @@ pub(super) fn labels(object: &Value) -> BTreeMap<&str, &str> {
     pairs.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect()
 }
 
-/// The name of the object that a write is about, as it will be.
+/// The name of the object after the write.
 pub(super) fn name<'a>(attributes: &Attributes<'a>, new: &'a Value) -> &'a str {
     match attributes.name {
         "" => meta(new, "name"),

@@ -1,4 +1,4 @@
-//! Objects come to be only in namespaces that exist and are not on their way out, and some namespaces never go.
+//! The plugin `NamespaceLifecycle`.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use super::{Attributes, Operation, Plugin};
 use crate::error::{ApiError, Cause};
 use crate::object::{decode, is_deleting};
 
-/// The namespaces that never go.
+/// The namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// Keeps objects out of namespaces that are not there to stay.
+/// Rejects new objects in namespaces that are missing or terminating.
 pub(super) struct NamespaceLifecycle;
 
 impl Plugin for NamespaceLifecycle {
@@ -51,7 +51,7 @@ impl Plugin for NamespaceLifecycle {
     }
 }
 
-/// Whether a namespace takes new objects.
+/// Whether objects can be created in a namespace.
 fn accepts_new(namespace: &Value) -> bool {
     namespace["status"]["phase"] != "Terminating" && !is_deleting(namespace)
 }

@@ -1,7 +1,7 @@
 //! Prevents privilege escalation by roles and bindings.
 //!
-//! Upstream has this in the storage of these kinds and not among its plugins; it has the same say, and sees what
-//! the plugins and webhooks made of the object.
+//! Upstream has this in the registry of these kinds and not in a plugin. As there, it runs after the mutating plugins
+//! and webhooks.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::authz::RBAC_GROUP;
 use crate::authz::escalation::Grant;
 use crate::error::ApiError;
 
-/// Refuses roles and bindings that grant rights that their writer does not have.
+/// Rejects roles and bindings that grant permissions which their writer does not have.
 pub(super) struct NoEscalation;
 
 impl Plugin for NoEscalation {

@@ -1,7 +1,7 @@
-//! What a node may not write, though it may write to the kind: the Node, the lease, the pods and the tokens of
-//! others, and of its own Node what would draw pods to it.
+//! The plugin `NodeRestriction`: a node agent may write only its own Node, lease, pods and their tokens, and not the
+//! labels and taints of its Node that attract pods.
 //!
-//! Authorization sees addresses; this sees objects. It is a pure function of both.
+//! Authorization knows only the URL of a request; this plugin also reads the objects.
 
 mod labels;
 mod mirror;
@@ -20,7 +20,7 @@ use crate::user::User;
 const NODE_USER: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
 
-/// Keeps nodes to what is theirs.
+/// Rejects writes of a node agent to objects of other nodes.
 pub(super) struct NodeRestriction;
 
 impl Plugin for NodeRestriction {
@@ -36,7 +36,7 @@ impl Plugin for NodeRestriction {
         if attributes.is_below("", "serviceaccounts") {
             return tokens::check(attributes, new);
         }
-        // An eviction is a new object below a pod; whose pod it is, only the pod tells.
+        // An Eviction does not name the node of its pod.
         let evicted = match attributes.subresource {
             Some("eviction") => Some(find(attributes, "pods", attributes.name)?),
             _ => None,
@@ -55,7 +55,7 @@ impl Plugin for NodeRestriction {
     }
 }
 
-/// An object of the core group, in the namespace of what is written if its kind has any.
+/// An object of the core group, in the namespace of the written object if its kind is namespaced.
 fn find(attributes: &Attributes<'_>, plural: &str, name: &str) -> Result<Value, ApiError> {
     let kinds = attributes.server.kinds();
     let row = kinds.find("", plural).ok_or_else(ApiError::no_such_path)?;
@@ -63,24 +63,24 @@ fn find(attributes: &Attributes<'_>, plural: &str, name: &str) -> Result<Value, 
     decode(&attributes.server.store().get(&key).ok_or_else(|| row.not_found(name))?.value)
 }
 
-/// A write that a user wants to do.
+/// The attributes of a write.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
-    /// Who.
+    /// The user.
     user: &'a User,
-    /// What.
+    /// The operation.
     operation: Operation,
-    /// Of which kind.
+    /// The resource.
     row: &'a Row,
-    /// To which part; empty for the whole.
+    /// The subresource; empty for the object itself.
     subresource: &'a str,
-    /// In which namespace; empty if in none.
+    /// The namespace; empty for a cluster-scoped object.
     namespace: &'a str,
-    /// To which object.
+    /// The name of the object.
     name: &'a str,
-    /// The object as it is: for a part that is an object of its own, what it is a part of.
+    /// The stored object; for a subresource with its own kind, the object that has the subresource.
     old: Option<&'a Value>,
-    /// What is to be.
+    /// The new object.
     new: Option<&'a Value>,
 }
 
@@ -98,7 +98,7 @@ fn node_name(object: Option<&Value>) -> &str {
     object.and_then(|object| object.pointer("/spec/nodeName")).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Refuses what a node may not write; everybody else passes. `find_node` finds a Node by its name.
+/// Rejects writes that a node agent may not make; other users pass. `find_node` finds a Node by its name.
 fn node_restriction(
     wanted: &Wanted<'_>,
     find_node: impl FnOnce(&str) -> Option<Value>,
@@ -245,7 +245,7 @@ fn own_node(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Of a claim only what the node measured.
+/// Rejects updates of a claim's status that change other fields than those that the node agent reports.
 fn claim_status(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
     let (Operation::Update, Some(old), Some(new)) = (wanted.operation, wanted.old, wanted.new) else {
         return Err(wanted.unexpected());
@@ -298,7 +298,7 @@ fn slice(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
     Err(wanted.refuse(&why))
 }
 
-/// A request for a certificate of a node must be for its own name.
+/// Rejects a `CertificateSigningRequest` for the name of another node.
 fn signing_request(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
     let (Operation::Create, Some(new)) = (wanted.operation, wanted.new) else { return Ok(()) };
     let signer = new["spec"]["signerName"].as_str().unwrap_or_default();

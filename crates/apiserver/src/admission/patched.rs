@@ -1,4 +1,4 @@
-//! What webhooks and policies make of an object, as it is to be stored.
+//! Decoding and conversion of objects that webhooks or policies changed.
 
 use plumb_apischema::{Schema, json as schema_json};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::matching::Invocation;
 use crate::error::ApiError;
 use crate::registry::Context;
 
-/// An object that was changed in the version of an invocation, decoded, completed and converted back.
+/// Decodes an object that was changed in the version of an invocation, applies defaults and converts it back.
 pub(super) async fn accept(
     invocation: &Invocation,
     attributes: &Attributes<'_>,

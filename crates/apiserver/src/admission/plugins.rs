@@ -1,6 +1,6 @@
-//! Which plugins are on: names as on the command line of kube-apiserver.
+//! Which plugins are enabled. The names are those of kube-apiserver's flags.
 
-/// The plugins that there are, and whether each is on unless somebody says otherwise.
+/// All plugins, and whether each is enabled by default.
 const KNOWN: [(&str, bool); 21] = [
     ("NamespaceLifecycle", true),
     ("LimitRanger", true),
@@ -25,7 +25,7 @@ const KNOWN: [(&str, bool); 21] = [
     ("ResourceQuota", true),
 ];
 
-/// The plugins that are on.
+/// The enabled plugins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugins {
     off: Vec<&'static str>,
@@ -37,13 +37,13 @@ impl Default for Plugins {
     }
 }
 
-/// A name that no plugin here has.
+/// A flag names an unknown plugin, or enables and disables the same plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownPlugin {
-    /// There is none of that name.
+    /// No plugin has this name.
     #[error("no admission plugin is called {0:?}: there are {all}", all = names().join(", "))]
     Name(String),
-    /// It is to be on and off.
+    /// The plugin is both enabled and disabled.
     #[error("admission plugin {0:?} cannot be both on and off")]
     Both(String),
 }
@@ -53,7 +53,7 @@ fn names() -> Vec<&'static str> {
 }
 
 impl Plugins {
-    /// The usual ones, with these on and those off; each a list of names between commas.
+    /// The default plugins, plus those in `enable`, minus those in `disable`: comma-separated names.
     pub fn new(enable: &str, disable: &str) -> Result<Self, UnknownPlugin> {
         let (enable, disable) = (read(enable)?, read(disable)?);
         if let Some(both) = enable.iter().find(|name| disable.contains(name)) {
@@ -65,7 +65,7 @@ impl Plugins {
         Ok(Self { off })
     }
 
-    /// Whether a plugin is on.
+    /// Whether a plugin is enabled.
     pub fn is_on(&self, name: &str) -> bool {
         !self.off.contains(&name)
     }

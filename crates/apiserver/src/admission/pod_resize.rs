@@ -1,4 +1,4 @@
-//! A pod does not grow beyond what its node could ever hold, where the rules have the API server say so.
+//! Rejects resizes that are infeasible on the pod's node, in dialects in which the API server does that.
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use plumb_resize::admission::over_capacity;
@@ -13,7 +13,7 @@ use crate::error::{ApiError, Cause};
 use crate::object::decode;
 use crate::registry::pod::typed;
 
-/// Refuses resizes that the pod's node could never hold.
+/// Rejects resizes that exceed the allocatable resources of the pod's node.
 pub(super) struct PodResize;
 
 impl Plugin for PodResize {
@@ -26,7 +26,7 @@ impl Plugin for PodResize {
             && attributes.server.rules().refuse_over_capacity
             && attributes.is_below("", "pods")
             && match attributes.subresource {
-                // Where resources change through the pod itself, that door is watched too.
+                // In this dialect a pod update can resize too.
                 None => attributes.server.rules().resize_by_pod_update,
                 below => below == Some("resize"),
             }
@@ -54,7 +54,7 @@ impl Plugin for PodResize {
     }
 }
 
-/// Why a node could never hold a pod, with the machine's word for it.
+/// Why a pod can never fit a node: reason and message.
 fn fits(pod: &Pod, node: &Node, rules: &Rules) -> Result<Option<(&'static str, String)>, BadQuantity> {
     let os = node.metadata.labels.as_ref().and_then(|labels| labels.get("kubernetes.io/os"));
     if let Some(os) = os.filter(|os| *os != "linux") {

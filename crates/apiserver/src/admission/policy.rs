@@ -1,16 +1,17 @@
-//! `ValidatingAdmissionPolicy`: rules in the expression language that writes are held to.
+//! The plugin `ValidatingAdmissionPolicy`.
 //!
 //! ```text
-//!   policies and bindings in the store ──▶ index by resource, brought up to date by every write
-//!                                             │ policies about the resource that have a binding
+//!   policies and bindings in the store ──▶ index by resource, updated by every write
+//!                                             │ policies that may match the resource and have a binding
 //!   write ────────────────────────────────────┤
 //!                                             ▼
-//!       matchConstraints ▸ per binding: matchResources ▸ paramRef ▸ per object of parameters:
+//!       matchConstraints ▸ per binding: matchResources ▸ paramRef ▸ per parameter object:
 //!       matchConditions ▸ validations ▸ messages ▸ auditAnnotations ──▶ Deny, Warn
 //! ```
 //!
 //! Expressions are compiled when a write first needs them, once per change of their policy, and evaluated without any
-//! lock; one that takes long is evaluated on a thread of its own ([`super::effort`]). Policies are not asked about policies and their bindings, so that a broken one can always be mended.
+//! lock; expensive ones on a thread for blocking work ([`super::effort`]). Policies do not apply to policies and their
+//! bindings, so that a broken policy can be repaired.
 
 pub(crate) mod compiled;
 mod controller;
@@ -45,7 +46,7 @@ use params::Parameters;
 /// The name of the plugin.
 const VALIDATING: &str = "ValidatingAdmissionPolicy";
 
-/// The policies that writes are held to.
+/// The validating admission policies.
 pub(super) struct ValidatingPolicies(Option<Followed<Policies<Validating>>>);
 
 impl ValidatingPolicies {
@@ -53,14 +54,14 @@ impl ValidatingPolicies {
         Self(on.is_on(VALIDATING).then(|| Followed::of(store.clone())))
     }
 
-    /// Has the policies judge a write.
+    /// Validates a write by all matching policies.
     pub(super) async fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
         let Some(policies) = self.0.as_ref().filter(|_| !is_exempt(attributes)) else { return Ok(()) };
         let bound = policies.ask(|policies| policies.about(attributes.row.plural()));
         let mut refusal = None;
         let (mut versions, mut pace) = (Versions::default(), Pace::default());
         for policy in &bound {
-            // The warnings of all policies are given, and the first refusal.
+            // The response has the warnings of all policies and the first denial.
             let denied = Box::pin(judge(policy, attributes, new, &mut versions, &mut pace)).await?;
             refusal = refusal.or(denied);
         }
@@ -68,7 +69,7 @@ impl ValidatingPolicies {
     }
 }
 
-/// Whether a write is about policies themselves.
+/// Whether the write is one of a policy or binding, to which policies do not apply.
 fn is_exempt(attributes: &Attributes<'_>) -> bool {
     attributes.row.group() == "admissionregistration.k8s.io"
         && matches!(
@@ -80,7 +81,7 @@ fn is_exempt(attributes: &Attributes<'_>) -> bool {
         )
 }
 
-/// The refusal that a policy asks for, if it does.
+/// The error of a write that a policy denies.
 async fn judge(
     (policy, bindings): &Bound,
     attributes: &Attributes<'_>,
@@ -143,7 +144,7 @@ async fn judge(
                 refusal = refusal.or(own);
             }
         }
-        // Messages can hold what objects hold, Secrets among them, and so are not logged.
+        // Messages can contain data of the object, such as of Secrets, and are not logged.
         if unmet > 0 && binding.asks("Audit") {
             tracing::info!(
                 policy = policy.name,
@@ -156,7 +157,7 @@ async fn judge(
     Ok(refusal)
 }
 
-/// All that a policy has against a write, where that takes long to decide.
+/// The denials of a policy whose evaluation needs a thread for blocking work.
 async fn decide_long(
     policy: Arc<Policy>,
     write: Snapshot,
@@ -172,7 +173,7 @@ async fn decide_long(
     decided.await?
 }
 
-/// Does what a binding wants done about a denial: warns, or makes the refusal.
+/// Enforces the `validationActions` of a binding for a denial: warns, or returns the error.
 fn enforce(
     policy: &Policy,
     binding: &Binding,

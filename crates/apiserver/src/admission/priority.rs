@@ -1,4 +1,4 @@
-//! How important a pod is: its class says it by name, and its spec then carries the number.
+//! The plugin `Priority`: it resolves the priority class of a pod to a number.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::stored;
 
 const CLASSES: (&str, &str) = ("scheduling.k8s.io", "priorityclasses");
 
-/// Resolves the priority of pods, and keeps the default class the only one.
+/// Resolves the priority of pods, and rejects a second default class.
 pub(super) struct Priority;
 
 impl Plugin for Priority {
@@ -61,14 +61,14 @@ impl Plugin for Priority {
     }
 }
 
-/// The class of pods that name none: the least of those that say so, if several slipped in at once.
+/// The default class; the one with the lowest priority if concurrent writes created several.
 fn the_default(attributes: &Attributes<'_>) -> Result<Option<Value>, ApiError> {
     let classes: Vec<Value> = stored::all(attributes.server, CLASSES, None)?;
     let defaults = classes.into_iter().filter(|class| class["globalDefault"] == true);
     Ok(defaults.min_by_key(|class| class["value"].as_i64()))
 }
 
-/// What an update leaves out stays.
+/// Copies the priority fields that an update omits from the stored pod.
 fn keep(old: &Value, new: &mut Value) {
     for field in ["priority", "preemptionPolicy"] {
         if new.get(field).is_none_or(Value::is_null)
@@ -79,7 +79,7 @@ fn keep(old: &Value, new: &mut Value) {
     }
 }
 
-/// Writes the priority of a class into a spec, which may not say otherwise.
+/// Sets the priority of a class in a spec, and rejects a spec with another one.
 fn resolve(spec: &mut Value, class: Option<&Value>) -> Result<(), String> {
     let (name, priority, policy) = match class {
         Some(class) => {
@@ -109,7 +109,7 @@ fn resolve(spec: &mut Value, class: Option<&Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// The two classes that every cluster has.
+/// The two built-in classes.
 pub(crate) fn system_classes() -> [Value; 2] {
     [
         (

@@ -1,4 +1,4 @@
-//! A write as an `AdmissionRequest`, the way webhooks and expressions see it.
+//! `AdmissionRequest`s for webhooks and CEL expressions.
 
 use serde_json::{Value, json};
 
@@ -6,9 +6,9 @@ use super::Attributes;
 use super::matching::{Invocation, name};
 use crate::kinds::Row;
 
-/// The request of a write, without the objects.
+/// The `AdmissionRequest` of a write, without the objects.
 pub(super) fn of(uid: &str, invocation: &Invocation, attributes: &Attributes<'_>, new: &Value) -> Value {
-    // Below an object other kinds have versions of their own.
+    // The kind of a subresource can have a version of its own.
     let below = (!attributes.is_whole()).then(|| attributes.kind());
     let of_kind = |row: &Row| {
         let (group, version, kind) = below.unwrap_or((row.group(), row.version(), row.kind()));

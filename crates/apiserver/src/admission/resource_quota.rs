@@ -1,8 +1,8 @@
-//! Quotas: what a namespace may hold.
+//! The plugin `ResourceQuota`.
 //!
-//! The rules are `plumb-resize`'s. Here they meet the stored quotas: what a write adds is added to the status of
-//! every quota that counts it, in one transaction with the write itself. So no number of writers at once exceeds a
-//! quota, and a write that fails charges nothing. What goes or shrinks is given back by the controller that counts.
+//! `plumb-resize` computes the usage of objects. This plugin adds the usage of a write to the status of every quota
+//! that matches it, in one transaction with the write. So concurrent writes cannot exceed a quota, and a failed write
+//! is not charged. The resource quota controller lowers the usage after deletions and scale-downs.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use plumb_resize::quota::{Counted, Item, Refusal, admit};
@@ -17,10 +17,10 @@ use crate::kinds::attributes as index;
 use crate::object::{decode, encode};
 use crate::stored;
 
-/// The name on the command line.
+/// The name of the plugin.
 pub(super) const NAME: &str = "ResourceQuota";
 
-/// An object that quotas may count, in the form that the rules read.
+/// An object that quotas may count, in the types of `plumb-resize`.
 enum Thing {
     Pod(Box<Pod>),
     Claim(Box<PersistentVolumeClaim>),
@@ -57,7 +57,7 @@ impl Thing {
     }
 }
 
-/// Whether a write can change what something counts for.
+/// Whether a write can change the usage of an object.
 fn handles(attributes: &Attributes<'_>) -> bool {
     if !attributes.row.is_namespaced() || attributes.row.plural() == "events" {
         return false;
@@ -77,8 +77,8 @@ fn handles(attributes: &Attributes<'_>) -> bool {
     }
 }
 
-/// Whether a pod's status says that its resize is infeasible: only what replaces such a status can change what the pod
-/// counts for, and agents write many others.
+/// Whether the status of a pod has an infeasible resize. Of the many status updates of node agents, only those that
+/// replace such a status can change the usage of a pod.
 fn is_infeasible(pod: &Value) -> bool {
     let status = &pod["status"];
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
@@ -86,7 +86,7 @@ fn is_infeasible(pod: &Value) -> bool {
         || conditions.any(|one| one["type"] == "PodResizePending" && one["reason"] == "Infeasible")
 }
 
-/// What is to be written to the quotas that count a write, or the refusal of the first that has not enough left.
+/// The status updates of the quotas that match a write, or the error of the first quota that it would exceed.
 pub(super) fn charge(attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Write>, ApiError> {
     if !handles(attributes) {
         return Ok(Vec::new());
@@ -111,7 +111,7 @@ pub(super) fn charge(attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Wri
     let Some(row) = attributes.server.kinds().find("", "resourcequotas") else { return Ok(Vec::new()) };
     let mut writes = Vec::new();
     for key in quotas.into_iter().map(|quota| quota.key.clone()) {
-        // What others have charged meanwhile counts, durable or not.
+        // Charges of concurrent writes count, durable or not.
         let Some(current) = attributes.server.store().get_uncommitted(&key) else { continue };
         let quota: ResourceQuota = stored::typed(&current.value)?;
         let used = admit(&quota, &new, old.as_ref(), is_status && !is_reconsidered);

@@ -1,4 +1,4 @@
-//! What a pod's runtime costs and where it runs.
+//! The plugin `RuntimeClass`: pod overhead and scheduling constraints of a runtime class.
 
 use k8s_openapi::api::node::v1::RuntimeClass as Class;
 use plumb_resize::list::{ResourceList, WireList};
@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::stored;
 use crate::validation::path_segment_errors;
 
-/// Gives pods the overhead of their runtime class.
+/// Sets the overhead, node selector and tolerations of a pod's runtime class.
 pub(super) struct RuntimeClass;
 
 impl Plugin for RuntimeClass {
@@ -46,8 +46,8 @@ const OTHER_OVERHEAD: &str = "pod rejected: Pod's Overhead doesn't match Runtime
 
 fn class_of(attributes: &Attributes<'_>, pod: &Value) -> Result<Option<Class>, ApiError> {
     let Some(name) = pod["spec"]["runtimeClassName"].as_str() else { return Ok(None) };
-    // SPEC: upstream looks for the class before it has looked at its name, and reports as its own failure what cannot
-    // be asked for.
+    // SPEC: upstream looks the class up before it validates the name, and returns an internal error for a name that its
+    // client rejects.
     if let Some(why) = cannot_be_asked_for(name) {
         return Err(ApiError::unexplained(why));
     }
@@ -59,7 +59,7 @@ fn class_of(attributes: &Attributes<'_>, pod: &Value) -> Result<Option<Class>, A
         .map_err(|error| ApiError::internal(format!("a stored object is damaged: {error}")))
 }
 
-/// Why a name cannot stand in an address, in the words of upstream's client.
+/// Why a name is not a URL path segment, with the message of upstream's client.
 fn cannot_be_asked_for(name: &str) -> Option<String> {
     if name.is_empty() {
         return Some("resource name may not be empty".to_owned());
@@ -74,7 +74,7 @@ fn is_same(own: Option<&Value>, fixed: &WireList) -> bool {
     matches!((ResourceList::read(own.as_ref()), ResourceList::read(Some(fixed))), (Ok(own), Ok(fixed)) if own == fixed)
 }
 
-/// Gives a spec what its class says; refuses a spec that says otherwise.
+/// Applies a class to a spec; rejects a spec with other values.
 fn apply(class: &Class, spec: &mut Value) -> Result<(), String> {
     if let Some(fixed) = class.overhead.as_ref().and_then(|overhead| overhead.pod_fixed.as_ref()) {
         let own = spec.get("overhead").filter(|own| own.as_object().is_some_and(|own| !own.is_empty()));

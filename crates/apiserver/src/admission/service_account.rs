@@ -1,4 +1,4 @@
-//! Who a pod is: it runs as a service account of its namespace, and finds that account's token in a volume.
+//! The plugin `ServiceAccount`: the service account of a pod and the volume with its token.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use crate::object::generate_name;
 use crate::object::meta;
 use crate::stored;
 
-/// What the names of token volumes start with.
+/// The name prefix of token volumes.
 const VOLUME: &str = "kube-api-access-";
-/// Where containers find the token.
+/// The mount path of the token.
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// How long a token is good for, in seconds: an hour, and the seven by which Kubernetes knows the tokens that it
-/// mounted itself, whose late use is only worth a warning.
+/// The lifetime of a token in seconds: an hour, plus the seven by which Kubernetes recognizes injected tokens, whose
+/// late use causes only a warning.
 const EXPIRES: i64 = 60 * 60 + 7;
-/// The account that every namespace has, a moment after it was made.
+/// The account that a controller creates in every namespace.
 const DEFAULT: &str = "default";
-/// How long a pod of a new namespace waits for that account: about as long as upstream goes on looking for it.
+/// The timeout of the wait for that account in a new namespace: about that of upstream's retries.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Gives pods their service account.
+/// Sets the service account of pods and mounts its token.
 pub(super) struct ServiceAccount;
 
 impl Plugin for ServiceAccount {
@@ -102,13 +102,13 @@ fn account(attributes: &Attributes<'_>, pod: &Value) -> Result<Value, ApiError> 
     })
 }
 
-/// Whether the token is to be mounted: the pod's word counts more than the account's.
+/// Whether to mount the token. The pod's `automountServiceAccountToken` takes precedence over the account's.
 fn automounts(account: &Value, pod: &Value) -> bool {
     let own = pod["spec"]["automountServiceAccountToken"].as_bool();
     own.or_else(|| account["automountServiceAccountToken"].as_bool()).unwrap_or(true)
 }
 
-/// Mounts the token into every container that has nothing at its place.
+/// Mounts the token into every container without a mount at this path.
 fn mount(pod: &mut Value, name: impl FnOnce() -> String) {
     let volumes = pod["spec"]["volumes"].as_array();
     let existing = volumes.into_iter().flatten().filter_map(|volume| volume["name"].as_str());
@@ -160,7 +160,7 @@ fn token_volume(name: &str) -> Value {
     })
 }
 
-/// A pod that mirrors a file on its node is nobody.
+/// Validates that a mirror pod uses no service account.
 fn mirror(pod: &Value) -> Result<(), &'static str> {
     if !account_name(pod).is_empty() {
         return Err("a mirror pod may not reference service accounts");
@@ -185,7 +185,7 @@ fn mirror(pod: &Value) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The secrets that containers read into their environment: what reads them, and their names.
+/// The secrets in the environment of containers: the field that refers to them, and their names.
 fn secrets_in_environments(pod: &Value) -> impl Iterator<Item = (String, &str)> {
     [("initContainers", "init container"), ("containers", "container")].into_iter().flat_map(
         |(list, what)| {
@@ -206,7 +206,7 @@ fn secrets_in_environments(pod: &Value) -> impl Iterator<Item = (String, &str)> 
     )
 }
 
-/// Holds a pod to the secrets that its account names, where the account asks for that.
+/// Rejects a pod with secrets that its account does not list, if the account enforces mountable secrets.
 fn references(account: &Value, pod: &Value) -> Result<(), String> {
     let owner = meta(account, "name");
     let named = |list: &str, secret: &str| {

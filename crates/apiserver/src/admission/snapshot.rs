@@ -1,4 +1,4 @@
-//! A write with copies of all that is known of it, for evaluations on another thread.
+//! An owned copy of the attributes of a write, for evaluations on another thread.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::server::ApiServer;
 use crate::target::{Query, Verb};
 use crate::user::User;
 
-/// The attributes of a write and its new version. Expressions neither warn nor call webhooks, and take no other place.
+/// The attributes and the new object of a write. Expressions neither add warnings nor call webhooks.
 pub(super) struct Snapshot {
     server: ApiServer,
     operation: Operation,
@@ -34,7 +34,7 @@ pub(super) struct Snapshot {
     place: Place,
 }
 
-/// How a write was asked for.
+/// The options of the request.
 enum Asked {
     Query(Verb, Query),
     Delete(Value),
@@ -94,7 +94,7 @@ impl Snapshot {
         }
     }
 
-    /// The new version.
+    /// The new object.
     pub(super) fn new_object(&self) -> &Value {
         &self.new
     }

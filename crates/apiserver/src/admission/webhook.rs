@@ -1,17 +1,17 @@
-//! Webhooks: servers of others that have a say in writes.
+//! The plugins `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook`.
 //!
 //! ```text
 //!   configurations in the store ──▶ compiled once per change ──▶ hooks, in the order of their names
 //!                                                                   │ operation, rules, scope, selectors, conditions
 //!   write ──────────────────────────────────────────────────────────┤
 //!                                                                   ▼
-//!                              mutating: one after the other, each sees what those before it made of the object;
-//!                                        again for those that asked, if others changed it after them
-//!                              validating: all at once; the first refusal in order is told
+//!                              mutating: one after the other, each receives the result of the previous one;
+//!                                        reinvoked if the object changed afterwards
+//!                              validating: concurrently; the response has the first denial in order
 //! ```
 //!
-//! What is compiled is current by construction: every write compares how many configurations there are and when
-//! the last of them changed with what was compiled, which costs two look-ups where there are none.
+//! Compiled configurations are never stale: every write compares their number and the revision of the last change with
+//! those in the store, which costs two look-ups where there are none.
 
 mod configuration;
 mod matching;
@@ -34,26 +34,26 @@ use crate::webhook::Connections;
 use configuration::{Hook, Stamp};
 use review::Verdict;
 
-/// Every webhook there is, ready to be called.
+/// All webhooks, compiled.
 pub(super) struct Webhooks {
     mutating: Option<Compiled>,
     validating: Option<Compiled>,
     connections: Arc<Connections>,
 }
 
-/// What one kind of configuration came to.
+/// The compiled webhooks of one kind of configuration.
 struct Compiled {
     plural: &'static str,
-    /// Where the configurations are, once that was asked for.
+    /// The prefix of the configurations in the store.
     place: OnceLock<Prefix>,
     current: RwLock<(Stamp, Arc<[Hook]>)>,
 }
 
-/// Why a webhook did not let a write pass.
+/// Why a webhook rejects a write, or could not be called.
 enum Failure {
-    /// It said no, or the write can never be put to it.
+    /// The webhook denied the write, or cannot receive it.
     Refused(ApiError),
-    /// It could not be asked, or its answer makes no sense.
+    /// The call failed, or its response is invalid.
     Unreachable(String),
 }
 
@@ -67,14 +67,13 @@ impl Webhooks {
         }
     }
 
-    /// The calls to mutating webhooks that a write may need, if any.
+    /// The mutating webhooks that may match a write, if any.
     pub(super) fn round(&self, attributes: &Attributes<'_>) -> Result<Option<Round>, ApiError> {
         let hooks = self.hooks(self.mutating.as_ref(), attributes)?;
         Ok((!hooks.is_empty()).then(|| Round::new(hooks)))
     }
 
-    /// The hooks that a write may concern; none if it is about hooks itself, so that a broken one can always be
-    /// mended.
+    /// The webhooks that may match a write; none for webhook configurations, so that a broken webhook can be repaired.
     fn hooks(&self, of: Option<&Compiled>, attributes: &Attributes<'_>) -> Result<Arc<[Hook]>, ApiError> {
         match of {
             Some(compiled) if attributes.row.group() != "admissionregistration.k8s.io" => {
@@ -84,7 +83,7 @@ impl Webhooks {
         }
     }
 
-    /// Has mutating webhooks change what is to be written.
+    /// Calls the matching mutating webhooks.
     pub(super) async fn mutate(
         &self,
         round: &mut Round,
@@ -93,7 +92,7 @@ impl Webhooks {
     ) -> Result<(), ApiError> {
         let again = round.number > 0;
         if again && round.left.as_ref() != Some(&*new) {
-            // Others changed it after the last webhook.
+            // Another plugin changed the object after the last webhook.
             round.call_again();
         }
         let hooks = round.hooks.clone();
@@ -126,7 +125,7 @@ impl Webhooks {
         Ok(())
     }
 
-    /// Has validating webhooks judge what is to be written, all at once.
+    /// Calls the matching validating webhooks concurrently.
     pub(super) async fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
         let hooks = self.hooks(self.validating.as_ref(), attributes)?;
         let mut asked = Vec::new();
@@ -149,7 +148,7 @@ impl Webhooks {
         join_all(asked).await.into_iter().collect()
     }
 
-    /// Puts a write to a webhook.
+    /// Calls a webhook.
     async fn ask(
         &self,
         hook: &Hook,
@@ -167,7 +166,7 @@ impl Webhooks {
                        versions (v1)";
             return Err(Failure::Unreachable(why.to_owned()));
         }
-        // Nobody learns of a write before it is durable, and the old version may be one that is not yet.
+        // A webhook must not see a write that is not durable yet, and the old object may be one.
         let settled = attributes.server.store().sync().await;
         settled.map_err(|error| Failure::Refused(crate::error::store_failed(&error)))?;
         attributes.called_webhooks.store(true, Ordering::Relaxed);
@@ -189,17 +188,17 @@ impl Webhooks {
     }
 }
 
-/// What is remembered while mutating webhooks are called, perhaps twice.
+/// The state of a call and a reinvocation of the mutating webhooks.
 pub(super) struct Round {
     hooks: Arc<[Hook]>,
     number: usize,
-    /// Those that asked to be called again, since the last change.
+    /// The webhooks with `reinvocationPolicy: IfNeeded` that were called since the last change.
     called: Vec<usize>,
-    /// Those to be called again.
+    /// The webhooks to reinvoke.
     again: Vec<usize>,
-    /// Whether there has to be another round.
+    /// Whether a reinvocation is needed.
     needed: bool,
-    /// What the last round left.
+    /// The object after the last round.
     left: Option<Value>,
 }
 
@@ -208,7 +207,7 @@ impl Round {
         Self { hooks, number: 0, called: Vec::new(), again: Vec::new(), needed: false, left: None }
     }
 
-    /// Whether everything is to be asked once more. There are never more than two rounds.
+    /// Whether a reinvocation is needed. There are at most two rounds.
     pub(super) fn is_needed(&self) -> bool {
         self.needed && self.number == 1
     }
@@ -223,7 +222,7 @@ impl Compiled {
         Self { plural, place: OnceLock::new(), current: RwLock::new((Stamp::default(), Arc::default())) }
     }
 
-    /// The hooks as they are configured now.
+    /// The webhooks of the current configurations.
     fn current(
         &self,
         attributes: &Attributes<'_>,
@@ -250,7 +249,7 @@ impl Compiled {
 }
 
 impl Hook {
-    /// What a failure means by the hook's failure policy.
+    /// Applies the failure policy of the webhook to a failure.
     fn forgive(&self, failure: Failure) -> Result<(), ApiError> {
         match failure {
             Failure::Refused(error) => Err(error),
@@ -267,7 +266,7 @@ impl Hook {
     }
 }
 
-/// Changes an object as a webhook wants it; answers whether it is another one then.
+/// Applies the patch of a webhook to the object. Returns whether the object changed.
 async fn apply(
     hook: &Hook,
     invocation: &Invocation,

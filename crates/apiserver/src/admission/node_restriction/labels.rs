@@ -1,10 +1,10 @@
-//! The labels that a node may not give itself: those that others steer pods by.
+//! The labels that a node agent may not set on its Node: those that restrict where pods run.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Labels of Kubernetes that a node may set.
+/// The labels of Kubernetes that a node agent may set.
 const OWN: [&str; 11] = [
     "kubernetes.io/hostname",
     "topology.kubernetes.io/zone",
@@ -18,11 +18,11 @@ const OWN: [&str; 11] = [
     "beta.kubernetes.io/os",
     "beta.kubernetes.io/arch",
 ];
-/// The domains of Kubernetes in which a node may set any label.
+/// The domains of Kubernetes in which a node agent may set all labels.
 const OWN_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 const RESTRICTED: &str = "node-restriction.kubernetes.io";
 
-/// The labels that differ between two versions and are not a node's to change, in order.
+/// The changed labels that a node agent may not change, in order.
 pub(super) fn forbidden(old: Option<&Value>, new: &Value) -> Vec<String> {
     let none = serde_json::Map::new();
     let labels = |object: Option<&Value>| {

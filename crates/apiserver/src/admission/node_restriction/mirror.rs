@@ -1,4 +1,4 @@
-//! The only pods that a node makes: those that stand for what it runs from a file.
+//! Mirror pods, the only pods that a node agent may create.
 
 use serde_json::Value;
 
@@ -59,7 +59,7 @@ pub(super) fn check(
     }
 }
 
-/// Volumes that need nothing of the API.
+/// The volume sources that refer to no API object.
 const LOCAL: [&str; 22] = [
     "awsElasticBlockStore",
     "azureDisk",
@@ -84,7 +84,7 @@ const LOCAL: [&str; 22] = [
     "storageos",
     "vsphereVolume",
 ];
-/// Volumes that do, and what of it.
+/// The volume sources that refer to API objects, with the kinds of these.
 const NEEDY: [(&str, &str); 7] = [
     ("configMap", "configmaps (via configmap volumes)"),
     ("secret", "secrets (via secret volumes)"),
@@ -94,7 +94,7 @@ const NEEDY: [(&str, &str); 7] = [
     ("ephemeral", "persistentvolumeclaims (via ephemeral volumes)"),
     ("azureFile", "secrets (via azureFile volumes)"),
 ];
-/// Sources of projected volumes that do, and what of it.
+/// The sources of projected volumes that refer to API objects, with the kinds of these.
 const NEEDY_SOURCES: [(&str, &str); 5] = [
     ("configMap", "configmaps (via projected volumes)"),
     ("secret", "secrets (via projected volumes)"),
@@ -103,7 +103,7 @@ const NEEDY_SOURCES: [(&str, &str); 5] = [
     ("podCertificate", "podcertificates"),
 ];
 
-/// What of the API a pod refers to, if anything.
+/// The kind of API object that a pod refers to, if any.
 fn api_reference(pod: &Value) -> Result<Option<&'static str>, String> {
     let spec = &pod["spec"];
     let list = |field: &str| spec[field].as_array().into_iter().flatten();

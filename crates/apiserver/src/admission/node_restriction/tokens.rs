@@ -1,4 +1,5 @@
-//! The tokens that a node may ask for: bound to a pod that it runs, for whom that pod's volumes name.
+//! The service account tokens that a node agent may request: those bound to a pod of the node, with an audience that a
+//! volume of the pod names.
 
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use crate::authz::{Ask, Objects, node_of};
 use crate::error::ApiError;
 use crate::object::{decode, meta};
 
-/// Refuses a token that the node's pods do not need.
+/// Rejects a token request that no pod of the node needs.
 pub(super) fn check(attributes: &Attributes<'_>, request: &Value) -> Result<(), ApiError> {
     if attributes.operation != Operation::Create || attributes.subresource != Some("token") {
         return Ok(());
@@ -36,7 +37,7 @@ pub(super) fn check(attributes: &Attributes<'_>, request: &Value) -> Result<(), 
     needed(attributes, request, &pod).map_err(|why| refuse(&why))
 }
 
-/// Whether a volume of the pod is for such a token, or the node is allowed it besides.
+/// Whether a volume of the pod needs the audience of the token, or the node agent is authorized for it.
 fn needed(attributes: &Attributes<'_>, request: &Value, pod: &Value) -> Result<(), String> {
     let asked: Vec<&str> =
         request["spec"]["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -73,7 +74,7 @@ fn needed(attributes: &Attributes<'_>, request: &Value, pod: &Value) -> Result<(
     ))
 }
 
-/// The storage driver of a volume of a pod, which may need tokens too.
+/// The CSI driver of a volume, which may need tokens too.
 fn driver(attributes: &Attributes<'_>, pod: &Value, volume: &Value) -> Option<Value> {
     let text =
         |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);

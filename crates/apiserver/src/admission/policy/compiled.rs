@@ -7,7 +7,7 @@ use super::super::condition;
 use super::super::effort::Effort;
 use super::super::expression::{CALL_BUDGET, Expression, Reading, Reads, environment};
 
-/// The expressions of a policy. What does not compile fails where it is evaluated.
+/// The compiled expressions of a policy. An expression that does not compile fails when it is evaluated.
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) variables: Variables,
@@ -15,7 +15,7 @@ pub(super) struct Compiled {
     pub(super) validations: Vec<Validation>,
     pub(super) annotations: Vec<Annotation>,
     pub(super) mutations: Vec<Mutation>,
-    /// What of a write they read.
+    /// Which inputs of a write the expressions use.
     pub(super) reading: Reading,
 }
 
@@ -80,14 +80,14 @@ fn list<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
 pub(super) fn variables(spec: &Value, env: &mut Env) -> Variables {
     let mut variables = Variables::default();
     for variable in list(spec, "variables") {
-        // A mistake shows where the variable is read.
+        // A compilation error is reported where the variable is used.
         let _ = variables.compile(text(variable, "name"), text(variable, "expression"), env);
     }
     variables
 }
 
 impl Compiled {
-    /// The variables, for evaluations that may cost so much together.
+    /// The variables of the policy, for evaluations within a shared budget.
     pub(super) fn composition<'a>(
         &'a self,
         values: &'a Bindings<'a>,
@@ -101,7 +101,7 @@ impl Compiled {
         let params = spec["paramKind"].is_object();
         let mut env = environment(Reads { params, authorizer: true }).composed();
         let declared = variables(spec, &mut env);
-        // Messages do not read the authorizer.
+        // Message expressions cannot use the authorizer.
         let mut message_env = environment(Reads { params, authorizer: false }).composed();
         message_env.declare_variables_of(&env);
         let conditions = list(spec, "matchConditions")

@@ -23,12 +23,12 @@ use crate::server::ApiServer;
 use crate::shutdown::Shutdown;
 use crate::user::User;
 
-/// Who writes the status, as upstream.
+/// The field manager of the status, as upstream.
 const NAME: &str = "validatingadmissionpolicy-status-controller";
-/// How long to wait after errors in a row.
+/// The backoff after consecutive errors.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(30));
 
-/// Checks policies until the shutdown: each once for every generation.
+/// Type checks policies until the shutdown: each generation of a policy once.
 pub(crate) async fn run(server: &ApiServer, mut shutdown: Shutdown) {
     let mut backoff = Backoff::new(DELAYS);
     loop {
@@ -45,7 +45,7 @@ pub(crate) async fn run(server: &ApiServer, mut shutdown: Shutdown) {
                 "cannot check the types of policies"
             ),
         }
-        // A policy that fails is checked again after a while, and does not delay those that are written meanwhile.
+        // A policy whose check fails is retried after the backoff, which does not delay other policies.
         let next = tokio::select! {
             next = changed(server, from) => next,
             () = backoff.wait(), if outcome.is_err() => Ok(Some(())),
@@ -74,12 +74,12 @@ fn policies() -> Result<Prefix, ApiError> {
     Prefix::new(Validating::SUBTREES[0]).map_err(|error| ApiError::internal(error.to_string()))
 }
 
-/// Waits until a policy is written after a revision; none if the store is closed.
+/// Waits for a write of a policy after a revision; none if the store is closed.
 async fn changed(server: &ApiServer, from: Revision) -> Result<Option<()>, ApiError> {
     let mut watch = server.store().watch(EventFilter::prefix(policies()?), from).map_err(gone)?;
     match watch.next().await {
         Err(WatchEnd::Closed) => Ok(None),
-        // Whatever was missed is stored.
+        // The next reconcile reads all policies, so missed events do not matter.
         Ok(_) | Err(_) => Ok(Some(())),
     }
 }
@@ -87,8 +87,7 @@ async fn changed(server: &ApiServer, from: Revision) -> Result<Option<()>, ApiEr
 /// The check of a policy's spec: its `expressionWarnings`.
 type Check = fn(&Value, &Kinds) -> Vec<Value>;
 
-/// Checks all policies of which a generation has not been checked. One that fails, whatever the failure, does not keep the
-/// others from being checked.
+/// Type checks all policies whose generation is not checked yet. The failure of one does not stop the others.
 async fn reconcile(server: &ApiServer, check: Check) -> Result<(), ApiError> {
     let page = server.store().list(&List::all(policies()?)).map_err(gone)?;
     let mut first_error = Ok(());
@@ -109,7 +108,7 @@ async fn check_stored(server: &ApiServer, check: Check, object: &Object) -> Resu
     }
     crate::custom::serve_current(server)?;
     let (spec, kinds) = (policy["spec"].clone(), Arc::clone(&server.kinds()));
-    // A policy can be about ten kinds with hundreds of expressions, which takes longer than an async thread may be held.
+    // A policy can match ten kinds and have hundreds of expressions, which would block an async thread for too long.
     let checked = tokio::task::spawn_blocking(move || check(&spec, &kinds)).await;
     let warnings = match checked.map_err(JoinError::try_into_panic) {
         Ok(warnings) => warnings,
@@ -126,7 +125,7 @@ async fn check_stored(server: &ApiServer, check: Check, object: &Object) -> Resu
     write(server, name, &status).await
 }
 
-/// Applies the status, as a client would. A policy that is gone needs none.
+/// Applies the status of a policy, unless the policy is deleted.
 async fn write(server: &ApiServer, name: &str, status: &Value) -> Result<(), ApiError> {
     let user = format!("system:serviceaccount:kube-system:{NAME}");
     let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];

@@ -1,4 +1,4 @@
-//! What a policy decides about a write, given the values that its expressions read.
+//! The decision of a policy about a write, given the inputs of its expressions.
 
 use plumb_cel::Value as Cel;
 
@@ -9,16 +9,16 @@ use super::compiled::{Annotation, Compiled, Validation};
 use crate::error::ApiError;
 use serde_json::Value;
 
-/// The longest message that an expression may make, in bytes.
+/// The maximum length of the value of a message expression, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
 
-/// Why a policy is against a write.
+/// Why a policy denies a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Denial {
     pub(super) message: String,
-    /// The reason of the refusal; None is the usual one.
+    /// The reason in the `Status`; none means the default.
     pub(super) reason: Option<String>,
-    /// Whether the binding's actions do not matter: audit annotations that fail refuse the write.
+    /// Whether the write is denied whatever the binding's actions are: for audit annotations that fail.
     pub(super) always: bool,
 }
 
@@ -28,7 +28,7 @@ impl Denial {
     }
 }
 
-/// All that a policy has against a write. The inner error ends the write.
+/// The denials of a policy. The inner error aborts the write.
 pub(super) fn decide(
     compiled: &Compiled,
     ignores_failure: bool,
@@ -68,7 +68,8 @@ pub(super) fn decide(
             Ok(Err(why)) => denials.extend(failed(why)),
         }
     }
-    // SPEC: upstream evaluates the messages of rules that hold too, and refuses the write if that exceeds the budget.
+    // SPEC: upstream also evaluates the messages of validations that pass, and denies the write if that exceeds the
+    // budget.
     if !unmet.is_empty() {
         let values = inputs.bindings(Some(namespace), params);
         let composition = compiled.composition(&values, POLICY_BUDGET, effort);
@@ -95,7 +96,7 @@ pub(super) fn decide(
     Ok(Ok(denials))
 }
 
-/// The message of a rule that does not hold.
+/// The message of a validation that fails.
 fn message(validation: &Validation, made: Option<&Cel<'_>>) -> String {
     let made = made.and_then(Cel::as_text).map(str::trim).unwrap_or_default();
     if !made.is_empty() && made.len() <= MAX_MESSAGE && !made.contains('\n') {
@@ -107,7 +108,7 @@ fn message(validation: &Validation, made: Option<&Cel<'_>>) -> String {
     }
 }
 
-/// What is wrong with audit annotations. There is no audit log that their values could go to.
+/// The errors of audit annotations. Plumb has no audit log, so their values are dropped.
 fn annotations(
     annotations: &[Annotation],
     compiled: &Compiled,

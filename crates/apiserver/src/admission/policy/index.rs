@@ -1,4 +1,4 @@
-//! The policies and bindings in the store, by the resources that they are about.
+//! An index of policies and bindings by the resources that they match.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ use crate::object::{decode, meta};
 
 /// A kind of policies.
 pub(in crate::admission) trait PolicyKind: Default + Send + Sync + 'static {
-    /// Where its policies and their bindings are stored.
+    /// The subtrees of the store with its policies and bindings.
     const SUBTREES: &'static [&'static str];
 }
 
@@ -46,7 +46,7 @@ pub(in crate::admission) struct Policy {
     pub(super) name: String,
     pub(super) spec: Value,
     pub(super) criteria: Criteria,
-    /// Whether a write passes that cannot be judged (`failurePolicy: Ignore`).
+    /// Whether a write passes if its evaluation fails (`failurePolicy: Ignore`).
     pub(super) ignores_failure: bool,
     /// `apiVersion` and `kind` of the parameters.
     pub(super) param_kind: Option<(String, String)>,
@@ -77,7 +77,7 @@ impl Policy {
 pub(in crate::admission) struct Binding {
     pub(super) name: String,
     pub(super) policy: String,
-    /// None means that it restricts nothing.
+    /// `matchResources`; none matches all writes.
     pub(super) criteria: Option<Criteria>,
     /// `paramRef`, null if there is none.
     pub(super) param_ref: Value,
@@ -86,7 +86,7 @@ pub(in crate::admission) struct Binding {
 }
 
 impl Binding {
-    /// Whether `validationActions` has an action.
+    /// Whether `validationActions` has this action.
     pub(super) fn asks(&self, action: &str) -> bool {
         self.actions.iter().any(|own| own == action)
     }
@@ -114,15 +114,15 @@ pub(in crate::admission) struct Policies<K> {
     bindings: BTreeMap<String, Arc<Binding>>,
     /// The bindings of each policy.
     bound: HashMap<String, BTreeSet<String>>,
-    /// The policies about each resource, by its plural.
+    /// The policies that name a resource in their rules, by its plural.
     by_resource: HashMap<String, BTreeSet<String>>,
-    /// The policies about any resource.
+    /// The policies with a wildcard in their rules.
     about_any: BTreeSet<String>,
     kind: PhantomData<K>,
 }
 
 impl<K> Policies<K> {
-    /// The policies that may be about a resource, in the order of their names. One without a binding is about nothing.
+    /// The policies that may match a resource, in the order of their names. A policy without a binding has no effect.
     pub(super) fn about(&self, plural: &str) -> Vec<Bound> {
         let named = self.by_resource.get(plural).into_iter().flatten();
         let names: BTreeSet<&String> = named.chain(&self.about_any).collect();
@@ -138,7 +138,7 @@ impl<K> Policies<K> {
 
     fn put_policy(&mut self, policy: &Value) {
         let name = meta(policy, "name");
-        // A write to the status or to the metadata changes nothing that was compiled.
+        // A write of the status or of the metadata does not invalidate compiled expressions.
         if self.by_name.get(name).is_some_and(|known| known.spec == policy["spec"]) {
             return;
         }

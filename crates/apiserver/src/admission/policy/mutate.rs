@@ -1,8 +1,8 @@
-//! `MutatingAdmissionPolicy`: expressions that change what is written.
+//! The plugin `MutatingAdmissionPolicy`.
 //!
-//! The policies of a write are found for the object as it arrives; then they change it one after the other, each seeing
-//! what those before it made of it. A policy with `reinvocationPolicy: IfNeeded` is evaluated once more if something
-//! changed the object after it.
+//! The plugin matches policies against the object of the request and then applies them one after the other, each to the
+//! result of the previous one. It reinvokes a policy with `reinvocationPolicy: IfNeeded` if the object changed after
+//! it.
 
 use std::sync::Arc;
 
@@ -28,19 +28,19 @@ use crate::object::meta;
 /// The name of the plugin.
 const MUTATING: &str = "MutatingAdmissionPolicy";
 
-/// The policies that change writes.
+/// The mutating admission policies.
 pub(in crate::admission) struct MutatingPolicies(Option<Followed<Policies<Mutating>>>);
 
-/// What is remembered while policies change a write, perhaps twice.
+/// The state of an invocation and reinvocation of the policies.
 #[derive(Default)]
 pub(in crate::admission) struct Round {
     number: usize,
-    /// The evaluations of policies that want to see later changes, since the last change.
+    /// The evaluations with `reinvocationPolicy: IfNeeded` since the last change.
     called: Vec<Key>,
-    /// Those to be evaluated again.
+    /// The evaluations to repeat.
     again: Vec<Key>,
     needed: bool,
-    /// What the last round left.
+    /// The object after the last round.
     left: Option<Value>,
 }
 
@@ -48,7 +48,7 @@ pub(in crate::admission) struct Round {
 type Key = (String, String, String);
 
 impl Round {
-    /// Whether everything is to be evaluated once more.
+    /// Whether a reinvocation is needed.
     pub(in crate::admission) fn is_needed(&self) -> bool {
         self.needed && self.number == 1
     }
@@ -58,7 +58,7 @@ impl Round {
     }
 }
 
-/// A policy that a write is to be changed by.
+/// A policy that matches the write.
 #[derive(Clone)]
 struct Evaluation {
     policy: Arc<Policy>,
@@ -67,7 +67,7 @@ struct Evaluation {
     params: Arc<Value>,
 }
 
-/// Why a policy could not change a write.
+/// Why the evaluation of a policy failed.
 struct Failure {
     message: String,
     reason: &'static str,
@@ -78,7 +78,7 @@ impl MutatingPolicies {
         Self(on.is_on(MUTATING).then(|| Followed::of(store.clone())))
     }
 
-    /// Has the policies change what is to be written.
+    /// Applies the matching policies to the new object.
     pub(in crate::admission) async fn mutate(
         &self,
         round: &mut Round,
@@ -100,7 +100,7 @@ impl MutatingPolicies {
             Box::pin(found).await;
         }
         if round.number > 0 && round.left.as_ref() != Some(&*new) {
-            // Others changed it after the last policy.
+            // Another plugin or a webhook changed the object after the last policy.
             round.call_again();
         }
         let (mut patched, mut pace) = (false, Pace::default());
@@ -109,7 +109,7 @@ impl MutatingPolicies {
             patched |= Box::pin(evaluated).await?;
         }
         if patched {
-            // As upstream, a policy is evaluated again for what it did itself, too.
+            // As upstream, a policy's own change also causes its reinvocation.
             round.call_again();
             round.needed = true;
         }
@@ -166,7 +166,7 @@ fn failure(policy: &Policy, binding: Option<&Binding>, why: &str, reason: &'stat
     (!policy.ignores_failure).then_some(Failure { message, reason })
 }
 
-/// Changes what is to be written by one policy; whether any of its mutations was applied.
+/// Applies one policy to the new object. Returns whether any of its mutations was applied.
 async fn evaluate(
     evaluation: &Evaluation,
     round: &mut Round,
@@ -231,7 +231,7 @@ async fn evaluate(
     Ok(patched)
 }
 
-/// Whether the conditions of a policy hold, or what is wrong with them.
+/// Whether the match conditions of a policy are true, or the error of their evaluation.
 fn hold(
     Evaluation { policy, invocation, params, .. }: &Evaluation,
     attributes: &Attributes<'_>,
@@ -246,8 +246,8 @@ fn hold(
     condition::hold_composed(&compiled.conditions, &values, &composition, effort)
 }
 
-/// The object as one mutation leaves it, in the version of the invocation; none if it stays as it is. The inner error is
-/// the policy's, the outer one ends the write.
+/// The object after a mutation, in the version of the invocation; none if it does not change. The inner error is that
+/// of the policy, the outer one aborts the write.
 type Patched = Result<Result<Option<Value>, String>, ApiError>;
 
 fn patch(
@@ -273,7 +273,7 @@ fn patch(
     })
 }
 
-/// The object with the value of a mutation's expression applied to it.
+/// Applies the value of a mutation's expression to the object.
 fn apply_to(
     mutation: &Mutation,
     value: &Cel<'_>,
@@ -312,7 +312,7 @@ fn type_mismatch(wrong: &[String]) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("type mismatch: {}", wrong.join("\n"))) }
 }
 
-/// An object with an apply configuration merged into it.
+/// Merges an apply configuration into an object.
 fn applied(
     value: &Cel<'_>,
     attributes: &Attributes<'_>,
@@ -362,8 +362,8 @@ fn builtin_kind(attributes: &Attributes<'_>, invocation: &Invocation) -> Option<
     }
 }
 
-/// Refuses a field that the kind does not have. As upstream, that is an error of the server, whatever the policy's
-/// `failurePolicy`; an object of a custom kind is pruned by its schema.
+/// Rejects unknown fields. As upstream, that is an internal error, whatever the policy's `failurePolicy`; a custom
+/// resource is pruned by its schema.
 fn decode_strictly(
     attributes: &Attributes<'_>,
     invocation: &Invocation,
@@ -378,7 +378,8 @@ fn decode_strictly(
     Err(ApiError::internal(schema_json::strict_error(&decoded.strict)))
 }
 
-/// An object with a JSON patch applied to it; none if one of the patch's tests fails, which leaves it as it is.
+/// Applies a JSON patch to an object; none if a `test` operation of the patch fails, so that the object does not
+/// change.
 fn json_patched(value: &Cel<'_>, given: &Value) -> Result<Option<Value>, String> {
     let Cel::List(list) = value else {
         return Err("type mismatch: JSONPatchType.expression should evaluate to array".to_owned());
@@ -401,7 +402,7 @@ fn json_patched(value: &Cel<'_>, given: &Value) -> Result<Option<Value>, String>
     }
 }
 
-/// The refusal of a write that policies could not change.
+/// The error of a write for which the evaluation of policies failed.
 fn refusal(attributes: &Attributes<'_>, failures: &[Failure]) -> Result<(), ApiError> {
     let Some(first) = failures.first() else { return Ok(()) };
     let mut error = attributes.forbidden("");

@@ -13,7 +13,7 @@ use crate::kinds::Row;
 use crate::read::has_labels;
 use crate::selector::LabelSelector;
 
-/// The resource that a policy's `paramKind` names, if it has any. The error is one of the policy's configuration.
+/// The resource of a policy's `paramKind`, if it has one. The error is a configuration error of the policy.
 pub(super) fn resource(policy: &Policy, attributes: &Attributes<'_>) -> Result<Option<Row>, String> {
     let Some((api_version, kind)) = &policy.param_kind else { return Ok(None) };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -32,12 +32,12 @@ pub(super) struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    /// None is collected yet; `row` is the resource that `paramKind` names.
+    /// An empty collection; `row` is the resource of `paramKind`.
     pub(super) fn of(row: Option<&'a Row>) -> Self {
         Self { row, known: Vec::new() }
     }
 
-    /// Those of a binding; none if the binding is not about the write.
+    /// The parameters of a binding; none if the binding does not match the write.
     pub(super) async fn of_binding(
         &mut self,
         binding: &'a Binding,
@@ -57,8 +57,8 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// The parameters to evaluate a policy with, one after the other: null if there are none to read, and no element if the
-/// binding lets writes pass for which there are none.
+/// The parameters to evaluate a policy with: null if the policy has no `paramKind`, and no element if the binding
+/// allows writes without parameters.
 async fn collect(
     row: Option<&Row>,
     binding: &Binding,
@@ -105,7 +105,7 @@ async fn named(
     attributes: &Attributes<'_>,
 ) -> Result<Vec<Value>, String> {
     let stored = stored_row(row, attributes);
-    // What cannot be a key is not there.
+    // An object with an invalid key does not exist.
     let Ok(key) = stored.key(namespace, name) else { return Ok(Vec::new()) };
     let found = attributes.server.store().get(&key);
     shown(row, found.into_iter().collect(), attributes).await

@@ -1,4 +1,5 @@
-//! Who may name parameters: a policy or a binding discloses them in its messages, so its writer must be allowed to read them.
+//! Authorization of parameters: the messages of a policy can disclose them, so the writer of a policy or binding must
+//! be authorized to read them.
 
 use plumb_validation::field::FieldError;
 use serde_json::Value;
@@ -12,7 +13,7 @@ use crate::user::User;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// Refuses policies and bindings whose writer may not read the parameters that they name.
+/// Rejects policies and bindings whose writer is not authorized to read the parameters.
 pub(in crate::admission) struct ParameterPermission;
 
 impl Plugin for ParameterPermission {
@@ -40,7 +41,7 @@ impl Plugin for ParameterPermission {
     }
 }
 
-/// The resource of a `paramKind`, as far as it is known: what is not may be any.
+/// The group and resource of a `paramKind`; a wildcard if the kind is unknown.
 fn resource(kind: &Value, attributes: &Attributes<'_>) -> (String, String) {
     let text = |field: &str| kind[field].as_str().unwrap_or_default();
     if !kind.is_object() {

@@ -1,7 +1,7 @@
-//! Type checking: what the expressions of a policy get wrong about the kinds that the policy is about.
+//! Type checking of a policy's expressions against the kinds that the policy matches.
 //!
-//! Expressions are evaluated on data of any form, so a mistake in a field's name shows only when a write is refused for
-//! it. The status of a policy tells its author before.
+//! Expressions are evaluated on dynamic values, so a wrong field name fails only when a write matches the policy. The
+//! status of the policy reports it earlier.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::super::matching::texts;
 use super::compiled::variables;
 use crate::kinds::{Kinds, Row};
 
-/// How many kinds a rule is checked against.
+/// The maximum number of kinds that a policy is checked against.
 const MOST_KINDS: usize = 10;
 
 /// The `expressionWarnings` of a policy.
@@ -60,7 +60,7 @@ pub(super) fn check(spec: &Value, kinds: &Kinds) -> Vec<Value> {
     warnings
 }
 
-/// The environment of a policy in which the types of objects are known.
+/// The environment of a policy with the types of `object` and `params`.
 fn typed(spec: &Value, object: Arc<Decl>, params: Option<Arc<Decl>>) -> Env {
     let has_params = spec["paramKind"].is_object();
     let env = environment(Reads { params: has_params, authorizer: false })
@@ -73,7 +73,7 @@ fn typed(spec: &Value, object: Arc<Decl>, params: Option<Arc<Decl>>) -> Env {
     }
 }
 
-/// The kinds that a policy names one by one, in order.
+/// The kinds that the rules of a policy name without wildcards, in order.
 fn rows<'k>(spec: &Value, kinds: &'k Kinds) -> Vec<&'k Row> {
     let mut found: BTreeMap<(&str, &str, &str), &Row> = BTreeMap::new();
     for rule in spec["matchConstraints"]["resourceRules"].as_array().into_iter().flatten() {
@@ -126,7 +126,7 @@ impl Declared {
             .iter()
             .map(|(name, field)| (name.clone(), Field { json: field.json.clone(), decl: field.decl.clone() }))
             .collect();
-        // Rules of a definition read the name alone, expressions of a policy all of the metadata.
+        // Rules of a CRD can use only the name in the metadata, expressions of a policy all of it.
         let meta = schema.kind("meta.k8s.io", "v1", "PartialObjectMetadata");
         if let Some(field) = meta.and_then(|kind| schema[kind.body].field("metadata")) {
             let decl = self.of(field.ty);
@@ -137,7 +137,7 @@ impl Declared {
 
     fn structure(&mut self, id: StructId) -> Arc<Decl> {
         if let Some(known) = self.structs.get(&id) {
-            // A type inside itself can be anything there.
+            // A recursive type is dynamic below itself.
             return known.clone().unwrap_or_else(Decl::dynamic);
         }
         self.structs.insert(id, None);

@@ -1,4 +1,4 @@
-//! Configurations of webhooks, compiled.
+//! Compiled webhook configurations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::error::ApiError;
 use crate::object::decode;
 use crate::webhook::{Backend, Connections};
 
-/// What tells one state of the configurations from every other: how many there are, and when the last changed.
+/// Identifies a state of the configurations: their number, and the revision of the last change.
 ///
-/// Whoever joins or changes is newer than all before, and whoever goes is missing in the count.
+/// A created or updated configuration has a newer revision than all others, and a deletion changes the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stamp {
     count: usize,
@@ -37,24 +37,24 @@ impl Stamp {
 pub(super) struct Hook {
     pub(super) name: String,
     pub(super) criteria: Criteria,
-    /// Which writes it wants to see.
+    /// The match conditions.
     pub(super) conditions: Vec<Expression>,
-    /// What of a write the conditions read.
+    /// Which inputs of a write the match conditions use.
     pub(super) reading: Reading,
-    /// Whether writes pass that could not be put to it.
+    /// Whether writes pass if the call fails (`failurePolicy: Ignore`).
     pub(super) ignores_failure: bool,
-    /// Whether it does nothing but answer when a write is only tried.
+    /// Whether the webhook supports dry run (`sideEffects`).
     pub(super) dry_run: bool,
-    /// Whether it reads reviews of the version that is sent.
+    /// Whether the webhook accepts `AdmissionReview` v1.
     pub(super) reviews_v1: bool,
-    /// Whether it wants to be called again if others changed the object after it.
+    /// Whether it is reinvoked if the object changed after its call (`reinvocationPolicy: IfNeeded`).
     pub(super) reinvoked: bool,
     pub(super) timeout: Duration,
-    /// Where it is, or why nobody knows.
+    /// The endpoint of the webhook, or why its client config is invalid.
     pub(super) backend: Result<Arc<Backend>, String>,
 }
 
-/// Compiles configurations, which come in the order of their names.
+/// Compiles configurations, in the order of their names.
 pub(super) fn compile<'a>(
     objects: impl Iterator<Item = &'a Arc<Object>>,
     connections: &Connections,

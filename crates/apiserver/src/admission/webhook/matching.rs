@@ -1,4 +1,4 @@
-//! Which webhooks a write concerns, and as what it is put to them.
+//! Which webhooks match a write, and in which version they receive it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::super::{Attributes, condition};
 use super::configuration::Hook;
 use crate::error::ApiError;
 
-/// Whether a write concerns a webhook, and the version that it gets it in.
+/// Whether a write matches a webhook, and the version in which the webhook receives it.
 pub(super) async fn invocation(
     hooks: &Arc<[Hook]>,
     index: usize,

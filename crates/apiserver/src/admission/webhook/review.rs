@@ -1,4 +1,4 @@
-//! Reviews: what is sent to a webhook, and what its answer means.
+//! `AdmissionReview`s: the request to a webhook, and its response.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,18 +9,18 @@ use super::super::matching::Invocation;
 use super::super::{Attributes, request};
 use crate::error::ApiError;
 
-/// The answer of a webhook.
+/// The response of a webhook.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Verdict {
     pub(super) allowed: bool,
-    /// Operations of a JSON patch.
+    /// The operations of a JSON patch.
     pub(super) patch: Option<Value>,
-    /// The `Status` that it explains itself with.
+    /// The `Status` with the reason of a denial.
     pub(super) status: Option<Value>,
     pub(super) warnings: Vec<String>,
 }
 
-/// The review of a write.
+/// The `AdmissionReview` of a write.
 pub(super) fn request(uid: &str, invocation: &Invocation, attributes: &Attributes<'_>, new: &Value) -> Value {
     let mut request = request::of(uid, invocation, attributes, new);
     request["object"] = invocation.object(attributes, new).into_owned();
@@ -28,7 +28,7 @@ pub(super) fn request(uid: &str, invocation: &Invocation, attributes: &Attribute
     json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request })
 }
 
-/// Reads the answer to a review.
+/// Parses the response to a review.
 pub(super) fn verdict(uid: &str, mutating: bool, answer: &Value) -> Result<Verdict, String> {
     let response = match answer.get("response") {
         Some(response) if response.is_object() => response,
@@ -81,7 +81,7 @@ pub(super) fn verdict(uid: &str, mutating: bool, answer: &Value) -> Result<Verdi
     })
 }
 
-/// The refusal that a webhook asked for, in its own words.
+/// The error of a denied write, with the webhook's message.
 pub(super) fn refusal(hook: &str, verdict: &Verdict) -> ApiError {
     let mut status = verdict.status.clone().unwrap_or_else(|| json!({}));
     let denied = format!("admission webhook {hook:?} denied the request");
