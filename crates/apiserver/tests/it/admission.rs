@@ -11,7 +11,7 @@ use super::scenarios;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 #[tokio::test]
-async fn some_namespaces_never_go_and_one_that_goes_takes_nothing_new() {
+async fn system_namespaces_cannot_be_deleted_and_a_terminating_one_rejects_new_objects() {
     let door = Door::open(Rules::v1_36());
     for name in ["default", "kube-system", "kube-public"] {
         assert_eq!(
@@ -124,7 +124,7 @@ async fn a_pod_of_a_new_namespace_waits_for_its_account() {
 }
 
 #[tokio::test]
-async fn pods_that_wait_for_an_account_keep_nobody_from_writing() {
+async fn pods_that_wait_for_a_service_account_do_not_block_other_writes() {
     let door = Door::narrow(Rules::v1_36(), Limits { writing: 1, ..Limits::default() });
     let (one, two) = (pod("one", "1m", "1Mi"), pod("two", "1m", "1Mi"));
     let account = json!({ "metadata": { "name": "default" } });
@@ -141,7 +141,7 @@ async fn pods_that_wait_for_an_account_keep_nobody_from_writing() {
 }
 
 #[tokio::test]
-async fn objects_get_what_clusters_give_them() {
+async fn plugins_set_default_fields_of_new_objects() {
     let door = Door::open(Rules::v1_36());
     let node = door.post("/api/v1/nodes", &json!({ "metadata": { "name": "n" } })).await.ok();
     assert_eq!(
@@ -170,7 +170,7 @@ async fn objects_get_what_clusters_give_them() {
 }
 
 #[tokio::test]
-async fn a_runtime_class_says_what_its_pods_cost() {
+async fn a_runtime_class_sets_the_overhead_of_its_pods() {
     let door = Door::open(Rules::v1_36());
     let class = json!({
         "metadata": { "name": "box" }, "handler": "box", "overhead": { "podFixed": { "cpu": "250m" } },
@@ -208,7 +208,7 @@ async fn a_runtime_class_says_what_its_pods_cost() {
 }
 
 #[tokio::test]
-async fn the_chain_answers_in_the_words_of_kube_apiserver() {
+async fn admission_has_the_messages_of_kube_apiserver() {
     let door = Door::open_with(Rules::v1_36(), Plugins::default());
     scenarios::play(&door, include_str!("admission.json")).await;
 }

@@ -151,7 +151,7 @@ fn compared(mut answer: Value, last: &mut String, in_order: bool) -> Value {
 }
 
 #[tokio::test]
-async fn every_answer_is_the_one_of_kube_apiserver() {
+async fn every_response_is_that_of_kube_apiserver() {
     tell(STORIES, |_| true).await;
 }
 
@@ -236,7 +236,7 @@ async fn a_resize_that_changes_nothing_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn a_field_of_one_version_is_no_matter_of_managers_in_others() {
+async fn managed_fields_are_tracked_per_version() {
     let door = Door::open(Rules::kep());
     let integers = |names: &[&str]| {
         let fields = names.iter().map(|name| ((*name).to_owned(), json!({ "type": "integer" })));

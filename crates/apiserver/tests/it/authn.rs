@@ -48,7 +48,7 @@ fn request(path: &str, authorization: Option<&str>) -> Parts {
 }
 
 #[test]
-fn a_certificate_a_token_and_the_process_itself_say_who_asks() {
+fn certificates_tokens_and_the_process_itself_authenticate() {
     let world = World::new();
     let token = format!("Bearer {}", world.admin_token);
     let node = world.peer("system:node:a", &["system:nodes"]);
@@ -85,7 +85,7 @@ fn a_certificate_a_token_and_the_process_itself_say_who_asks() {
 }
 
 #[test]
-fn nobody_gets_as_far_as_health_and_a_wrong_token_nowhere() {
+fn an_anonymous_user_can_read_health_and_a_wrong_token_is_rejected() {
     let world = World::new();
     for path in ["/livez", "/readyz?verbose", "/healthz", "/version"] {
         for authorization in [None, Some("Basic eDp5"), Some("Bearer ")] {
@@ -135,7 +135,7 @@ fn a_token_does_not_appear_in_debug_output() {
 }
 
 #[test]
-fn a_token_file_is_read_and_never_made() {
+fn a_token_file_is_read_and_never_created() {
     let world = World::new();
     let path = world.place.path("tokens.csv");
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -162,7 +162,7 @@ fn a_token_file_is_read_and_never_made() {
 }
 
 #[test]
-fn a_damaged_token_file_is_told_by_line_without_its_tokens_and_left() {
+fn a_damaged_token_file_is_reported_by_line_without_its_tokens() {
     let world = World::new();
     for bad in [
         "s3cret,user",

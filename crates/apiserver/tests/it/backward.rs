@@ -50,7 +50,7 @@ fn of_status(pod: &Value) -> &Value {
 }
 
 #[tokio::test]
-async fn a_node_writes_what_it_has_allocated_and_no_more() {
+async fn a_node_can_write_its_allocation_and_no_spec() {
     for (dialect, rules) in dialects() {
         let door = Door::with_a_bound_pod(rules).await;
         let own = format!("{PODS}/web");
@@ -77,7 +77,7 @@ async fn a_node_writes_what_it_has_allocated_and_no_more() {
 }
 
 #[tokio::test]
-async fn nobody_but_the_pods_own_node_says_what_is_allocated() {
+async fn only_the_node_of_a_pod_can_set_its_allocation() {
     for (dialect, rules) in dialects() {
         let door = Door::with_a_bound_pod(rules).await;
         let path = format!("{PODS}/web/status");
@@ -100,7 +100,7 @@ async fn nobody_but_the_pods_own_node_says_what_is_allocated() {
 }
 
 #[tokio::test]
-async fn what_an_old_client_leaves_out_is_not_lost() {
+async fn fields_that_an_old_client_drops_are_not_lost() {
     let door = Door::with_a_bound_pod(Rules::kep()).await;
     door.as_node("n1", &format!("{PODS}/web/status"), &allocated("400m")).await.ok();
     let strip = |pod: &mut Value| {
@@ -163,7 +163,7 @@ async fn only_cpu_and_memory_change() {
 }
 
 #[tokio::test]
-async fn templates_of_workloads_change_as_they_always_did() {
+async fn pod_templates_can_be_updated_in_every_dialect() {
     let template = |cpu: &str| {
         json!({ "metadata": { "labels": { "app": "x" } }, "spec": { "restartPolicy": "Never", "containers": [
             { "name": "main", "image": "x", "resources": { "requests": { "cpu": cpu } } }] } })
@@ -209,7 +209,7 @@ async fn templates_of_workloads_change_as_they_always_did() {
 }
 
 #[tokio::test]
-async fn a_status_does_not_begin_to_use_what_is_switched_off() {
+async fn a_status_update_drops_new_fields_of_disabled_features() {
     let off = FeatureGates::default().with(&IN_PLACE_POD_VERTICAL_SCALING, false);
     for dialect in [Dialect::Kep, Dialect::V1_36] {
         let door = Door::with_a_bound_pod(Rules::new(dialect, &off)).await;

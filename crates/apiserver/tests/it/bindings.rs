@@ -14,7 +14,7 @@ fn binding(metadata: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_binding_is_of_the_pod_that_the_scheduler_saw() {
+async fn a_binding_checks_the_uid_and_resource_version_of_the_pod() {
     let door = Door::open(Rules::v1_36());
     let made = door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let path = format!("{PODS}/a/binding");

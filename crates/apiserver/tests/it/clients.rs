@@ -44,7 +44,7 @@ async fn kube_creates_resizes_watches_and_deletes_pods() {
 }
 
 #[tokio::test]
-async fn a_part_of_this_process_is_told_who_manages_fields_only_if_it_asks_for_one_object() {
+async fn in_process_clients_get_managed_fields_only_of_single_objects() {
     let door = Door::open(Rules::kep());
     let maps: Api<ConfigMap> = Api::default_namespaced(admin(&door));
     let wanted: ConfigMap =
@@ -143,7 +143,7 @@ async fn kube_uses_every_verb_patch_and_subresource() {
 }
 
 #[tokio::test]
-async fn a_node_says_what_is_allocated_to_its_own_pods_and_nobody_else_does() {
+async fn only_the_node_of_a_pod_writes_its_allocation() {
     let door = Door::open(Rules::kep());
     let pods = "/api/v1/namespaces/default/pods";
     door.post(pods, &pod("web", "500m", "500Mi")).await.ok();
@@ -174,7 +174,7 @@ async fn a_node_says_what_is_allocated_to_its_own_pods_and_nobody_else_does() {
 }
 
 #[tokio::test]
-async fn whoever_is_nobody_gets_no_further_than_health() {
+async fn an_anonymous_user_can_read_only_health() {
     let door = Door::open(Rules::kep());
     let request = |path: &str| {
         let body = http_body_util::Empty::<bytes::Bytes>::new();

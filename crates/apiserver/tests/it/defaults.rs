@@ -24,7 +24,7 @@ fn check(table: &[(&str, Value, &str, Value)]) {
 }
 
 #[test]
-fn a_bare_pod_becomes_the_pod_that_kube_apiserver_stores() {
+fn a_minimal_pod_gets_the_defaults_of_kube_apiserver() {
     let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}});
     assert_eq!(
         complete("v1/Pod", pod, &Rules::v1_36()),
@@ -50,7 +50,7 @@ fn a_bare_pod_becomes_the_pod_that_kube_apiserver_stores() {
 }
 
 #[test]
-fn the_parts_of_a_pod_are_completed_wherever_they_stand() {
+fn defaults_are_applied_to_pods_and_to_pod_templates() {
     let container = |more: Value| {
         let mut container = json!({"name": "c", "image": "a:1"});
         container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -176,7 +176,7 @@ fn a_pod_requests_what_it_limits_but_a_template_does_not() {
 }
 
 #[test]
-fn policies_are_filled_in_where_the_dialect_says_so() {
+fn resize_policies_are_defaulted_where_the_dialect_does() {
     let pod = json!({"spec": {"containers": [{"name": "c", "image": "a:1"}]}});
     let policies = |rules: &Rules| {
         complete("v1/Pod", pod.clone(), rules)["spec"]["containers"][0]["resizePolicy"].clone()
@@ -192,7 +192,7 @@ fn policies_are_filled_in_where_the_dialect_says_so() {
 }
 
 #[test]
-fn services_are_completed_by_their_type() {
+fn defaults_of_services_depend_on_their_type() {
     let service = |spec: Value| json!({"spec": spec});
     check(&[
         (
@@ -224,7 +224,7 @@ fn services_are_completed_by_their_type() {
 }
 
 #[test]
-fn workloads_are_completed() {
+fn defaults_are_applied_to_workloads() {
     let templated =
         json!({"spec": {"template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}}});
     check(&[
@@ -287,7 +287,7 @@ fn workloads_are_completed() {
 }
 
 #[test]
-fn the_other_kinds_are_completed() {
+fn defaults_are_applied_to_the_other_kinds() {
     check(&[
         (
             "v1/Secret",
@@ -401,7 +401,7 @@ fn the_other_kinds_are_completed() {
 }
 
 #[test]
-fn what_is_complete_stays_as_it_is() {
+fn defaulting_is_idempotent() {
     for (kind, object) in [
         (
             "v1/Pod",
@@ -471,7 +471,7 @@ fn differences(path: &str, stored: &Value, ours: &Value, found: &mut Vec<String>
 }
 
 #[test]
-fn objects_are_completed_as_kube_apiserver_stores_them() {
+fn defaults_are_those_that_kube_apiserver_stores() {
     let cases: Vec<Value> = serde_json::from_str(include_str!("defaults.json")).expect("the cases are JSON");
     let mut found = Vec::new();
     for case in cases {

@@ -11,7 +11,7 @@ use super::door::{Door, pod};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test]
-async fn options_are_read_in_every_version_and_held_to_the_rules() {
+async fn delete_options_are_decoded_in_every_version_and_validated() {
     let door = Door::open(Rules::v1_36());
     let made = door.post(MAPS, &json!({ "metadata": { "name": "a" } })).await.ok();
     let (uid, version) = (&made["metadata"]["uid"], &made["metadata"]["resourceVersion"]);
@@ -56,7 +56,7 @@ async fn options_are_read_in_every_version_and_held_to_the_rules() {
 }
 
 #[tokio::test]
-async fn what_becomes_of_dependents_is_said_by_a_finalizer_and_the_last_word_counts() {
+async fn a_finalizer_records_the_propagation_policy_and_the_last_deletion_counts() {
     let door = Door::open(Rules::v1_36());
     let held = |answer: &serde_json::Value| answer["metadata"]["finalizers"].clone();
     let policy = |policy: &str| json!({ "propagationPolicy": policy });
@@ -142,7 +142,7 @@ async fn a_collection_is_deleted_page_by_page_if_the_client_asks_for_it() {
 }
 
 #[tokio::test]
-async fn events_are_deleted_whatever_is_to_become_of_their_dependents() {
+async fn events_are_deleted_with_any_propagation_policy() {
     let door = Door::open(Rules::v1_36());
     for group in ["/api/v1", "/apis/events.k8s.io/v1"] {
         for policy in ["Foreground", "Orphan"] {

@@ -45,7 +45,7 @@ async fn a_rule_that_asks_whether_anything_was_sent_is_told_of_an_empty_list() {
 }
 
 #[tokio::test]
-async fn what_is_empty_is_not_stored_and_changes_nothing() {
+async fn empty_fields_are_not_stored_and_an_update_with_them_changes_nothing() {
     let door = Door::open(Rules::v1_36());
     let container = json!({ "name": "a", "image": "b", "resources": { "requests": {}, "claims": [] } });
     let made = door.post(DEPLOYMENTS, &deployment("a", &json!({ "containers": [container] }))).await.ok();
@@ -60,7 +60,7 @@ async fn what_is_empty_is_not_stored_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn an_amount_that_is_written_otherwise_is_stored_so_but_no_other_generation() {
+async fn a_quantity_in_another_notation_is_stored_but_is_no_new_generation() {
     let door = Door::open(Rules::v1_36());
     let asks = |cpu: &str| json!({ "containers": [{ "name": "a", "image": "b", "resources": { "requests": { "cpu": cpu } } }] });
     let made = door.post(DEPLOYMENTS, &deployment("a", &asks("1"))).await.ok();

@@ -20,7 +20,7 @@ fn shell(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_container_for_debugging_comes_to_a_pod_that_runs() {
+async fn an_ephemeral_container_is_added_to_a_running_pod() {
     let door = with_pod().await;
     let before = door.get(DOOR).await.ok();
     assert_eq!(before["kind"], "Pod");
@@ -47,7 +47,7 @@ async fn a_container_for_debugging_comes_to_a_pod_that_runs() {
 }
 
 #[tokio::test]
-async fn what_is_there_stays_and_what_comes_keeps_the_rules() {
+async fn existing_ephemeral_containers_are_immutable_and_new_ones_are_validated() {
     let door = with_pod().await;
     door.strategic(DOOR, &json!({ "spec": { "ephemeralContainers": [shell("one")] } })).await.ok();
     let with = |containers: Value| json!({ "spec": { "ephemeralContainers": containers } });

@@ -46,7 +46,7 @@ fn counted(allowed: i64, current: i64, desired: i64) -> Value {
 }
 
 #[tokio::test]
-async fn an_eviction_spends_one_disruption_and_deletes_the_pod() {
+async fn an_eviction_uses_one_disruption_and_deletes_the_pod() {
     let door = Door::open(Rules::v1_36());
     running(&door, "a", true).await;
     budget(&door, "b", None, counted(1, 2, 1)).await;
@@ -59,7 +59,7 @@ async fn an_eviction_spends_one_disruption_and_deletes_the_pod() {
 }
 
 #[tokio::test]
-async fn a_pod_on_a_node_is_told_why_it_goes_and_gets_its_time() {
+async fn an_evicted_pod_on_a_node_gets_a_disruption_condition_and_its_grace_period() {
     let door = Door::open(Rules::v1_36());
     door.post("/api/v1/nodes", &json!({ "metadata": { "name": "n" } })).await.ok();
     running(&door, "a", true).await;
@@ -74,7 +74,7 @@ async fn a_pod_on_a_node_is_told_why_it_goes_and_gets_its_time() {
 }
 
 #[tokio::test]
-async fn budgets_answer_in_the_words_of_kube_apiserver() {
+async fn eviction_errors_have_the_messages_of_kube_apiserver() {
     let message = "Cannot evict pod as it would violate the pod's disruption budget.";
     let table = [
         // Nobody has looked at the budget yet.
@@ -136,7 +136,7 @@ async fn budgets_answer_in_the_words_of_kube_apiserver() {
 }
 
 #[tokio::test]
-async fn a_dry_run_asks_and_spends_nothing() {
+async fn a_dry_run_eviction_checks_the_budget_and_uses_nothing() {
     let door = Door::open(Rules::v1_36());
     running(&door, "a", true).await;
     budget(&door, "b", None, counted(1, 2, 1)).await;
@@ -149,7 +149,7 @@ async fn a_dry_run_asks_and_spends_nothing() {
 }
 
 #[tokio::test]
-async fn preconditions_names_and_second_budgets_are_minded() {
+async fn an_eviction_checks_preconditions_the_name_and_several_budgets() {
     let door = Door::open(Rules::v1_36());
     running(&door, "a", true).await;
     let mut other = eviction("a");

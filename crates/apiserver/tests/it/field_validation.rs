@@ -58,7 +58,7 @@ async fn refused_twice(door: &Door, path: &str, body: &str, name: &str) {
 }
 
 #[tokio::test]
-async fn fields_of_a_typed_object_that_are_unknown_or_given_twice_are_refused() {
+async fn unknown_and_duplicate_fields_of_a_typed_object_are_rejected() {
     let door = Door::open(Rules::v1_36());
     let body = deployment("", r#","unknown":"x","paused":true,"paused":false"#);
     let reasons = ["unknown field \"spec.unknown\"", "duplicate field \"spec.paused\""];
@@ -72,7 +72,7 @@ async fn fields_of_a_typed_object_that_are_unknown_or_given_twice_are_refused() 
 }
 
 #[tokio::test]
-async fn fields_of_a_custom_object_are_held_to_its_schema() {
+async fn fields_of_a_custom_resource_are_validated_by_its_schema() {
     let door = Door::open(Rules::v1_36());
     let spec = json!({ "type": "object", "properties": { "a": { "type": "string" } } });
     door.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec)]))).await.ok();
@@ -89,7 +89,7 @@ async fn fields_of_a_custom_object_are_held_to_its_schema() {
 }
 
 #[tokio::test]
-async fn fields_that_are_preserved_are_unknown_to_no_validation_but_given_once() {
+async fn preserved_unknown_fields_pass_strict_decoding_but_not_twice() {
     let door = Door::open(Rules::v1_36());
     let mut own = definition("things", "Thing", json!([version("v1", json!({}))]));
     let embedded = json!({

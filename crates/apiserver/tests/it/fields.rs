@@ -213,7 +213,7 @@ fn start(path: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_field_without_effect_is_answered_with_a_warning() {
+async fn a_field_without_effect_gets_a_warning() {
     let door = door();
     let plain = json!({ "metadata": { "name": "plain" }, "spec": spec() });
     assert_eq!(texts(&door.post(PODS, &plain).await), Vec::<String>::new());
@@ -225,7 +225,7 @@ async fn a_field_without_effect_is_answered_with_a_warning() {
 }
 
 #[tokio::test]
-async fn templates_of_all_workloads_are_checked_as_pods_are() {
+async fn pod_templates_of_all_workloads_are_validated() {
     let door = door();
     let labels = json!({ "app": "web" });
     let selector = json!({ "matchLabels": labels });
@@ -274,7 +274,7 @@ async fn templates_of_all_workloads_are_checked_as_pods_are() {
 }
 
 #[tokio::test]
-async fn a_value_that_asks_for_nothing_is_not_warned_about() {
+async fn a_zero_value_without_effect_gets_no_warning() {
     let door = door();
     for changes in [
         json!({ "spec.securityContext.seLinuxOptions": {} }),
@@ -297,7 +297,7 @@ async fn a_value_that_asks_for_nothing_is_not_warned_about() {
 }
 
 #[tokio::test]
-async fn an_object_that_no_component_acts_on_is_answered_with_a_warning() {
+async fn an_object_without_effect_gets_a_warning() {
     let door = door();
     for (kind, collection, object) in kinds() {
         let warnings = texts(&door.post(collection, &object).await);

@@ -82,7 +82,7 @@ async fn an_object_written_in_yaml_is_read_in_yaml() {
 }
 
 #[tokio::test]
-async fn strict_errors_of_yaml_are_told_in_upstreams_words() {
+async fn strict_decoding_errors_of_yaml_have_upstreams_messages() {
     let door = Door::open(Rules::kep());
     let body = "metadata:\n  name: a\n  name: a\ndataa: {}\ndata:\n  k: v\n";
     let (code, _, message) = door
@@ -106,7 +106,7 @@ async fn strict_errors_of_yaml_are_told_in_upstreams_words() {
 }
 
 #[tokio::test]
-async fn who_takes_protobuf_only_gets_it_and_who_takes_json_too_gets_that() {
+async fn a_client_that_accepts_only_protobuf_gets_it_and_one_that_accepts_json_gets_json() {
     let door = Door::open(Rules::kep());
     door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let whole = door.get(&format!("{PODS}/a")).await.ok();
@@ -129,7 +129,7 @@ async fn who_takes_protobuf_only_gets_it_and_who_takes_json_too_gets_that() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_had_is_not_acceptable() {
+async fn an_unsupported_media_type_is_not_acceptable() {
     let door = Door::open(Rules::kep());
     door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let offered = "only the following media types are accepted: application/json, application/yaml, \
@@ -165,7 +165,7 @@ async fn what_cannot_be_had_is_not_acceptable() {
 }
 
 #[tokio::test]
-async fn large_answers_are_compressed_for_whom_it_suits_and_small_ones_never() {
+async fn large_responses_are_compressed_if_the_client_accepts_it_and_small_ones_never() {
     let door = Door::open(Rules::kep());
     let large = json!({ "metadata": { "name": "large" }, "data": { "k": "abcdefgh".repeat(20_000) } });
     door.post(MAPS, &large).await.ok();
@@ -193,7 +193,7 @@ async fn large_answers_are_compressed_for_whom_it_suits_and_small_ones_never() {
 }
 
 #[tokio::test]
-async fn a_row_comes_with_as_much_of_its_object_as_is_asked_for() {
+async fn a_row_includes_the_object_as_requested() {
     let door = Door::open(Rules::kep());
     door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let kind = async |include: &str| {
@@ -219,7 +219,7 @@ async fn a_row_comes_with_as_much_of_its_object_as_is_asked_for() {
 }
 
 #[tokio::test]
-async fn dry_runs_and_scales_come_in_the_form_that_is_asked_for() {
+async fn dry_runs_and_scales_are_encoded_as_requested() {
     let door = Door::open(Rules::kep());
     let table = [("accept", TABLE), ("content-type", "application/json")];
     let body = pod("a", "1", "1Gi").to_string();
@@ -262,7 +262,7 @@ async fn dry_runs_and_scales_come_in_the_form_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_watch_of_rows_tells_its_bookmarks_as_rows() {
+async fn a_watch_of_tables_sends_bookmarks_as_tables() {
     let door = Door::open(Rules::kep());
     door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let path = format!(

@@ -26,7 +26,7 @@ fn next(answer: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_list_goes_on_however_much_is_written_to_other_kinds() {
+async fn a_list_continues_whatever_is_written_to_other_kinds() {
     let (_, door) = Door::forgetful(64 << 10);
     maps(&door, &["a", "b", "c"]).await;
     let first = door.get(&format!("{MAPS}?limit=2")).await.ok();
@@ -42,7 +42,7 @@ async fn a_list_goes_on_however_much_is_written_to_other_kinds() {
 }
 
 #[tokio::test]
-async fn a_list_whose_revision_is_compacted_may_go_on_at_the_current_one() {
+async fn a_list_whose_revision_is_compacted_can_continue_at_the_current_one() {
     let (_, door) = Door::forgetful(64 << 10);
     maps(&door, &["a", "b", "c"]).await;
     let first = door.get(&format!("{MAPS}?limit=2")).await.ok();
@@ -85,7 +85,7 @@ async fn a_revision_is_exact_if_the_client_says_so_or_asks_for_a_page() {
 }
 
 #[tokio::test]
-async fn options_that_contradict_each_other_are_refused_as_upstream_does() {
+async fn contradictory_list_options_are_rejected_as_upstream_does() {
     let door = Door::open(Rules::kep());
     maps(&door, &["a", "b"]).await;
     let token = next(&door.get(&format!("{MAPS}?limit=1")).await.ok());

@@ -221,7 +221,7 @@ async fn a_log_that_is_followed_comes_line_by_line() {
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_had_is_refused_in_upstreams_words() {
+async fn a_log_that_is_not_available_has_upstreams_error() {
     let scene = Scene::set(true).await;
     let table = [
         ("container=nope", 400, "container nope is not valid for pod web"),
@@ -251,7 +251,7 @@ async fn a_log_that_cannot_be_had_is_refused_in_upstreams_words() {
 }
 
 #[tokio::test]
-async fn what_a_node_refuses_is_refused() {
+async fn an_error_of_a_node_is_returned_to_the_client() {
     let scene = Scene::set(true).await;
     let table = [
         (
@@ -277,7 +277,7 @@ async fn what_a_node_refuses_is_refused() {
 }
 
 #[tokio::test]
-async fn a_node_that_shows_a_strange_certificate_is_not_believed_unless_asked_to() {
+async fn a_node_with_an_unknown_serving_certificate_is_rejected_unless_verification_is_off() {
     let scene = Scene::set(false).await;
     let (status, text) = scene.log("").await;
     assert_eq!(status, 500);
@@ -288,7 +288,7 @@ async fn a_node_that_shows_a_strange_certificate_is_not_believed_unless_asked_to
 }
 
 #[tokio::test]
-async fn whatever_an_agent_offers_is_had_under_its_node() {
+async fn the_endpoints_of_a_node_agent_are_reachable_through_the_node_proxy() {
     let scene = Scene::set(true).await;
     let door = &scene.door;
     let summary = door.get("/api/v1/nodes/n1/proxy/stats/summary?only_cpu_and_memory=true").await;
@@ -303,7 +303,7 @@ async fn whatever_an_agent_offers_is_had_under_its_node() {
 }
 
 #[tokio::test]
-async fn a_connection_to_a_node_is_put_to_webhooks() {
+async fn webhooks_receive_connections_to_a_node() {
     let scene = Scene::set(true).await;
     let door = &scene.door;
     let connects = |hook: &Webhook| json!([entry(hook.client(), json!(["CONNECT"]), "nodes/proxy")]);

@@ -15,7 +15,7 @@ fn map(name: &str, data: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_new_object_gets_what_every_object_has() {
+async fn a_new_object_gets_the_metadata_of_the_server() {
     let door = Door::open(Rules::kep());
     let made = door.post(MAPS, &map("a", &json!({ "k": "v" }))).await.ok();
     assert_eq!(made["kind"], "ConfigMap");
@@ -27,7 +27,7 @@ async fn a_new_object_gets_what_every_object_has() {
 }
 
 #[tokio::test]
-async fn a_name_is_taken_once_and_can_be_generated() {
+async fn a_name_is_unique_and_can_be_generated() {
     let door = Door::open(Rules::kep());
     door.post(MAPS, &map("a", &json!({}))).await.ok();
     let again = door.post(MAPS, &map("a", &json!({}))).await.refused();
@@ -38,7 +38,7 @@ async fn a_name_is_taken_once_and_can_be_generated() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_missed_in_the_words_of_kubernetes() {
+async fn not_found_errors_have_the_messages_of_kubernetes() {
     let door = Door::open(Rules::kep());
     let table = [
         (format!("{MAPS}/nope"), "configmaps \"nope\" not found"),
@@ -86,7 +86,7 @@ async fn an_update_of_an_old_version_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_write_that_changes_nothing_is_not_one() {
+async fn an_update_without_changes_is_not_written() {
     let door = Door::open(Rules::kep());
     let made = door.post(MAPS, &map("a", &json!({ "k": "1" }))).await.ok();
     let same = door.merge(&format!("{MAPS}/a"), &json!({ "data": { "k": "1" } })).await.ok();
@@ -111,7 +111,7 @@ async fn every_kind_of_patch_changes_an_object() {
 }
 
 #[tokio::test]
-async fn a_dry_run_answers_and_changes_nothing() {
+async fn a_dry_run_returns_the_object_and_stores_nothing() {
     let door = Door::open(Rules::kep());
     let made = door.post(&format!("{MAPS}?dryRun=All"), &map("a", &json!({}))).await;
     assert_eq!(made.status, 201);
@@ -119,7 +119,7 @@ async fn a_dry_run_answers_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_refused_told_or_dropped() {
+async fn unknown_fields_are_rejected_warned_about_or_dropped() {
     let door = Door::open(Rules::kep());
     let body = json!({ "metadata": { "name": "a" }, "dataa": {} });
     let strict = door.post(&format!("{MAPS}?fieldValidation=Strict"), &body).await.refused();
@@ -164,7 +164,7 @@ async fn lists_are_selected_and_paged() {
 }
 
 #[tokio::test]
-async fn finalizers_hold_what_is_deleted() {
+async fn finalizers_delay_a_deletion() {
     let door = Door::open(Rules::kep());
     let mut object = map("a", &json!({}));
     object["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -177,7 +177,7 @@ async fn finalizers_hold_what_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_pod_on_a_node_ends_gracefully_and_one_without_at_once() {
+async fn a_pod_on_a_node_is_deleted_gracefully_and_one_without_a_node_at_once() {
     let door = Door::open(Rules::kep());
     let pods = "/api/v1/namespaces/default/pods";
     door.post(pods, &pod("waiting", "1", "1Gi")).await.ok();
@@ -196,7 +196,7 @@ async fn a_pod_on_a_node_ends_gracefully_and_one_without_at_once() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_to_go_earlier_is_no_other_generation() {
+async fn a_shorter_grace_period_is_no_new_generation() {
     let door = Door::open(Rules::kep());
     let pods = "/api/v1/namespaces/default/pods";
     let mut held = pod("held", "1", "1Gi");
@@ -227,7 +227,7 @@ async fn preconditions_protect_another_object_of_the_same_name() {
 }
 
 #[tokio::test]
-async fn a_namespace_on_its_way_out_takes_nothing_new() {
+async fn a_terminating_namespace_rejects_new_objects() {
     let door = Door::open(Rules::kep());
     door.post("/api/v1/namespaces", &json!({ "metadata": { "name": "team" } })).await.ok();
     let going = door.delete("/api/v1/namespaces/team", &Value::Null).await.ok();
@@ -244,7 +244,7 @@ async fn a_namespace_on_its_way_out_takes_nothing_new() {
 }
 
 #[tokio::test]
-async fn bodies_that_make_no_sense_change_nothing() {
+async fn invalid_request_bodies_change_nothing() {
     let door = Door::open(Rules::kep());
     let table: [(&str, Vec<u8>, u16); 6] = [
         ("application/json", b"{".to_vec(), 400),
@@ -263,7 +263,7 @@ async fn bodies_that_make_no_sense_change_nothing() {
 }
 
 #[tokio::test]
-async fn a_job_selects_the_pods_that_are_made_for_it() {
+async fn a_job_gets_a_generated_selector() {
     let door = Door::open(Rules::kep());
     let job = json!({
         "metadata": { "name": "once" },
@@ -278,7 +278,7 @@ async fn a_job_selects_the_pods_that_are_made_for_it() {
 }
 
 #[tokio::test]
-async fn a_write_while_too_many_wait_for_the_disk_is_one_of_too_many_requests() {
+async fn a_write_while_too_many_wait_for_the_disk_gets_too_many_requests() {
     let (store, gate) = gated::store_with(Options { pending: 0, ..Options::default() });
     let door = Door::over(store, Rules::kep());
     gate.close();

@@ -41,7 +41,7 @@ fn request_total(code: u16, verb: &str, scope: &str, dry_run: &str) -> String {
 }
 
 #[tokio::test]
-async fn requests_are_counted_by_what_they_are_about() {
+async fn requests_are_counted_by_verb_and_resource() {
     let door = Door::open(Rules::kep());
     let body = json!({ "metadata": { "name": "a" } });
     door.post(&format!("{MAPS}?dryRun=All"), &body).await.ok();
@@ -92,7 +92,7 @@ async fn requests_are_counted_by_what_they_are_about() {
 }
 
 #[tokio::test]
-async fn a_watch_is_under_way_until_it_ends_and_then_a_request_like_others() {
+async fn a_watch_counts_as_in_flight_until_it_ends() {
     let door = Door::open(Rules::kep());
     door.post(MAPS, &json!({ "metadata": { "name": "a" } })).await.ok();
     let labels = "component=\"apiserver\",group=\"\",resource=\"configmaps\",scope=\"namespace\",subresource=\"\",verb=\"WATCH\",version=\"v1\"";
@@ -119,7 +119,7 @@ async fn a_watch_is_under_way_until_it_ends_and_then_a_request_like_others() {
 }
 
 #[tokio::test]
-async fn figures_are_for_those_who_may_have_them() {
+async fn metrics_require_a_permission() {
     let door = Door::open(Rules::kep());
     let ask = async |user: Option<User>| {
         let mut request = Request::get("/metrics").body(Empty::<bytes::Bytes>::new()).unwrap();

@@ -41,13 +41,13 @@ fn map(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn policies_answer_in_the_words_of_kube_apiserver() {
+async fn policies_have_the_messages_of_kube_apiserver() {
     let door = Door::open_with(Rules::v1_36(), Plugins::default());
     scenarios::play(&door, include_str!("policies.json")).await;
 }
 
 #[tokio::test]
-async fn a_refusal_carries_its_reason_and_its_cause() {
+async fn a_rejection_has_its_reason_and_its_cause() {
     let door = Door::open(Rules::v1_36());
     let spec = json!({ "validations": [{ "expression": "false", "message": "no", "reason": "Forbidden" }] });
     bind(&door, "p", &spec).await;
@@ -78,7 +78,7 @@ async fn a_policy_is_in_effect_for_the_request_after_the_one_that_wrote_it_and_u
 }
 
 #[tokio::test]
-async fn policies_are_not_asked_about_policies_so_that_a_broken_one_can_be_mended() {
+async fn policies_do_not_apply_to_policies_so_that_a_broken_one_can_be_repaired() {
     let door = Door::open(Rules::v1_36());
     let everything = json!({ "resourceRules": [{
         "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"],
@@ -91,7 +91,7 @@ async fn policies_are_not_asked_about_policies_so_that_a_broken_one_can_be_mende
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_off_holds_no_write_to_policies() {
+async fn a_disabled_policy_plugin_denies_nothing() {
     let plugins = Plugins::new("", "ServiceAccount,ValidatingAdmissionPolicy").unwrap();
     let door = Door::open_with(Rules::v1_36(), plugins);
     bind(&door, "p", &json!({ "validations": [{ "expression": "false" }] })).await;
@@ -99,7 +99,7 @@ async fn a_plugin_that_is_off_holds_no_write_to_policies() {
 }
 
 #[tokio::test]
-async fn the_status_of_a_policy_says_what_its_expressions_get_wrong_about_their_kinds() {
+async fn the_status_of_a_policy_has_the_type_checking_warnings_of_its_expressions() {
     let door = Door::open(Rules::v1_36());
     // A policy that cannot be read does not keep the others from being checked.
     let damaged = Key::new("admissionregistration.k8s.io/validatingadmissionpolicies/a").unwrap();
@@ -215,7 +215,7 @@ fn apply(expression: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_apply_configuration_that_is_no_object_refuses_the_write() {
+async fn an_apply_configuration_that_is_not_an_object_rejects_the_write() {
     let door = Door::open(Rules::v1_36());
     mutate(&door, "p", apply("(false ? [Object{}] : [dyn('x')])[0]")).await;
     let why = door.post(MAPS, &map("a")).await.refused().2;
@@ -223,7 +223,7 @@ async fn an_apply_configuration_that_is_no_object_refuses_the_write() {
 }
 
 #[tokio::test]
-async fn a_patch_that_does_not_apply_refuses_the_write_whatever_its_path_says() {
+async fn a_patch_that_does_not_apply_rejects_the_write_whatever_its_path() {
     let door = Door::open(Rules::v1_36());
     let remove = "[JSONPatch{op: 'remove', path: '/data/x: test failed'}]";
     mutate(&door, "p", json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": remove } })).await;
@@ -233,7 +233,7 @@ async fn a_patch_that_does_not_apply_refuses_the_write_whatever_its_path_says() 
 }
 
 #[tokio::test]
-async fn a_warning_is_given_in_every_script_and_cut_where_it_is_too_long() {
+async fn a_warning_can_have_any_script_and_is_truncated_if_too_long() {
     let door = Door::open(Rules::v1_36());
     for (name, expression) in [("a", "'größer als 5'".to_owned()), ("b", format!("'{}'", "x".repeat(5_000)))]
     {
@@ -350,7 +350,7 @@ impl tracing::Subscriber for Logged {
 }
 
 #[tokio::test]
-async fn the_log_of_an_audited_write_names_the_policy_and_not_what_its_messages_hold() {
+async fn the_log_of_an_audited_write_names_the_policy_and_not_its_messages() {
     let door = Door::open(Rules::v1_36());
     let spec = json!({ "validations": [
         { "expression": "false", "messageExpression": "'it has ' + object.data.password" },

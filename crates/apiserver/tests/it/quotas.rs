@@ -40,7 +40,7 @@ fn doors() -> [(&'static str, Rules, &'static str); 3] {
 }
 
 #[tokio::test]
-async fn a_resize_is_held_to_the_quota_of_its_namespace() {
+async fn a_resize_is_checked_against_the_quota_of_its_namespace() {
     // KEP-1287, "Resource Quota and Limit Ranges": within and beyond, cpu, memory and both.
     let table = [
         ("400m", "300Mi", None),
@@ -86,7 +86,7 @@ async fn a_resize_is_held_to_the_quota_of_its_namespace() {
 }
 
 #[tokio::test]
-async fn a_shrink_gives_nothing_back_before_it_is_in_force() {
+async fn a_shrink_frees_quota_only_once_it_is_actual() {
     let door = Door::open(Rules::v1_36());
     quota(&door, "q", json!({ "hard": { "cpu": "1", "pods": "3" } })).await;
     door.post(PODS, &pod("web", "500m", "100Mi")).await.ok();
@@ -96,7 +96,7 @@ async fn a_shrink_gives_nothing_back_before_it_is_in_force() {
 }
 
 #[tokio::test]
-async fn what_is_counted_has_to_be_said() {
+async fn a_pod_must_specify_the_resources_that_a_quota_counts() {
     let door = Door::open(Rules::v1_36());
     quota(&door, "q", json!({ "hard": { "requests.cpu": "1", "limits.memory": "1Gi" } })).await;
     let bare = json!({ "metadata": { "name": "web" }, "spec": { "containers": [
@@ -109,7 +109,7 @@ async fn what_is_counted_has_to_be_said() {
 }
 
 #[tokio::test]
-async fn a_quota_that_nobody_counted_admits_nothing_it_counts() {
+async fn a_quota_with_unknown_usage_rejects_what_it_counts() {
     let door = Door::open(Rules::v1_36());
     let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": { "configmaps": "1" } } });
     door.post("/api/v1/namespaces/default/resourcequotas", &quota).await.ok();
@@ -125,7 +125,7 @@ async fn a_quota_that_nobody_counted_admits_nothing_it_counts() {
 }
 
 #[tokio::test]
-async fn scopes_and_counts_decide_what_a_quota_is_about() {
+async fn scopes_and_object_counts_decide_what_a_quota_counts() {
     let door = Door::open(Rules::v1_36());
     let class = |name: &str, value: i64| json!({ "metadata": { "name": name }, "value": value });
     for (name, value) in [("high", 10), ("low", 1)] {
@@ -197,7 +197,7 @@ async fn a_write_that_fails_or_is_only_tried_charges_nothing() {
 }
 
 #[tokio::test]
-async fn a_resize_is_held_to_the_limit_range_of_its_namespace() {
+async fn a_resize_is_validated_by_the_limit_range_of_its_namespace() {
     let limits = json!([{
         "type": "Container", "min": { "cpu": "50m", "memory": "50Mi" }, "max": { "cpu": "500m", "memory": "500Mi" },
     }]);
@@ -237,7 +237,7 @@ async fn a_resize_is_held_to_the_limit_range_of_its_namespace() {
 }
 
 #[tokio::test]
-async fn a_pod_that_says_nothing_gets_what_the_limit_range_has() {
+async fn a_pod_without_resources_gets_the_defaults_of_the_limit_range() {
     let door = Door::open(Rules::v1_36());
     limit_range(
         &door,
@@ -258,7 +258,7 @@ async fn a_pod_that_says_nothing_gets_what_the_limit_range_has() {
 }
 
 #[tokio::test]
-async fn an_edit_that_leaves_resources_alone_is_not_asked_about_them() {
+async fn an_update_that_does_not_change_resources_does_not_validate_them() {
     let door = Door::open(Rules::kep());
     door.post(PODS, &pod("web", "600m", "300Mi")).await.ok();
     limit_range(&door, json!([{ "type": "Container", "max": { "cpu": "500m" } }])).await;
@@ -268,7 +268,7 @@ async fn an_edit_that_leaves_resources_alone_is_not_asked_about_them() {
 }
 
 #[tokio::test]
-async fn a_claim_is_held_to_limit_range_and_quota() {
+async fn a_claim_is_checked_against_limit_range_and_quota() {
     let door = Door::open(Rules::v1_36());
     limit_range(&door, json!([{ "type": "PersistentVolumeClaim", "min": { "storage": "1Gi" }, "max": { "storage": "3Gi" } }]))
         .await;

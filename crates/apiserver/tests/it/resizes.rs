@@ -34,7 +34,7 @@ async fn a_new_pod_is_allocated_what_it_requests_as_the_kep_says() {
 }
 
 #[tokio::test]
-async fn both_doors_propose_a_resize_in_the_kep_dialect() {
+async fn pod_update_and_resize_both_propose_a_resize_in_the_kep_dialect() {
     let door = Door::open(Rules::kep());
     door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
     let resized = door.strategic(&format!("{PODS}/web"), &cpu("650m")).await.ok();
@@ -50,7 +50,7 @@ async fn both_doors_propose_a_resize_in_the_kep_dialect() {
 }
 
 #[tokio::test]
-async fn the_main_door_is_shut_in_the_dialect_of_kubernetes() {
+async fn a_pod_update_cannot_resize_in_the_dialect_of_kubernetes() {
     let door = Door::open(Rules::v1_36());
     let made = door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
     assert!(made["status"].get("containerStatuses").is_none());
@@ -82,7 +82,7 @@ async fn a_resize_changes_nothing_but_resources() {
 }
 
 #[tokio::test]
-async fn a_resize_that_changes_the_class_is_refused() {
+async fn a_resize_that_changes_the_qos_class_is_rejected() {
     let door = Door::open(Rules::v1_36());
     door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
     let patch =
@@ -96,7 +96,7 @@ async fn a_resize_that_changes_the_class_is_refused() {
 }
 
 #[tokio::test]
-async fn more_than_the_node_has_is_refused_with_its_cause() {
+async fn a_resize_beyond_the_allocatable_resources_is_rejected_with_its_cause() {
     let door = Door::open(Rules::v1_36());
     let node = json!({ "metadata": { "name": "n1" } });
     door.post("/api/v1/nodes", &node).await.ok();
@@ -127,7 +127,7 @@ async fn an_old_client_does_not_lose_what_it_does_not_know() {
 }
 
 #[tokio::test]
-async fn a_manifest_of_the_alpha_is_understood_where_the_kep_binds() {
+async fn an_alpha_manifest_is_accepted_in_the_kep_dialect() {
     let mut alpha = pod("web", "500m", "500Mi");
     alpha["spec"]["containers"][0]["resizePolicy"] = json!([
         { "resourceName": "cpu", "policy": "RestartNotRequired" }, { "resourceName": "memory", "policy": "Restart" },

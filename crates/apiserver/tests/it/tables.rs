@@ -112,7 +112,7 @@ async fn shows(kinds: &[(&str, &str)], cases: &[Case]) {
 }
 
 #[tokio::test]
-async fn a_row_carries_as_much_of_its_object_as_was_asked_for() {
+async fn a_row_of_a_custom_resource_includes_the_object_as_requested() {
     let door = Door::open(Rules::v1_36());
     let whole = door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let metadata = json!({
@@ -134,7 +134,7 @@ async fn a_row_carries_as_much_of_its_object_as_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_table_of_a_list_tells_where_it_goes_on() {
+async fn a_table_of_a_list_has_a_continue_token() {
     let door = Door::open(Rules::v1_36());
     for name in ["a", "b", "c"] {
         door.post(PODS, &pod(name, "1", "1Gi")).await.ok();
@@ -175,7 +175,7 @@ async fn a_watch_describes_its_columns_once() {
 }
 
 #[tokio::test]
-async fn a_column_says_what_it_holds() {
+async fn a_column_has_a_type_and_a_description() {
     let door = Door::open(Rules::v1_36());
     let table = table(&door, "/api/v1/namespaces").await;
     let columns = table["columnDefinitions"].as_array().unwrap();

@@ -65,7 +65,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn what_was_measured_is_shown_with_the_labels_of_what_it_is_about() {
+async fn metrics_have_the_labels_of_their_object() {
     let door = measured().await;
     assert_eq!(
         door.get(&format!("{METRICS}/namespaces/default/pods/web")).await.ok(),
@@ -88,7 +88,7 @@ async fn what_was_measured_is_shown_with_the_labels_of_what_it_is_about() {
 }
 
 #[tokio::test]
-async fn lists_hold_what_was_measured_and_is_selected() {
+async fn lists_have_the_metrics_of_the_selected_objects() {
     let door = measured().await;
     let nodes = door.get(&format!("{METRICS}/nodes")).await.ok();
     assert_eq!((nodes["kind"].as_str(), names(&nodes)), (Some("NodeMetricsList"), vec!["n1"]));
@@ -112,7 +112,7 @@ async fn lists_hold_what_was_measured_and_is_selected() {
 }
 
 #[tokio::test]
-async fn what_is_gone_or_was_not_measured_is_not_found() {
+async fn metrics_of_a_deleted_or_unmeasured_object_are_not_found() {
     let door = measured().await;
     let missing = |path: &str, text: &str| (format!("{METRICS}/{path}"), text.to_owned());
     for (path, message) in [
@@ -131,7 +131,7 @@ async fn what_is_gone_or_was_not_measured_is_not_found() {
 }
 
 #[tokio::test]
-async fn the_group_has_its_place_even_where_nobody_measures() {
+async fn the_metrics_group_is_served_without_a_metrics_source() {
     let door = Door::open(Rules::v1_36());
     for path in ["nodes", "nodes/n1", "pods", "namespaces/default/pods/web"] {
         let answer = door.get(&format!("{METRICS}/{path}")).await;
@@ -160,7 +160,7 @@ async fn the_group_has_its_place_even_where_nobody_measures() {
 }
 
 #[tokio::test]
-async fn figures_are_for_those_who_hold_the_role_of_upstream() {
+async fn the_role_of_upstream_permits_resource_metrics() {
     let door = measured().await;
     let jane = || InProcess(Arc::new(User::new("jane", "", ["people"])));
     let path = format!("{METRICS}/nodes");
@@ -198,7 +198,7 @@ impl UsageSource for Broken {
 }
 
 #[tokio::test]
-async fn a_request_that_panics_is_answered_and_the_server_goes_on() {
+async fn a_request_that_panics_gets_an_error_and_the_server_continues() {
     let door = Door::measuring(Rules::v1_36(), Arc::new(Broken));
     door.post("/api/v1/nodes", &json!({ "metadata": { "name": "n1" } })).await.ok();
     let (code, reason, message) = door.get(&format!("{METRICS}/nodes/n1")).await.refused();

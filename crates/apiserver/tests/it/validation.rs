@@ -69,7 +69,7 @@ fn check(cases: &str, validate: impl Fn(&Value) -> Vec<FieldError>) {
 }
 
 #[test]
-fn new_objects_are_refused_in_the_words_of_kube_apiserver() {
+fn invalid_new_objects_are_rejected_with_the_messages_of_kube_apiserver() {
     check(include_str!("validation/create.json"), |case| {
         let mut object = complete(case, &case["object"]);
         if kind(case).kind == "CustomResourceDefinition" {
@@ -82,7 +82,7 @@ fn new_objects_are_refused_in_the_words_of_kube_apiserver() {
 }
 
 #[test]
-fn changes_are_refused_in_the_words_of_kube_apiserver() {
+fn invalid_updates_are_rejected_with_the_messages_of_kube_apiserver() {
     check(include_str!("validation/update.json"), |case| {
         let (old, new) = (&case["old"], complete(case, &case["new"]));
         let rules = Rules::v1_36();
@@ -95,7 +95,7 @@ fn changes_are_refused_in_the_words_of_kube_apiserver() {
 }
 
 #[test]
-fn schedules_are_refused_as_the_cronjob_controller_refuses_them() {
+fn invalid_schedules_are_rejected_as_by_the_cronjob_controller() {
     // The table of `plumb-cron`, to which the controller is held too.
     let table =
         include_str!("../../../cron/tests/schedules.txt").lines().filter(|line| !line.starts_with('#'));
@@ -114,7 +114,7 @@ fn schedules_are_refused_as_the_cronjob_controller_refuses_them() {
 }
 
 #[test]
-fn what_weighs_too_much_is_refused() {
+fn an_object_that_is_too_large_is_rejected() {
     let map = Kind { group: "", kind: "ConfigMap", namespaced: true };
     let errors = |object: Value| {
         validation::create(map, &object, &Rules::v1_36()).iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -132,7 +132,7 @@ fn what_weighs_too_much_is_refused() {
 }
 
 #[test]
-fn an_object_that_goes_takes_no_new_finalizers_and_keeps_its_identity() {
+fn a_terminating_object_accepts_no_new_finalizers_and_keeps_its_identity() {
     let old = json!({"metadata": {
         "name": "a", "namespace": "b", "uid": "u", "resourceVersion": "1", "generation": 2,
         "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-02T00:00:00Z", "finalizers": ["x/y"],
@@ -162,7 +162,7 @@ fn an_object_that_goes_takes_no_new_finalizers_and_keeps_its_identity() {
 }
 
 #[test]
-fn the_template_of_a_job_changes_only_while_it_waits_and_as_the_dialect_says() {
+fn the_template_of_a_job_is_mutable_only_while_suspended_and_by_dialect() {
     let job = |cpu: &str, suspended: bool| {
         let mut job = json!({
             "metadata": {"name": "a", "namespace": "b", "resourceVersion": "1", "labels": {"j": "a"}},
@@ -198,7 +198,7 @@ fn the_template_of_a_job_changes_only_while_it_waits_and_as_the_dialect_says() {
 }
 
 #[test]
-fn a_mirror_pod_is_told_only_that_it_cannot_be_resized() {
+fn a_resize_of_a_mirror_pod_has_one_error() {
     let mut pod = json!({
         "metadata": {
             "name": "a", "namespace": "b", "resourceVersion": "1",
@@ -228,7 +228,7 @@ fn places(value: &Value, here: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn nothing_that_can_stand_in_an_object_makes_the_rules_fall_over() {
+fn validation_does_not_panic_on_any_object() {
     let odd = [
         json!(null),
         json!(true),

@@ -231,7 +231,7 @@ async fn every_stable_kind_is_created_read_watched_changed_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_namespace_is_changed_and_holds_a_finalizer_until_it_is_taken_off() {
+async fn a_namespace_has_a_finalizer_until_finalize_removes_it() {
     let door = Door::open(Rules::v1_36());
     let (all, path) = ("/api/v1/namespaces", "/api/v1/namespaces/team");
     door.post(all, &json!({ "metadata": { "name": "team" } })).await.ok();

@@ -55,7 +55,7 @@ fn said(kind: &str, name: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_watch_shows_what_is_there_and_then_what_happens() {
+async fn a_watch_reports_the_initial_state_and_then_changes() {
     let door = Door::open(Rules::kep());
     door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let mut events = Events::open(&door, &format!("{PODS}?watch=1")).await;
@@ -119,7 +119,7 @@ async fn an_object_comes_into_a_selection_and_leaves_it() {
 }
 
 #[tokio::test]
-async fn a_node_hears_of_its_own_pods_only() {
+async fn a_node_watches_only_its_own_pods() {
     let door = Door::open(Rules::kep());
     let path = "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn1";
     let mut events = Events::open(&door, path).await;
@@ -132,7 +132,7 @@ async fn a_node_hears_of_its_own_pods_only() {
 }
 
 #[tokio::test]
-async fn whoever_schedules_hears_of_pods_that_have_no_node() {
+async fn a_watch_by_node_name_reports_pods_without_a_node() {
     let door = Door::open(Rules::kep());
     let mut events = Events::open(&door, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3D").await;
     door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
@@ -161,7 +161,7 @@ async fn pods_are_selected_by_the_phase_they_are_in_now() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_for_it_is_told_when_it_has_seen_everything() {
+async fn a_watch_with_bookmarks_reports_the_end_of_the_initial_events() {
     let door = Door::open(Rules::kep());
     door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let path = format!(
@@ -196,7 +196,7 @@ async fn a_watch_from_a_revision_that_cannot_be_read_is_ended_by_an_error_event(
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_where_another_ended_and_all_watches_have_one_order() {
+async fn a_watch_resumes_at_a_revision_and_all_watches_have_one_order() {
     let door = Door::open(Rules::kep());
     let maps = "/api/v1/namespaces/default/configmaps";
     let start = door.get(maps).await.ok()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -232,7 +232,7 @@ async fn a_watch_goes_on_where_another_ended_and_all_watches_have_one_order() {
 }
 
 #[tokio::test]
-async fn watches_by_different_labels_each_show_their_own_objects() {
+async fn watches_with_different_label_selectors_report_their_own_objects() {
     let door = Door::open(Rules::kep());
     let maps = "/api/v1/namespaces/default/configmaps";
     let open =

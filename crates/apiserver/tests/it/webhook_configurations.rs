@@ -65,7 +65,7 @@ async fn all_configurations_with_a_label_are_listed_and_deleted_at_once() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_changes_is_in_effect_for_the_next_request() {
+async fn a_changed_configuration_applies_to_the_next_request() {
     for kind in ["mutating", "validating"] {
         let door = Door::open(Rules::v1_36());
         let hook = Webhook::start(if kind == "mutating" { adds() } else { denies() }).await;
@@ -175,7 +175,7 @@ async fn custom_objects_and_their_definitions_can_be_denied() {
 }
 
 #[tokio::test]
-async fn what_webhooks_add_to_custom_objects_is_pruned_as_their_schema_says() {
+async fn fields_that_webhooks_add_to_custom_resources_are_pruned_by_their_schema() {
     let door = Door::open(Rules::v1_36());
     let fields = json!({ "a": { "type": "string" }, "first": { "type": "string" } });
     let spec = json!({ "type": "object", "properties": fields });
@@ -205,7 +205,7 @@ async fn what_webhooks_add_to_custom_objects_is_pruned_as_their_schema_says() {
 }
 
 #[tokio::test]
-async fn what_a_webhook_adds_to_a_pod_is_completed_with_defaults() {
+async fn defaults_are_applied_to_what_a_webhook_adds_to_a_pod() {
     let door = Door::open(Rules::v1_36());
     let hook = Webhook::start(Does::Answers(|_| {
         let init = json!({ "name": "added", "image": "busybox" });

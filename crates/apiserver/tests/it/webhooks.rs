@@ -163,7 +163,7 @@ fn map(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_webhook_gives_an_applied_object_no_other_name() {
+async fn a_webhook_cannot_rename_an_applied_object() {
     let hook = Webhook::start(Does::Answers(|_| {
         patch(json!([{ "op": "add", "path": "/metadata/name", "value": "renamed" }]))
     }))
@@ -179,7 +179,7 @@ async fn a_webhook_gives_an_applied_object_no_other_name() {
 }
 
 #[tokio::test]
-async fn a_webhook_sees_the_write_and_patches_it() {
+async fn a_mutating_webhook_receives_the_write_and_patches_it() {
     let hook = Webhook::start(Does::Answers(|request| {
         let mut answer = label("patched");
         answer["warnings"] = json!([format!("seen {}", request["name"].as_str().unwrap())]);
@@ -208,7 +208,7 @@ async fn a_webhook_sees_the_write_and_patches_it() {
 }
 
 #[tokio::test]
-async fn a_webhook_is_told_all_that_is_known_of_the_user() {
+async fn a_webhook_receives_the_user_with_groups_and_extra() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
     let door = Door::open(Rules::v1_36());
     let mut asked = entry(hook.client(), json!(["CREATE"]), "configmaps");
@@ -234,7 +234,7 @@ async fn a_webhook_is_told_all_that_is_known_of_the_user() {
 }
 
 #[tokio::test]
-async fn a_resize_is_put_to_webhooks_as_a_subresource_through_its_own_door() {
+async fn webhooks_receive_a_resize_as_the_resize_subresource() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
     let door = Door::open(Rules::kep());
     configure(&door, "validating", "v", json!([entry(hook.client(), json!(["UPDATE"]), "pods/resize")]))
@@ -252,7 +252,7 @@ async fn a_resize_is_put_to_webhooks_as_a_subresource_through_its_own_door() {
 }
 
 #[tokio::test]
-async fn a_refusal_carries_the_words_of_the_webhook() {
+async fn a_denial_has_the_message_of_the_webhook() {
     let hook = Webhook::start(Does::Answers(
         |_| json!({ "allowed": false, "status": { "code": 418, "reason": "Teapot", "message": "not here" } }),
     ))
@@ -266,7 +266,7 @@ async fn a_refusal_carries_the_words_of_the_webhook() {
 }
 
 #[tokio::test]
-async fn a_webhook_has_a_say_in_deletions() {
+async fn a_webhook_can_deny_deletions() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": false }))).await;
     let door = Door::open(Rules::v1_36());
     door.post(MAPS, &map("a")).await.ok();
@@ -285,7 +285,7 @@ async fn a_webhook_has_a_say_in_deletions() {
 }
 
 #[tokio::test]
-async fn whoever_cannot_be_asked_fails_the_write_or_is_passed_over() {
+async fn a_webhook_that_cannot_be_called_rejects_the_write_or_is_ignored() {
     let garbage = Webhook::start(Does::Says(200, "what?")).await;
     let broken = Webhook::start(Does::Says(500, "on fire")).await;
     let other = Webhook::start(Does::Says(200, "{\"response\":{\"uid\":\"other\"}}")).await;
@@ -350,7 +350,7 @@ async fn whoever_cannot_be_asked_fails_the_write_or_is_passed_over() {
 }
 
 #[tokio::test]
-async fn selectors_decide_who_is_asked() {
+async fn selectors_decide_which_webhooks_are_called() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
     let door = Door::open(Rules::v1_36());
     let mut webhook = entry(hook.client(), json!(["CREATE"]), "configmaps");
@@ -369,7 +369,7 @@ async fn selectors_decide_who_is_asked() {
 }
 
 #[tokio::test]
-async fn conditions_decide_who_is_asked() {
+async fn match_conditions_decide_which_webhooks_are_called() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
     let door = Door::open(Rules::v1_36());
     let mut webhook = entry(hook.client(), json!(["CREATE", "UPDATE"]), "configmaps");
@@ -389,7 +389,7 @@ async fn conditions_decide_who_is_asked() {
 }
 
 #[tokio::test]
-async fn whoever_asks_for_it_is_called_again_when_others_changed_the_object_after() {
+async fn a_webhook_is_reinvoked_if_the_object_changed_after_its_call() {
     let first = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
     let never = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
     let second = Webhook::start(Does::Answers(|_| label("changed"))).await;
@@ -406,7 +406,7 @@ async fn whoever_asks_for_it_is_called_again_when_others_changed_the_object_afte
 }
 
 #[tokio::test]
-async fn a_dry_run_is_put_only_to_those_without_side_effects() {
+async fn a_dry_run_calls_only_webhooks_without_side_effects() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
     let door = Door::open(Rules::v1_36());
     configure(&door, "validating", "v", json!([entry(hook.client(), json!(["CREATE"]), "configmaps")])).await;
@@ -425,7 +425,7 @@ async fn a_webhook_behind_a_service_is_found_by_its_endpoints() {
 }
 
 #[tokio::test]
-async fn a_patch_does_not_make_it_another_object_nor_past_the_rules() {
+async fn a_patch_can_neither_change_the_identity_of_an_object_nor_skip_validation() {
     let hook = Webhook::start(Does::Answers(|request| {
         patch(match request["operation"].as_str() {
             Some("UPDATE") => json!([
@@ -544,7 +544,7 @@ async fn a_webhook_is_called_a_few_times_for_a_write_that_always_conflicts() {
 }
 
 #[tokio::test]
-async fn definitions_are_written_while_a_webhook_is_asked_about_another() {
+async fn definitions_are_written_while_a_webhook_is_called_for_another() {
     let door = Door::open(Rules::v1_36());
     let hook = Webhook::start(Does::Hangs).await;
     let mut webhook = entry(hook.client(), json!(["CREATE"]), "customresourcedefinitions");

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{Cluster, RBAC, admin, person, user};
 
 #[tokio::test]
-async fn a_binding_counts_from_the_answer_to_its_writing_until_the_answer_to_its_end() {
+async fn a_binding_takes_effect_with_the_response_to_its_creation_and_until_that_to_its_deletion() {
     let cluster = Cluster::start();
     let rules = json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["list"] }]);
     cluster.cluster_role("secrets", &rules).await;
@@ -22,7 +22,7 @@ async fn a_binding_counts_from_the_answer_to_its_writing_until_the_answer_to_its
 }
 
 #[tokio::test]
-async fn another_rule_or_another_subject_counts_at_once() {
+async fn a_changed_rule_or_subject_takes_effect_at_once() {
     let cluster = Cluster::start();
     let (jane, joe) = (user("jane", &[]), user("joe", &[]));
     let rules = |resource: &str| json!([{ "apiGroups": [""], "resources": [resource], "verbs": ["list"] }]);

@@ -29,7 +29,7 @@ fn with_condition(mut object: Value, kind: &str) -> Value {
 }
 
 #[tokio::test]
-async fn who_asked_is_written_down_by_the_server_and_what_was_asked_stays() {
+async fn the_server_records_the_requesting_user_and_the_spec_is_immutable() {
     let cluster = Cluster::start();
     let asked = request("n1", OF_NODES, "system:node:n1", "system:nodes");
     let made = cluster.post(&node("n1"), REQUESTS, &with_condition(asked, "Approved")).await.ok();
@@ -48,7 +48,7 @@ async fn who_asked_is_written_down_by_the_server_and_what_was_asked_stays() {
 }
 
 #[tokio::test]
-async fn to_approve_and_to_sign_are_two_rights_by_signer() {
+async fn approval_and_signing_are_separate_permissions_per_signer() {
     let cluster = Cluster::start();
     let controller =
         user("system:serviceaccount:kube-system:certificate-controller", &["system:serviceaccounts"]);
@@ -89,7 +89,7 @@ async fn to_approve_and_to_sign_are_two_rights_by_signer() {
 }
 
 #[tokio::test]
-async fn what_nobody_may_ask_for_is_refused() {
+async fn forbidden_certificate_signing_requests_are_rejected() {
     let cluster = Cluster::start();
     let table: [(As, Value, &str); 5] = [
         (
@@ -125,7 +125,7 @@ async fn what_nobody_may_ask_for_is_refused() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_made_of_a_request_as_it_was_asked_for() {
+async fn a_certificate_is_issued_as_its_request_specifies() {
     let cluster = Cluster::start();
     let asked = request("n1", OF_NODES, "system:node:n1", "system:nodes");
     let pem = BASE64_STANDARD.decode(asked["spec"]["request"].as_str().unwrap()).unwrap();
@@ -144,7 +144,7 @@ async fn a_certificate_is_made_of_a_request_as_it_was_asked_for() {
 }
 
 #[tokio::test]
-async fn the_bearer_of_a_token_may_ask_for_a_certificate_and_nothing_else() {
+async fn a_bootstrap_token_can_request_a_certificate_and_nothing_else() {
     let cluster = Cluster::start();
     let data = |text: &str| BASE64_STANDARD.encode(text);
     let secret = json!({ "metadata": { "name": "bootstrap-token-abcdef" }, "type": "bootstrap.kubernetes.io/token", "data": {
@@ -168,7 +168,7 @@ async fn the_bearer_of_a_token_may_ask_for_a_certificate_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn everybody_may_know_whom_to_trust() {
+async fn an_anonymous_user_can_read_cluster_info() {
     let cluster = Cluster::start();
     let maps = "/api/v1/namespaces/kube-public/configmaps";
     let writer = user("system:serviceaccount:kube-system:cluster-info", &["system:serviceaccounts"]);

@@ -66,7 +66,7 @@ async fn the_default_roles_and_bindings_are_those_of_upstream() {
 }
 
 #[tokio::test]
-async fn no_default_role_gives_a_resize() {
+async fn no_default_role_permits_a_resize() {
     let cluster = Cluster::start();
     let roles = cluster.get(&admin(), &format!("{RBAC}/clusterroles")).await.ok();
     for role in roles["items"].as_array().unwrap() {
@@ -80,7 +80,7 @@ async fn no_default_role_gives_a_resize() {
 }
 
 #[tokio::test]
-async fn at_a_start_what_is_missing_comes_back_and_what_was_added_stays() {
+async fn a_start_restores_missing_rules_and_keeps_added_ones() {
     let mut cluster = Cluster::start();
     let roles = format!("{RBAC}/clusterroles");
     let view = format!("{roles}/system:aggregate-to-view");

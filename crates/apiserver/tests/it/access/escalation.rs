@@ -27,7 +27,7 @@ async fn cluster() -> Cluster {
 }
 
 #[tokio::test]
-async fn a_role_gives_only_what_its_writer_has() {
+async fn a_role_can_grant_only_permissions_of_its_writer() {
     let cluster = cluster().await;
     let (writer, climber) = (user("writer", &["staff"]), user("climber", &[]));
     let roles = format!("{RBAC}/clusterroles");
@@ -60,7 +60,7 @@ async fn a_role_gives_only_what_its_writer_has() {
 }
 
 #[tokio::test]
-async fn a_binding_gives_only_what_its_writer_has_or_may_bind() {
+async fn a_binding_can_grant_only_permissions_that_its_writer_has_or_may_bind() {
     let cluster = cluster().await;
     let (writer, binder) = (user("writer", &[]), user("binder", &[]));
     let bindings = format!("{RBAC}/clusterrolebindings");

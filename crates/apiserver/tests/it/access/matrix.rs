@@ -42,7 +42,7 @@ async fn allowed(cluster: &Cluster, questions: &[Question]) -> BTreeSet<Question
 }
 
 #[tokio::test]
-async fn everybody_may_do_what_kube_apiserver_allows_and_nothing_else() {
+async fn users_may_do_what_kube_apiserver_permits_and_nothing_else() {
     let cluster = cluster().await;
     assert_eq!(allowed(&cluster, &markers()).await.len(), markers().len());
     let recorded = recorded().unwrap();

@@ -139,7 +139,7 @@ async fn a_secret_is_out_of_reach_once_the_last_pod_that_needs_it_is_gone() {
 }
 
 #[tokio::test]
-async fn a_node_does_not_draw_pods_to_itself() {
+async fn a_node_cannot_change_labels_and_taints_that_attract_pods() {
     let cluster = cluster().await;
     let one = node("n1");
     let table = [
@@ -187,7 +187,7 @@ async fn a_node_does_not_draw_pods_to_itself() {
 }
 
 #[tokio::test]
-async fn a_node_makes_only_pods_that_stand_for_its_own() {
+async fn a_node_can_create_only_mirror_pods() {
     let cluster = cluster().await;
     let one = node("n1");
     let pods = "/api/v1/namespaces/default/pods";

@@ -21,7 +21,7 @@ async fn cluster() -> Cluster {
 }
 
 #[tokio::test]
-async fn access_reviews_say_whether_and_why() {
+async fn access_reviews_have_the_decision_and_the_reason() {
     let cluster = cluster().await;
     let pods = json!({ "verb": "get", "resource": "pods", "namespace": "default" });
     let secrets = json!({ "verb": "get", "resource": "secrets" });
@@ -88,7 +88,7 @@ async fn access_reviews_say_whether_and_why() {
 }
 
 #[tokio::test]
-async fn a_review_that_makes_no_sense_is_refused_in_upstreams_words() {
+async fn an_invalid_review_is_rejected_with_upstreams_messages() {
     let cluster = cluster().await;
     let table = [
         (
@@ -119,7 +119,7 @@ async fn a_review_that_makes_no_sense_is_refused_in_upstreams_words() {
 }
 
 #[tokio::test]
-async fn everybody_can_ask_who_they_are_and_what_they_may() {
+async fn every_user_can_create_self_subject_reviews() {
     let cluster = cluster().await;
     let jane = user("jane", &["staff"]);
     let review = cluster.post(&jane, &format!("{AUTHENTICATION}/selfsubjectreviews"), &json!({})).await.ok();
@@ -141,7 +141,7 @@ async fn everybody_can_ask_who_they_are_and_what_they_may() {
 }
 
 #[tokio::test]
-async fn whoever_may_impersonate_is_taken_for_somebody_else() {
+async fn a_user_with_permission_can_impersonate_another_user() {
     let cluster = cluster().await;
     let rules = json!([
         { "apiGroups": [""], "resources": ["users"], "resourceNames": ["jane", "joe"], "verbs": ["impersonate"] },
@@ -217,7 +217,7 @@ async fn whoever_may_impersonate_is_taken_for_somebody_else() {
 }
 
 #[tokio::test]
-async fn a_constrained_impersonation_gives_only_what_it_names() {
+async fn a_constrained_impersonation_permits_only_what_it_names() {
     let cluster = cluster().await;
     let rules = json!([
         { "apiGroups": ["authentication.k8s.io"], "resources": ["users"], "resourceNames": ["jane"], "verbs": ["impersonate:user-info"] },

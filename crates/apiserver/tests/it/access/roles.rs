@@ -54,7 +54,7 @@ fn service_account(namespace: &str, name: &str) -> As {
 }
 
 #[tokio::test]
-async fn everybody_may_do_what_their_roles_give_and_nothing_else() {
+async fn users_may_do_what_their_roles_permit_and_nothing_else() {
     let cluster = cluster().await;
     let (reader, local, maker) = (user("reader", &[]), user("local", &[]), user("m", &["map-makers"]));
     let (tuner, near, far) =
@@ -134,7 +134,7 @@ async fn everybody_may_do_what_their_roles_give_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn whoever_may_only_resize_resizes_and_can_do_nothing_else() {
+async fn a_user_with_permission_for_resize_only_can_resize_and_nothing_else() {
     let cluster = cluster().await;
     let tuner = service_account("a", "tuner");
     let pods = "/api/v1/namespaces/a/pods";
@@ -161,7 +161,7 @@ async fn whoever_may_only_resize_resizes_and_can_do_nothing_else() {
 }
 
 #[tokio::test]
-async fn refusals_are_in_the_words_of_kubernetes() {
+async fn rejections_have_the_messages_of_kubernetes() {
     let cluster = cluster().await;
     let jane = user("jane", &[]);
     cluster.bind("ghost", "no-such-role", &person("ghost")).await;
@@ -202,7 +202,7 @@ async fn refusals_are_in_the_words_of_kubernetes() {
 }
 
 #[tokio::test]
-async fn nobody_gets_health_and_version_and_nothing_else() {
+async fn an_anonymous_user_can_read_health_and_version_and_nothing_else() {
     let cluster = Cluster::start();
     for path in ["/healthz", "/livez", "/readyz", "/version"] {
         assert_eq!(cluster.get(&As::Nobody, path).await.code, 200, "{path}");

@@ -39,7 +39,7 @@ async fn error(cluster: &Cluster, token: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_token_says_whose_it_is_and_is_taken_for_that() {
+async fn a_token_authenticates_its_service_account() {
     let cluster = cluster().await;
     let answer = cluster.make(&format!("{ACCOUNTS}/app/token"), &json!({})).await;
     assert_eq!(answer["kind"], "TokenRequest");
@@ -84,7 +84,7 @@ async fn a_token_says_whose_it_is_and_is_taken_for_that() {
 }
 
 #[tokio::test]
-async fn a_token_is_refused_before_and_after_its_time_and_to_others() {
+async fn a_token_is_rejected_outside_its_validity_and_for_other_audiences() {
     let cluster = cluster().await;
     let good = token(&cluster, json!({ "expirationSeconds": 86_400 })).await;
     let vault = token(&cluster, json!({ "audiences": ["vault"] })).await;
@@ -110,7 +110,7 @@ async fn a_token_is_refused_before_and_after_its_time_and_to_others() {
 }
 
 #[tokio::test]
-async fn a_token_that_was_changed_or_signed_by_others_is_refused() {
+async fn a_modified_or_foreign_token_is_rejected() {
     let cluster = cluster().await;
     let elsewhere = self::cluster().await;
     let good = token(&cluster, json!({})).await;
@@ -137,7 +137,7 @@ async fn a_token_that_was_changed_or_signed_by_others_is_refused() {
 }
 
 #[tokio::test]
-async fn a_token_ends_with_what_it_is_bound_to() {
+async fn a_token_is_invalid_once_its_bound_object_is_deleted() {
     let cluster = cluster().await;
     let pods = "/api/v1/namespaces/default/pods";
     let mut pod = pod_on("n1", "web");
@@ -183,7 +183,7 @@ async fn a_token_ends_with_what_it_is_bound_to() {
 }
 
 #[tokio::test]
-async fn a_request_for_a_token_is_held_to_upstreams_rules() {
+async fn a_token_request_is_validated_as_upstream_does() {
     let cluster = cluster().await;
     cluster.make("/api/v1/namespaces/default/pods", &pod_on("", "other")).await;
     let table = [
@@ -249,7 +249,7 @@ async fn a_request_for_a_token_is_held_to_upstreams_rules() {
 }
 
 #[tokio::test]
-async fn a_longer_time_than_allowed_is_shortened_with_a_warning() {
+async fn a_token_lifetime_above_the_maximum_is_shortened_with_a_warning() {
     let settings = super::Settings {
         longest: Some(jiff::SignedDuration::from_hours(2)),
         ..super::Settings::at("https://127.0.0.1:6443")

@@ -101,7 +101,7 @@ fn code<T>(result: Result<T, kube::Error>) -> u16 {
 }
 
 #[tokio::test]
-async fn a_node_with_a_certificate_runs_its_own_pods_and_sees_nothing_else() {
+async fn a_node_with_a_certificate_has_access_to_its_own_pods_only() {
     let served = Served::start();
     let admin = served.client(&served.pki.admin()).await;
     let mut nodes = Vec::new();

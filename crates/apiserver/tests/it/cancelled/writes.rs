@@ -102,7 +102,7 @@ async fn a_resize_is_charged_to_the_quota_exactly_if_it_is_stored() {
 }
 
 #[tokio::test]
-async fn an_eviction_spends_a_disruption_exactly_if_the_pod_is_deleted() {
+async fn an_eviction_uses_a_disruption_exactly_if_the_pod_is_deleted() {
     let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": "web" } });
     let evict = Asked::new(Method::POST, format!("{PODS}/web/eviction"), eviction);
     let prepare = async |door: &Door| {

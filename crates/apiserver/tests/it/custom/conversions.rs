@@ -192,7 +192,7 @@ async fn a_dry_run_is_converted_and_stores_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_webhook_gets_wrong_is_told_in_the_words_of_kube_apiserver() {
+async fn invalid_responses_of_webhooks_are_reported_as_by_kube_apiserver() {
     let with = |change: fn(&mut Value)| {
         reviews(move |review| {
             let mut answer = works(review);
@@ -262,7 +262,7 @@ async fn a_converted_object_has_the_metadata_of_the_original_but_for_labels_and_
 }
 
 #[tokio::test]
-async fn a_client_configuration_is_judged_with_the_definition() {
+async fn the_client_config_of_a_conversion_webhook_is_validated() {
     let door = Door::open(Rules::v1_36());
     let why = |client: Value, versions: Value| {
         let mut definition = plugs(&client);
@@ -300,7 +300,7 @@ async fn a_client_configuration_is_judged_with_the_definition() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_of_objects_in_its_version() {
+async fn a_watch_reports_objects_in_its_version() {
     let (door, _hook) = opened(reviews(works)).await;
     door.post(V2, &wide("a", 1)).await.ok();
     let mut lines = Events::open(&door, &format!("{V1}?watch=1&{INITIAL}")).await;

@@ -82,7 +82,7 @@ fn same(ours: &Value, theirs: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn answers_are_those_of_kube_apiserver() {
+async fn responses_are_those_of_kube_apiserver() {
     let (cases, answers) = (read(include_str!("cases.json")), read(include_str!("answers.json")));
     let door = Door::open(Rules::kep());
     let mut wrong = Vec::new();

@@ -225,7 +225,7 @@ fn set(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn clones_are_made_scaled_and_held_to_their_rules() {
+async fn custom_resources_are_created_scaled_and_validated() {
     let door = Door::open(Rules::kep());
     door.post(DEFINITIONS, &clones()).await.ok();
     let made = door.post(CLONES, &set("web")).await.ok();
@@ -269,7 +269,7 @@ async fn clones_are_made_scaled_and_held_to_their_rules() {
 }
 
 #[tokio::test]
-async fn rules_about_a_value_of_another_type_fail_also_if_they_would_hold() {
+async fn rules_about_a_value_of_another_type_fail_even_if_they_would_be_true() {
     let door = Door::open(Rules::kep());
     let mut definition = clones();
     let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
@@ -288,7 +288,7 @@ async fn rules_about_a_value_of_another_type_fail_also_if_they_would_hold() {
 }
 
 #[tokio::test]
-async fn what_was_wrong_before_a_rule_came_stays_until_it_is_touched() {
+async fn values_that_were_invalid_before_a_rule_are_tolerated_until_they_change() {
     let door = Door::open(Rules::kep());
     let loose = json!({ "type": "object", "properties": {
         "name": { "type": "string", "maxLength": 20 }, "other": { "type": "string", "maxLength": 20 },

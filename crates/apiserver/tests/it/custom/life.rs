@@ -28,7 +28,7 @@ fn thing(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_next_request_finds_what_was_defined() {
+async fn a_custom_kind_is_served_to_the_next_request() {
     let door = Door::open(Rules::kep());
     assert_eq!(door.get(THINGS).await.status.as_u16(), 404);
     let made = door.post(DEFINITIONS, &things()).await.ok();
@@ -88,7 +88,7 @@ async fn a_definition_that_a_watch_has_shown_is_in_discovery() {
 }
 
 #[tokio::test]
-async fn a_definition_goes_after_its_objects_and_can_come_back_different() {
+async fn a_definition_is_deleted_after_its_objects_and_can_be_created_again() {
     let door = Door::open(Rules::kep());
     door.post(DEFINITIONS, &things()).await.ok();
     door.post(THINGS, &thing("free")).await.ok();
@@ -136,7 +136,7 @@ async fn a_watch_ends_with_the_definition() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_waits_until_it_is_free() {
+async fn a_definition_with_a_conflicting_name_is_accepted_once_the_name_is_free() {
     let door = Door::open(Rules::kep());
     door.post(DEFINITIONS, &things()).await.ok();
     let spec = json!({ "type": "object" });
@@ -201,7 +201,7 @@ async fn an_object_is_shown_in_every_version_that_is_served() {
 }
 
 #[tokio::test]
-async fn fields_are_applied_to_custom_objects_and_conflicts_are_told() {
+async fn custom_resources_can_be_applied_and_conflicts_are_reported() {
     let door = Door::open(Rules::kep());
     door.post(DEFINITIONS, &things()).await.ok();
     let apply = |manager: &str, value: &str| {

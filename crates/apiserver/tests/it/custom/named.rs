@@ -64,7 +64,7 @@ async fn no_patch_makes_an_object_one_of_another_kind_or_version() {
 }
 
 #[tokio::test]
-async fn a_status_says_nothing_of_the_kind_and_then_nobody_manages_anything() {
+async fn a_status_update_ignores_another_kind_and_then_drops_managed_fields() {
     let door = open().await;
     let mut made = door.post(THINGS, &thing("one", json!({}))).await.ok();
     made["kind"] = json!("Other");
@@ -75,7 +75,7 @@ async fn a_status_says_nothing_of_the_kind_and_then_nobody_manages_anything() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_besides_the_kind_is_told_as_far_as_lists_and_rules_go() {
+async fn an_object_of_another_kind_also_reports_errors_of_lists_and_rules() {
     let door = open().await;
     let mut other = thing("one", json!({ "even": 1, "tags": ["a", "a"] }));
     other["kind"] = json!("Other");
@@ -131,7 +131,7 @@ async fn a_multiple_is_exact_for_whole_numbers_and_near_enough_for_others() {
 }
 
 #[tokio::test]
-async fn what_an_apply_says_of_times_that_are_the_servers_is_dropped_if_nobody_can_read_it() {
+async fn an_apply_ignores_unreadable_timestamps_that_the_server_sets() {
     let door = open().await;
     let made = door.post(THINGS, &thing("one", json!({}))).await.ok();
     let mut wanted = thing("one", json!({ "even": 2.0 }));

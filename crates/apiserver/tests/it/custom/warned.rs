@@ -21,7 +21,7 @@ fn spec(properties: Value) -> Value {
 }
 
 #[tokio::test]
-async fn clients_of_a_deprecated_version_are_told_where_to_go() {
+async fn requests_to_a_deprecated_version_get_a_warning() {
     let door = Door::open(Rules::kep());
     let other = |name: &str, more: Value| {
         let mut version = version(name, spec(json!({})));
@@ -51,7 +51,7 @@ async fn clients_of_a_deprecated_version_are_told_where_to_go() {
 }
 
 #[tokio::test]
-async fn a_format_that_means_nothing_is_told_once() {
+async fn an_unknown_format_is_reported_once() {
     let door = Door::open(Rules::kep());
     let with = |formats: &[&str]| {
         let field =
@@ -69,7 +69,7 @@ async fn a_format_that_means_nothing_is_told_once() {
 }
 
 #[tokio::test]
-async fn finalizers_should_say_whose_they_are() {
+async fn unqualified_finalizers_cause_a_warning() {
     let door = Door::open(Rules::kep());
     door.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec(json!({})))])))
         .await
@@ -98,7 +98,7 @@ async fn finalizers_should_say_whose_they_are() {
 }
 
 #[tokio::test]
-async fn a_rule_that_was_broken_before_is_told_and_left_alone() {
+async fn a_rule_that_failed_before_is_a_warning() {
     let door = Door::open(Rules::kep());
     let things = |rules: Value| {
         let mut inner = spec(json!({ "size": { "type": "integer" } }));

@@ -100,7 +100,7 @@ async fn page() -> String {
 }
 
 #[tokio::test]
-async fn the_page_has_every_field_and_kind_without_effect() {
+async fn the_document_lists_every_field_and_kind_without_effect() {
     let path = root().join("docs/fields.md");
     let page = page().await;
     if std::env::var_os("PLUMB_RECORD_FIELDS").is_some() {

@@ -25,7 +25,7 @@ fn refused(place: &Place, file: &str, about: &str) {
 }
 
 #[test]
-fn a_damaged_file_is_told_by_name_and_never_replaced() {
+fn a_damaged_file_is_reported_by_name_and_never_replaced() {
     for file in [
         "ca.crt",
         "ca.key",
@@ -55,7 +55,7 @@ fn a_damaged_file_is_told_by_name_and_never_replaced() {
 }
 
 #[test]
-fn a_foreign_file_is_told_by_name_and_never_replaced() {
+fn a_foreign_file_is_reported_by_name_and_never_replaced() {
     let other = Place::new();
     drop(other.open().unwrap());
     let cases = [
@@ -77,7 +77,7 @@ fn a_foreign_file_is_told_by_name_and_never_replaced() {
 }
 
 #[test]
-fn a_leaf_in_the_place_of_the_authority_is_refused() {
+fn a_leaf_certificate_in_place_of_the_authority_is_rejected() {
     let place = Place::new();
     drop(place.open().unwrap());
     let leaf = place.read("admin.pem");

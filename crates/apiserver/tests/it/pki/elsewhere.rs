@@ -33,7 +33,7 @@ fn bring(place: &Place) {
 }
 
 #[test]
-fn its_signature_and_its_name_are_on_what_is_issued() {
+fn an_authority_signs_certificates_with_its_name() {
     let place = Place::new();
     bring(&place);
     let pki = place.open().unwrap();

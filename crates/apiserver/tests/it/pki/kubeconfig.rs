@@ -133,7 +133,7 @@ fn an_empty_file_and_empty_lists_are_merged_into() {
 }
 
 #[test]
-fn a_file_that_is_no_kubeconfig_is_told_and_left() {
+fn a_file_that_is_not_a_kubeconfig_is_reported_and_not_changed() {
     let place = Place::new();
     let pki = place.open().unwrap();
     let path = place.directory.path().join("config");

@@ -30,7 +30,7 @@ fn contents(place: &Place) -> Vec<String> {
 }
 
 #[test]
-fn the_first_start_makes_everything_and_the_next_finds_it() {
+fn the_first_start_creates_all_files_and_the_next_reads_them() {
     let place = Place::new();
     let pki = place.open().unwrap();
     let made = contents(&place);
@@ -146,7 +146,7 @@ fn leaves_are_renewed_after_two_thirds_of_a_year_and_the_authority_after_two_thi
 }
 
 #[test]
-fn nothing_outlives_the_authority_that_vouches_for_it() {
+fn no_certificate_outlives_its_authority() {
     let place = Place::new();
     let pki = place.open().unwrap();
     // Nobody renewed for nine years and a half.
@@ -167,7 +167,7 @@ fn a_clock_that_was_ahead_does_not_leave_certificates_that_hold_only_later() {
 }
 
 #[tokio::test]
-async fn a_running_server_renews_by_itself_and_says_so() {
+async fn a_running_server_renews_its_certificates_and_logs_it() {
     let place = Place::new();
     let pki = Arc::new(place.open().unwrap());
     let (trigger, end) = shutdown();
@@ -212,7 +212,7 @@ fn each_kind_of_certificate_has_an_authority_of_its_own() {
 }
 
 #[test]
-fn clients_of_a_time_with_one_authority_stay_known_for_a_year() {
+fn client_certificates_of_the_former_single_authority_are_accepted_for_a_year() {
     // A data directory of that time: `ca` signed everything.
     let old = Place::new();
     let pki = old.open().unwrap();

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::server::{Server, rest, soon};
 
 #[tokio::test]
-async fn idle_connections_end_at_once_and_requests_under_way_are_waited_for() {
+async fn a_shutdown_closes_idle_connections_and_waits_for_requests_in_flight() {
     let mut server = Server::start();
     let mut idle = [server.client().http1().await.unwrap(), server.client().http2().await.unwrap()];
     for connection in &mut idle {
@@ -44,7 +44,7 @@ async fn idle_connections_end_at_once_and_requests_under_way_are_waited_for() {
 }
 
 #[tokio::test]
-async fn a_watch_is_told_and_ends_by_itself() {
+async fn a_watch_ends_by_itself_on_a_shutdown() {
     let server = Server::start();
     let mut connections = [server.client().http1().await.unwrap(), server.client().http2().await.unwrap()];
     let mut watches = Vec::new();
@@ -64,7 +64,7 @@ async fn a_watch_is_told_and_ends_by_itself() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_in_time_is_cut() {
+async fn a_shutdown_aborts_requests_after_the_drain_timeout() {
     let mut server = Server::with(Limits { drain: Duration::from_millis(50), ..Limits::default() });
     let mut stubborn = Vec::new();
     for mut connection in [server.client().http1().await.unwrap(), server.client().http2().await.unwrap()] {
@@ -79,7 +79,7 @@ async fn what_does_not_end_in_time_is_cut() {
 }
 
 #[tokio::test]
-async fn a_shutdown_is_seen_by_those_who_wait_and_by_those_who_come_later() {
+async fn a_shutdown_is_observed_by_current_and_later_waiters() {
     let (trigger, shutdown) = shutdown();
     assert!(!shutdown.is_requested());
     let mut waiting = shutdown.clone();
@@ -92,7 +92,7 @@ async fn a_shutdown_is_seen_by_those_who_wait_and_by_those_who_come_later() {
 }
 
 #[tokio::test]
-async fn a_trigger_that_is_lost_asks_for_the_shutdown() {
+async fn a_dropped_shutdown_trigger_starts_the_shutdown() {
     let (trigger, mut shutdown) = shutdown();
     drop(trigger);
     soon(shutdown.requested()).await;

@@ -47,7 +47,7 @@ async fn garbage_ends_the_connection_and_not_the_server() {
 }
 
 #[tokio::test]
-async fn plain_http_is_told_to_come_back_with_https() {
+async fn a_plain_http_request_gets_an_error_that_names_https() {
     let server = Server::start();
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(b"GET /api HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
@@ -58,7 +58,7 @@ async fn plain_http_is_told_to_come_back_with_https() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_too_long_is_let_go() {
+async fn a_slow_client_is_disconnected() {
     let short = Duration::from_millis(50);
     let server = Server::with(Limits { handshake: short, ..Limits::default() });
     // No handshake.
@@ -90,7 +90,7 @@ async fn a_client_that_takes_too_long_is_let_go() {
 }
 
 #[tokio::test]
-async fn a_connection_ends_when_it_was_idle_for_too_long_and_not_while_something_is_under_way() {
+async fn an_idle_connection_is_closed_and_one_with_a_request_in_flight_is_not() {
     // Not so short that a busy machine takes as long for a request.
     let short = Duration::from_secs(2);
     let mut server = Server::with(Limits { request_head: short, ..Limits::default() });
@@ -135,7 +135,7 @@ async fn connections_beyond_the_bound_wait_for_one_to_end() {
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_is_the_handlers_and_keeps_its_place() {
+async fn an_upgraded_connection_belongs_to_its_handler_and_keeps_its_slot() {
     let server = Server::with(Limits { connections: 1, ..Limits::default() });
     let mut connection = server.client().http1().await.unwrap();
     let request = Request::get("/upgrade")
@@ -160,7 +160,7 @@ async fn an_upgraded_connection_is_the_handlers_and_keeps_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_watches_stand_on_one_connection_and_on_many() {
+async fn a_thousand_watches_run_on_one_connection_and_on_many() {
     let server = Server::start();
     for connections in [1, 100] {
         let mut watches = Vec::new();

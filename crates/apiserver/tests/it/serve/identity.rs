@@ -16,7 +16,7 @@ use crate::it::pki::Place;
 const VERSIONS: [&[&SupportedProtocolVersion]; 2] = [&[&TLS12], &[&TLS13]];
 
 #[tokio::test]
-async fn a_client_certificate_is_known_over_both_protocols_and_both_versions_of_tls() {
+async fn a_client_certificate_authenticates_over_both_protocols_and_both_versions_of_tls() {
     let server = Server::start();
     let admin = server.client().who_is(server.pki.admin());
     for versions in VERSIONS {
@@ -39,14 +39,14 @@ async fn a_client_certificate_is_known_over_both_protocols_and_both_versions_of_
 }
 
 #[tokio::test]
-async fn without_a_certificate_nobody_asks() {
+async fn a_client_without_a_certificate_has_no_identity() {
     let server = Server::start();
     assert_eq!(server.client().http1().await.unwrap().get("/who").await.unwrap(), "nobody HTTP/1.1");
     assert_eq!(server.client().http2().await.unwrap().get("/who").await.unwrap(), "nobody HTTP/2.0");
 }
 
 #[tokio::test]
-async fn who_asks_is_told_from_what_came_over_the_wire() {
+async fn the_user_of_a_request_follows_from_its_credentials() {
     let server = Server::start();
     let right = format!("Bearer {}", server.admin_token.reveal());
     let cases = [
@@ -78,7 +78,7 @@ async fn is_refused(client: &Client) -> bool {
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_authority_or_another_time_or_for_servers_is_refused() {
+async fn a_foreign_expired_or_serving_certificate_does_not_authenticate() {
     let server = Server::start();
     let foreign = Place::new().open().unwrap();
     let expired = server.pki.admin();
@@ -107,7 +107,7 @@ async fn a_certificate_of_another_authority_or_another_time_or_for_servers_is_re
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_trust_the_server_goes_away() {
+async fn a_client_that_does_not_trust_the_server_disconnects() {
     let server = Server::start();
     let stranger = Client { trust: Arc::new(Place::new().open().unwrap()), ..server.client() };
     let error = stranger.connect().await.unwrap_err().to_string();
@@ -116,7 +116,7 @@ async fn a_client_that_does_not_trust_the_server_goes_away() {
 }
 
 #[tokio::test]
-async fn a_renewed_certificate_is_shown_to_the_next_client_and_the_connected_stay() {
+async fn a_renewed_certificate_is_presented_to_new_connections() {
     let server = Server::start();
     let client = server.client();
     let shown = async || client.connect().await.unwrap().get_ref().1.peer_certificates().unwrap()[0].clone();
@@ -142,7 +142,7 @@ async fn a_renewed_certificate_is_shown_to_the_next_client_and_the_connected_sta
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_told_with_what_to_do() {
+async fn a_port_in_use_is_reported_with_a_hint() {
     let server = Server::start();
     let error = Listener::bind(server.address).unwrap_err();
     assert!(matches!(error, BindError::InUse { address } if address == server.address));
@@ -155,7 +155,7 @@ async fn a_port_in_use_is_told_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn the_url_leads_to_this_machine() {
+async fn the_url_of_a_listener_is_local() {
     for (address, begins) in [("127.0.0.1:0", "https://127.0.0.1:"), ("0.0.0.0:0", "https://127.0.0.1:")] {
         let listener = Listener::bind(address.parse().unwrap()).unwrap();
         assert_eq!(listener.url(), format!("{begins}{}", listener.address().port()));

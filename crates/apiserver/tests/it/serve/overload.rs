@@ -146,7 +146,7 @@ async fn is_refused(response: Response<Incoming>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lists_that_are_not_read_keep_their_places_and_one_user_does_not_get_all_of_them() {
+async fn lists_that_are_not_read_hold_their_slots_and_one_user_cannot_hold_all() {
     let api = Api::start(Limits { reading: 8, ..Limits::default() });
     for i in 0..4 {
         api.fill(&format!("m{i}"), 100_000).await;
@@ -199,7 +199,7 @@ async fn a_thousand_lists_of_one_user_do_not_keep_another_from_reading() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_does_not_read_its_lists_and_watches_loses_its_connection_and_its_places() {
+async fn a_client_that_does_not_read_its_responses_loses_its_connection_and_its_slots() {
     // Long enough that a loaded machine sends the second request before the first one has stalled.
     let limits = serve::Limits { progress: Duration::from_secs(5), ..serve::Limits::default() };
     let api = Api::with(Limits::default(), limits);
@@ -218,7 +218,7 @@ async fn a_client_that_does_not_read_its_lists_and_watches_loses_its_connection_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_there_is_encoded_as_a_watcher_reads_it_and_not_all_at_once() {
+async fn initial_events_are_encoded_as_the_watcher_reads_them_and_not_all_at_once() {
     const MANY: usize = 10_000;
     let api = Api::start(Limits::default());
     let writes = (0..MANY).map(|i| {

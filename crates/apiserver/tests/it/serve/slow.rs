@@ -40,7 +40,7 @@ async fn a_client_that_does_not_read_a_stream_is_cut_over_http2_though_it_answer
 }
 
 #[tokio::test]
-async fn a_watch_without_events_and_a_person_who_pauses_are_not_cut() {
+async fn an_idle_watch_and_a_paused_client_are_not_disconnected() {
     let mut server = Server::with(impatient());
     let mut watching = server.client().http2().await.unwrap();
     let mut watch = watching.send("/watch").await.unwrap();
@@ -66,7 +66,7 @@ async fn a_watch_without_events_and_a_person_who_pauses_are_not_cut() {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_on_gets_all_of_it_however_long_it_takes() {
+async fn a_client_that_reads_slowly_gets_the_whole_response() {
     // For twice as long as a client may be without progress it reads a piece now and then.
     const PIECE: usize = 512 << 10;
     const EVERY: Duration = Duration::from_millis(50);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{case, shows};
 
 #[tokio::test]
-async fn roles_are_dated_and_bindings_show_who_has_them() {
+async fn roles_and_bindings_have_their_print_columns() {
     let subjects = json!([
         { "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann" },
         { "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "bob" },
@@ -53,7 +53,7 @@ async fn roles_are_dated_and_bindings_show_who_has_them() {
 }
 
 #[tokio::test]
-async fn classes_and_leases_show_what_they_stand_for() {
+async fn classes_and_leases_have_their_print_columns() {
     let priorities = "/apis/scheduling.k8s.io/v1/priorityclasses";
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     let cases = [
@@ -88,7 +88,7 @@ async fn classes_and_leases_show_what_they_stand_for() {
 }
 
 #[tokio::test]
-async fn a_request_for_a_certificate_shows_whether_it_is_granted() {
+async fn a_certificate_signing_request_prints_its_conditions() {
     let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let request = |name: &str, more: Value| {
         let mut spec = json!({ "request": CSR, "signerName": "x.io/s", "usages": ["client auth"] });
@@ -126,7 +126,7 @@ const CSR: &str = "\
     WHplUnoxdHpWZmRGSDVBWElncAo3VjF1MXRWa2xtK3YKLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==";
 
 #[tokio::test]
-async fn admission_shows_how_much_of_it_there_is() {
+async fn admission_kinds_have_their_print_columns() {
     let hook = |name: &str| {
         json!({
             "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None",
@@ -233,7 +233,7 @@ async fn admission_shows_how_much_of_it_there_is() {
 }
 
 #[tokio::test]
-async fn the_servers_own_kinds_show_how_it_serves() {
+async fn api_services_and_flow_control_have_their_print_columns() {
     let services = "/apis/apiregistration.k8s.io/v1/apiservices";
     let levels = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
     let schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
@@ -304,7 +304,7 @@ async fn the_servers_own_kinds_show_how_it_serves() {
 }
 
 #[tokio::test]
-async fn claims_to_devices_show_whether_they_are_met() {
+async fn resource_claims_print_their_state() {
     let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
     let claim = |name: &str| json!({ "metadata": { "name": name }, "spec": {} });
     let user = json!([{ "resource": "pods", "name": "p", "uid": "1" }]);

@@ -14,7 +14,7 @@ fn named(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_node_shows_whether_it_is_ready_and_what_it_is() {
+async fn a_node_prints_its_readiness_and_roles() {
     let columns = "Name | Status | Roles | Age | Version | (Internal-IP) | (External-IP) | (OS-Image) | \
                    (Kernel-Version) | (Container-Runtime)";
     let is_ready = |status: &str| json!({ "conditions": [{ "type": "Ready", "status": status }] });
@@ -67,7 +67,7 @@ async fn a_node_shows_whether_it_is_ready_and_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_namespace_a_config_map_a_secret_and_an_account_show_little() {
+async fn namespaces_config_maps_secrets_and_accounts_have_their_print_columns() {
     let data = "/api/v1/namespaces/default/configmaps";
     let secrets = "/api/v1/namespaces/default/secrets";
     let cases = [
@@ -113,7 +113,7 @@ async fn a_namespace_a_config_map_a_secret_and_an_account_show_little() {
 }
 
 #[tokio::test]
-async fn a_quota_shows_what_is_used_of_it() {
+async fn a_quota_prints_its_usage() {
     let quotas = "/api/v1/namespaces/default/resourcequotas";
     let cases = [
         case(quotas, named("new"), json!(["new", "", "", "0s"])),
@@ -136,7 +136,7 @@ async fn a_quota_shows_what_is_used_of_it() {
 }
 
 #[tokio::test]
-async fn an_event_shows_when_it_was_last_seen() {
+async fn an_event_prints_when_it_was_last_seen() {
     let columns = "Last Seen | Type | Reason | Object | (Subobject) | (Source) | Message | (First Seen) | \
                    (Count) | (Name)";
     let about = json!({ "kind": "Pod", "namespace": "default", "name": "web" });

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{case, shows};
 
 #[tokio::test]
-async fn a_service_shows_where_it_can_be_reached() {
+async fn a_service_prints_its_addresses_and_ports() {
     let path = "/api/v1/namespaces/default/services";
     let service = |name: &str, spec: Value| json!({ "metadata": { "name": name }, "spec": spec });
     let balanced = |name: &str, more: Value| {
@@ -194,7 +194,7 @@ async fn an_ingress_shows_its_hosts_and_addresses() {
 }
 
 #[tokio::test]
-async fn other_network_kinds_show_what_they_are_about() {
+async fn other_network_kinds_have_their_print_columns() {
     let policies = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
     let classes = "/apis/networking.k8s.io/v1/ingressclasses";
     let cases = [

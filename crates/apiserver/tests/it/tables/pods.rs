@@ -60,7 +60,7 @@ fn doing(pod: Value, status: Value, shown: [&str; 3]) -> Case {
 }
 
 #[tokio::test]
-async fn a_pod_shows_what_its_containers_are_doing() {
+async fn a_pod_prints_the_state_of_its_containers() {
     let ready = json!([{ "type": "Ready", "status": "True" }]);
     let cases = [
         doing(pod("new", &[], &["a"]), json!({ "phase": "Pending" }), ["0/1", "Pending", "0"]),
@@ -154,7 +154,7 @@ async fn a_pod_shows_what_its_containers_are_doing() {
 }
 
 #[tokio::test]
-async fn a_pod_shows_how_far_its_init_containers_are() {
+async fn a_pod_prints_the_progress_of_its_init_containers() {
     let initialized = json!([{ "type": "Initialized", "status": "True" }]);
     let cases = [
         doing(
@@ -231,7 +231,7 @@ async fn a_pod_shows_how_far_its_init_containers_are() {
 }
 
 #[tokio::test]
-async fn a_pod_on_its_way_out_says_so_unless_it_has_ended() {
+async fn a_terminating_pod_prints_terminating_unless_it_has_finished() {
     let cases = [
         doing(
             pod("goes", &[], &["a"]),
@@ -256,7 +256,7 @@ async fn a_pod_on_its_way_out_says_so_unless_it_has_ended() {
 }
 
 #[tokio::test]
-async fn a_wide_row_shows_where_a_pod_is_or_will_be() {
+async fn a_wide_row_has_the_node_and_the_nominated_node_of_a_pod() {
     let mut placed = pod("placed", &[], &["a"]);
     placed["spec"]["nodeName"] = json!("n1");
     placed["spec"]["readinessGates"] = json!([{ "conditionType": "x.io/a" }, { "conditionType": "x.io/b" }]);
@@ -282,7 +282,7 @@ async fn a_wide_row_shows_where_a_pod_is_or_will_be() {
 }
 
 #[tokio::test]
-async fn a_row_of_a_pod_that_has_ended_says_so() {
+async fn the_row_of_a_finished_pod_has_the_condition_completed() {
     let door = Door::open(Rules::v1_36());
     for (phase, reason) in [("Succeeded", Some("Succeeded")), ("Failed", Some("Failed")), ("Running", None)] {
         let name = phase.to_lowercase();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{case, shows};
 
 #[tokio::test]
-async fn a_volume_and_its_claim_show_each_other() {
+async fn volumes_and_claims_have_their_print_columns() {
     let volumes = "/api/v1/persistentvolumes";
     let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
     let volume = |name: &str, more: Value| {
@@ -123,7 +123,7 @@ async fn a_volume_and_its_claim_show_each_other() {
 }
 
 #[tokio::test]
-async fn storage_shows_who_provides_it() {
+async fn storage_classes_and_drivers_have_their_print_columns() {
     let classes = "/apis/storage.k8s.io/v1/storageclasses";
     let drivers = "/apis/storage.k8s.io/v1/csidrivers";
     let attachment = json!({ "metadata": { "name": "a" }, "spec": {

@@ -12,7 +12,7 @@ fn template() -> Value {
 }
 
 #[tokio::test]
-async fn what_keeps_pods_running_shows_how_many_there_are() {
+async fn workloads_print_their_replica_counts() {
     let selector = json!({ "matchLabels": { "app": "a" } });
     let picky = json!({ "matchLabels": { "app": "a" }, "matchExpressions": [
         { "key": "zone", "operator": "In", "values": ["b", "a"] },
@@ -105,7 +105,7 @@ async fn what_keeps_pods_running_shows_how_many_there_are() {
 }
 
 #[tokio::test]
-async fn a_revision_shows_whose_it_is() {
+async fn a_controller_revision_prints_its_controller() {
     let path = "/apis/apps/v1/namespaces/default/controllerrevisions";
     let owner = |version: &str, kind: &str, controller: bool| json!({ "apiVersion": version, "kind": kind, "name": "Web", "uid": "1", "controller": controller });
     let cases = [
@@ -133,7 +133,7 @@ async fn a_revision_shows_whose_it_is() {
 }
 
 #[tokio::test]
-async fn a_job_shows_how_far_it_is() {
+async fn a_job_prints_its_progress() {
     let path = "/apis/batch/v1/namespaces/default/jobs";
     let job = |name: &str, mut spec: Value| {
         spec["template"] = template();
@@ -180,7 +180,7 @@ async fn a_job_shows_how_far_it_is() {
 }
 
 #[tokio::test]
-async fn a_cron_job_shows_when_it_last_ran() {
+async fn a_cron_job_prints_its_last_schedule() {
     let path = "/apis/batch/v1/namespaces/default/cronjobs";
     let cron_job = |name: &str, mut spec: Value| {
         let mut template = template();
@@ -212,7 +212,7 @@ async fn a_cron_job_shows_when_it_last_ran() {
 }
 
 #[tokio::test]
-async fn an_autoscaler_shows_what_each_metric_is_and_is_to_be() {
+async fn an_autoscaler_prints_the_value_and_target_of_each_metric() {
     let path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
     let autoscaler = |name: &str, metrics: Value| {
         json!({ "metadata": { "name": name }, "spec": {
@@ -306,7 +306,7 @@ async fn an_autoscaler_shows_what_each_metric_is_and_is_to_be() {
 }
 
 #[tokio::test]
-async fn a_budget_shows_how_many_pods_may_go() {
+async fn a_budget_prints_its_allowed_disruptions() {
     let path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
     let budget = |name: &str, mut spec: Value| {
         spec["selector"] = json!({ "matchLabels": { "app": "a" } });

@@ -93,7 +93,7 @@ async fn pages(door: &Door, query: &str, limit: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn selectors_see_converted_objects_and_fill_pages_at_a_linear_cost() {
+async fn selectors_match_converted_objects_and_fill_pages_at_a_linear_cost() {
     let (door, hook) = opened(reviews(labels)).await;
     for width in 10..40 {
         door.post(V2, &wide(&format!("m{width}"), width)).await.ok();
