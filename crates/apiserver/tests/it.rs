@@ -16,7 +16,6 @@ mod it {
     mod defaults;
     mod deletions;
     mod discovery;
-    mod door;
     mod emptiness;
     mod ephemeral;
     mod evictions;
@@ -37,6 +36,7 @@ mod it {
     mod shared_storage;
     mod swagger;
     mod tables;
+    mod test_api_server;
     mod usage;
     mod validation;
     mod verbs;

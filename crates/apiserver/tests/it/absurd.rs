@@ -6,7 +6,7 @@ use plumb_apischema::schema::{Shape, StructId, TypeId};
 use plumb_resize::rules::Rules;
 use serde_json::{Map, Value, json};
 
-use super::door::{Door, pod};
+use super::test_api_server::{TestApiServer, pod};
 
 /// How many objects are made of each kind.
 const OBJECTS: usize = 3;
@@ -102,7 +102,7 @@ async fn random_objects_of_every_kind_are_rejected_or_stored_without_a_panic() {
     let mut dice = Dice(7);
     let (mut stored, mut refused) = (0, 0);
     for rules in [Rules::kep(), Rules::v1_36()] {
-        let door = Door::open(rules);
+        let apiserver = TestApiServer::open(rules);
         for resource in Schema::builtin().resources() {
             let Some(kind) = Schema::builtin().kind(resource.group, resource.version, resource.kind) else {
                 continue;
@@ -122,7 +122,7 @@ async fn random_objects_of_every_kind_are_rejected_or_stored_without_a_panic() {
                     object["metadata"] =
                         json!({ "name": name, "generation": i64::MAX, "finalizers": ["a.b/c"] });
                 }
-                let answer = door.post(&path, &object).await;
+                let answer = apiserver.post(&path, &object).await;
                 if answer.status.is_success() {
                     stored += 1;
                 } else {
@@ -132,17 +132,17 @@ async fn random_objects_of_every_kind_are_rejected_or_stored_without_a_panic() {
                 // The same as another version, as a status, and as a patch.
                 let own = format!("{path}/{name}");
                 for below in ["", "/status", "/scale"] {
-                    let answer = door.put(&format!("{own}{below}"), &dice.structure(kind.body, 5)).await;
+                    let answer = apiserver.put(&format!("{own}{below}"), &dice.structure(kind.body, 5)).await;
                     assert_ne!(answer.status, 500, "{own}{below}: {}", answer.body);
                     let patch = dice.structure(kind.body, 4);
                     // Upstream counts some patches that make no sense as its own mistake, and so do we.
-                    door.strategic(&format!("{own}{below}"), &patch).await;
+                    apiserver.strategic(&format!("{own}{below}"), &patch).await;
                 }
                 let options = json!({ "gracePeriodSeconds": i64::MAX, "propagationPolicy": "Foreground" });
-                let answer = door.delete(&own, &options).await;
+                let answer = apiserver.delete(&own, &options).await;
                 assert_ne!(answer.status, 500, "{own}: {}", answer.body);
             }
-            let table = door.table(&path).await;
+            let table = apiserver.table(&path).await;
             // Nobody measures here.
             let unmeasured = resource.group == "metrics.k8s.io" && table.status == 503;
             assert!(
@@ -157,13 +157,13 @@ async fn random_objects_of_every_kind_are_rejected_or_stored_without_a_panic() {
 
 #[tokio::test]
 async fn an_end_beyond_the_last_moment_is_put_off_until_then() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let pods = "/api/v1/namespaces/default/pods";
-    door.post(pods, &pod("web", "1", "1Gi")).await.ok();
+    apiserver.post(pods, &pod("web", "1", "1Gi")).await.ok();
     let binding = json!({ "metadata": { "name": "web" }, "target": { "kind": "Node", "name": "n1" } });
-    door.post(&format!("{pods}/web/binding"), &binding).await.ok();
+    apiserver.post(&format!("{pods}/web/binding"), &binding).await.ok();
     let options = json!({ "gracePeriodSeconds": i64::MAX });
-    let deleting = door.delete(&format!("{pods}/web"), &options).await.ok();
+    let deleting = apiserver.delete(&format!("{pods}/web"), &options).await.ok();
     assert_eq!(deleting["metadata"]["deletionTimestamp"], "9999-12-30T22:00:00Z");
     assert_eq!(deleting["metadata"]["deletionGracePeriodSeconds"], i64::MAX);
 }

@@ -45,7 +45,7 @@ enum As {
     /// With a token.
     Token(String),
     /// As nobody.
-    Nobody,
+    Anonymous,
 }
 
 /// A user in some groups, one of which everybody is in who proved who they are.
@@ -63,13 +63,13 @@ fn node(name: &str) -> As {
 
 /// An answer: its code, its body, its warnings.
 #[derive(Debug)]
-struct Answer {
+struct ApiResponse {
     code: u16,
     body: Value,
     warnings: Vec<String>,
 }
 
-impl Answer {
+impl ApiResponse {
     #[track_caller]
     fn ok(self) -> Value {
         assert!((200..300).contains(&self.code), "{} {}", self.code, self.body);
@@ -77,7 +77,7 @@ impl Answer {
     }
 
     #[track_caller]
-    fn refused(self) -> (u16, String) {
+    fn rejected(self) -> (u16, String) {
         assert!(self.code >= 400, "{} {}", self.code, self.body);
         (self.code, self.body["message"].as_str().unwrap_or_default().to_owned())
     }
@@ -118,24 +118,24 @@ impl Cluster {
         ApiServer::new(config).unwrap()
     }
 
-    async fn ask(&self, who: &As, method: Method, path: &str, body: &Value) -> Answer {
-        self.ask_with(who, method, path, body, &[]).await
+    async fn request(&self, who: &As, method: Method, path: &str, body: &Value) -> ApiResponse {
+        self.request_with_headers(who, method, path, body, &[]).await
     }
 
-    async fn ask_with(
+    async fn request_with_headers(
         &self,
         who: &As,
         method: Method,
         path: &str,
         body: &Value,
         headers: &[(&str, &str)],
-    ) -> Answer {
+    ) -> ApiResponse {
         let media = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let mut request = Request::builder().method(method).uri(path).header("content-type", media);
         match who {
             As::User(user) => request = request.extension(InProcess(Arc::clone(user))),
             As::Token(token) => request = request.header("authorization", format!("Bearer {token}")),
-            As::Nobody => {}
+            As::Anonymous => {}
         }
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -148,23 +148,23 @@ impl Cluster {
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
         let warnings =
             head.headers.get_all("warning").iter().map(|value| value.to_str().unwrap().to_owned()).collect();
-        Answer { code: StatusCode::as_u16(&head.status), body, warnings }
+        ApiResponse { code: StatusCode::as_u16(&head.status), body, warnings }
     }
 
-    async fn get(&self, who: &As, path: &str) -> Answer {
-        self.ask(who, Method::GET, path, &Value::Null).await
+    async fn get(&self, who: &As, path: &str) -> ApiResponse {
+        self.request(who, Method::GET, path, &Value::Null).await
     }
 
-    async fn post(&self, who: &As, path: &str, body: &Value) -> Answer {
-        self.ask(who, Method::POST, path, body).await
+    async fn post(&self, who: &As, path: &str, body: &Value) -> ApiResponse {
+        self.request(who, Method::POST, path, body).await
     }
 
-    async fn patch(&self, who: &As, path: &str, body: &Value) -> Answer {
-        self.ask(who, Method::PATCH, path, body).await
+    async fn patch(&self, who: &As, path: &str, body: &Value) -> ApiResponse {
+        self.request(who, Method::PATCH, path, body).await
     }
 
-    async fn delete(&self, who: &As, path: &str) -> Answer {
-        self.ask(who, Method::DELETE, path, &Value::Null).await
+    async fn delete(&self, who: &As, path: &str) -> ApiResponse {
+        self.request(who, Method::DELETE, path, &Value::Null).await
     }
 
     /// Makes something as the administrator.
@@ -221,7 +221,7 @@ fn account(namespace: &str, name: &str) -> Value {
 
 /// A pod of one container on a node; empty for none.
 fn pod_on(node: &str, name: &str) -> Value {
-    let mut pod = super::door::pod(name, "100m", "64Mi");
+    let mut pod = super::test_api_server::pod(name, "100m", "64Mi");
     if !node.is_empty() {
         pod["spec"]["nodeName"] = json!(node);
     }

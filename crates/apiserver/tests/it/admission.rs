@@ -5,17 +5,17 @@ use plumb_apiserver::admission::Plugins;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::door::{Door, pod};
 use super::scenarios;
+use super::test_api_server::{TestApiServer, pod};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 #[tokio::test]
 async fn system_namespaces_cannot_be_deleted_and_a_terminating_one_rejects_new_objects() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     for name in ["default", "kube-system", "kube-public"] {
         assert_eq!(
-            door.delete(&format!("/api/v1/namespaces/{name}"), &Value::Null).await.refused(),
+            apiserver.delete(&format!("/api/v1/namespaces/{name}"), &Value::Null).await.rejected(),
             (
                 403,
                 "Forbidden".into(),
@@ -23,54 +23,55 @@ async fn system_namespaces_cannot_be_deleted_and_a_terminating_one_rejects_new_o
             )
         );
     }
-    door.post("/api/v1/namespaces", &json!({ "metadata": { "name": "short" } })).await.ok();
-    door.delete("/api/v1/namespaces/short", &Value::Null).await.ok();
+    apiserver.post("/api/v1/namespaces", &json!({ "metadata": { "name": "short" } })).await.ok();
+    apiserver.delete("/api/v1/namespaces/short", &Value::Null).await.ok();
     let maps = "/api/v1/namespaces/short/configmaps";
-    let answer = door.post(maps, &json!({ "metadata": { "name": "a" } })).await;
+    let answer = apiserver.post(maps, &json!({ "metadata": { "name": "a" } })).await;
     assert_eq!(answer.body["details"]["causes"][0]["reason"], "NamespaceTerminating");
     assert_eq!(
-        answer.refused().2,
+        answer.rejected().2,
         "configmaps \"a\" is forbidden: unable to create new content in namespace short because it is being terminated"
     );
-    let nowhere =
-        door.post("/api/v1/namespaces/nowhere/configmaps", &json!({ "metadata": { "name": "a" } })).await;
-    assert_eq!(nowhere.refused().2, "namespaces \"nowhere\" not found");
+    let nowhere = apiserver
+        .post("/api/v1/namespaces/nowhere/configmaps", &json!({ "metadata": { "name": "a" } }))
+        .await;
+    assert_eq!(nowhere.rejected().2, "namespaces \"nowhere\" not found");
 }
 
 #[tokio::test]
 async fn a_pod_gets_the_priority_of_its_class() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
-    let made = door.post(PODS, &pod("plain", "1m", "1Mi")).await.ok();
+    let made = apiserver.post(PODS, &pod("plain", "1m", "1Mi")).await.ok();
     assert_eq!(
         (&made["spec"]["priority"], &made["spec"]["preemptionPolicy"]),
         (&json!(0), &json!("PreemptLowerPriority"))
     );
     let mut critical = pod("critical", "1m", "1Mi");
     critical["spec"]["priorityClassName"] = json!("system-node-critical");
-    assert_eq!(door.post(PODS, &critical).await.ok()["spec"]["priority"], 2_000_001_000);
+    assert_eq!(apiserver.post(PODS, &critical).await.ok()["spec"]["priority"], 2_000_001_000);
     let mut lost = pod("lost", "1m", "1Mi");
     lost["spec"]["priorityClassName"] = json!("nope");
     assert_eq!(
-        door.post(PODS, &lost).await.refused().2,
+        apiserver.post(PODS, &lost).await.rejected().2,
         "pods \"lost\" is forbidden: no PriorityClass with name nope was found"
     );
     let class = |name: &str| json!({ "metadata": { "name": name }, "value": 7, "globalDefault": true });
-    door.post(classes, &class("usual")).await.ok();
+    apiserver.post(classes, &class("usual")).await.ok();
     assert_eq!(
-        door.post(classes, &class("second")).await.refused().2,
+        apiserver.post(classes, &class("second")).await.rejected().2,
         "priorityclasses.scheduling.k8s.io \"second\" is forbidden: PriorityClass usual is already marked as \
          default. Only one default can exist"
     );
-    let made = door.post(PODS, &pod("next", "1m", "1Mi")).await.ok();
+    let made = apiserver.post(PODS, &pod("next", "1m", "1Mi")).await.ok();
     assert_eq!((&made["spec"]["priorityClassName"], &made["spec"]["priority"]), (&json!("usual"), &json!(7)));
 }
 
 #[tokio::test]
 async fn a_pod_runs_as_a_service_account_and_finds_its_token() {
-    let door = Door::open_with(Rules::v1_36(), Plugins::default());
+    let apiserver = TestApiServer::open_with(Rules::v1_36(), Plugins::default());
     assert_eq!(
-        door.post(PODS, &pod("web", "1m", "1Mi")).await.refused(),
+        apiserver.post(PODS, &pod("web", "1m", "1Mi")).await.rejected(),
         (
             403,
             "Forbidden".into(),
@@ -80,8 +81,8 @@ async fn a_pod_runs_as_a_service_account_and_finds_its_token() {
         )
     );
     let account = json!({ "metadata": { "name": "default" }, "imagePullSecrets": [{ "name": "registry" }] });
-    door.post("/api/v1/namespaces/default/serviceaccounts", &account).await.ok();
-    let made = door.post(PODS, &pod("web", "1m", "1Mi")).await.ok();
+    apiserver.post("/api/v1/namespaces/default/serviceaccounts", &account).await.ok();
+    let made = apiserver.post(PODS, &pod("web", "1m", "1Mi")).await.ok();
     let spec = &made["spec"];
     assert_eq!(
         (&spec["serviceAccountName"], &spec["serviceAccount"]),
@@ -94,30 +95,31 @@ async fn a_pod_runs_as_a_service_account_and_finds_its_token() {
     assert_eq!(spec["containers"][0]["volumeMounts"][0]["name"], volume);
     let mut bare = pod("bare", "1m", "1Mi");
     bare["spec"]["automountServiceAccountToken"] = json!(false);
-    assert!(door.post(PODS, &bare).await.ok()["spec"].get("volumes").is_none());
+    assert!(apiserver.post(PODS, &bare).await.ok()["spec"].get("volumes").is_none());
 }
 
 #[tokio::test]
 async fn a_pod_of_a_new_namespace_waits_for_its_account() {
-    let door = Door::open_with(Rules::v1_36(), Plugins::default());
+    let apiserver = TestApiServer::open_with(Rules::v1_36(), Plugins::default());
     let web = pod("web", "1m", "1Mi");
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let others = async {
         // Neither of these is the one that it waits for.
-        door.post(accounts, &json!({ "metadata": { "name": "default-2" } })).await.ok();
-        door.post("/api/v1/namespaces", &json!({ "metadata": { "name": "near" } })).await.ok();
-        door.post("/api/v1/namespaces/near/serviceaccounts", &json!({ "metadata": { "name": "default" } }))
+        apiserver.post(accounts, &json!({ "metadata": { "name": "default-2" } })).await.ok();
+        apiserver.post("/api/v1/namespaces", &json!({ "metadata": { "name": "near" } })).await.ok();
+        apiserver
+            .post("/api/v1/namespaces/near/serviceaccounts", &json!({ "metadata": { "name": "default" } }))
             .await
             .ok();
-        door.post(accounts, &json!({ "metadata": { "name": "default" } })).await.ok();
+        apiserver.post(accounts, &json!({ "metadata": { "name": "default" } })).await.ok();
     };
-    let (made, ()) = tokio::join!(door.post(PODS, &web), others);
+    let (made, ()) = tokio::join!(apiserver.post(PODS, &web), others);
     assert_eq!(made.ok()["spec"]["serviceAccountName"], "default");
 
     let mut named = pod("named", "1m", "1Mi");
     named["spec"]["serviceAccountName"] = json!("nobody");
     assert_eq!(
-        door.post(PODS, &named).await.refused().2,
+        apiserver.post(PODS, &named).await.rejected().2,
         "pods \"named\" is forbidden: error looking up service account default/nobody: serviceaccount \
          \"nobody\" not found"
     );
@@ -125,13 +127,13 @@ async fn a_pod_of_a_new_namespace_waits_for_its_account() {
 
 #[tokio::test]
 async fn pods_that_wait_for_a_service_account_do_not_block_other_writes() {
-    let door = Door::narrow(Rules::v1_36(), Limits { writing: 1, ..Limits::default() });
+    let apiserver = TestApiServer::narrow(Rules::v1_36(), Limits { writing: 1, ..Limits::default() });
     let (one, two) = (pod("one", "1m", "1Mi"), pod("two", "1m", "1Mi"));
     let account = json!({ "metadata": { "name": "default" } });
     let (one, two, account) = tokio::join!(
-        door.post(PODS, &one),
-        door.post(PODS, &two),
-        door.post("/api/v1/namespaces/default/serviceaccounts", &account),
+        apiserver.post(PODS, &one),
+        apiserver.post(PODS, &two),
+        apiserver.post("/api/v1/namespaces/default/serviceaccounts", &account),
     );
     account.ok();
     // They take the one place in turn.
@@ -142,13 +144,13 @@ async fn pods_that_wait_for_a_service_account_do_not_block_other_writes() {
 
 #[tokio::test]
 async fn plugins_set_default_fields_of_new_objects() {
-    let door = Door::open(Rules::v1_36());
-    let node = door.post("/api/v1/nodes", &json!({ "metadata": { "name": "n" } })).await.ok();
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    let node = apiserver.post("/api/v1/nodes", &json!({ "metadata": { "name": "n" } })).await.ok();
     assert_eq!(
         node["spec"]["taints"],
         json!([{ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" }])
     );
-    let made = door.post(PODS, &pod("web", "1m", "1Mi")).await.ok();
+    let made = apiserver.post(PODS, &pod("web", "1m", "1Mi")).await.ok();
     let keys: Vec<&str> = made["spec"]["tolerations"]
         .as_array()
         .unwrap()
@@ -161,22 +163,22 @@ async fn plugins_set_default_fields_of_new_objects() {
         "metadata": { "name": "gold", "annotations": { "storageclass.kubernetes.io/is-default-class": "true" } },
         "provisioner": "example.com/disk",
     });
-    door.post("/apis/storage.k8s.io/v1/storageclasses", &class).await.ok();
+    apiserver.post("/apis/storage.k8s.io/v1/storageclasses", &class).await.ok();
     let claim = json!({ "metadata": { "name": "c" }, "spec": {
         "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } },
     } });
-    let claim = door.post("/api/v1/namespaces/default/persistentvolumeclaims", &claim).await.ok();
+    let claim = apiserver.post("/api/v1/namespaces/default/persistentvolumeclaims", &claim).await.ok();
     assert_eq!(claim["spec"]["storageClassName"], "gold");
 }
 
 #[tokio::test]
 async fn a_runtime_class_sets_the_overhead_of_its_pods() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let class = json!({
         "metadata": { "name": "box" }, "handler": "box", "overhead": { "podFixed": { "cpu": "250m" } },
         "scheduling": { "nodeSelector": { "kind": "box" } },
     });
-    door.post("/apis/node.k8s.io/v1/runtimeclasses", &class).await.ok();
+    apiserver.post("/apis/node.k8s.io/v1/runtimeclasses", &class).await.ok();
     let with = |name: &str, class: Option<&str>, overhead: Option<&str>| {
         let mut pod = pod(name, "1m", "1Mi");
         if let Some(class) = class {
@@ -187,10 +189,10 @@ async fn a_runtime_class_sets_the_overhead_of_its_pods() {
         }
         pod
     };
-    let made = door.post(PODS, &with("a", Some("box"), None)).await.ok();
+    let made = apiserver.post(PODS, &with("a", Some("box"), None)).await.ok();
     assert_eq!(made["spec"]["overhead"], json!({ "cpu": "250m" }));
     assert_eq!(made["spec"]["nodeSelector"], json!({ "kind": "box" }));
-    door.post(PODS, &with("b", Some("box"), Some("0.25"))).await.ok();
+    apiserver.post(PODS, &with("b", Some("box"), Some("0.25"))).await.ok();
     let table = [
         (with("c", Some("none"), None), "pod rejected: RuntimeClass \"none\" not found"),
         (
@@ -203,12 +205,12 @@ async fn a_runtime_class_sets_the_overhead_of_its_pods() {
         ),
     ];
     for (pod, why) in table {
-        assert_eq!(door.post(PODS, &pod).await.refused().2, format!("pods \"c\" is forbidden: {why}"));
+        assert_eq!(apiserver.post(PODS, &pod).await.rejected().2, format!("pods \"c\" is forbidden: {why}"));
     }
 }
 
 #[tokio::test]
 async fn admission_has_the_messages_of_kube_apiserver() {
-    let door = Door::open_with(Rules::v1_36(), Plugins::default());
-    scenarios::play(&door, include_str!("admission.json")).await;
+    let apiserver = TestApiServer::open_with(Rules::v1_36(), Plugins::default());
+    scenarios::play(&apiserver, include_str!("admission.json")).await;
 }

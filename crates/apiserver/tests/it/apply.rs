@@ -22,7 +22,7 @@ use plumb_store::{Options, Store};
 use serde_json::{Value, json};
 
 use super::custom::{DEFINITIONS, definition, version};
-use super::door::{Door, NOW, admin, pod};
+use super::test_api_server::{NOW, TestApiServer, admin, pod};
 
 const STORIES: &str = include_str!("apply/kubernetes.jsonl");
 
@@ -70,7 +70,7 @@ impl Teller {
         Self { server: ApiServer::new(config).unwrap(), seconds, _folder: folder }
     }
 
-    async fn ask(&self, method: &str, uri: &str, media: &str, agent: &str, body: Bytes) -> (u16, Value) {
+    async fn request(&self, method: &str, uri: &str, media: &str, agent: &str, body: Bytes) -> (u16, Value) {
         let request = Request::builder()
             .method(Method::from_bytes(method.as_bytes()).unwrap())
             .uri(uri)
@@ -90,7 +90,7 @@ impl Teller {
         let (path, agent) = (text("path"), text("agent"));
         let body = match step.get("change") {
             Some(change) => {
-                let (_, current) = self.ask("GET", path, "", agent, Bytes::new()).await;
+                let (_, current) = self.request("GET", path, "", agent, Bytes::new()).await;
                 patch::merge(current, change.clone()).to_string()
             }
             None => match &step["body"] {
@@ -101,7 +101,7 @@ impl Teller {
         };
         let uri =
             if text("query").is_empty() { path.to_owned() } else { format!("{path}?{}", text("query")) };
-        self.ask(text("method"), &uri, text("media"), agent, body.into()).await
+        self.request(text("method"), &uri, text("media"), agent, body.into()).await
     }
 }
 
@@ -165,7 +165,7 @@ async fn a_custom_kind_is_applied_as_kube_apiserver_does() {
 async fn tell(stories: &str, matters: impl Fn(&Value) -> bool) {
     let teller = Teller::open();
     let namespace = json!({ "metadata": { "name": "ssa" } }).to_string().into();
-    teller.ask("POST", "/api/v1/namespaces", "application/json", "test", namespace).await;
+    teller.request("POST", "/api/v1/namespaces", "application/json", "test", namespace).await;
     let (mut told, mut wrong) = (0, Vec::new());
     for story in stories.lines() {
         let story: Value = serde_json::from_str(story).unwrap();
@@ -191,9 +191,11 @@ async fn tell(stories: &str, matters: impl Fn(&Value) -> bool) {
 
 #[tokio::test]
 async fn kube_applies() {
-    let door = Door::open(Rules::kep());
-    let client =
-        Client::new(door.server.inside(User::new("kubernetes-admin", "", ["system:masters"])), "default");
+    let apiserver = TestApiServer::open(Rules::kep());
+    let client = Client::new(
+        apiserver.server.inside(User::new("kubernetes-admin", "", ["system:masters"])),
+        "default",
+    );
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     let wanted = |value: &str| {
         let data = json!({ "x": value });
@@ -214,21 +216,21 @@ async fn kube_applies() {
 async fn a_resize_that_changes_nothing_leaves_no_trace() {
     for rules in [Rules::kep(), Rules::v1_36()] {
         let both_doors = rules.copy_back;
-        let door = Door::open(rules);
+        let apiserver = TestApiServer::open(rules);
         let pods = "/api/v1/namespaces/default/pods";
-        door.post(pods, &pod("a", "500m", "500Mi")).await.ok();
+        apiserver.post(pods, &pod("a", "500m", "500Mi")).await.ok();
         let amounts = json!({ "cpu": "650m" });
         let patch = json!({ "spec": { "containers": [
             { "name": "main", "resources": { "requests": amounts, "limits": amounts } }] } });
         let (main, resize) = (format!("{pods}/a"), format!("{pods}/a/resize"));
-        let first = door.strategic(if both_doors { &main } else { &resize }, &patch).await.ok();
-        let again = door.strategic(&resize, &patch).await.ok();
+        let first = apiserver.strategic(if both_doors { &main } else { &resize }, &patch).await.ok();
+        let again = apiserver.strategic(&resize, &patch).await.ok();
         let told = super::difference(&again, &first, "");
         assert_eq!(told, "");
         // And who labels a pod manages the label, nothing else.
         let label = json!({ "metadata": { "labels": { "a": "1" } } });
         let path = format!("{main}?fieldManager=labeller");
-        let labelled = door.merge(&path, &label).await.ok();
+        let labelled = apiserver.merge(&path, &label).await.ok();
         let managers = labelled["metadata"]["managedFields"].as_array().unwrap();
         let own = managers.iter().find(|entry| entry["manager"] == "labeller").unwrap();
         assert_eq!(own["fieldsV1"], json!({ "f:metadata": { "f:labels": { ".": {}, "f:a": {} } } }));
@@ -237,7 +239,7 @@ async fn a_resize_that_changes_nothing_leaves_no_trace() {
 
 #[tokio::test]
 async fn managed_fields_are_tracked_per_version() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let integers = |names: &[&str]| {
         let fields = names.iter().map(|name| ((*name).to_owned(), json!({ "type": "integer" })));
         json!({ "type": "object", "properties": Value::Object(fields.collect()) })
@@ -245,14 +247,14 @@ async fn managed_fields_are_tracked_per_version() {
     let mut newer = version("v2", integers(&["a", "x"]));
     newer["storage"] = json!(false);
     let both = json!([version("v1", integers(&["a", "y"])), newer]);
-    door.post(DEFINITIONS, &definition("things", "Thing", both)).await.ok();
+    apiserver.post(DEFINITIONS, &definition("things", "Thing", both)).await.ok();
     let apply = async |version: &str, manager: &str, spec: Value| {
         let path = format!("/apis/example.com/{version}/namespaces/default/things/t?fieldManager={manager}");
         let wanted = json!({
             "apiVersion": format!("example.com/{version}"), "kind": "Thing", "metadata": { "name": "t" },
             "spec": spec,
         });
-        door.ask(Method::PATCH, &path, "application/apply-patch+yaml", wanted.to_string()).await
+        apiserver.request(Method::PATCH, &path, "application/apply-patch+yaml", wanted.to_string()).await
     };
     apply("v1", "one", json!({ "a": 1, "y": 1 })).await.ok();
     let applied = apply("v2", "two", json!({ "a": 1, "x": 1 })).await.ok();
@@ -261,6 +263,6 @@ async fn managed_fields_are_tracked_per_version() {
     let of = |name: &str| managers.iter().find(|entry| entry["manager"] == name).unwrap();
     assert_eq!(of("one")["fieldsV1"], json!({ "f:spec": { "f:a": {}, "f:y": {} } }));
     assert_eq!(of("two")["fieldsV1"], json!({ "f:spec": { "f:a": {}, "f:x": {} } }));
-    let refused = apply("v2", "two", json!({ "a": 2, "x": 2 })).await.refused();
+    let refused = apply("v2", "two", json!({ "a": 2, "x": 2 })).await.rejected();
     assert_eq!(refused.2, "Apply failed with 1 conflict: conflict with \"one\": .spec.a");
 }

@@ -8,7 +8,7 @@ use plumb_resize::rules::{Dialect, Rules};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::door::{Answer, Door, pod};
+use super::test_api_server::{ApiResponse, TestApiServer, pod};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
@@ -21,21 +21,21 @@ fn node(name: &str) -> InProcess {
     InProcess(Arc::new(User::new(format!("system:node:{name}"), "", ["system:nodes"])))
 }
 
-impl Door {
+impl TestApiServer {
     /// A door with a pod that runs on a node.
     async fn with_a_bound_pod(rules: Rules) -> Self {
-        let door = Self::open(rules);
-        door.post("/api/v1/nodes", &json!({ "metadata": { "name": "n1" } })).await.ok();
+        let apiserver = Self::open(rules);
+        apiserver.post("/api/v1/nodes", &json!({ "metadata": { "name": "n1" } })).await.ok();
         let allocatable = json!({ "status": { "allocatable": { "cpu": "8", "memory": "8Gi" } } });
-        door.merge("/api/v1/nodes/n1/status", &allocatable).await.ok();
-        door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+        apiserver.merge("/api/v1/nodes/n1/status", &allocatable).await.ok();
+        apiserver.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
         let binding = json!({ "metadata": { "name": "web" }, "target": { "kind": "Node", "name": "n1" } });
-        door.post(&format!("{PODS}/web/binding"), &binding).await.ok();
-        door
+        apiserver.post(&format!("{PODS}/web/binding"), &binding).await.ok();
+        apiserver
     }
 
-    async fn as_node(&self, name: &str, path: &str, patch: &Value) -> Answer {
-        self.ask_as(node(name), Method::PATCH, path, STRATEGIC, patch.to_string()).await
+    async fn as_node(&self, name: &str, path: &str, patch: &Value) -> ApiResponse {
+        self.request_as(node(name), Method::PATCH, path, STRATEGIC, patch.to_string()).await
     }
 }
 
@@ -52,15 +52,15 @@ fn of_status(pod: &Value) -> &Value {
 #[tokio::test]
 async fn a_node_can_write_its_allocation_and_no_spec() {
     for (dialect, rules) in dialects() {
-        let door = Door::with_a_bound_pod(rules).await;
+        let apiserver = TestApiServer::with_a_bound_pod(rules).await;
         let own = format!("{PODS}/web");
-        let written = door.as_node("n1", &format!("{own}/status"), &allocated("400m")).await.ok();
+        let written = apiserver.as_node("n1", &format!("{own}/status"), &allocated("400m")).await.ok();
         assert_eq!(of_status(&written), "400m", "{dialect}");
         // Along with it, nothing that is desired changes.
         let mut sneaky = allocated("300m");
         sneaky["spec"] = json!({ "containers": [{ "name": "main", "image": "other",
             "resources": { "requests": { "cpu": "300m" } } }] });
-        let written = door.as_node("n1", &format!("{own}/status"), &sneaky).await.ok();
+        let written = apiserver.as_node("n1", &format!("{own}/status"), &sneaky).await.ok();
         assert_eq!(of_status(&written), "300m", "{dialect}");
         let container = &written["spec"]["containers"][0];
         assert_eq!(
@@ -70,7 +70,8 @@ async fn a_node_can_write_its_allocation_and_no_spec() {
         let resize = json!({ "spec": { "containers": [{ "name": "main",
             "resources": { "requests": { "cpu": "1" }, "limits": { "cpu": "1" } } }] } });
         for below in ["", "/resize"] {
-            let (code, reason, _) = door.as_node("n1", &format!("{own}{below}"), &resize).await.refused();
+            let (code, reason, _) =
+                apiserver.as_node("n1", &format!("{own}{below}"), &resize).await.rejected();
             assert_eq!((code, reason.as_str()), (403, "Forbidden"), "{dialect} {below}");
         }
     }
@@ -79,51 +80,51 @@ async fn a_node_can_write_its_allocation_and_no_spec() {
 #[tokio::test]
 async fn only_the_node_of_a_pod_can_set_its_allocation() {
     for (dialect, rules) in dialects() {
-        let door = Door::with_a_bound_pod(rules).await;
+        let apiserver = TestApiServer::with_a_bound_pod(rules).await;
         let path = format!("{PODS}/web/status");
-        let (code, _, message) = door.as_node("n2", &path, &allocated("400m")).await.refused();
+        let (code, _, message) = apiserver.as_node("n2", &path, &allocated("400m")).await.rejected();
         assert_eq!(code, 403, "{dialect}");
         assert!(
             message.contains("can only update pod status for pods with spec.nodeName set to itself"),
             "{message}"
         );
-        let (code, _, message) = door.strategic(&path, &allocated("400m")).await.refused();
+        let (code, _, message) = apiserver.strategic(&path, &allocated("400m")).await.rejected();
         assert_eq!(code, 403, "{dialect}: {message}");
         // Through the other doors it is not refused but does nothing, as with all of the status.
-        let before = door.get(&format!("{PODS}/web")).await.ok();
+        let before = apiserver.get(&format!("{PODS}/web")).await.ok();
         for below in ["", "/resize"] {
-            door.strategic(&format!("{PODS}/web{below}"), &allocated("400m")).await.ok();
+            apiserver.strategic(&format!("{PODS}/web{below}"), &allocated("400m")).await.ok();
         }
-        let after = door.get(&format!("{PODS}/web")).await.ok();
+        let after = apiserver.get(&format!("{PODS}/web")).await.ok();
         assert_eq!(of_status(&after), of_status(&before), "{dialect}");
     }
 }
 
 #[tokio::test]
 async fn fields_that_an_old_client_drops_are_not_lost() {
-    let door = Door::with_a_bound_pod(Rules::kep()).await;
-    door.as_node("n1", &format!("{PODS}/web/status"), &allocated("400m")).await.ok();
+    let apiserver = TestApiServer::with_a_bound_pod(Rules::kep()).await;
+    apiserver.as_node("n1", &format!("{PODS}/web/status"), &allocated("400m")).await.ok();
     let strip = |pod: &mut Value| {
         pod["spec"]["containers"][0].as_object_mut().unwrap().remove("resizePolicy");
         pod["status"]["containerStatuses"][0].as_object_mut().unwrap().remove("allocatedResources");
     };
     for (below, note) in [("", "labels"), ("/status", "annotations")] {
-        let mut old_client = door.get(&format!("{PODS}/web")).await.ok();
+        let mut old_client = apiserver.get(&format!("{PODS}/web")).await.ok();
         strip(&mut old_client);
         old_client["metadata"][note] = json!({ "seen": "yes" });
-        let updated = door.put(&format!("{PODS}/web{below}"), &old_client).await.ok();
+        let updated = apiserver.put(&format!("{PODS}/web{below}"), &old_client).await.ok();
         assert_eq!(updated["metadata"][note], json!({ "seen": "yes" }), "{below}");
         assert_eq!(updated["spec"]["containers"][0]["resizePolicy"].as_array().unwrap().len(), 2, "{below}");
         assert_eq!(of_status(&updated), "400m", "{below}");
     }
     // Kubernetes as shipped has no such clients left: a policy that is left out was taken away, which is refused.
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let mut asked = pod("web", "500m", "500Mi");
     asked["spec"]["containers"][0]["resizePolicy"] =
         json!([{ "resourceName": "cpu", "restartPolicy": "RestartContainer" }]);
-    let mut made = door.post(PODS, &asked).await.ok();
+    let mut made = apiserver.post(PODS, &asked).await.ok();
     made["spec"]["containers"][0].as_object_mut().unwrap().remove("resizePolicy");
-    let (code, _, message) = door.put(&format!("{PODS}/web"), &made).await.refused();
+    let (code, _, message) = apiserver.put(&format!("{PODS}/web"), &made).await.rejected();
     assert_eq!(code, 422);
     assert!(message.contains("pod updates may not change fields other than"), "{message}");
 }
@@ -137,12 +138,12 @@ async fn only_cpu_and_memory_change() {
     ];
     for (dialect, rules) in dialects() {
         for (resource, before, after) in resources {
-            let door = Door::open(rules.clone());
+            let apiserver = TestApiServer::open(rules.clone());
             let mut made = pod("web", "500m", "500Mi");
             for list in ["requests", "limits"] {
                 made["spec"]["containers"][0]["resources"][list][resource] = json!(before);
             }
-            door.post(PODS, &made).await.ok();
+            apiserver.post(PODS, &made).await.ok();
             let amounts = json!({ resource: after });
             let patch = json!({ "spec": { "containers": [{ "name": "main",
                 "resources": { "requests": amounts, "limits": amounts } }] } });
@@ -150,14 +151,18 @@ async fn only_cpu_and_memory_change() {
                 [("/resize", "only cpu and memory resources are mutable"), ("", "Forbidden: ")]
             {
                 let (code, reason, message) =
-                    door.strategic(&format!("{PODS}/web{below}"), &patch).await.refused();
+                    apiserver.strategic(&format!("{PODS}/web{below}"), &patch).await.rejected();
                 assert_eq!((code, reason.as_str()), (422, "Invalid"), "{dialect} {resource} {below}");
                 assert!(message.contains(words), "{dialect} {resource} {below}: {message}");
             }
             // Taking it away or bringing one along is a change as well.
             let patch = json!({ "spec": { "containers": [{ "name": "main",
                 "resources": { "requests": { resource: null }, "limits": { resource: null } } }] } });
-            assert_eq!(door.strategic(&format!("{PODS}/web/resize"), &patch).await.status, 422, "{dialect}");
+            assert_eq!(
+                apiserver.strategic(&format!("{PODS}/web/resize"), &patch).await.status,
+                422,
+                "{dialect}"
+            );
         }
     }
 }
@@ -171,36 +176,38 @@ async fn pod_templates_can_be_updated_in_every_dialect() {
     let grow = json!({ "spec": { "template": { "spec": { "containers": [
         { "name": "main", "resources": { "requests": { "cpu": "2" } } }] } } } });
     for (dialect, rules) in dialects() {
-        let door = Door::open(rules);
+        let apiserver = TestApiServer::open(rules);
         // A new template, which its controller rolls out with new pods.
         let deployments = "/apis/apps/v1/namespaces/default/deployments";
         let mut own = template("1");
         own["spec"]["restartPolicy"] = json!("Always");
-        door.post(
-            deployments,
-            &json!({ "metadata": { "name": "d" },
+        apiserver
+            .post(
+                deployments,
+                &json!({ "metadata": { "name": "d" },
             "spec": { "selector": { "matchLabels": { "app": "x" } }, "template": own } }),
-        )
-        .await
-        .ok();
-        let grown = door.strategic(&format!("{deployments}/d"), &grow).await.ok();
+            )
+            .await
+            .ok();
+        let grown = apiserver.strategic(&format!("{deployments}/d"), &grow).await.ok();
         assert_eq!(grown["metadata"]["generation"], 2, "{dialect}");
 
         let jobs = "/apis/batch/v1/namespaces/default/jobs";
         for (name, suspended) in [("running", false), ("suspended", true)] {
-            door.post(
-                jobs,
-                &json!({ "metadata": { "name": name },
+            apiserver
+                .post(
+                    jobs,
+                    &json!({ "metadata": { "name": name },
                 "spec": { "suspend": suspended, "template": template("1") } }),
-            )
-            .await
-            .ok();
-            let answer = door.strategic(&format!("{jobs}/{name}"), &grow).await;
+                )
+                .await
+                .ok();
+            let answer = apiserver.strategic(&format!("{jobs}/{name}"), &grow).await;
             if suspended && dialect == "v1.36" {
                 answer.ok();
                 continue;
             }
-            let (code, reason, message) = answer.refused();
+            let (code, reason, message) = answer.rejected();
             assert_eq!((code, reason.as_str()), (422, "Invalid"), "{dialect} {name}");
             assert!(message.contains("spec.template: Invalid value"), "{dialect} {name}: {message}");
             assert!(message.contains("field is immutable"), "{dialect} {name}: {message}");
@@ -212,10 +219,10 @@ async fn pod_templates_can_be_updated_in_every_dialect() {
 async fn a_status_update_drops_new_fields_of_disabled_features() {
     let off = FeatureGates::default().with(&IN_PLACE_POD_VERTICAL_SCALING, false);
     for dialect in [Dialect::Kep, Dialect::V1_36] {
-        let door = Door::with_a_bound_pod(Rules::new(dialect, &off)).await;
+        let apiserver = TestApiServer::with_a_bound_pod(Rules::new(dialect, &off)).await;
         let mut status = allocated("400m");
         status["status"]["containerStatuses"][0]["resources"] = json!({ "requests": { "cpu": "400m" } });
-        let written = door.as_node("n1", &format!("{PODS}/web/status"), &status).await.ok();
+        let written = apiserver.as_node("n1", &format!("{PODS}/web/status"), &status).await.ok();
         let container = &written["status"]["containerStatuses"][0];
         assert_eq!(container["ready"], true);
         assert!(container.get("allocatedResources").is_none() && container.get("resources").is_none());

@@ -22,7 +22,7 @@ use plumb_resize::rules::Rules;
 use plumb_store::{EventFilter, List, Prefix, Revision, Store};
 use serde_json::Value;
 
-use super::door::{Door, admin};
+use super::test_api_server::{TestApiServer, admin};
 use gated::Gate;
 
 /// How long anything may take that is waited for.
@@ -56,16 +56,21 @@ impl Asked {
     }
 
     /// Asks, and drops the request after so many polls. The status of the answer, if it came before.
-    async fn cancelled_after(&self, door: &Door, gate: &Gate, polls: usize) -> Option<StatusCode> {
+    async fn cancelled_after(
+        &self,
+        apiserver: &TestApiServer,
+        gate: &Gate,
+        polls: usize,
+    ) -> Option<StatusCode> {
         let answered = {
-            let mut request = pin!(door.server.handle(self.request()));
+            let mut request = pin!(apiserver.server.handle(self.request()));
             let polled = poll_times(request.as_mut(), gate, polls);
             tokio::time::timeout(DEADLINE, polled).await.expect("the request is woken")
         };
         gate.open();
-        let completed = door.server.writes_completed();
+        let completed = apiserver.server.writes_completed();
         tokio::time::timeout(DEADLINE, completed).await.expect("the tasks that complete requests end");
-        door.store().sync().await.unwrap();
+        apiserver.store().sync().await.unwrap();
         answered.map(|response| response.status())
     }
 }
@@ -109,9 +114,9 @@ fn without_identity(bytes: &[u8]) -> Value {
 }
 
 /// An API server over a store whose writes become durable when the gate lets them.
-pub(super) fn gated() -> (Door, Gate) {
+pub(super) fn gated() -> (TestApiServer, Gate) {
     let (store, gate) = gated::store();
-    (Door::over(store, Rules::kep()), gate)
+    (TestApiServer::over(store, Rules::kep()), gate)
 }
 
 /// What became of a request that was dropped.
@@ -129,8 +134,8 @@ pub(super) enum Outcome {
 /// Answers with how it went each time.
 pub(super) async fn at_every_await(
     asked: &Asked,
-    prepare: impl AsyncFn(&Door),
-    check: impl AsyncFn(&Door, Outcome),
+    prepare: impl AsyncFn(&TestApiServer),
+    check: impl AsyncFn(&TestApiServer, Outcome),
 ) -> Vec<Outcome> {
     let (complete, gate) = gated();
     prepare(&complete).await;
@@ -140,12 +145,12 @@ pub(super) async fn at_every_await(
 
     let mut outcomes = Vec::new();
     for polls in 0..MOST_POLLS {
-        let (door, gate) = gated();
-        prepare(&door).await;
-        let before = stored(door.store());
+        let (apiserver, gate) = gated();
+        prepare(&apiserver).await;
+        let before = stored(apiserver.store());
         assert_ne!(before, after, "the request changes something");
-        let answered = asked.cancelled_after(&door, &gate, polls).await;
-        let now = stored(door.store());
+        let answered = asked.cancelled_after(&apiserver, &gate, polls).await;
+        let now = stored(apiserver.store());
         let outcome = match answered {
             Some(status) => {
                 assert!(status.is_success(), "{} {}: {status}", asked.method, asked.path);
@@ -158,8 +163,8 @@ pub(super) async fn at_every_await(
             let what = format!("{} {} dropped after {polls} polls", asked.method, asked.path);
             assert_eq!(now, after, "{what} is neither undone nor completed");
         }
-        idle(&door).await;
-        check(&door, outcome).await;
+        idle(&apiserver).await;
+        check(&apiserver, outcome).await;
         outcomes.push(outcome);
         if outcome == Outcome::Answered {
             return outcomes;
@@ -169,8 +174,8 @@ pub(super) async fn at_every_await(
 }
 
 /// No request is under way, and none holds a place.
-async fn idle(door: &Door) {
-    let figures = door.get("/metrics").await.body;
+async fn idle(apiserver: &TestApiServer) {
+    let figures = apiserver.get("/metrics").await.body;
     let figures = figures.as_str().unwrap();
     let writing = figures
         .lines()

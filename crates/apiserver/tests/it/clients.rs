@@ -9,20 +9,20 @@ use plumb_apiserver::authn::User;
 use plumb_resize::rules::Rules;
 use serde_json::json;
 
-use super::door::{Door, pod};
+use super::test_api_server::{TestApiServer, pod};
 
-fn client(door: &Door, name: &str, groups: &[&str]) -> Client {
-    Client::new(door.server.inside(User::new(name, "", groups.iter().copied())), "default")
+fn client(apiserver: &TestApiServer, name: &str, groups: &[&str]) -> Client {
+    Client::new(apiserver.server.inside(User::new(name, "", groups.iter().copied())), "default")
 }
 
-fn admin(door: &Door) -> Client {
-    client(door, "kubernetes-admin", &["system:masters"])
+fn admin(apiserver: &TestApiServer) -> Client {
+    client(apiserver, "kubernetes-admin", &["system:masters"])
 }
 
 #[tokio::test]
 async fn kube_creates_resizes_watches_and_deletes_pods() {
-    let door = Door::open(Rules::kep());
-    let pods: Api<Pod> = Api::default_namespaced(admin(&door));
+    let apiserver = TestApiServer::open(Rules::kep());
+    let pods: Api<Pod> = Api::default_namespaced(admin(&apiserver));
     let wanted: Pod = serde_json::from_value(pod("web", "500m", "500Mi")).unwrap();
     pods.create(&PostParams::default(), &wanted).await.unwrap();
     let mut events = pods.watch(&WatchParams::default(), "0").await.unwrap().boxed();
@@ -45,8 +45,8 @@ async fn kube_creates_resizes_watches_and_deletes_pods() {
 
 #[tokio::test]
 async fn in_process_clients_get_managed_fields_only_of_single_objects() {
-    let door = Door::open(Rules::kep());
-    let maps: Api<ConfigMap> = Api::default_namespaced(admin(&door));
+    let apiserver = TestApiServer::open(Rules::kep());
+    let maps: Api<ConfigMap> = Api::default_namespaced(admin(&apiserver));
     let wanted: ConfigMap =
         serde_json::from_value(json!({ "metadata": { "name": "m" }, "data": { "a": "1" } })).unwrap();
     maps.create(&PostParams::default(), &wanted).await.unwrap();
@@ -66,14 +66,14 @@ async fn in_process_clients_get_managed_fields_only_of_single_objects() {
     // Whoever writes back what it was told leaves the managers as they are.
     let kept = maps.replace("m", &PostParams::default(), &listed).await.unwrap();
     assert_eq!(kept.metadata.managed_fields.unwrap().len(), 1);
-    let outside = door.get("/api/v1/namespaces/default/configmaps").await.ok();
+    let outside = apiserver.get("/api/v1/namespaces/default/configmaps").await.ok();
     assert_eq!(outside["items"][0]["metadata"]["managedFields"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn kube_uses_every_verb_patch_and_subresource() {
-    let door = Door::open(Rules::v1_36());
-    let maps: Api<ConfigMap> = Api::default_namespaced(admin(&door));
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    let maps: Api<ConfigMap> = Api::default_namespaced(admin(&apiserver));
     let mut map: ConfigMap =
         serde_json::from_value(json!({ "metadata": { "name": "m" }, "data": { "a": "1" } })).unwrap();
     map = maps.create(&PostParams::default(), &map).await.unwrap();
@@ -129,7 +129,7 @@ async fn kube_uses_every_verb_patch_and_subresource() {
         .unwrap();
     assert_eq!(maps.list_metadata(&ListParams::default()).await.unwrap().items.len(), 1);
 
-    let deployments: Api<Deployment> = Api::default_namespaced(admin(&door));
+    let deployments: Api<Deployment> = Api::default_namespaced(admin(&apiserver));
     let deployment = json!({ "metadata": { "name": "web" }, "spec": {
         "selector": { "matchLabels": { "app": "web" } },
         "template": { "metadata": { "labels": { "app": "web" } }, "spec": pod("x", "1", "1Gi")["spec"] } } });
@@ -144,17 +144,17 @@ async fn kube_uses_every_verb_patch_and_subresource() {
 
 #[tokio::test]
 async fn only_the_node_of_a_pod_writes_its_allocation() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let pods = "/api/v1/namespaces/default/pods";
-    door.post(pods, &pod("web", "500m", "500Mi")).await.ok();
+    apiserver.post(pods, &pod("web", "500m", "500Mi")).await.ok();
     let binding = json!({ "metadata": { "name": "web" }, "target": { "kind": "Node", "name": "n1" } });
-    door.post(&format!("{pods}/web/binding"), &binding).await.ok();
+    apiserver.post(&format!("{pods}/web/binding"), &binding).await.ok();
 
     let allocated = json!({ "status": { "containerStatuses": [{
         "name": "main", "image": "plumb/load", "imageID": "", "ready": true, "restartCount": 0,
         "allocatedResources": { "cpu": "400m", "memory": "500Mi" } }] } });
     let as_node = |node: &str| {
-        Api::<Pod>::default_namespaced(client(&door, &format!("system:node:{node}"), &["system:nodes"]))
+        Api::<Pod>::default_namespaced(client(&apiserver, &format!("system:node:{node}"), &["system:nodes"]))
     };
     let patch = Patch::Merge(&allocated);
     let code = |result: Result<Pod, kube::Error>| match result {
@@ -164,7 +164,7 @@ async fn only_the_node_of_a_pod_writes_its_allocation() {
     };
     let other = as_node("n2").patch_status("web", &PatchParams::default(), &patch).await;
     assert_eq!(code(other), 403);
-    let person = Api::<Pod>::default_namespaced(admin(&door));
+    let person = Api::<Pod>::default_namespaced(admin(&apiserver));
     assert_eq!(code(person.patch_status("web", &PatchParams::default(), &patch).await), 403);
     assert_eq!(code(as_node("n1").patch_status("web", &PatchParams::default(), &patch).await), 200);
     // What is its own to say is not its own to want.
@@ -175,14 +175,14 @@ async fn only_the_node_of_a_pod_writes_its_allocation() {
 
 #[tokio::test]
 async fn an_anonymous_user_can_read_only_health() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let request = |path: &str| {
         let body = http_body_util::Empty::<bytes::Bytes>::new();
-        door.server.handle(http::Request::get(path).body(body).unwrap())
+        apiserver.server.handle(http::Request::get(path).body(body).unwrap())
     };
     assert_eq!(request("/livez").await.status(), 200);
     assert_eq!(request("/api/v1/pods").await.status(), 401);
-    let stranger: Api<ConfigMap> = Api::default_namespaced(client(&door, "jane", &[]));
+    let stranger: Api<ConfigMap> = Api::default_namespaced(client(&apiserver, "jane", &[]));
     let refused = stranger.list(&ListParams::default()).await;
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 403));
 }
@@ -191,8 +191,8 @@ async fn an_anonymous_user_can_read_only_health() {
 async fn a_list_and_a_watch_under_many_writers_end_with_the_final_state() {
     const WRITERS: usize = 8;
     const WRITES: usize = 1_250;
-    let door = Door::open(Rules::kep());
-    let maps: Api<ConfigMap> = Api::default_namespaced(admin(&door));
+    let apiserver = TestApiServer::open(Rules::kep());
+    let maps: Api<ConfigMap> = Api::default_namespaced(admin(&apiserver));
     let list = maps.list(&ListParams::default()).await.unwrap();
     let mut events =
         maps.watch(&WatchParams::default(), &list.metadata.resource_version.unwrap()).await.unwrap().boxed();

@@ -6,14 +6,14 @@ use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use super::custom::{DEFINITIONS, definition, version};
-use super::door::{Door, admin};
+use super::test_api_server::{TestApiServer, admin};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// What an address answers to a client that accepts these, and in which form.
-async fn accepting(door: &Door, path: &str, accept: &str) -> (String, Value) {
+async fn accepting(apiserver: &TestApiServer, path: &str, accept: &str) -> (String, Value) {
     let request = Request::get(path).header("accept", accept).extension(admin());
-    let response = door.server.handle(request.body(Full::<bytes::Bytes>::default()).unwrap()).await;
+    let response = apiserver.server.handle(request.body(Full::<bytes::Bytes>::default()).unwrap()).await;
     assert_eq!(response.status(), 200, "{path} {accept}");
     let form = response.headers()["content-type"].to_str().unwrap().to_owned();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
@@ -22,13 +22,13 @@ async fn accepting(door: &Door, path: &str, accept: &str) -> (String, Value) {
 
 #[tokio::test]
 async fn each_group_has_a_preferred_version_and_each_version_its_resources() {
-    let door = Door::open(Rules::v1_36());
-    let groups = door.get("/apis").await.ok();
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    let groups = apiserver.get("/apis").await.ok();
     let groups = groups["groups"].as_array().unwrap();
     assert!(groups.len() > 15, "{}", groups.len());
     for group in groups {
         let name = group["name"].as_str().unwrap();
-        let alone = door.get(&format!("/apis/{name}")).await.ok();
+        let alone = apiserver.get(&format!("/apis/{name}")).await.ok();
         assert_eq!(
             (&alone["versions"], &alone["preferredVersion"]),
             (&group["versions"], &group["preferredVersion"])
@@ -37,49 +37,49 @@ async fn each_group_has_a_preferred_version_and_each_version_its_resources() {
         assert!(versions.contains(&group["preferredVersion"]), "{name}");
         for version in versions {
             let version = version["groupVersion"].as_str().unwrap();
-            let list = door.get(&format!("/apis/{version}")).await.ok();
+            let list = apiserver.get(&format!("/apis/{version}")).await.ok();
             assert_eq!(list["groupVersion"], version);
             assert!(!list["resources"].as_array().unwrap().is_empty(), "{version}");
         }
     }
-    let version = door.get("/version").await.ok();
+    let version = apiserver.get("/version").await.ok();
     assert_eq!((&version["major"], &version["minor"]), (&json!("1"), &json!("36")));
 }
 
 #[tokio::test]
 async fn one_document_has_the_groups_and_resources_of_all_others() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let spec = json!({ "type": "object" });
     let mut old = version("v1", spec.clone());
     old["storage"] = json!(false);
     let mut things = definition("things", "Thing", json!([old, version("v2", spec)]));
     things["spec"]["versions"][1]["subresources"] = json!({ "status": {} });
-    door.post(DEFINITIONS, &things).await.ok();
+    apiserver.post(DEFINITIONS, &things).await.ok();
 
     // The first form that is offered is taken; a client that does not know it gets what there was before.
     for accept in
         [AGGREGATED.to_owned(), format!("{AGGREGATED},application/json"), format!("text/html, {AGGREGATED}")]
     {
         for path in ["/api", "/apis"] {
-            let (form, document) = accepting(&door, path, &accept).await;
+            let (form, document) = accepting(&apiserver, path, &accept).await;
             assert_eq!(form, AGGREGATED, "{path} {accept}");
             assert_eq!(document["kind"], "APIGroupDiscoveryList", "{path} {accept}");
         }
     }
     for (path, kind) in [("/api", "APIVersions"), ("/apis", "APIGroupList")] {
         for accept in ["application/json", "*/*"] {
-            let (form, document) = accepting(&door, path, accept).await;
+            let (form, document) = accepting(&apiserver, path, accept).await;
             assert_eq!((form.as_str(), &document["kind"]), ("application/json", &json!(kind)), "{accept}");
         }
     }
 
     for (path, root) in [("/api", "/api"), ("/apis", "/apis/")] {
-        let (_, document) = accepting(&door, path, AGGREGATED).await;
+        let (_, document) = accepting(&apiserver, path, AGGREGATED).await;
         for group in document["items"].as_array().unwrap() {
             let name = group["metadata"]["name"].as_str().unwrap_or_default();
             for version in group["versions"].as_array().unwrap() {
                 let number = version["version"].as_str().unwrap();
-                let list = door.get(&format!("{root}{name}/{number}")).await.ok();
+                let list = apiserver.get(&format!("{root}{name}/{number}")).await.ok();
                 let listed = list["resources"].as_array().unwrap();
                 let resources = version["resources"].as_array().unwrap().iter();
                 let mut names: Vec<String> = resources
@@ -101,7 +101,7 @@ async fn one_document_has_the_groups_and_resources_of_all_others() {
             }
         }
     }
-    let (_, document) = accepting(&door, "/apis", AGGREGATED).await;
+    let (_, document) = accepting(&apiserver, "/apis", AGGREGATED).await;
     let groups = document["items"].as_array().unwrap();
     let own = groups.iter().find(|group| group["metadata"]["name"] == "example.com").unwrap();
     let versions: Vec<&str> =
@@ -111,7 +111,7 @@ async fn one_document_has_the_groups_and_resources_of_all_others() {
     assert_eq!((&thing["resource"], &thing["scope"]), (&json!("things"), &json!("Namespaced")));
     assert_eq!(thing["responseKind"], json!({ "group": "example.com", "version": "v2", "kind": "Thing" }));
     assert_eq!(thing["subresources"][0]["subresource"], "status");
-    door.delete(&format!("{DEFINITIONS}/things.example.com"), &Value::Null).await.ok();
-    let (_, document) = accepting(&door, "/apis", AGGREGATED).await;
+    apiserver.delete(&format!("{DEFINITIONS}/things.example.com"), &Value::Null).await.ok();
+    let (_, document) = accepting(&apiserver, "/apis", AGGREGATED).await;
     assert!(!document.to_string().contains("example.com\""), "it goes with its definition");
 }

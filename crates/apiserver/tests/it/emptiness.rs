@@ -3,7 +3,7 @@
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::door::Door;
+use super::test_api_server::TestApiServer;
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
@@ -16,7 +16,7 @@ fn deployment(name: &str, spec: &Value) -> Value {
 
 #[tokio::test]
 async fn a_rule_that_asks_whether_anything_was_sent_is_told_of_an_empty_list() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let containers = json!([{ "name": "a", "image": "b" }]);
     let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "a" });
     let table = [
@@ -39,34 +39,35 @@ async fn a_rule_that_asks_whether_anything_was_sent_is_told_of_an_empty_list() {
         ),
     ];
     for (path, body, expected) in table {
-        let (_, _, message) = door.post(path, &body).await.refused();
+        let (_, _, message) = apiserver.post(path, &body).await.rejected();
         assert!(message.ends_with(expected), "{message}");
     }
 }
 
 #[tokio::test]
 async fn empty_fields_are_not_stored_and_an_update_with_them_changes_nothing() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let container = json!({ "name": "a", "image": "b", "resources": { "requests": {}, "claims": [] } });
-    let made = door.post(DEPLOYMENTS, &deployment("a", &json!({ "containers": [container] }))).await.ok();
+    let made =
+        apiserver.post(DEPLOYMENTS, &deployment("a", &json!({ "containers": [container] }))).await.ok();
     assert_eq!(made["spec"]["template"]["spec"]["containers"][0]["resources"], json!({}));
-    assert_eq!(door.get(&format!("{DEPLOYMENTS}/a")).await.ok(), made);
+    assert_eq!(apiserver.get(&format!("{DEPLOYMENTS}/a")).await.ok(), made);
     let managed = made["metadata"]["managedFields"][0]["fieldsV1"].to_string();
     assert!(!managed.contains("f:claims") && !managed.contains("f:requests"), "{managed}");
 
     let mut again = made.clone();
     again["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({ "limits": {} });
-    assert_eq!(door.put(&format!("{DEPLOYMENTS}/a"), &again).await.ok(), made);
+    assert_eq!(apiserver.put(&format!("{DEPLOYMENTS}/a"), &again).await.ok(), made);
 }
 
 #[tokio::test]
 async fn a_quantity_in_another_notation_is_stored_but_is_no_new_generation() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let asks = |cpu: &str| json!({ "containers": [{ "name": "a", "image": "b", "resources": { "requests": { "cpu": cpu } } }] });
-    let made = door.post(DEPLOYMENTS, &deployment("a", &asks("1"))).await.ok();
+    let made = apiserver.post(DEPLOYMENTS, &deployment("a", &asks("1"))).await.ok();
     let mut again = made.clone();
     again["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("+1");
-    let changed = door.put(&format!("{DEPLOYMENTS}/a"), &again).await.ok();
+    let changed = apiserver.put(&format!("{DEPLOYMENTS}/a"), &again).await.ok();
     assert_eq!(changed["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"], "+1");
     assert_eq!(changed["metadata"]["generation"], 1);
     assert_ne!(changed["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);

@@ -4,15 +4,15 @@ use http::Method;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::door::{Door, pod};
+use super::test_api_server::{TestApiServer, pod};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
-const DOOR: &str = "/api/v1/namespaces/default/pods/web/ephemeralcontainers";
+const EPHEMERAL_CONTAINERS: &str = "/api/v1/namespaces/default/pods/web/ephemeralcontainers";
 
-async fn with_pod() -> Door {
-    let door = Door::open(Rules::kep());
-    door.post(PODS, &pod("web", "1", "1Gi")).await.ok();
-    door
+async fn with_pod() -> TestApiServer {
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(PODS, &pod("web", "1", "1Gi")).await.ok();
+    apiserver
 }
 
 fn shell(name: &str) -> Value {
@@ -21,12 +21,12 @@ fn shell(name: &str) -> Value {
 
 #[tokio::test]
 async fn an_ephemeral_container_is_added_to_a_running_pod() {
-    let door = with_pod().await;
-    let before = door.get(DOOR).await.ok();
+    let apiserver = with_pod().await;
+    let before = apiserver.get(EPHEMERAL_CONTAINERS).await.ok();
     assert_eq!(before["kind"], "Pod");
     // As `kubectl debug` does it.
     let patch = json!({ "spec": { "ephemeralContainers": [shell("debugger-1")] } });
-    let patched = door.strategic(DOOR, &patch).await.ok();
+    let patched = apiserver.strategic(EPHEMERAL_CONTAINERS, &patch).await.ok();
     let added = &patched["spec"]["ephemeralContainers"][0];
     assert_eq!(added["name"], "debugger-1");
     assert_eq!(
@@ -39,7 +39,7 @@ async fn an_ephemeral_container_is_added_to_a_running_pod() {
     whole["spec"]["containers"][0]["image"] = json!("another");
     whole["metadata"]["labels"] = json!({ "a": "b" });
     whole["status"] = json!({ "phase": "Failed" });
-    let updated = door.put(DOOR, &whole).await.ok();
+    let updated = apiserver.put(EPHEMERAL_CONTAINERS, &whole).await.ok();
     assert_eq!(updated["spec"]["ephemeralContainers"].as_array().unwrap().len(), 2);
     assert_eq!(updated["spec"]["containers"], before["spec"]["containers"]);
     assert_eq!(updated["status"], before["status"]);
@@ -48,8 +48,11 @@ async fn an_ephemeral_container_is_added_to_a_running_pod() {
 
 #[tokio::test]
 async fn existing_ephemeral_containers_are_immutable_and_new_ones_are_validated() {
-    let door = with_pod().await;
-    door.strategic(DOOR, &json!({ "spec": { "ephemeralContainers": [shell("one")] } })).await.ok();
+    let apiserver = with_pod().await;
+    apiserver
+        .strategic(EPHEMERAL_CONTAINERS, &json!({ "spec": { "ephemeralContainers": [shell("one")] } }))
+        .await
+        .ok();
     let with = |containers: Value| json!({ "spec": { "ephemeralContainers": containers } });
     let mut other_image = shell("one");
     other_image["image"] = json!("busybox:2");
@@ -80,13 +83,15 @@ async fn existing_ephemeral_containers_are_immutable_and_new_ones_are_validated(
         ),
     ];
     for (body, message) in table {
-        let (code, reason, text) =
-            door.ask(Method::PATCH, DOOR, "application/merge-patch+json", body.to_string()).await.refused();
+        let (code, reason, text) = apiserver
+            .request(Method::PATCH, EPHEMERAL_CONTAINERS, "application/merge-patch+json", body.to_string())
+            .await
+            .rejected();
         assert_eq!((code, reason.as_str()), (422, "Invalid"), "{text}");
         assert!(text.contains(message), "{text:?} does not say {message:?}");
     }
     // The main door does not take them.
     let (code, _, _) =
-        door.merge(&format!("{PODS}/web"), &with(json!([shell("one"), shell("two")]))).await.refused();
+        apiserver.merge(&format!("{PODS}/web"), &with(json!([shell("one"), shell("two")]))).await.rejected();
     assert_eq!(code, 422);
 }

@@ -4,23 +4,23 @@ use futures_util::future::join_all;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::door::{Door, pod};
+use super::test_api_server::{TestApiServer, pod};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 
 /// A pod that runs, and is ready or not.
-async fn running(door: &Door, name: &str, ready: bool) {
+async fn running(apiserver: &TestApiServer, name: &str, ready: bool) {
     let mut pod = pod(name, "1m", "1Mi");
     pod["metadata"]["labels"] = json!({ "app": "web" });
-    door.post(PODS, &pod).await.ok();
+    apiserver.post(PODS, &pod).await.ok();
     let status = if ready { "True" } else { "False" };
     let status =
         json!({ "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": status }] } });
-    door.merge(&format!("{PODS}/{name}/status"), &status).await.ok();
+    apiserver.merge(&format!("{PODS}/{name}/status"), &status).await.ok();
 }
 
-async fn budget(door: &Door, name: &str, policy: Option<&str>, status: Value) {
+async fn budget(apiserver: &TestApiServer, name: &str, policy: Option<&str>, status: Value) {
     let mut budget = json!({
         "metadata": { "name": name },
         "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
@@ -28,9 +28,9 @@ async fn budget(door: &Door, name: &str, policy: Option<&str>, status: Value) {
     if let Some(policy) = policy {
         budget["spec"]["unhealthyPodEvictionPolicy"] = json!(policy);
     }
-    door.post(BUDGETS, &budget).await.ok();
+    apiserver.post(BUDGETS, &budget).await.ok();
     if !status.is_null() {
-        door.merge(&format!("{BUDGETS}/{name}/status"), &json!({ "status": status })).await.ok();
+        apiserver.merge(&format!("{BUDGETS}/{name}/status"), &json!({ "status": status })).await.ok();
     }
 }
 
@@ -47,26 +47,26 @@ fn counted(allowed: i64, current: i64, desired: i64) -> Value {
 
 #[tokio::test]
 async fn an_eviction_uses_one_disruption_and_deletes_the_pod() {
-    let door = Door::open(Rules::v1_36());
-    running(&door, "a", true).await;
-    budget(&door, "b", None, counted(1, 2, 1)).await;
-    let done = door.post(&format!("{PODS}/a/eviction"), &eviction("a")).await.ok();
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    running(&apiserver, "a", true).await;
+    budget(&apiserver, "b", None, counted(1, 2, 1)).await;
+    let done = apiserver.post(&format!("{PODS}/a/eviction"), &eviction("a")).await.ok();
     assert_eq!((&done["status"], &done["code"]), (&json!("Success"), &json!(201)));
-    assert_eq!(door.get(&format!("{PODS}/a")).await.status, 404);
-    let status = door.get(&format!("{BUDGETS}/b")).await.ok()["status"].clone();
+    assert_eq!(apiserver.get(&format!("{PODS}/a")).await.status, 404);
+    let status = apiserver.get(&format!("{BUDGETS}/b")).await.ok()["status"].clone();
     assert_eq!(status["disruptionsAllowed"], 0);
-    assert_eq!(status["disruptedPods"], json!({ "a": super::door::NOW }));
+    assert_eq!(status["disruptedPods"], json!({ "a": super::test_api_server::NOW }));
 }
 
 #[tokio::test]
 async fn an_evicted_pod_on_a_node_gets_a_disruption_condition_and_its_grace_period() {
-    let door = Door::open(Rules::v1_36());
-    door.post("/api/v1/nodes", &json!({ "metadata": { "name": "n" } })).await.ok();
-    running(&door, "a", true).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    apiserver.post("/api/v1/nodes", &json!({ "metadata": { "name": "n" } })).await.ok();
+    running(&apiserver, "a", true).await;
     let binding = json!({ "metadata": { "name": "a" }, "target": { "kind": "Node", "name": "n" } });
-    door.post(&format!("{PODS}/a/binding"), &binding).await.ok();
-    door.post(&format!("{PODS}/a/eviction"), &eviction("a")).await.ok();
-    let pod = door.get(&format!("{PODS}/a")).await.ok();
+    apiserver.post(&format!("{PODS}/a/binding"), &binding).await.ok();
+    apiserver.post(&format!("{PODS}/a/eviction"), &eviction("a")).await.ok();
+    let pod = apiserver.get(&format!("{PODS}/a")).await.ok();
     assert_eq!(pod["metadata"]["deletionGracePeriodSeconds"], 30);
     let conditions = pod["status"]["conditions"].as_array().unwrap();
     let target = conditions.iter().find(|condition| condition["type"] == "DisruptionTarget").unwrap();
@@ -118,10 +118,10 @@ async fn eviction_errors_have_the_messages_of_kube_apiserver() {
         ),
     ];
     for (policy, status, ready, refused, retry) in table {
-        let door = Door::open(Rules::v1_36());
-        running(&door, "a", ready).await;
-        budget(&door, "b", policy, status.clone()).await;
-        let answer = door.post(&format!("{PODS}/a/eviction"), &eviction("a")).await;
+        let apiserver = TestApiServer::open(Rules::v1_36());
+        running(&apiserver, "a", ready).await;
+        budget(&apiserver, "b", policy, status.clone()).await;
+        let answer = apiserver.post(&format!("{PODS}/a/eviction"), &eviction("a")).await;
         let Some(why) = refused else {
             assert_eq!(answer.status, 201, "{status}: {}", answer.body);
             continue;
@@ -131,38 +131,38 @@ async fn eviction_errors_have_the_messages_of_kube_apiserver() {
             details["retryAfterSeconds"] = json!(seconds);
         }
         assert_eq!(answer.body["details"], details, "{status}");
-        assert_eq!(answer.refused(), (429, "TooManyRequests".into(), message.into()));
+        assert_eq!(answer.rejected(), (429, "TooManyRequests".into(), message.into()));
     }
 }
 
 #[tokio::test]
 async fn a_dry_run_eviction_checks_the_budget_and_uses_nothing() {
-    let door = Door::open(Rules::v1_36());
-    running(&door, "a", true).await;
-    budget(&door, "b", None, counted(1, 2, 1)).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    running(&apiserver, "a", true).await;
+    budget(&apiserver, "b", None, counted(1, 2, 1)).await;
     let mut tried = eviction("a");
     tried["deleteOptions"] = json!({ "dryRun": ["All"] });
-    door.post(&format!("{PODS}/a/eviction"), &tried).await.ok();
-    door.post(&format!("{PODS}/a/eviction?dryRun=All"), &eviction("a")).await.ok();
-    assert_eq!(door.get(&format!("{PODS}/a")).await.status, 200);
-    assert_eq!(door.get(&format!("{BUDGETS}/b")).await.ok()["status"]["disruptionsAllowed"], 1);
+    apiserver.post(&format!("{PODS}/a/eviction"), &tried).await.ok();
+    apiserver.post(&format!("{PODS}/a/eviction?dryRun=All"), &eviction("a")).await.ok();
+    assert_eq!(apiserver.get(&format!("{PODS}/a")).await.status, 200);
+    assert_eq!(apiserver.get(&format!("{BUDGETS}/b")).await.ok()["status"]["disruptionsAllowed"], 1);
 }
 
 #[tokio::test]
 async fn an_eviction_checks_preconditions_the_name_and_several_budgets() {
-    let door = Door::open(Rules::v1_36());
-    running(&door, "a", true).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    running(&apiserver, "a", true).await;
     let mut other = eviction("a");
     other["deleteOptions"] = json!({ "preconditions": { "uid": "another" } });
-    assert_eq!(door.post(&format!("{PODS}/a/eviction"), &other).await.status, 409);
+    assert_eq!(apiserver.post(&format!("{PODS}/a/eviction"), &other).await.status, 409);
     assert_eq!(
-        door.post(&format!("{PODS}/a/eviction"), &eviction("b")).await.refused().2,
+        apiserver.post(&format!("{PODS}/a/eviction"), &eviction("b")).await.rejected().2,
         "name in URL does not match name in Eviction object"
     );
-    assert_eq!(door.post(&format!("{PODS}/gone/eviction"), &eviction("gone")).await.status, 404);
-    budget(&door, "b", None, counted(1, 2, 1)).await;
-    budget(&door, "c", None, counted(1, 2, 1)).await;
-    let answer = door.post(&format!("{PODS}/a/eviction"), &eviction("a")).await;
+    assert_eq!(apiserver.post(&format!("{PODS}/gone/eviction"), &eviction("gone")).await.status, 404);
+    budget(&apiserver, "b", None, counted(1, 2, 1)).await;
+    budget(&apiserver, "c", None, counted(1, 2, 1)).await;
+    let answer = apiserver.post(&format!("{PODS}/a/eviction"), &eviction("a")).await;
     assert_eq!(answer.status, 500);
     assert_eq!(
         answer.body["message"],
@@ -172,23 +172,21 @@ async fn an_eviction_checks_preconditions_the_name_and_several_budgets() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn evictions_at_once_do_not_take_more_than_the_budget_has() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     for number in 0..30 {
-        running(&door, &format!("p{number}"), true).await;
+        running(&apiserver, &format!("p{number}"), true).await;
     }
-    budget(&door, "b", None, counted(7, 30, 23)).await;
+    budget(&apiserver, "b", None, counted(7, 30, 23)).await;
     let answers =
-        join_all(
-            (0..30).map(|number| {
-                let (door, name) = (&door, format!("p{number}"));
-                async move {
-                    door.post(&format!("{PODS}/{name}/eviction"), &eviction(&name)).await.status.as_u16()
-                }
-            }),
-        )
+        join_all((0..30).map(|number| {
+            let (apiserver, name) = (&apiserver, format!("p{number}"));
+            async move {
+                apiserver.post(&format!("{PODS}/{name}/eviction"), &eviction(&name)).await.status.as_u16()
+            }
+        }))
         .await;
     assert_eq!(answers.iter().filter(|status| **status == 201).count(), 7);
     assert_eq!(answers.iter().filter(|status| **status == 429).count(), 23);
-    assert_eq!(door.get(PODS).await.ok()["items"].as_array().unwrap().len(), 23);
-    assert_eq!(door.get(&format!("{BUDGETS}/b")).await.ok()["status"]["disruptionsAllowed"], 0);
+    assert_eq!(apiserver.get(PODS).await.ok()["items"].as_array().unwrap().len(), 23);
+    assert_eq!(apiserver.get(&format!("{BUDGETS}/b")).await.ok()["status"]["disruptionsAllowed"], 0);
 }

@@ -7,7 +7,7 @@ use plumb_conformance::differential::expressions::{Options, run};
 use plumb_resize::rules::Rules;
 use plumb_testbed::{Cluster, Config, Parts};
 
-use super::door::Door;
+use super::test_api_server::TestApiServer;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -19,9 +19,9 @@ async fn expressions_are_compiled_and_evaluated_as_kube_apiserver_does() {
     plumb_testbed::install_crypto();
     let reference = Cluster::start(Config::of(Parts::ApiServer)).await.expect("it starts");
     let theirs = client(Some(reference.kubeconfig_path().to_owned())).await.expect("a client");
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let admin = User::new("kubernetes-admin", "", ["system:masters"]);
-    let ours = Client::new(door.server.inside(admin), "default");
+    let ours = Client::new(apiserver.server.inside(admin), "default");
     let usual = Options::default();
     let options = Options {
         cases: number("PLUMB_DIFFERENTIAL_CASES").unwrap_or(usual.cases),

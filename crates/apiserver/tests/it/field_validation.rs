@@ -5,7 +5,7 @@ use plumb_resize::rules::Rules;
 use serde_json::json;
 
 use super::custom::{DEFINITIONS, definition, version};
-use super::door::{Answer, Door};
+use super::test_api_server::{ApiResponse, TestApiServer};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
@@ -26,71 +26,72 @@ fn thing(metadata: &str, spec: &str) -> String {
     )
 }
 
-async fn create(door: &Door, path: &str, body: &str, validation: &str) -> Answer {
+async fn create(apiserver: &TestApiServer, path: &str, body: &str, validation: &str) -> ApiResponse {
     let path = format!("{path}?fieldValidation={validation}&dryRun=All");
-    door.ask(Method::POST, &path, "application/json", body.to_owned()).await
+    apiserver.request(Method::POST, &path, "application/json", body.to_owned()).await
 }
 
-async fn apply(door: &Door, path: &str, body: &str, validation: &str) -> Answer {
+async fn apply(apiserver: &TestApiServer, path: &str, body: &str, validation: &str) -> ApiResponse {
     let path = format!("{path}?fieldValidation={validation}&fieldManager=test&dryRun=All");
-    door.ask(Method::PATCH, &path, "application/apply-patch+yaml", body.to_owned()).await
+    apiserver.request(Method::PATCH, &path, "application/apply-patch+yaml", body.to_owned()).await
 }
 
 /// An object is refused for all these reasons if it is to be strictly valid, and else created, with a warning if asked for.
-async fn refused(door: &Door, path: &str, body: &str, reasons: &[&str]) {
-    let (code, _, message) = create(door, path, body, "Strict").await.refused();
+async fn refused(apiserver: &TestApiServer, path: &str, body: &str, reasons: &[&str]) {
+    let (code, _, message) = create(apiserver, path, body, "Strict").await.rejected();
     assert_eq!(code, 400, "{message}");
     for reason in reasons {
         assert!(message.contains(reason), "{reason}: {message}");
     }
     for (validation, warnings) in [("Warn", reasons.len()), ("Ignore", 0)] {
-        let answer = create(door, path, body, validation).await;
+        let answer = create(apiserver, path, body, validation).await;
         assert_eq!(answer.warnings.len(), warnings, "{validation}: {:?}", answer.warnings);
         answer.ok();
     }
 }
 
 /// An apply is refused, since what it gives twice is no one thing.
-async fn refused_twice(door: &Door, path: &str, body: &str, name: &str) {
-    let (code, _, message) = apply(door, path, body, "Strict").await.refused();
+async fn refused_twice(apiserver: &TestApiServer, path: &str, body: &str, name: &str) {
+    let (code, _, message) = apply(apiserver, path, body, "Strict").await.rejected();
     assert_eq!(code, 400, "{message}");
     assert!(message.contains(&format!("key \"{name}\" already set in map")), "{message}");
 }
 
 #[tokio::test]
 async fn unknown_and_duplicate_fields_of_a_typed_object_are_rejected() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let body = deployment("", r#","unknown":"x","paused":true,"paused":false"#);
     let reasons = ["unknown field \"spec.unknown\"", "duplicate field \"spec.paused\""];
-    refused(&door, DEPLOYMENTS, &body, &reasons).await;
+    refused(&apiserver, DEPLOYMENTS, &body, &reasons).await;
     let body = deployment(r#","unknownMeta":"x""#, "");
-    refused(&door, DEPLOYMENTS, &body, &["unknown field \"metadata.unknownMeta\""]).await;
+    refused(&apiserver, DEPLOYMENTS, &body, &["unknown field \"metadata.unknownMeta\""]).await;
     let path = format!("{DEPLOYMENTS}/web");
-    refused_twice(&door, &path, &deployment("", r#","paused":true,"paused":false"#), "paused").await;
-    let (_, _, message) = apply(&door, &path, &deployment("", r#","unknown":"x""#), "Strict").await.refused();
+    refused_twice(&apiserver, &path, &deployment("", r#","paused":true,"paused":false"#), "paused").await;
+    let (_, _, message) =
+        apply(&apiserver, &path, &deployment("", r#","unknown":"x""#), "Strict").await.rejected();
     assert!(message.contains(".spec.unknown: field not declared in schema"), "{message}");
 }
 
 #[tokio::test]
 async fn fields_of_a_custom_resource_are_validated_by_its_schema() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let spec = json!({ "type": "object", "properties": { "a": { "type": "string" } } });
-    door.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec)]))).await.ok();
+    apiserver.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec)]))).await.ok();
     let one = format!("{THINGS}/one");
     for answer in [
-        create(&door, THINGS, &thing("", ""), "Strict").await,
-        apply(&door, &one, &thing("", ""), "Strict").await,
+        create(&apiserver, THINGS, &thing("", ""), "Strict").await,
+        apply(&apiserver, &one, &thing("", ""), "Strict").await,
     ] {
         assert_eq!(answer.ok()["spec"], json!({ "a": "b" }));
     }
-    refused(&door, THINGS, &thing("", r#","x":1"#), &["unknown field \"spec.x\""]).await;
-    let (_, _, message) = apply(&door, &one, &thing("", r#","x":1"#), "Strict").await.refused();
+    refused(&apiserver, THINGS, &thing("", r#","x":1"#), &["unknown field \"spec.x\""]).await;
+    let (_, _, message) = apply(&apiserver, &one, &thing("", r#","x":1"#), "Strict").await.rejected();
     assert!(message.contains(".spec.x: field not declared in schema"), "{message}");
 }
 
 #[tokio::test]
 async fn preserved_unknown_fields_pass_strict_decoding_but_not_twice() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let mut own = definition("things", "Thing", json!([version("v1", json!({}))]));
     let embedded = json!({
         "type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
@@ -101,23 +102,25 @@ async fn preserved_unknown_fields_pass_strict_decoding_but_not_twice() {
             "type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": { "template": embedded },
         } },
     });
-    door.post(DEFINITIONS, &own).await.ok();
+    apiserver.post(DEFINITIONS, &own).await.ok();
     let one = format!("{THINGS}/one");
     let more = thing("", r#","x":{"y":1}"#);
-    for answer in [create(&door, THINGS, &more, "Strict").await, apply(&door, &one, &more, "Strict").await] {
+    for answer in
+        [create(&apiserver, THINGS, &more, "Strict").await, apply(&apiserver, &one, &more, "Strict").await]
+    {
         assert_eq!(answer.ok()["spec"]["x"], json!({ "y": 1 }));
     }
     let twice = thing("", r#","x":1,"x":2"#);
-    refused(&door, THINGS, &twice, &["duplicate field \"spec.x\""]).await;
-    refused_twice(&door, &one, &twice, "x").await;
+    refused(&apiserver, THINGS, &twice, &["duplicate field \"spec.x\""]).await;
+    refused_twice(&apiserver, &one, &twice, "x").await;
     let template =
         r#","template":{"apiVersion":"v1","kind":"X","metadata":{"name":"y","unknownSubMeta":"x"}}"#;
     let body = thing(r#","unknownMeta":"x""#, template);
     let reasons =
         ["unknown field \"metadata.unknownMeta\"", "unknown field \"spec.template.metadata.unknownSubMeta\""];
-    refused(&door, THINGS, &body, &reasons).await;
+    refused(&apiserver, THINGS, &body, &reasons).await;
     // What is not known of metadata is not stored.
-    let made = door.ask(Method::POST, THINGS, "application/json", body).await.ok();
+    let made = apiserver.request(Method::POST, THINGS, "application/json", body).await.ok();
     assert_eq!(made["metadata"].get("unknownMeta"), None);
     assert_eq!(made["spec"]["template"]["metadata"], json!({ "name": "y" }));
 }

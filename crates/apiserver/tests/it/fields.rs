@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::door::{Answer, Door};
+use super::test_api_server::{ApiResponse, TestApiServer};
 
 const SORTED: &str = include_str!("fields/pod.tsv");
 const KINDS: &str = include_str!("fields/kinds.tsv");
@@ -186,7 +186,7 @@ fn example(row: &Row) -> (&'static str, Value) {
 
 /// The texts of an answer's warnings, which must be a success.
 #[track_caller]
-fn texts(answer: &Answer) -> Vec<String> {
+fn texts(answer: &ApiResponse) -> Vec<String> {
     assert!(answer.status.is_success(), "{}", answer.body);
     let text = |warning: &String| {
         let quoted = warning.strip_prefix("299 - ").unwrap();
@@ -195,16 +195,16 @@ fn texts(answer: &Answer) -> Vec<String> {
     answer.warnings.iter().map(text).collect()
 }
 
-fn door() -> Door {
-    Door::open(Rules::v1_36())
+fn apiserver() -> TestApiServer {
+    TestApiServer::open(Rules::v1_36())
 }
 
 /// The warnings about the example of a row, in a pod.
-async fn warnings_in_pod(door: &Door, row: &Row) -> Vec<String> {
+async fn warnings_in_pod(apiserver: &TestApiServer, row: &Row) -> Vec<String> {
     let (path, value) = example(row);
     let mut pod = json!({ "metadata": { "name": "web" }, "spec": spec() });
     set(&mut pod, path, value);
-    texts(&door.post(&format!("{PODS}?dryRun=All"), &pod).await)
+    texts(&apiserver.post(&format!("{PODS}?dryRun=All"), &pod).await)
 }
 
 /// Where a warning begins that names a path.
@@ -214,19 +214,19 @@ fn start(path: &str) -> String {
 
 #[tokio::test]
 async fn a_field_without_effect_gets_a_warning() {
-    let door = door();
+    let apiserver = apiserver();
     let plain = json!({ "metadata": { "name": "plain" }, "spec": spec() });
-    assert_eq!(texts(&door.post(PODS, &plain).await), Vec::<String>::new());
+    assert_eq!(texts(&apiserver.post(PODS, &plain).await), Vec::<String>::new());
     for row in sorted().iter().filter(|row| row.answer == "warned") {
         let path = example(row).0;
-        let warnings = warnings_in_pod(&door, row).await;
+        let warnings = warnings_in_pod(&apiserver, row).await;
         assert!(warnings.len() == 1 && warnings[0].starts_with(&start(path)), "{path}: {warnings:?}");
     }
 }
 
 #[tokio::test]
 async fn pod_templates_of_all_workloads_are_validated() {
-    let door = door();
+    let apiserver = apiserver();
     let labels = json!({ "app": "web" });
     let selector = json!({ "matchLabels": labels });
     let template = |restart: &str| {
@@ -254,7 +254,7 @@ async fn pod_templates_of_all_workloads_are_validated() {
     ] {
         let mut object = json!({ "metadata": { "name": "web" } });
         object[field] = body.clone();
-        let warnings = texts(&door.post(collection, &object).await);
+        let warnings = texts(&apiserver.post(collection, &object).await);
         let of_pod = start(&format!("{path}.securityContext.seLinuxOptions"));
         let of_container = start(&format!("{path}.initContainers[0].securityContext.seLinuxOptions"));
         assert_eq!(warnings.len(), 2, "{collection}: {warnings:?}");
@@ -268,14 +268,14 @@ async fn pod_templates_of_all_workloads_are_validated() {
         (json!({ "spec": { "replicas": 3 } }), 2),
         (json!({ "spec": { "template": { "spec": { "securityContext": null } } } }), 1),
     ] {
-        let warnings = texts(&door.merge(deployment, &patch).await);
+        let warnings = texts(&apiserver.merge(deployment, &patch).await);
         assert_eq!(warnings.len(), expected, "{patch}: {warnings:?}");
     }
 }
 
 #[tokio::test]
 async fn a_zero_value_without_effect_gets_no_warning() {
-    let door = door();
+    let apiserver = apiserver();
     for changes in [
         json!({ "spec.securityContext.seLinuxOptions": {} }),
         json!({ "spec.containers[0].securityContext.seLinuxOptions": { "level": "" } }),
@@ -291,16 +291,16 @@ async fn a_zero_value_without_effect_gets_no_warning() {
         for (path, value) in changes.as_object().unwrap() {
             set(&mut pod, path, value.clone());
         }
-        let warnings = texts(&door.post(&format!("{PODS}?dryRun=All"), &pod).await);
+        let warnings = texts(&apiserver.post(&format!("{PODS}?dryRun=All"), &pod).await);
         assert!(warnings.is_empty(), "{changes}: {warnings:?}");
     }
 }
 
 #[tokio::test]
 async fn an_object_without_effect_gets_a_warning() {
-    let door = door();
+    let apiserver = apiserver();
     for (kind, collection, object) in kinds() {
-        let warnings = texts(&door.post(collection, &object).await);
+        let warnings = texts(&apiserver.post(collection, &object).await);
         let path = if kind == "Namespace" { "metadata.labels[" } else { "spec: " };
         assert_eq!(warnings.len(), 1, "{kind}: {warnings:?}");
         let named = warnings[0].starts_with(path) && warnings[0].contains(": no effect in Plumb: ");
@@ -310,12 +310,12 @@ async fn an_object_without_effect_gets_a_warning() {
 
 #[tokio::test]
 async fn a_pod_security_label_is_warned_about_when_it_is_set_or_changed() {
-    let door = door();
+    let apiserver = apiserver();
     let label = |name: &str| format!("pod-security.kubernetes.io/{name}");
     let privileged = json!({ "metadata": {
         "name": "secure", "labels": { label("enforce"): "privileged", label("enforce-version"): "latest" },
     }});
-    assert_eq!(texts(&door.post("/api/v1/namespaces", &privileged).await), Vec::<String>::new());
+    assert_eq!(texts(&apiserver.post("/api/v1/namespaces", &privileged).await), Vec::<String>::new());
     for (name, level, expected) in [
         ("enforce", "baseline", 1),
         ("enforce", "restricted", 1),
@@ -325,7 +325,7 @@ async fn a_pod_security_label_is_warned_about_when_it_is_set_or_changed() {
         ("enforce", "privileged", 0),
     ] {
         let patch = json!({ "metadata": { "labels": { label(name): level } } });
-        let warnings = texts(&door.merge("/api/v1/namespaces/secure", &patch).await);
+        let warnings = texts(&apiserver.merge("/api/v1/namespaces/secure", &patch).await);
         assert_eq!(warnings.len(), expected, "{name}={level}: {warnings:?}");
         let starts = start(&format!("metadata.labels[{}]", label(name)));
         assert!(warnings.iter().all(|warning| warning.starts_with(&starts)), "{warnings:?}");

@@ -11,16 +11,16 @@ use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use super::custom::{DEFINITIONS, definition, version};
-use super::door::{Door, admin, pod};
+use super::test_api_server::{TestApiServer, admin, pod};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 
-impl Door {
+impl TestApiServer {
     /// Asks with headers of one's own, for the bytes as they come.
-    pub(crate) async fn ask_with(
+    pub(crate) async fn request_with_headers(
         &self,
         method: Method,
         path: &str,
@@ -37,7 +37,7 @@ impl Door {
     }
 
     async fn accepting(&self, path: &str, accept: &str) -> (StatusCode, HeaderMap, Bytes) {
-        self.ask_with(Method::GET, path, &[("accept", accept)], "").await
+        self.request_with_headers(Method::GET, path, &[("accept", accept)], "").await
     }
 
     async fn accepting_json(&self, path: &str, accept: &str) -> Value {
@@ -54,26 +54,26 @@ fn content_type(headers: &HeaderMap) -> &str {
 
 #[tokio::test]
 async fn an_object_written_in_yaml_is_read_in_yaml() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let body = "# a map\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  labels: {on: \"yes\"}\ndata:\n  k: |\n    l1\n    l2\n";
     let yaml = [("content-type", "application/yaml"), ("accept", "application/yaml")];
-    let (status, headers, bytes) = door.ask_with(Method::POST, MAPS, &yaml, body).await;
+    let (status, headers, bytes) = apiserver.request_with_headers(Method::POST, MAPS, &yaml, body).await;
     let text = std::str::from_utf8(&bytes).unwrap();
     assert_eq!((status.as_u16(), content_type(&headers)), (201, "application/yaml"), "{text}");
-    let made = door.get(&format!("{MAPS}/a")).await.ok();
+    let made = apiserver.get(&format!("{MAPS}/a")).await.ok();
     assert_eq!(made["data"]["k"], "l1\nl2\n");
     assert_eq!(made["metadata"]["labels"]["on"], "yes");
-    let (_, _, bytes) = door.accepting(&format!("{MAPS}/a"), "application/yaml").await;
+    let (_, _, bytes) = apiserver.accepting(&format!("{MAPS}/a"), "application/yaml").await;
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     assert!(text.starts_with("apiVersion: v1\ndata:\n  k: |\n    l1\n    l2\nkind: ConfigMap\n"), "{text}");
     assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), made);
 
-    let (status, headers, bytes) = door.accepting(&format!("{MAPS}/b"), "application/yaml").await;
+    let (status, headers, bytes) = apiserver.accepting(&format!("{MAPS}/b"), "application/yaml").await;
     let refusal: Value = serde_saphyr::from_str(std::str::from_utf8(&bytes).unwrap()).unwrap();
     assert_eq!((status.as_u16(), content_type(&headers)), (404, "application/yaml"));
     assert_eq!(refusal["message"], "configmaps \"b\" not found");
 
-    let (_, _, bytes) = door.accepting(MAPS, "application/yaml").await;
+    let (_, _, bytes) = apiserver.accepting(MAPS, "application/yaml").await;
     let list: Value = serde_saphyr::from_str(std::str::from_utf8(&bytes).unwrap()).unwrap();
     assert_eq!(
         (list["kind"].as_str(), list["items"].as_array().map(Vec::len)),
@@ -83,12 +83,12 @@ async fn an_object_written_in_yaml_is_read_in_yaml() {
 
 #[tokio::test]
 async fn strict_decoding_errors_of_yaml_have_upstreams_messages() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let body = "metadata:\n  name: a\n  name: a\ndataa: {}\ndata:\n  k: v\n";
-    let (code, _, message) = door
-        .ask(Method::POST, &format!("{MAPS}?fieldValidation=Strict"), "application/yaml", body)
+    let (code, _, message) = apiserver
+        .request(Method::POST, &format!("{MAPS}?fieldValidation=Strict"), "application/yaml", body)
         .await
-        .refused();
+        .rejected();
     assert_eq!(code, 400);
     assert!(
         message.ends_with(
@@ -96,42 +96,42 @@ async fn strict_decoding_errors_of_yaml_have_upstreams_messages() {
         ),
         "{message}"
     );
-    let warned = door.ask(Method::POST, MAPS, "application/yaml", body).await;
+    let warned = apiserver.request(Method::POST, MAPS, "application/yaml", body).await;
     assert_eq!(warned.status, 201);
     assert!(warned.warnings.iter().any(|warning| warning.contains("unknown field \\\"dataa\\\"")));
     for bad in [&b"metadata: ["[..], b"a: \xff", b"- 1", b"a: &a [*a]"] {
-        let answer = door.ask(Method::POST, MAPS, "application/yaml", bad.to_vec()).await;
+        let answer = apiserver.request(Method::POST, MAPS, "application/yaml", bad.to_vec()).await;
         assert_eq!(answer.status, 400, "{}", answer.body);
     }
 }
 
 #[tokio::test]
 async fn a_client_that_accepts_only_protobuf_gets_it_and_one_that_accepts_json_gets_json() {
-    let door = Door::open(Rules::kep());
-    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
-    let whole = door.get(&format!("{PODS}/a")).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let whole = apiserver.get(&format!("{PODS}/a")).await.ok();
     let both = "application/vnd.kubernetes.protobuf,application/json";
-    let (_, headers, bytes) = door.accepting(&format!("{PODS}/a"), both).await;
+    let (_, headers, bytes) = apiserver.accepting(&format!("{PODS}/a"), both).await;
     assert_eq!(content_type(&headers), "application/json");
     assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), whole);
 
     let (_, headers, bytes) =
-        door.accepting(&format!("{PODS}/a"), "application/vnd.kubernetes.protobuf").await;
+        apiserver.accepting(&format!("{PODS}/a"), "application/vnd.kubernetes.protobuf").await;
     assert_eq!(content_type(&headers), "application/vnd.kubernetes.protobuf");
     assert_eq!(protobuf::decode(Schema::builtin(), &bytes, None).unwrap()["spec"], whole["spec"]);
-    let (_, _, bytes) = door.accepting(PODS, "application/vnd.kubernetes.protobuf").await;
+    let (_, _, bytes) = apiserver.accepting(PODS, "application/vnd.kubernetes.protobuf").await;
     let list = protobuf::decode(Schema::builtin(), &bytes, None).unwrap();
     assert_eq!((&list["kind"], &list["items"][0]["spec"]), (&json!("PodList"), &whole["spec"]));
     let (status, headers, bytes) =
-        door.accepting(&format!("{PODS}/b"), "application/vnd.kubernetes.protobuf").await;
+        apiserver.accepting(&format!("{PODS}/b"), "application/vnd.kubernetes.protobuf").await;
     assert_eq!((status.as_u16(), content_type(&headers)), (404, "application/vnd.kubernetes.protobuf"));
     assert_eq!(protobuf::decode(Schema::builtin(), &bytes, None).unwrap()["reason"], "NotFound");
 }
 
 #[tokio::test]
 async fn an_unsupported_media_type_is_not_acceptable() {
-    let door = Door::open(Rules::kep());
-    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let offered = "only the following media types are accepted: application/json, application/yaml, \
                    application/vnd.kubernetes.protobuf";
     let table = [
@@ -154,7 +154,7 @@ async fn an_unsupported_media_type_is_not_acceptable() {
         ),
     ];
     for (path, accept, message) in table {
-        let (status, _, bytes) = door.accepting(&path, accept).await;
+        let (status, _, bytes) = apiserver.accepting(&path, accept).await;
         let refusal: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(
             (status.as_u16(), refusal["reason"].as_str(), refusal["message"].as_str()),
@@ -166,21 +166,22 @@ async fn an_unsupported_media_type_is_not_acceptable() {
 
 #[tokio::test]
 async fn large_responses_are_compressed_if_the_client_accepts_it_and_small_ones_never() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let large = json!({ "metadata": { "name": "large" }, "data": { "k": "abcdefgh".repeat(20_000) } });
-    door.post(MAPS, &large).await.ok();
-    door.post(MAPS, &json!({ "metadata": { "name": "small" } })).await.ok();
+    apiserver.post(MAPS, &large).await.ok();
+    apiserver.post(MAPS, &json!({ "metadata": { "name": "small" } })).await.ok();
     for (path, accept, compressed) in [
         (format!("{MAPS}/large"), "gzip", true),
         (MAPS.to_owned(), "deflate, gzip", true),
         (format!("{MAPS}/large"), "identity", false),
         (format!("{MAPS}/small"), "gzip", false),
     ] {
-        let (_, headers, bytes) = door.ask_with(Method::GET, &path, &[("accept-encoding", accept)], "").await;
+        let (_, headers, bytes) =
+            apiserver.request_with_headers(Method::GET, &path, &[("accept-encoding", accept)], "").await;
         let named = headers.get("content-encoding").map(|value| value.to_str().unwrap());
         assert_eq!(named, compressed.then_some("gzip"), "{path} {accept}");
         assert_eq!(headers.get("vary").is_some(), compressed, "{path} {accept}");
-        let plain = door.get(&path).await.ok();
+        let plain = apiserver.get(&path).await.ok();
         let mut read = Vec::new();
         if compressed {
             assert!(bytes.len() < 10_000, "{}", bytes.len());
@@ -194,17 +195,17 @@ async fn large_responses_are_compressed_if_the_client_accepts_it_and_small_ones_
 
 #[tokio::test]
 async fn a_row_includes_the_object_as_requested() {
-    let door = Door::open(Rules::kep());
-    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let kind = async |include: &str| {
-        let table = door.accepting_json(&format!("{PODS}?includeObject={include}"), TABLE).await;
+        let table = apiserver.accepting_json(&format!("{PODS}?includeObject={include}"), TABLE).await;
         table["rows"][0]["object"]["kind"].clone()
     };
     assert_eq!(kind("").await, "PartialObjectMetadata");
     assert_eq!(kind("Metadata").await, "PartialObjectMetadata");
     assert_eq!(kind("Object").await, "Pod");
     assert_eq!(kind("None").await, Value::Null);
-    let (status, _, bytes) = door.accepting(&format!("{PODS}?includeObject=Foo"), TABLE).await;
+    let (status, _, bytes) = apiserver.accepting(&format!("{PODS}?includeObject=Foo"), TABLE).await;
     let refusal: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(
         (status.as_u16(), refusal["message"].as_str()),
@@ -220,56 +221,58 @@ async fn a_row_includes_the_object_as_requested() {
 
 #[tokio::test]
 async fn dry_runs_and_scales_are_encoded_as_requested() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let table = [("accept", TABLE), ("content-type", "application/json")];
     let body = pod("a", "1", "1Gi").to_string();
-    let (status, _, bytes) = door.ask_with(Method::POST, &format!("{PODS}?dryRun=All"), &table, body).await;
+    let (status, _, bytes) =
+        apiserver.request_with_headers(Method::POST, &format!("{PODS}?dryRun=All"), &table, body).await;
     let tried: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(
         (status.as_u16(), &tried["kind"], &tried["rows"][0]["cells"][0]),
         (201, &json!("Table"), &json!("a"))
     );
 
-    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    apiserver.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let merge = [("accept", METADATA), ("content-type", "application/merge-patch+json")];
     let patch = r#"{"metadata":{"labels":{"a":"b"}}}"#;
-    let (_, _, bytes) = door.ask_with(Method::PATCH, &format!("{PODS}/a?dryRun=All"), &merge, patch).await;
+    let (_, _, bytes) =
+        apiserver.request_with_headers(Method::PATCH, &format!("{PODS}/a?dryRun=All"), &merge, patch).await;
     let tried: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(
         (&tried["kind"], &tried["metadata"]["labels"]),
         (&json!("PartialObjectMetadata"), &json!({ "a": "b" }))
     );
-    assert!(door.get(&format!("{PODS}/a")).await.ok()["metadata"].get("labels").is_none());
+    assert!(apiserver.get(&format!("{PODS}/a")).await.ok()["metadata"].get("labels").is_none());
 
     let sets = "/apis/apps/v1/namespaces/default/replicasets";
     let spec = json!({
         "replicas": 2, "selector": { "matchLabels": { "a": "b" } },
         "template": { "metadata": { "labels": { "a": "b" } }, "spec": { "containers": [{ "name": "a", "image": "i" }] } },
     });
-    door.post(sets, &json!({ "metadata": { "name": "web" }, "spec": spec })).await.ok();
+    apiserver.post(sets, &json!({ "metadata": { "name": "web" }, "spec": spec })).await.ok();
     let scale = format!("{sets}/web/scale");
-    let shown = door.accepting_json(&scale, TABLE).await;
+    let shown = apiserver.accepting_json(&scale, TABLE).await;
     let columns: Vec<&str> =
         shown["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
     assert_eq!(columns, ["Name", "Desired", "Available", "Age"]);
     assert_eq!(shown["rows"][0]["cells"][1], 2);
-    assert_eq!(door.accepting_json(&scale, METADATA).await["metadata"]["name"], "web");
+    assert_eq!(apiserver.accepting_json(&scale, METADATA).await["metadata"]["name"], "web");
     let patch = r#"{"spec":{"replicas":5}}"#;
     let merge = "application/merge-patch+json";
-    let tried = door.ask(Method::PATCH, &format!("{scale}?dryRun=All"), merge, patch).await.ok();
+    let tried = apiserver.request(Method::PATCH, &format!("{scale}?dryRun=All"), merge, patch).await.ok();
     assert_eq!(tried["spec"]["replicas"], 5);
-    assert_eq!(door.get(&scale).await.ok()["spec"]["replicas"], 2);
+    assert_eq!(apiserver.get(&scale).await.ok()["spec"]["replicas"], 2);
 }
 
 #[tokio::test]
 async fn a_watch_of_tables_sends_bookmarks_as_tables() {
-    let door = Door::open(Rules::kep());
-    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let path = format!(
         "{PODS}?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1"
     );
     for (accept, kind) in [(TABLE, "Table"), (METADATA, "PartialObjectMetadata")] {
-        let (_, _, bytes) = door.accepting(&path, accept).await;
+        let (_, _, bytes) = apiserver.accepting(&path, accept).await;
         let lines: Vec<Value> =
             bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
         assert_eq!((&lines[0]["type"], &lines[1]["type"]), (&json!("ADDED"), &json!("BOOKMARK")));
@@ -290,7 +293,7 @@ async fn a_watch_of_tables_sends_bookmarks_as_tables() {
 
 #[tokio::test]
 async fn a_review_has_no_rows_of_a_table() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let review = json!({ "spec": { "nonResourceAttributes": { "verb": "get", "path": "/api" } } });
     for (accept, status) in [(table.to_owned(), 406), (format!("{table},application/json"), 201)] {
@@ -300,13 +303,13 @@ async fn a_review_has_no_rows_of_a_table() {
             .extension(admin())
             .body(Full::new(bytes::Bytes::from(review.to_string())))
             .unwrap();
-        assert_eq!(door.server.handle(request).await.status(), status, "{accept}");
+        assert_eq!(apiserver.server.handle(request).await.status(), status, "{accept}");
     }
 }
 
 #[tokio::test]
 async fn all_kinds_are_in_one_document_of_version_two() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let spec = json!({ "type": "object", "description": "of a thing", "properties": {
         "size": { "x-kubernetes-int-or-string": true, "anyOf": [{ "type": "integer" }, { "type": "string" }] },
         "maybe": { "type": "string", "nullable": true },
@@ -314,8 +317,8 @@ async fn all_kinds_are_in_one_document_of_version_two() {
             "a": { "type": "integer" },
         } } },
     } });
-    door.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec)]))).await.ok();
-    let document = door.get("/openapi/v2").await.ok();
+    apiserver.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec)]))).await.ok();
+    let document = apiserver.get("/openapi/v2").await.ok();
     assert_eq!(document["swagger"], "2.0");
     let definitions = &document["definitions"];
     let pod = &definitions["io.k8s.api.core.v1.Pod"];
@@ -339,7 +342,7 @@ async fn all_kinds_are_in_one_document_of_version_two() {
     let text = document.to_string();
     assert!(!text.contains("#/components/") && !text.contains("requestBody"), "all of it is of version 2");
     // It follows the definitions.
-    door.delete(&format!("{DEFINITIONS}/things.example.com"), &Value::Null).await.ok();
-    let document = door.get("/openapi/v2").await.ok();
+    apiserver.delete(&format!("{DEFINITIONS}/things.example.com"), &Value::Null).await.ok();
+    let document = apiserver.get("/openapi/v2").await.ok();
     assert!(document["definitions"].get("com.example.v1.Thing").is_none());
 }

@@ -3,16 +3,16 @@
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::door::Door;
+use super::test_api_server::TestApiServer;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 /// Makes some config maps.
-async fn maps(door: &Door, names: &[&str]) {
+async fn maps(apiserver: &TestApiServer, names: &[&str]) {
     for name in names {
         let map = json!({ "metadata": { "name": name }, "data": { "k": "x".repeat(8 << 10) } });
-        door.post(MAPS, &map).await.ok();
+        apiserver.post(MAPS, &map).await.ok();
     }
 }
 
@@ -27,49 +27,49 @@ fn next(answer: &Value) -> String {
 
 #[tokio::test]
 async fn a_list_continues_whatever_is_written_to_other_kinds() {
-    let (_, door) = Door::forgetful(64 << 10);
-    maps(&door, &["a", "b", "c"]).await;
-    let first = door.get(&format!("{MAPS}?limit=2")).await.ok();
+    let (_, apiserver) = TestApiServer::forgetful(64 << 10);
+    maps(&apiserver, &["a", "b", "c"]).await;
+    let first = apiserver.get(&format!("{MAPS}?limit=2")).await.ok();
     assert_eq!(names(&first), ["a", "b"]);
     let secret = json!({ "metadata": { "name": "s" }, "stringData": { "k": "x".repeat(8 << 10) } });
-    door.post(SECRETS, &secret).await.ok();
+    apiserver.post(SECRETS, &secret).await.ok();
     for n in 0..32 {
-        door.merge(&format!("{SECRETS}/s"), &json!({ "stringData": { "n": n.to_string() } })).await.ok();
+        apiserver.merge(&format!("{SECRETS}/s"), &json!({ "stringData": { "n": n.to_string() } })).await.ok();
     }
-    let rest = door.get(&format!("{MAPS}?limit=2&continue={}", next(&first))).await.ok();
+    let rest = apiserver.get(&format!("{MAPS}?limit=2&continue={}", next(&first))).await.ok();
     assert_eq!(names(&rest), ["c"]);
     assert_eq!(rest["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
 }
 
 #[tokio::test]
 async fn a_list_whose_revision_is_compacted_can_continue_at_the_current_one() {
-    let (_, door) = Door::forgetful(64 << 10);
-    maps(&door, &["a", "b", "c"]).await;
-    let first = door.get(&format!("{MAPS}?limit=2")).await.ok();
+    let (_, apiserver) = TestApiServer::forgetful(64 << 10);
+    maps(&apiserver, &["a", "b", "c"]).await;
+    let first = apiserver.get(&format!("{MAPS}?limit=2")).await.ok();
     for n in 0..32 {
-        door.merge(&format!("{MAPS}/a"), &json!({ "data": { "n": n.to_string() } })).await.ok();
+        apiserver.merge(&format!("{MAPS}/a"), &json!({ "data": { "n": n.to_string() } })).await.ok();
     }
-    maps(&door, &["d"]).await;
-    let expired = door.get(&format!("{MAPS}?limit=2&continue={}", next(&first))).await;
+    maps(&apiserver, &["d"]).await;
+    let expired = apiserver.get(&format!("{MAPS}?limit=2&continue={}", next(&first))).await;
     assert_eq!(expired.status.as_u16(), 410);
     assert_eq!(expired.body["reason"], "Expired");
     assert!(expired.body["message"].as_str().unwrap().contains("use the continue token in this response"));
-    let rest = door.get(&format!("{MAPS}?limit=1&continue={}", next(&expired.body))).await.ok();
+    let rest = apiserver.get(&format!("{MAPS}?limit=1&continue={}", next(&expired.body))).await.ok();
     assert_eq!(names(&rest), ["c"]);
-    let rest = door.get(&format!("{MAPS}?limit=2&continue={}", next(&rest))).await.ok();
+    let rest = apiserver.get(&format!("{MAPS}?limit=2&continue={}", next(&rest))).await.ok();
     assert_eq!(names(&rest), ["d"]);
     let revision = first["metadata"]["resourceVersion"].as_str().unwrap();
     let path = format!("{MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact");
-    let (code, _, message) = door.get(&path).await.refused();
+    let (code, _, message) = apiserver.get(&path).await.rejected();
     assert_eq!((code, message.as_str()), (410, "The resourceVersion for the provided list is too old."));
 }
 
 #[tokio::test]
 async fn a_revision_is_exact_if_the_client_says_so_or_asks_for_a_page() {
-    let door = Door::open(Rules::kep());
-    maps(&door, &["a", "b"]).await;
-    let revision = door.get(MAPS).await.ok()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    maps(&door, &["c"]).await;
+    let apiserver = TestApiServer::open(Rules::kep());
+    maps(&apiserver, &["a", "b"]).await;
+    let revision = apiserver.get(MAPS).await.ok()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    maps(&apiserver, &["c"]).await;
     for (options, expected) in [
         (format!("resourceVersion={revision}"), 3),
         (format!("resourceVersion={revision}&resourceVersionMatch=NotOlderThan"), 3),
@@ -79,16 +79,16 @@ async fn a_revision_is_exact_if_the_client_says_so_or_asks_for_a_page() {
         ("resourceVersion=0&limit=9".to_owned(), 3),
         ("resourceVersion=&resourceVersionMatch=&continue=&limit=9".to_owned(), 3),
     ] {
-        let list = door.get(&format!("{MAPS}?{options}")).await.ok();
+        let list = apiserver.get(&format!("{MAPS}?{options}")).await.ok();
         assert_eq!(names(&list).len(), expected, "{options}");
     }
 }
 
 #[tokio::test]
 async fn contradictory_list_options_are_rejected_as_upstream_does() {
-    let door = Door::open(Rules::kep());
-    maps(&door, &["a", "b"]).await;
-    let token = next(&door.get(&format!("{MAPS}?limit=1")).await.ok());
+    let apiserver = TestApiServer::open(Rules::kep());
+    maps(&apiserver, &["a", "b"]).await;
+    let token = next(&apiserver.get(&format!("{MAPS}?limit=1")).await.ok());
     let invalid = |why: &str| (422, format!("ListOptions.meta.k8s.io \"\" is invalid: {why}"));
     let table = [
         (
@@ -138,18 +138,18 @@ async fn contradictory_list_options_are_rejected_as_upstream_does() {
         ),
     ];
     for (options, expected) in table {
-        let (code, _, message) = door.get(&format!("{MAPS}?{options}")).await.refused();
+        let (code, _, message) = apiserver.get(&format!("{MAPS}?{options}")).await.rejected();
         assert_eq!((code, message), expected, "{options}");
     }
     for path in [format!("{MAPS}?resourceVersion=99999"), format!("{MAPS}/a?resourceVersion=99999")] {
-        let (code, reason, _) = door.get(&path).await.refused();
+        let (code, reason, _) = apiserver.get(&path).await.rejected();
         assert_eq!((code, reason.as_str()), (504, "Timeout"), "{path}");
     }
 }
 
 #[tokio::test]
 async fn field_labels_are_those_of_the_kind() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let table = [
         ("/api/v1/pods", "spec.host=n1", None),
         ("/api/v1/pods", "spec.hostIP=n1", Some("field label not supported: spec.hostIP")),
@@ -175,11 +175,11 @@ async fn field_labels_are_those_of_the_kind() {
     ];
     for (path, selector, refusal) in table {
         let selector = selector.replace('=', "%3D");
-        let answer = door.get(&format!("{path}?fieldSelector={selector}")).await;
+        let answer = apiserver.get(&format!("{path}?fieldSelector={selector}")).await;
         match refusal {
             None => _ = answer.ok(),
             Some(why) => {
-                let (code, _, message) = answer.refused();
+                let (code, _, message) = answer.rejected();
                 assert_eq!((code, message.as_str()), (400, why), "{path}");
             }
         }
@@ -188,21 +188,21 @@ async fn field_labels_are_those_of_the_kind() {
 
 #[tokio::test]
 async fn events_are_selected_by_their_source_or_else_their_reporting_controller() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let events = "/api/v1/namespaces/default/events";
     for (name, source, reporting) in [("a", "kubelet", "other"), ("b", "", "kubelet"), ("c", "other", "")] {
         let event = json!({
             "metadata": { "name": name }, "involvedObject": { "kind": "Pod", "namespace": "default", "name": "p" },
             "source": { "component": source }, "reportingComponent": reporting, "type": "Normal", "reason": "R",
         });
-        door.post(events, &event).await.ok();
+        apiserver.post(events, &event).await.ok();
     }
     for (path, selector, expected) in [
         (events, "source%3Dkubelet", vec!["a", "b"]),
         (events, "reportingComponent%3Dkubelet", vec!["b"]),
         ("/apis/events.k8s.io/v1/namespaces/default/events", "reportingController%3Dother", vec!["a"]),
     ] {
-        let list = door.get(&format!("{path}?fieldSelector={selector}")).await.ok();
+        let list = apiserver.get(&format!("{path}?fieldSelector={selector}")).await.ok();
         assert_eq!(names(&list), expected, "{selector}");
     }
 }

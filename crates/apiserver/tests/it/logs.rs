@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
-use super::door::{Door, admin, pod};
+use super::test_api_server::{TestApiServer, admin, pod};
 use super::webhooks::{Does, Webhook, configure, entry, patch};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -141,7 +141,7 @@ fn respond(
 
 /// A cluster with a pod on a node whose agent answers.
 struct Scene {
-    door: Door,
+    apiserver: TestApiServer,
     agent: Agent,
     _folders: [tempfile::TempDir; 2],
 }
@@ -153,23 +153,23 @@ impl Scene {
         let [pki, other] = [0, 1]
             .map(|i: usize| Pki::open(folders[i].path().join("pki"), [], Arc::new(SystemClock)).unwrap());
         let agent = Agent::start(&pki, if trusted { &pki } else { &other }).await;
-        let door = Door::with_nodes(Rules::kep(), Some(NodeLink::new(&pki).unwrap()));
+        let apiserver = TestApiServer::with_nodes(Rules::kep(), Some(NodeLink::new(&pki).unwrap()));
         let node = json!({ "metadata": { "name": "n1" } });
-        door.post("/api/v1/nodes", &node).await.ok();
+        apiserver.post("/api/v1/nodes", &node).await.ok();
         let status = json!({ "status": {
             "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }],
             "daemonEndpoints": { "kubeletEndpoint": { "Port": agent.address.port() } },
         }});
-        door.merge("/api/v1/nodes/n1/status", &status).await.ok();
+        apiserver.merge("/api/v1/nodes/n1/status", &status).await.ok();
         let mut web = pod("web", "1", "1Gi");
         web["spec"]["nodeName"] = json!("n1");
-        door.post(PODS, &web).await.ok();
-        Self { door, agent, _folders: folders }
+        apiserver.post(PODS, &web).await.ok();
+        Self { apiserver, agent, _folders: folders }
     }
 
     async fn log(&self, query: &str) -> (u16, String) {
         let path = format!("{PODS}/web/log?{query}");
-        let (status, _, bytes) = self.door.ask_with(Method::GET, &path, &[], "").await;
+        let (status, _, bytes) = self.apiserver.request_with_headers(Method::GET, &path, &[], "").await;
         (status.as_u16(), String::from_utf8(bytes.to_vec()).unwrap())
     }
 }
@@ -183,7 +183,7 @@ fn message(text: &str) -> String {
 async fn a_log_comes_from_the_node_that_runs_the_pod() {
     let scene = Scene::set(true).await;
     let (status, headers, bytes) =
-        scene.door.ask_with(Method::GET, &format!("{PODS}/web/log"), &[], "").await;
+        scene.apiserver.request_with_headers(Method::GET, &format!("{PODS}/web/log"), &[], "").await;
     assert_eq!((status.as_u16(), &bytes[..]), (200, &b"line 1\nline 2\n"[..]));
     assert_eq!(headers["content-type"], "text/plain");
     scene.log("container=main&tailLines=5&timestamps=true&limitBytes=100&sinceSeconds=9&previous=1").await;
@@ -209,13 +209,13 @@ async fn a_log_that_is_followed_comes_line_by_line() {
         .extension(admin())
         .body(Empty::<Bytes>::new())
         .unwrap();
-    let mut body = scene.door.server.handle(request).await.into_body();
+    let mut body = scene.apiserver.server.handle(request).await.into_body();
     for line in ["one\n", "two\n"] {
         scene.agent.lines.send(Bytes::from_static(line.as_bytes())).unwrap();
         let got = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(got, line);
     }
-    let (_, _, bytes) = scene.door.ask_with(Method::GET, "/metrics", &[], "").await;
+    let (_, _, bytes) = scene.apiserver.request_with_headers(Method::GET, "/metrics", &[], "").await;
     let running = "apiserver_longrunning_requests{component=\"apiserver\",group=\"\",resource=\"pods\",scope=\"resource\",subresource=\"log\",verb=\"CONNECT\",version=\"v1\"} 1";
     assert!(String::from_utf8_lossy(&bytes).contains(running));
 }
@@ -238,15 +238,15 @@ async fn a_log_that_is_not_available_has_upstreams_error() {
     let mut many = pod("many", "1", "1Gi");
     let container = |name: &str| json!({ "name": name, "image": "i" });
     many["spec"]["containers"] = json!([container("a"), container("b")]);
-    scene.door.post(PODS, &many).await.ok();
-    let (code, _, text) = scene.door.get(&format!("{PODS}/many/log")).await.refused();
+    scene.apiserver.post(PODS, &many).await.ok();
+    let (code, _, text) = scene.apiserver.get(&format!("{PODS}/many/log")).await.rejected();
     assert_eq!(
         (code, text.as_str()),
         (400, "a container name must be specified for pod many, choose one of: [a b]")
     );
-    let nothing = scene.door.get(&format!("{PODS}/many/log?container=a")).await;
+    let nothing = scene.apiserver.get(&format!("{PODS}/many/log?container=a")).await;
     assert_eq!((nothing.status.as_u16(), nothing.body), (204, json!("")));
-    let (code, _, text) = scene.door.get(&format!("{PODS}/gone/log")).await.refused();
+    let (code, _, text) = scene.apiserver.get(&format!("{PODS}/gone/log")).await.rejected();
     assert_eq!((code, text.as_str()), (404, "pods \"gone\" not found"));
 }
 
@@ -265,13 +265,13 @@ async fn an_error_of_a_node_is_returned_to_the_client() {
     ];
     let containers: Vec<Value> =
         table.iter().map(|(name, ..)| json!({ "name": name, "image": "i" })).collect();
-    scene.door.delete(&format!("{PODS}/web"), &json!({ "gracePeriodSeconds": 0 })).await.ok();
+    scene.apiserver.delete(&format!("{PODS}/web"), &json!({ "gracePeriodSeconds": 0 })).await.ok();
     let mut web = pod("web", "1", "1Gi");
     web["spec"]["nodeName"] = json!("n1");
     web["spec"]["containers"] = json!(containers);
-    scene.door.post(PODS, &web).await.ok();
+    scene.apiserver.post(PODS, &web).await.ok();
     for (container, code, reason, expected) in table {
-        let refused = scene.door.get(&format!("{PODS}/web/log?container={container}")).await.refused();
+        let refused = scene.apiserver.get(&format!("{PODS}/web/log?container={container}")).await.rejected();
         assert_eq!(refused, (code, reason.to_owned(), expected.to_owned()), "{container}");
     }
 }
@@ -290,39 +290,39 @@ async fn a_node_with_an_unknown_serving_certificate_is_rejected_unless_verificat
 #[tokio::test]
 async fn the_endpoints_of_a_node_agent_are_reachable_through_the_node_proxy() {
     let scene = Scene::set(true).await;
-    let door = &scene.door;
-    let summary = door.get("/api/v1/nodes/n1/proxy/stats/summary?only_cpu_and_memory=true").await;
+    let apiserver = &scene.apiserver;
+    let summary = apiserver.get("/api/v1/nodes/n1/proxy/stats/summary?only_cpu_and_memory=true").await;
     assert_eq!((summary.status.as_u16(), summary.body), (200, json!({ "node": {} })));
     let asked = scene.agent.asked.lock().clone();
     assert_eq!(asked[0].0, "/stats/summary?only_cpu_and_memory=true");
     let port = scene.agent.address.port();
-    assert_eq!(door.get(&format!("/api/v1/nodes/n1:{port}/proxy/stats/summary")).await.status, 200);
-    assert_eq!(door.get("/api/v1/nodes/n1/proxy/else").await.status, 418);
-    assert_eq!(door.get("/api/v1/nodes/n1:22/proxy/").await.status, 400);
-    assert_eq!(door.get("/api/v1/nodes/n2/proxy/stats/summary").await.status, 404);
+    assert_eq!(apiserver.get(&format!("/api/v1/nodes/n1:{port}/proxy/stats/summary")).await.status, 200);
+    assert_eq!(apiserver.get("/api/v1/nodes/n1/proxy/else").await.status, 418);
+    assert_eq!(apiserver.get("/api/v1/nodes/n1:22/proxy/").await.status, 400);
+    assert_eq!(apiserver.get("/api/v1/nodes/n2/proxy/stats/summary").await.status, 404);
 }
 
 #[tokio::test]
 async fn webhooks_receive_connections_to_a_node() {
     let scene = Scene::set(true).await;
-    let door = &scene.door;
+    let apiserver = &scene.apiserver;
     let connects = |hook: &Webhook| json!([entry(hook.client(), json!(["CONNECT"]), "nodes/proxy")]);
     let guide = Webhook::start(Does::Answers(|request| {
         let elsewhere = json!([{ "op": "replace", "path": "/path", "value": "/stats/summary" }]);
         if request["object"]["path"] == "/stats" { patch(elsewhere) } else { json!({ "allowed": true }) }
     }))
     .await;
-    configure(door, "mutating", "m", connects(&guide)).await;
+    configure(apiserver, "mutating", "m", connects(&guide)).await;
     let guard = Webhook::start(Does::Answers(
         |request| json!({ "allowed": request["object"]["path"] == "/stats/summary" }),
     ))
     .await;
-    configure(door, "validating", "v", connects(&guard)).await;
+    configure(apiserver, "validating", "v", connects(&guard)).await;
 
-    assert_eq!(door.get("/api/v1/nodes/n1/proxy/stats?dryRun=theirs").await.status, 200);
+    assert_eq!(apiserver.get("/api/v1/nodes/n1/proxy/stats?dryRun=theirs").await.status, 200);
     assert_eq!(scene.agent.asked.lock()[0].0, "/stats/summary?dryRun=theirs");
     assert_eq!(
-        door.get("/api/v1/nodes/n1/proxy/secrets").await.refused().2,
+        apiserver.get("/api/v1/nodes/n1/proxy/secrets").await.rejected().2,
         "admission webhook \"x.example.com\" denied the request without explanation"
     );
     assert_eq!(scene.agent.asked.lock().len(), 1, "the node heard nothing of that");
@@ -344,12 +344,17 @@ async fn attaching_to_a_pod_can_be_denied() {
         |_| json!({ "allowed": false, "status": { "message": "attaching to pods is not allowed" } }),
     ))
     .await;
-    let door = &scene.door;
-    configure(door, "validating", "v", json!([entry(guard.client(), json!(["CONNECT"]), "pods/attach")]))
-        .await;
+    let apiserver = &scene.apiserver;
+    configure(
+        apiserver,
+        "validating",
+        "v",
+        json!([entry(guard.client(), json!(["CONNECT"]), "pods/attach")]),
+    )
+    .await;
     let attach = format!("{PODS}/web/attach?container=main&stdin=true");
     assert_eq!(
-        door.post(&attach, &Value::Null).await.refused().2,
+        apiserver.post(&attach, &Value::Null).await.rejected().2,
         "admission webhook \"x.example.com\" denied the request: attaching to pods is not allowed"
     );
     let seen = &guard.seen()[0];

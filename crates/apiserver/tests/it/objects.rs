@@ -6,7 +6,7 @@ use plumb_store::Options;
 use serde_json::{Value, json};
 
 use super::cancelled::gated;
-use super::door::{Door, NOW, pod};
+use super::test_api_server::{NOW, TestApiServer, pod};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -16,68 +16,68 @@ fn map(name: &str, data: &Value) -> Value {
 
 #[tokio::test]
 async fn a_new_object_gets_the_metadata_of_the_server() {
-    let door = Door::open(Rules::kep());
-    let made = door.post(MAPS, &map("a", &json!({ "k": "v" }))).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    let made = apiserver.post(MAPS, &map("a", &json!({ "k": "v" }))).await.ok();
     assert_eq!(made["kind"], "ConfigMap");
     assert_eq!(made["metadata"]["namespace"], "default");
     assert_eq!(made["metadata"]["creationTimestamp"], NOW);
     assert_eq!(made["metadata"]["uid"].as_str().unwrap().len(), 36);
     assert!(made["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap() > 0);
-    assert_eq!(door.get(&format!("{MAPS}/a")).await.ok(), made);
+    assert_eq!(apiserver.get(&format!("{MAPS}/a")).await.ok(), made);
 }
 
 #[tokio::test]
 async fn a_name_is_unique_and_can_be_generated() {
-    let door = Door::open(Rules::kep());
-    door.post(MAPS, &map("a", &json!({}))).await.ok();
-    let again = door.post(MAPS, &map("a", &json!({}))).await.refused();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(MAPS, &map("a", &json!({}))).await.ok();
+    let again = apiserver.post(MAPS, &map("a", &json!({}))).await.rejected();
     assert_eq!(again, (409, "AlreadyExists".into(), "configmaps \"a\" already exists".into()));
     let body = json!({ "metadata": { "generateName": "job-" } });
-    let name = door.post(MAPS, &body).await.ok()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = apiserver.post(MAPS, &body).await.ok()["metadata"]["name"].as_str().unwrap().to_owned();
     assert!(name.starts_with("job-") && name.len() == 9, "{name}");
 }
 
 #[tokio::test]
 async fn not_found_errors_have_the_messages_of_kubernetes() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let table = [
         (format!("{MAPS}/nope"), "configmaps \"nope\" not found"),
         ("/apis/apps/v1/namespaces/default/deployments/web".into(), "deployments.apps \"web\" not found"),
         ("/apis/nope/v1/things".into(), "the server could not find the requested resource"),
     ];
     for (path, message) in table {
-        let (code, reason, text) = door.get(&path).await.refused();
+        let (code, reason, text) = apiserver.get(&path).await.rejected();
         assert_eq!((code, reason.as_str(), text.as_str()), (404, "NotFound", message), "{path}");
     }
     let (code, _, message) =
-        door.post("/api/v1/namespaces/nope/configmaps", &map("a", &json!({}))).await.refused();
+        apiserver.post("/api/v1/namespaces/nope/configmaps", &map("a", &json!({}))).await.rejected();
     assert_eq!((code, message.as_str()), (404, "namespaces \"nope\" not found"));
 }
 
 #[tokio::test]
 async fn a_key_of_a_config_map_or_a_secret_is_not_empty() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     for kind in ["configmaps", "secrets"] {
         let path = format!("/api/v1/namespaces/default/{kind}");
         let object = json!({ "metadata": { "name": "a" }, "data": { "": "dg==" } });
-        let (code, reason, message) = door.post(&path, &object).await.refused();
+        let (code, reason, message) = apiserver.post(&path, &object).await.rejected();
         assert_eq!((code, reason.as_str()), (422, "Invalid"));
         assert!(message.contains("a valid config key must consist of alphanumeric characters"), "{message}");
-        assert_eq!(door.get(&format!("{path}/a")).await.status, 404);
+        assert_eq!(apiserver.get(&format!("{path}/a")).await.status, 404);
     }
 }
 
 #[tokio::test]
 async fn an_update_of_an_old_version_is_a_conflict() {
-    let door = Door::open(Rules::kep());
-    let first = door.post(MAPS, &map("a", &json!({ "k": "1" }))).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    let first = apiserver.post(MAPS, &map("a", &json!({ "k": "1" }))).await.ok();
     let mut second = first.clone();
     second["data"]["k"] = json!("2");
     let path = format!("{MAPS}/a");
-    let updated = door.put(&path, &second).await.ok();
+    let updated = apiserver.put(&path, &second).await.ok();
     assert_ne!(updated["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
     assert_eq!(updated["metadata"]["uid"], first["metadata"]["uid"]);
-    let (code, reason, message) = door.put(&path, &second).await.refused();
+    let (code, reason, message) = apiserver.put(&path, &second).await.rejected();
     assert_eq!((code, reason.as_str()), (409, "Conflict"));
     assert!(
         message
@@ -87,127 +87,129 @@ async fn an_update_of_an_old_version_is_a_conflict() {
 
 #[tokio::test]
 async fn an_update_without_changes_is_not_written() {
-    let door = Door::open(Rules::kep());
-    let made = door.post(MAPS, &map("a", &json!({ "k": "1" }))).await.ok();
-    let same = door.merge(&format!("{MAPS}/a"), &json!({ "data": { "k": "1" } })).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    let made = apiserver.post(MAPS, &map("a", &json!({ "k": "1" }))).await.ok();
+    let same = apiserver.merge(&format!("{MAPS}/a"), &json!({ "data": { "k": "1" } })).await.ok();
     assert_eq!(same["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
 }
 
 #[tokio::test]
 async fn every_kind_of_patch_changes_an_object() {
-    let door = Door::open(Rules::kep());
-    door.post(MAPS, &map("a", &json!({ "k": "1", "gone": "x" }))).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(MAPS, &map("a", &json!({ "k": "1", "gone": "x" }))).await.ok();
     let path = format!("{MAPS}/a");
-    let merged = door.merge(&path, &json!({ "data": { "k": "2", "gone": null } })).await.ok();
+    let merged = apiserver.merge(&path, &json!({ "data": { "k": "2", "gone": null } })).await.ok();
     assert_eq!(merged["data"], json!({ "k": "2" }));
-    let strategic = door.strategic(&path, &json!({ "metadata": { "labels": { "app": "web" } } })).await.ok();
+    let strategic =
+        apiserver.strategic(&path, &json!({ "metadata": { "labels": { "app": "web" } } })).await.ok();
     assert_eq!(strategic["metadata"]["labels"], json!({ "app": "web" }));
     let operations =
         r#"[{"op":"test","path":"/data/k","value":"2"},{"op":"add","path":"/data/n","value":"3"}]"#;
-    let patched = door.ask(Method::PATCH, &path, "application/json-patch+json", operations).await.ok();
+    let patched =
+        apiserver.request(Method::PATCH, &path, "application/json-patch+json", operations).await.ok();
     assert_eq!(patched["data"], json!({ "k": "2", "n": "3" }));
-    let (code, reason, _) = door.ask(Method::PATCH, &path, "text/yaml", "{}").await.refused();
+    let (code, reason, _) = apiserver.request(Method::PATCH, &path, "text/yaml", "{}").await.rejected();
     assert_eq!((code, reason.as_str()), (415, "UnsupportedMediaType"));
 }
 
 #[tokio::test]
 async fn a_dry_run_returns_the_object_and_stores_nothing() {
-    let door = Door::open(Rules::kep());
-    let made = door.post(&format!("{MAPS}?dryRun=All"), &map("a", &json!({}))).await;
+    let apiserver = TestApiServer::open(Rules::kep());
+    let made = apiserver.post(&format!("{MAPS}?dryRun=All"), &map("a", &json!({}))).await;
     assert_eq!(made.status, 201);
-    assert_eq!(door.get(&format!("{MAPS}/a")).await.status, 404);
+    assert_eq!(apiserver.get(&format!("{MAPS}/a")).await.status, 404);
 }
 
 #[tokio::test]
 async fn unknown_fields_are_rejected_warned_about_or_dropped() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let body = json!({ "metadata": { "name": "a" }, "dataa": {} });
-    let strict = door.post(&format!("{MAPS}?fieldValidation=Strict"), &body).await.refused();
+    let strict = apiserver.post(&format!("{MAPS}?fieldValidation=Strict"), &body).await.rejected();
     assert_eq!(strict.0, 400);
     assert!(strict.2.ends_with("strict decoding error: unknown field \"dataa\""), "{}", strict.2);
-    let warned = door.post(MAPS, &body).await;
+    let warned = apiserver.post(MAPS, &body).await;
     assert_eq!(warned.warnings, [r#"299 - "unknown field \"dataa\"""#]);
     assert!(warned.ok().get("dataa").is_none());
 }
 
 #[tokio::test]
 async fn lists_are_selected_and_paged() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     for (name, tier) in [("a", "front"), ("b", "back"), ("c", "front")] {
         let mut object = map(name, &json!({}));
         object["metadata"]["labels"] = json!({ "tier": tier });
-        door.post(MAPS, &object).await.ok();
+        apiserver.post(MAPS, &object).await.ok();
     }
     let names = |list: &Value| {
         let items = list["items"].as_array().unwrap().clone();
         items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let all = door.get(MAPS).await.ok();
+    let all = apiserver.get(MAPS).await.ok();
     assert_eq!(all["kind"], "ConfigMapList");
     assert!(all["items"][0].get("kind").is_none());
     assert_eq!(names(&all), ["a", "b", "c"]);
-    let front = door.get(&format!("{MAPS}?labelSelector=tier%3Dfront")).await.ok();
+    let front = apiserver.get(&format!("{MAPS}?labelSelector=tier%3Dfront")).await.ok();
     assert_eq!(names(&front), ["a", "c"]);
-    let one = door.get(&format!("{MAPS}?fieldSelector=metadata.name%3Db")).await.ok();
+    let one = apiserver.get(&format!("{MAPS}?fieldSelector=metadata.name%3Db")).await.ok();
     assert_eq!(names(&one), ["b"]);
-    let first = door.get(&format!("{MAPS}?limit=2")).await.ok();
+    let first = apiserver.get(&format!("{MAPS}?limit=2")).await.ok();
     assert_eq!(
         (names(&first), &first["metadata"]["remainingItemCount"]),
         (vec!["a".into(), "b".into()], &json!(1))
     );
     let token = first["metadata"]["continue"].as_str().unwrap();
-    let rest = door.get(&format!("{MAPS}?limit=2&continue={token}")).await.ok();
+    let rest = apiserver.get(&format!("{MAPS}?limit=2&continue={token}")).await.ok();
     assert_eq!(names(&rest), ["c"]);
     assert!(rest["metadata"].get("continue").is_none());
-    let everywhere = door.get("/api/v1/configmaps").await.ok();
+    let everywhere = apiserver.get("/api/v1/configmaps").await.ok();
     assert_eq!(names(&everywhere).len(), 3);
 }
 
 #[tokio::test]
 async fn finalizers_delay_a_deletion() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let mut object = map("a", &json!({}));
     object["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    door.post(MAPS, &object).await.ok();
+    apiserver.post(MAPS, &object).await.ok();
     let path = format!("{MAPS}/a");
-    let marked = door.delete(&path, &Value::Null).await.ok();
+    let marked = apiserver.delete(&path, &Value::Null).await.ok();
     assert_eq!(marked["metadata"]["deletionTimestamp"], NOW);
-    door.merge(&path, &json!({ "metadata": { "finalizers": null } })).await.ok();
-    assert_eq!(door.get(&path).await.status, 404);
+    apiserver.merge(&path, &json!({ "metadata": { "finalizers": null } })).await.ok();
+    assert_eq!(apiserver.get(&path).await.status, 404);
 }
 
 #[tokio::test]
 async fn a_pod_on_a_node_is_deleted_gracefully_and_one_without_a_node_at_once() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let pods = "/api/v1/namespaces/default/pods";
-    door.post(pods, &pod("waiting", "1", "1Gi")).await.ok();
-    door.delete(&format!("{pods}/waiting"), &Value::Null).await.ok();
-    assert_eq!(door.get(&format!("{pods}/waiting")).await.status, 404);
+    apiserver.post(pods, &pod("waiting", "1", "1Gi")).await.ok();
+    apiserver.delete(&format!("{pods}/waiting"), &Value::Null).await.ok();
+    assert_eq!(apiserver.get(&format!("{pods}/waiting")).await.status, 404);
 
-    door.post(pods, &pod("bound", "1", "1Gi")).await.ok();
+    apiserver.post(pods, &pod("bound", "1", "1Gi")).await.ok();
     let binding = json!({ "metadata": { "name": "bound" }, "target": { "kind": "Node", "name": "n1" } });
-    assert_eq!(door.post(&format!("{pods}/bound/binding"), &binding).await.status, 201);
-    let again = door.post(&format!("{pods}/bound/binding"), &binding).await.refused();
+    assert_eq!(apiserver.post(&format!("{pods}/bound/binding"), &binding).await.status, 201);
+    let again = apiserver.post(&format!("{pods}/bound/binding"), &binding).await.rejected();
     assert_eq!(again.0, 409);
-    let ending = door.delete(&format!("{pods}/bound"), &Value::Null).await.ok();
+    let ending = apiserver.delete(&format!("{pods}/bound"), &Value::Null).await.ok();
     assert_eq!(ending["metadata"]["deletionGracePeriodSeconds"], 30);
-    door.delete(&format!("{pods}/bound"), &json!({ "gracePeriodSeconds": 0 })).await.ok();
-    assert_eq!(door.get(&format!("{pods}/bound")).await.status, 404);
+    apiserver.delete(&format!("{pods}/bound"), &json!({ "gracePeriodSeconds": 0 })).await.ok();
+    assert_eq!(apiserver.get(&format!("{pods}/bound")).await.status, 404);
 }
 
 #[tokio::test]
 async fn a_shorter_grace_period_is_no_new_generation() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let pods = "/api/v1/namespaces/default/pods";
     let mut held = pod("held", "1", "1Gi");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     held["spec"]["nodeName"] = json!("n1");
-    door.post(pods, &held).await.ok();
+    apiserver.post(pods, &held).await.ok();
     let path = format!("{pods}/held");
-    let first = door.delete(&path, &Value::Null).await.ok();
+    let first = apiserver.delete(&path, &Value::Null).await.ok();
     assert_eq!(first["metadata"]["generation"], 2);
-    let second = door.delete(&path, &json!({ "gracePeriodSeconds": 10 })).await.ok();
-    let third = door.delete(&path, &json!({ "gracePeriodSeconds": 0 })).await.ok();
+    let second = apiserver.delete(&path, &json!({ "gracePeriodSeconds": 10 })).await.ok();
+    let third = apiserver.delete(&path, &json!({ "gracePeriodSeconds": 0 })).await.ok();
     for (earlier, grace) in [(&second, 10), (&third, 0)] {
         assert_eq!(earlier["metadata"]["deletionGracePeriodSeconds"], grace);
         assert_eq!(earlier["metadata"]["generation"], 2);
@@ -218,34 +220,34 @@ async fn a_shorter_grace_period_is_no_new_generation() {
 
 #[tokio::test]
 async fn preconditions_protect_another_object_of_the_same_name() {
-    let door = Door::open(Rules::kep());
-    door.post(MAPS, &map("a", &json!({}))).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(MAPS, &map("a", &json!({}))).await.ok();
     let options = json!({ "preconditions": { "uid": "another" } });
-    let (code, reason, _) = door.delete(&format!("{MAPS}/a"), &options).await.refused();
+    let (code, reason, _) = apiserver.delete(&format!("{MAPS}/a"), &options).await.rejected();
     assert_eq!((code, reason.as_str()), (409, "Conflict"));
-    assert_eq!(door.get(&format!("{MAPS}/a")).await.status, 200);
+    assert_eq!(apiserver.get(&format!("{MAPS}/a")).await.status, 200);
 }
 
 #[tokio::test]
 async fn a_terminating_namespace_rejects_new_objects() {
-    let door = Door::open(Rules::kep());
-    door.post("/api/v1/namespaces", &json!({ "metadata": { "name": "team" } })).await.ok();
-    let going = door.delete("/api/v1/namespaces/team", &Value::Null).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post("/api/v1/namespaces", &json!({ "metadata": { "name": "team" } })).await.ok();
+    let going = apiserver.delete("/api/v1/namespaces/team", &Value::Null).await.ok();
     assert_eq!(going["status"]["phase"], "Terminating");
     assert_eq!(going["metadata"]["deletionGracePeriodSeconds"], Value::Null);
     let (code, _, message) =
-        door.post("/api/v1/namespaces/team/configmaps", &map("a", &json!({}))).await.refused();
+        apiserver.post("/api/v1/namespaces/team/configmaps", &map("a", &json!({}))).await.rejected();
     assert_eq!(code, 403);
     assert!(message.contains("because it is being terminated"), "{message}");
-    let mut last = door.get("/api/v1/namespaces/team").await.ok();
+    let mut last = apiserver.get("/api/v1/namespaces/team").await.ok();
     last["spec"]["finalizers"] = json!([]);
-    door.put("/api/v1/namespaces/team/finalize", &last).await.ok();
-    assert_eq!(door.get("/api/v1/namespaces/team").await.status, 404);
+    apiserver.put("/api/v1/namespaces/team/finalize", &last).await.ok();
+    assert_eq!(apiserver.get("/api/v1/namespaces/team").await.status, 404);
 }
 
 #[tokio::test]
 async fn invalid_request_bodies_change_nothing() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let table: [(&str, Vec<u8>, u16); 6] = [
         ("application/json", b"{".to_vec(), 400),
         ("application/json", b"[]".to_vec(), 400),
@@ -256,21 +258,21 @@ async fn invalid_request_bodies_change_nothing() {
     ];
     for (media, body, code) in table {
         let shown = String::from_utf8_lossy(&body[..body.len().min(40)]).into_owned();
-        let answer = door.ask(Method::POST, MAPS, media, body).await;
+        let answer = apiserver.request(Method::POST, MAPS, media, body).await;
         assert_eq!(answer.status.as_u16(), code, "{shown}: {}", answer.body);
     }
-    assert_eq!(door.get(MAPS).await.ok()["items"], json!([]));
+    assert_eq!(apiserver.get(MAPS).await.ok()["items"], json!([]));
 }
 
 #[tokio::test]
 async fn a_job_gets_a_generated_selector() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let job = json!({
         "metadata": { "name": "once" },
         "spec": { "template": { "spec": {
             "restartPolicy": "Never", "containers": [{ "name": "a", "image": "plumb/load" }] } } },
     });
-    let made = door.post("/apis/batch/v1/namespaces/default/jobs", &job).await.ok();
+    let made = apiserver.post("/apis/batch/v1/namespaces/default/jobs", &job).await.ok();
     let uid = &made["metadata"]["uid"];
     assert_eq!(&made["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"], uid);
     let labels = &made["spec"]["template"]["metadata"]["labels"];
@@ -280,11 +282,11 @@ async fn a_job_gets_a_generated_selector() {
 #[tokio::test]
 async fn a_write_while_too_many_wait_for_the_disk_gets_too_many_requests() {
     let (store, gate) = gated::store_with(Options { pending: 0, ..Options::default() });
-    let door = Door::over(store, Rules::kep());
+    let apiserver = TestApiServer::over(store, Rules::kep());
     gate.close();
     // One may be on its way to the disk, and one may wait for it.
     let bodies: Vec<Value> = ["a", "b", "c", "d"].iter().map(|name| map(name, &json!({}))).collect();
-    let posts = futures_util::future::join_all(bodies.iter().map(|body| door.post(MAPS, body)));
+    let posts = futures_util::future::join_all(bodies.iter().map(|body| apiserver.post(MAPS, body)));
     let open = async {
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -297,13 +299,13 @@ async fn a_write_while_too_many_wait_for_the_disk_gets_too_many_requests() {
     assert!(!stored.is_empty() && !refused.is_empty());
     for answer in refused {
         assert_eq!(answer.body["details"]["retryAfterSeconds"], 1);
-        assert_eq!(answer.refused().0, 429);
+        assert_eq!(answer.rejected().0, 429);
     }
 }
 
 #[tokio::test]
 async fn the_scale_of_a_workload_has_its_whole_selector() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let labels = json!({ "app": "web", "tier": "api" });
     let deployment = json!({
         "metadata": { "name": "web" },
@@ -323,15 +325,15 @@ async fn the_scale_of_a_workload_has_its_whole_selector() {
         },
     });
     let path = "/apis/apps/v1/namespaces/default/deployments";
-    door.post(path, &deployment).await.ok();
-    let scale = door.get(&format!("{path}/web/scale")).await.ok();
+    apiserver.post(path, &deployment).await.ok();
+    let scale = apiserver.get(&format!("{path}/web/scale")).await.ok();
     assert_eq!(scale["status"]["selector"], "app=web,app,!canary,tier in (api,db),zone notin (z1)");
     let controllers = "/api/v1/namespaces/default/replicationcontrollers";
     let controller = json!({
         "metadata": { "name": "old" },
         "spec": { "selector": { "app": "web" }, "template": deployment["spec"]["template"] },
     });
-    door.post(controllers, &controller).await.ok();
-    let scale = door.get(&format!("{controllers}/old/scale")).await.ok();
+    apiserver.post(controllers, &controller).await.ok();
+    let scale = apiserver.get(&format!("{controllers}/old/scale")).await.ok();
     assert_eq!(scale["status"]["selector"], "app=web");
 }

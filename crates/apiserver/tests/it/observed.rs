@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::door::Door;
+use super::test_api_server::TestApiServer;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -27,8 +27,8 @@ fn samples(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-async fn figures(door: &Door) -> BTreeMap<String, String> {
-    let (status, headers, bytes) = door.ask_with(Method::GET, "/metrics", &[], "").await;
+async fn figures(apiserver: &TestApiServer) -> BTreeMap<String, String> {
+    let (status, headers, bytes) = apiserver.request_with_headers(Method::GET, "/metrics", &[], "").await;
     assert_eq!(status, 200);
     assert!(headers["content-type"].to_str().unwrap().starts_with("text/plain; version=0.0.4"));
     samples(std::str::from_utf8(&bytes).unwrap())
@@ -42,19 +42,19 @@ fn request_total(code: u16, verb: &str, scope: &str, dry_run: &str) -> String {
 
 #[tokio::test]
 async fn requests_are_counted_by_verb_and_resource() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let body = json!({ "metadata": { "name": "a" } });
-    door.post(&format!("{MAPS}?dryRun=All"), &body).await.ok();
-    door.post(MAPS, &body).await.ok();
-    door.post(MAPS, &body).await.refused();
+    apiserver.post(&format!("{MAPS}?dryRun=All"), &body).await.ok();
+    apiserver.post(MAPS, &body).await.ok();
+    apiserver.post(MAPS, &body).await.rejected();
     for _ in 0..3 {
-        door.get(&format!("{MAPS}/a")).await.ok();
+        apiserver.get(&format!("{MAPS}/a")).await.ok();
     }
-    door.get(&format!("{MAPS}/nope")).await.refused();
-    door.get(MAPS).await.ok();
-    door.get("/api/v1/configmaps").await.ok();
-    door.get("/apis/nope/v1/things").await.refused();
-    let figures = figures(&door).await;
+    apiserver.get(&format!("{MAPS}/nope")).await.rejected();
+    apiserver.get(MAPS).await.ok();
+    apiserver.get("/api/v1/configmaps").await.ok();
+    apiserver.get("/apis/nope/v1/things").await.rejected();
+    let figures = figures(&apiserver).await;
     let table = [
         (request_total(201, "POST", "resource", "All"), "1"),
         (request_total(201, "POST", "resource", ""), "1"),
@@ -93,17 +93,17 @@ async fn requests_are_counted_by_verb_and_resource() {
 
 #[tokio::test]
 async fn a_watch_counts_as_in_flight_until_it_ends() {
-    let door = Door::open(Rules::kep());
-    door.post(MAPS, &json!({ "metadata": { "name": "a" } })).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(MAPS, &json!({ "metadata": { "name": "a" } })).await.ok();
     let labels = "component=\"apiserver\",group=\"\",resource=\"configmaps\",scope=\"namespace\",subresource=\"\",verb=\"WATCH\",version=\"v1\"";
     let running = format!("apiserver_longrunning_requests{{{labels}}}");
     let request = Request::get(format!("{MAPS}?watch=1"))
-        .extension(super::door::admin())
+        .extension(super::test_api_server::admin())
         .body(Empty::<bytes::Bytes>::new())
         .unwrap();
-    let mut watch = door.server.handle(request).await.into_body();
+    let mut watch = apiserver.server.handle(request).await.into_body();
     watch.frame().await.unwrap().unwrap();
-    let during = figures(&door).await;
+    let during = figures(&apiserver).await;
     assert_eq!(during[&running], "1");
     assert_eq!(
         during["apiserver_watch_events_total{group=\"\",resource=\"configmaps\",version=\"v1\"}"],
@@ -111,7 +111,7 @@ async fn a_watch_counts_as_in_flight_until_it_ends() {
     );
     assert!(!during.contains_key(&request_total(200, "WATCH", "namespace", "")));
     drop(watch);
-    let after = figures(&door).await;
+    let after = figures(&apiserver).await;
     assert_eq!(
         (after[&running].as_str(), after[&request_total(200, "WATCH", "namespace", "")].as_str()),
         ("0", "1")
@@ -120,13 +120,13 @@ async fn a_watch_counts_as_in_flight_until_it_ends() {
 
 #[tokio::test]
 async fn metrics_require_a_permission() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let ask = async |user: Option<User>| {
         let mut request = Request::get("/metrics").body(Empty::<bytes::Bytes>::new()).unwrap();
         if let Some(user) = user {
             request.extensions_mut().insert(InProcess(Arc::new(user)));
         }
-        let response = door.server.handle(request).await;
+        let response = apiserver.server.handle(request).await;
         let status = response.status().as_u16();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, serde_json::from_slice::<Value>(&bytes).unwrap_or_default())
@@ -141,7 +141,7 @@ async fn metrics_require_a_permission() {
 
 #[tokio::test]
 async fn health_is_printed_as_upstream_prints_it() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let table = [
         ("/livez", 200, "ok"),
         ("/livez?verbose", 200, "[+]ping ok\n[+]log ok\n[+]etcd ok\nlivez check passed\n"),
@@ -160,11 +160,11 @@ async fn health_is_printed_as_upstream_prints_it() {
         ("/livez/shutdown", 404, "404 page not found\n"),
     ];
     for (path, code, text) in table {
-        let (status, _, bytes) = door.ask_with(Method::GET, path, &[], "").await;
+        let (status, _, bytes) = apiserver.request_with_headers(Method::GET, path, &[], "").await;
         assert_eq!((status.as_u16(), std::str::from_utf8(&bytes).unwrap()), (code, text), "{path}");
     }
-    door.store().close();
-    let (status, _, bytes) = door.ask_with(Method::GET, "/livez", &[], "").await;
+    apiserver.store().close();
+    let (status, _, bytes) = apiserver.request_with_headers(Method::GET, "/livez", &[], "").await;
     assert_eq!(
         (status.as_u16(), std::str::from_utf8(&bytes).unwrap()),
         (500, "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\nlivez check failed\n")
@@ -174,13 +174,13 @@ async fn health_is_printed_as_upstream_prints_it() {
 /// A task that waits to be restarted is no reason to send requests elsewhere for good, and none to restart the process.
 #[tokio::test(start_paused = true)]
 async fn health_lists_the_tasks_of_the_process_by_name() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let supervisor = Supervisor::new(Policy { failing_after: 2, ..Policy::default() });
-    door.server.show_tasks(&supervisor);
+    apiserver.server.show_tasks(&supervisor);
     let runs = supervisor.keep("runs", std::future::pending);
     let mut failing = pin!(supervisor.keep("fails", || async { panic!("the task is broken") }));
     let health = async |path: &str| {
-        let (status, _, bytes) = door.ask_with(Method::GET, path, &[], "").await;
+        let (status, _, bytes) = apiserver.request_with_headers(Method::GET, path, &[], "").await;
         (status.as_u16(), String::from_utf8(bytes.to_vec()).unwrap())
     };
     let checks = |fails: &str, rest: &str| {
@@ -204,7 +204,7 @@ async fn health_lists_the_tasks_of_the_process_by_name() {
     assert!(poll_fn(|context| Poll::Ready(failing.as_mut().poll(context))).await.is_pending());
     assert_eq!(health("/livez").await, (500, checks(withheld, "livez check failed\n")));
     assert_eq!(health("/readyz?exclude=task/fails").await, (200, "ok".to_owned()));
-    let figures = figures(&door).await;
+    let figures = figures(&apiserver).await;
     assert_eq!(figures["plumb_task_restarts_total{task=\"fails\",cause=\"panic\"}"], "2");
     assert_eq!(figures["plumb_tasks{state=\"waiting\"}"], "1");
     drop(runs);

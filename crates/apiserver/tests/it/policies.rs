@@ -9,8 +9,8 @@ use plumb_resize::rules::Rules;
 use plumb_store::{Key, Write};
 use serde_json::{Value, json};
 
-use super::door::Door;
 use super::scenarios;
+use super::test_api_server::TestApiServer;
 use super::watches::within;
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -28,12 +28,12 @@ fn policy(name: &str, spec: &Value) -> Value {
     policy
 }
 
-async fn bind(door: &Door, name: &str, spec: &Value) {
-    door.post(&format!("{GROUP}/validatingadmissionpolicies"), &policy(name, spec)).await.ok();
+async fn bind(apiserver: &TestApiServer, name: &str, spec: &Value) {
+    apiserver.post(&format!("{GROUP}/validatingadmissionpolicies"), &policy(name, spec)).await.ok();
     let binding = json!({ "metadata": { "name": name }, "spec": {
         "policyName": name, "validationActions": ["Deny"],
     } });
-    door.post(&format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await.ok();
+    apiserver.post(&format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await.ok();
 }
 
 fn map(name: &str) -> Value {
@@ -42,16 +42,16 @@ fn map(name: &str) -> Value {
 
 #[tokio::test]
 async fn policies_have_the_messages_of_kube_apiserver() {
-    let door = Door::open_with(Rules::v1_36(), Plugins::default());
-    scenarios::play(&door, include_str!("policies.json")).await;
+    let apiserver = TestApiServer::open_with(Rules::v1_36(), Plugins::default());
+    scenarios::play(&apiserver, include_str!("policies.json")).await;
 }
 
 #[tokio::test]
 async fn a_rejection_has_its_reason_and_its_cause() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let spec = json!({ "validations": [{ "expression": "false", "message": "no", "reason": "Forbidden" }] });
-    bind(&door, "p", &spec).await;
-    let answer = door.post(MAPS, &map("a")).await;
+    bind(&apiserver, "p", &spec).await;
+    let answer = apiserver.post(MAPS, &map("a")).await;
     let why = "ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no";
     assert_eq!(
         answer.body,
@@ -65,48 +65,48 @@ async fn a_rejection_has_its_reason_and_its_cause() {
 
 #[tokio::test]
 async fn a_policy_is_in_effect_for_the_request_after_the_one_that_wrote_it_and_until_it_is_deleted() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     for round in 0..3 {
         let spec = json!({ "validations": [{ "expression": "false", "message": format!("round {round}") }] });
-        bind(&door, "p", &spec).await;
-        let why = door.post(MAPS, &map("a")).await.refused().2;
+        bind(&apiserver, "p", &spec).await;
+        let why = apiserver.post(MAPS, &map("a")).await.rejected().2;
         assert!(why.ends_with(&format!("denied request: round {round}")), "{why}");
-        door.delete(&format!("{GROUP}/validatingadmissionpolicies/p"), &Value::Null).await.ok();
-        door.delete(&format!("{GROUP}/validatingadmissionpolicybindings/p"), &Value::Null).await.ok();
-        door.post(MAPS, &map(&format!("free-{round}"))).await.ok();
+        apiserver.delete(&format!("{GROUP}/validatingadmissionpolicies/p"), &Value::Null).await.ok();
+        apiserver.delete(&format!("{GROUP}/validatingadmissionpolicybindings/p"), &Value::Null).await.ok();
+        apiserver.post(MAPS, &map(&format!("free-{round}"))).await.ok();
     }
 }
 
 #[tokio::test]
 async fn policies_do_not_apply_to_policies_so_that_a_broken_one_can_be_repaired() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let everything = json!({ "resourceRules": [{
         "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"],
     }] });
     let spec = json!({ "matchConstraints": everything, "validations": [{ "expression": "false" }] });
-    bind(&door, "p", &spec).await;
-    assert_eq!(door.post(MAPS, &map("a")).await.refused().0, 422);
-    door.delete(&format!("{GROUP}/validatingadmissionpolicybindings/p"), &Value::Null).await.ok();
-    door.post(MAPS, &map("a")).await.ok();
+    bind(&apiserver, "p", &spec).await;
+    assert_eq!(apiserver.post(MAPS, &map("a")).await.rejected().0, 422);
+    apiserver.delete(&format!("{GROUP}/validatingadmissionpolicybindings/p"), &Value::Null).await.ok();
+    apiserver.post(MAPS, &map("a")).await.ok();
 }
 
 #[tokio::test]
 async fn a_disabled_policy_plugin_denies_nothing() {
     let plugins = Plugins::new("", "ServiceAccount,ValidatingAdmissionPolicy").unwrap();
-    let door = Door::open_with(Rules::v1_36(), plugins);
-    bind(&door, "p", &json!({ "validations": [{ "expression": "false" }] })).await;
-    door.post(MAPS, &map("a")).await.ok();
+    let apiserver = TestApiServer::open_with(Rules::v1_36(), plugins);
+    bind(&apiserver, "p", &json!({ "validations": [{ "expression": "false" }] })).await;
+    apiserver.post(MAPS, &map("a")).await.ok();
 }
 
 #[tokio::test]
 async fn the_status_of_a_policy_has_the_type_checking_warnings_of_its_expressions() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     // A policy that cannot be read does not keep the others from being checked.
     let damaged = Key::new("admissionregistration.k8s.io/validatingadmissionpolicies/a").unwrap();
     let value = plumb_store::Value::stamped(|_| bytes::Bytes::from_static(b"{"));
-    door.store().write(Write::put(damaged, value)).wait().unwrap();
+    apiserver.store().write(Write::put(damaged, value)).wait().unwrap();
     let (_stop, shutdown) = plumb_apiserver::serve::shutdown();
-    let server = door.server.clone();
+    let server = apiserver.server.clone();
     let controllers = async move {
         server.run_controllers(std::time::Duration::from_hours(1), shutdown).await;
     };
@@ -123,10 +123,10 @@ async fn the_status_of_a_policy_has_the_type_checking_warnings_of_its_expression
                 { "expression": "object.metadata.creationTimestamp < timestamp('2020-01-01T00:00:00Z')" },
             ],
         });
-        bind(&door, "p", &spec).await;
+        bind(&apiserver, "p", &spec).await;
         let path = format!("{GROUP}/validatingadmissionpolicies/p");
         loop {
-            let policy = door.get(&path).await.ok();
+            let policy = apiserver.get(&path).await.ok();
             if policy["status"]["observedGeneration"] == 1 {
                 break policy["status"].clone();
             }
@@ -161,28 +161,28 @@ async fn the_status_of_a_policy_has_the_type_checking_warnings_of_its_expression
 
 #[tokio::test]
 async fn the_writer_of_a_policy_must_be_allowed_to_read_its_parameters() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let role = json!({ "metadata": { "name": "author" }, "rules": [
         { "apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"] },
         { "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"] },
     ] });
-    door.post(&format!("{rbac}/clusterroles"), &role).await.ok();
+    apiserver.post(&format!("{rbac}/clusterroles"), &role).await.ok();
     let bound = json!({
         "metadata": { "name": "author" },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "author" },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann" }],
     });
-    door.post(&format!("{rbac}/clusterrolebindings"), &bound).await.ok();
+    apiserver.post(&format!("{rbac}/clusterrolebindings"), &bound).await.ok();
     let as_ann = async |path: &str, body: &Value| {
         let ann = InProcess(Arc::new(User::new("ann", "", Vec::<String>::new())));
-        door.ask_as(ann, http::Method::POST, path, "application/json", body.to_string()).await
+        apiserver.request_as(ann, http::Method::POST, path, "application/json", body.to_string()).await
     };
     let of = |kind: &str| json!({ "validations": [{ "expression": "true" }], "paramKind": { "apiVersion": "v1", "kind": kind } });
     let policies = format!("{GROUP}/validatingadmissionpolicies");
     as_ann(&policies, &policy("maps", &of("ConfigMap"))).await.ok();
     assert_eq!(
-        as_ann(&policies, &policy("secrets", &of("Secret"))).await.refused().2,
+        as_ann(&policies, &policy("secrets", &of("Secret"))).await.rejected().2,
         "ValidatingAdmissionPolicy.admissionregistration.k8s.io \"secrets\" is invalid: spec.paramKind: Forbidden: user \
          &{ann  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind \
          (kind=Secret, apiVersion=v1)"
@@ -196,18 +196,18 @@ async fn the_writer_of_a_policy_must_be_allowed_to_read_its_parameters() {
     let by_name = json!({ "name": "a", "parameterNotFoundAction": "Deny" });
     as_ann(&bindings, &binding("by-name", by_name)).await.ok();
     let selected = json!({ "selector": {}, "parameterNotFoundAction": "Deny" });
-    let refused = as_ann(&bindings, &binding("selected", selected)).await.refused().2;
+    let refused = as_ann(&bindings, &binding("selected", selected)).await.rejected().2;
     assert!(
         refused.ends_with("does not have \"list\" permission on the object referenced by paramRef"),
         "{refused}"
     );
 }
 
-async fn mutate(door: &Door, name: &str, mutation: Value) {
+async fn mutate(apiserver: &TestApiServer, name: &str, mutation: Value) {
     let policy = policy(name, &json!({ "reinvocationPolicy": "Never", "mutations": [mutation] }));
-    door.post(&format!("{GROUP}/mutatingadmissionpolicies"), &policy).await.ok();
+    apiserver.post(&format!("{GROUP}/mutatingadmissionpolicies"), &policy).await.ok();
     let binding = json!({ "metadata": { "name": name }, "spec": { "policyName": name } });
-    door.post(&format!("{GROUP}/mutatingadmissionpolicybindings"), &binding).await.ok();
+    apiserver.post(&format!("{GROUP}/mutatingadmissionpolicybindings"), &binding).await.ok();
 }
 
 fn apply(expression: &str) -> Value {
@@ -216,35 +216,35 @@ fn apply(expression: &str) -> Value {
 
 #[tokio::test]
 async fn an_apply_configuration_that_is_not_an_object_rejects_the_write() {
-    let door = Door::open(Rules::v1_36());
-    mutate(&door, "p", apply("(false ? [Object{}] : [dyn('x')])[0]")).await;
-    let why = door.post(MAPS, &map("a")).await.refused().2;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    mutate(&apiserver, "p", apply("(false ? [Object{}] : [dyn('x')])[0]")).await;
+    let why = apiserver.post(MAPS, &map("a")).await.rejected().2;
     assert!(why.ends_with("unsupported return type from ApplyConfiguration expression: string"), "{why}");
 }
 
 #[tokio::test]
 async fn a_patch_that_does_not_apply_rejects_the_write_whatever_its_path() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let remove = "[JSONPatch{op: 'remove', path: '/data/x: test failed'}]";
-    mutate(&door, "p", json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": remove } })).await;
-    let (code, _, why) = door.post(MAPS, &map("a")).await.refused();
+    mutate(&apiserver, "p", json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": remove } })).await;
+    let (code, _, why) = apiserver.post(MAPS, &map("a")).await.rejected();
     assert_eq!(code, 403);
     assert!(why.contains("x: test failed"), "{why}");
 }
 
 #[tokio::test]
 async fn a_warning_can_have_any_script_and_is_truncated_if_too_long() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     for (name, expression) in [("a", "'größer als 5'".to_owned()), ("b", format!("'{}'", "x".repeat(5_000)))]
     {
         let spec = json!({ "validations": [{ "expression": "false", "messageExpression": expression }] });
-        door.post(&format!("{GROUP}/validatingadmissionpolicies"), &policy(name, &spec)).await.ok();
+        apiserver.post(&format!("{GROUP}/validatingadmissionpolicies"), &policy(name, &spec)).await.ok();
         let binding = json!({ "metadata": { "name": name }, "spec": {
             "policyName": name, "validationActions": ["Warn"],
         } });
-        door.post(&format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await.ok();
+        apiserver.post(&format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await.ok();
     }
-    let answer = door.post(MAPS, &map("a")).await;
+    let answer = apiserver.post(MAPS, &map("a")).await;
     let told = &answer.warnings;
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].contains("größer als 5"), "{told:?}");
@@ -262,17 +262,17 @@ fn long_validations() -> Value {
 /// Tests run on one thread: a request that held it would be answered before the other one is looked at.
 #[tokio::test]
 async fn others_are_served_while_the_expressions_of_a_policy_take_long() {
-    let door = Door::open(Rules::v1_36());
-    bind(&door, "p", &json!({ "validations": long_validations() })).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    bind(&apiserver, "p", &json!({ "validations": long_validations() })).await;
     let order = std::sync::Mutex::new(Vec::new());
     let write = async {
-        let why = door.post(MAPS, &map("a")).await.refused().2;
+        let why = apiserver.post(MAPS, &map("a")).await.rejected().2;
         assert!(why.ends_with("denied request: no"), "{why}");
         order.lock().unwrap().push("write");
     };
     let read = async {
         for _ in 0..3 {
-            door.get(MAPS).await.ok();
+            apiserver.get(MAPS).await.ok();
         }
         order.lock().unwrap().push("reads");
     };
@@ -282,19 +282,19 @@ async fn others_are_served_while_the_expressions_of_a_policy_take_long() {
 
 #[tokio::test]
 async fn others_are_served_while_a_mutation_takes_long() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let all = "lists.range(250).all(x, lists.range(250).all(y, x + y >= 0))";
     let expression = format!("Object{{ metadata: Object.metadata{{ labels: {{ 'all': string({all}) }} }} }}");
-    mutate(&door, "m", apply(&expression)).await;
+    mutate(&apiserver, "m", apply(&expression)).await;
     let dry = format!("{MAPS}?dryRun=All");
     let order = std::sync::Mutex::new(Vec::new());
     let write = async {
-        let made = door.post(&dry, &map("a")).await;
+        let made = apiserver.post(&dry, &map("a")).await;
         order.lock().unwrap().push("write");
         made
     };
     let read = async {
-        door.get(MAPS).await.ok();
+        apiserver.get(MAPS).await.ok();
         order.lock().unwrap().push("read");
     };
     let (made, ()) = tokio::join!(write, read);
@@ -304,13 +304,13 @@ async fn others_are_served_while_a_mutation_takes_long() {
 
 #[tokio::test]
 async fn a_json_patch_that_adds_an_unknown_field_refuses_the_write_as_an_error_of_the_server() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let patch =
         |expression: &str| json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } });
     let expression = "[JSONPatch{op: 'add', path: '/data', value: {'a': 'b'}}, JSONPatch{op: 'add', path: '/typo', value: 1}]";
-    mutate(&door, "m", patch(expression)).await;
+    mutate(&apiserver, "m", patch(expression)).await;
     assert_eq!(
-        door.post(MAPS, &map("a")).await.refused(),
+        apiserver.post(MAPS, &map("a")).await.rejected(),
         (
             500,
             "InternalError".to_owned(),
@@ -351,21 +351,21 @@ impl tracing::Subscriber for Logged {
 
 #[tokio::test]
 async fn the_log_of_an_audited_write_names_the_policy_and_not_its_messages() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let spec = json!({ "validations": [
         { "expression": "false", "messageExpression": "'it has ' + object.data.password" },
         { "expression": "false", "message": "no" },
     ] });
-    door.post(&format!("{GROUP}/validatingadmissionpolicies"), &policy("p", &spec)).await.ok();
+    apiserver.post(&format!("{GROUP}/validatingadmissionpolicies"), &policy("p", &spec)).await.ok();
     let binding = json!({ "metadata": { "name": "b" }, "spec": {
         "policyName": "p", "validationActions": ["Audit"],
     } });
-    door.post(&format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await.ok();
+    apiserver.post(&format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await.ok();
     let logged = Logged::default();
     let guard = tracing::subscriber::set_default(logged.clone());
     let mut object = map("a");
     object["data"] = json!({ "password": "hunter2" });
-    door.post(MAPS, &object).await.ok();
+    apiserver.post(MAPS, &object).await.ok();
     drop(guard);
     let logged = logged.0.lock().unwrap().join("\n");
     assert!(logged.contains("policy=\"p\" binding=\"b\" unmet=2"), "{logged}");

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::door::{Door, pod};
+use super::test_api_server::{TestApiServer, pod};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -14,28 +14,28 @@ fn resources(cpu: &str, memory: &str) -> Value {
 }
 
 /// A quota that somebody counted: nothing is used.
-async fn quota(door: &Door, name: &str, spec: Value) {
+async fn quota(apiserver: &TestApiServer, name: &str, spec: Value) {
     let hard = spec["hard"].clone();
     let used: serde_json::Map<String, Value> =
         hard.as_object().unwrap().keys().map(|name| (name.clone(), json!("0"))).collect();
     let quota = json!({ "metadata": { "name": name }, "spec": spec });
-    door.post("/api/v1/namespaces/default/resourcequotas", &quota).await.ok();
+    apiserver.post("/api/v1/namespaces/default/resourcequotas", &quota).await.ok();
     let status = json!({ "status": { "hard": hard, "used": used } });
-    door.merge(&format!("/api/v1/namespaces/default/resourcequotas/{name}/status"), &status).await.ok();
+    apiserver.merge(&format!("/api/v1/namespaces/default/resourcequotas/{name}/status"), &status).await.ok();
 }
 
-async fn used(door: &Door, name: &str) -> Value {
-    door.get(&format!("/api/v1/namespaces/default/resourcequotas/{name}")).await.ok()["status"]["used"]
+async fn used(apiserver: &TestApiServer, name: &str) -> Value {
+    apiserver.get(&format!("/api/v1/namespaces/default/resourcequotas/{name}")).await.ok()["status"]["used"]
         .clone()
 }
 
-async fn limit_range(door: &Door, limits: Value) {
+async fn limit_range(apiserver: &TestApiServer, limits: Value) {
     let range = json!({ "metadata": { "name": "r" }, "spec": { "limits": limits } });
-    door.post("/api/v1/namespaces/default/limitranges", &range).await.ok();
+    apiserver.post("/api/v1/namespaces/default/limitranges", &range).await.ok();
 }
 
 /// The doors that a pod can be resized through, by dialect.
-fn doors() -> [(&'static str, Rules, &'static str); 3] {
+fn resize_endpoints() -> [(&'static str, Rules, &'static str); 3] {
     [("kep", Rules::kep(), ""), ("kep", Rules::kep(), "/resize"), ("v1.36", Rules::v1_36(), "/resize")]
 }
 
@@ -58,27 +58,28 @@ async fn a_resize_is_checked_against_the_quota_of_its_namespace() {
             )),
         ),
     ];
-    for (dialect, rules, subresource) in doors() {
+    for (dialect, rules, subresource) in resize_endpoints() {
         for (cpu, memory, refused) in table {
-            let door = Door::open(rules.clone());
+            let apiserver = TestApiServer::open(rules.clone());
             let hard = json!({ "requests.cpu": "800m", "requests.memory": "800Mi" });
-            quota(&door, "q", json!({ "hard": hard })).await;
-            door.post(PODS, &pod("web", "300m", "300Mi")).await.ok();
-            let answer = door.strategic(&format!("{PODS}/web{subresource}"), &resources(cpu, memory)).await;
+            quota(&apiserver, "q", json!({ "hard": hard })).await;
+            apiserver.post(PODS, &pod("web", "300m", "300Mi")).await.ok();
+            let answer =
+                apiserver.strategic(&format!("{PODS}/web{subresource}"), &resources(cpu, memory)).await;
             let case = format!("{dialect}{subresource} {cpu} {memory}");
             match refused {
                 None => {
                     assert_eq!(answer.status, 200, "{case}: {}", answer.body);
                     let expected = json!({ "requests.cpu": cpu, "requests.memory": memory });
-                    assert_eq!(used(&door, "q").await, expected, "{case}");
+                    assert_eq!(used(&apiserver, "q").await, expected, "{case}");
                 }
                 Some((requested, had, limited)) => {
                     let expected = format!(
                         "pods \"web\" is forbidden: exceeded quota: q, requested: {requested}, used: {had}, limited: {limited}"
                     );
-                    assert_eq!(answer.refused(), (403, "Forbidden".into(), expected), "{case}");
+                    assert_eq!(answer.rejected(), (403, "Forbidden".into(), expected), "{case}");
                     let expected = json!({ "requests.cpu": "300m", "requests.memory": "300Mi" });
-                    assert_eq!(used(&door, "q").await, expected, "{case}");
+                    assert_eq!(used(&apiserver, "q").await, expected, "{case}");
                 }
             }
         }
@@ -87,69 +88,69 @@ async fn a_resize_is_checked_against_the_quota_of_its_namespace() {
 
 #[tokio::test]
 async fn a_shrink_frees_quota_only_once_it_is_actual() {
-    let door = Door::open(Rules::v1_36());
-    quota(&door, "q", json!({ "hard": { "cpu": "1", "pods": "3" } })).await;
-    door.post(PODS, &pod("web", "500m", "100Mi")).await.ok();
-    assert_eq!(used(&door, "q").await, json!({ "cpu": "500m", "pods": "1" }));
-    door.strategic(&format!("{PODS}/web/resize"), &resources("200m", "100Mi")).await.ok();
-    assert_eq!(used(&door, "q").await, json!({ "cpu": "500m", "pods": "1" }));
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    quota(&apiserver, "q", json!({ "hard": { "cpu": "1", "pods": "3" } })).await;
+    apiserver.post(PODS, &pod("web", "500m", "100Mi")).await.ok();
+    assert_eq!(used(&apiserver, "q").await, json!({ "cpu": "500m", "pods": "1" }));
+    apiserver.strategic(&format!("{PODS}/web/resize"), &resources("200m", "100Mi")).await.ok();
+    assert_eq!(used(&apiserver, "q").await, json!({ "cpu": "500m", "pods": "1" }));
 }
 
 #[tokio::test]
 async fn a_pod_must_specify_the_resources_that_a_quota_counts() {
-    let door = Door::open(Rules::v1_36());
-    quota(&door, "q", json!({ "hard": { "requests.cpu": "1", "limits.memory": "1Gi" } })).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    quota(&apiserver, "q", json!({ "hard": { "requests.cpu": "1", "limits.memory": "1Gi" } })).await;
     let bare = json!({ "metadata": { "name": "web" }, "spec": { "containers": [
         { "name": "b", "image": "x" }, { "name": "a", "image": "x", "resources": { "requests": { "cpu": "1m" } } },
     ] } });
     assert_eq!(
-        door.post(PODS, &bare).await.refused().2,
+        apiserver.post(PODS, &bare).await.rejected().2,
         "pods \"web\" is forbidden: failed quota: q: must specify limits.memory for: a,b; requests.cpu for: b"
     );
 }
 
 #[tokio::test]
 async fn a_quota_with_unknown_usage_rejects_what_it_counts() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": { "configmaps": "1" } } });
-    door.post("/api/v1/namespaces/default/resourcequotas", &quota).await.ok();
+    apiserver.post("/api/v1/namespaces/default/resourcequotas", &quota).await.ok();
     let maps = "/api/v1/namespaces/default/configmaps";
     // Until somebody says what binds, nothing does.
-    door.post(maps, &json!({ "metadata": { "name": "a" } })).await.ok();
+    apiserver.post(maps, &json!({ "metadata": { "name": "a" } })).await.ok();
     let status = json!({ "status": { "hard": { "configmaps": "1" } } });
-    door.merge("/api/v1/namespaces/default/resourcequotas/q/status", &status).await.ok();
+    apiserver.merge("/api/v1/namespaces/default/resourcequotas/q/status", &status).await.ok();
     assert_eq!(
-        door.post(maps, &json!({ "metadata": { "name": "b" } })).await.refused().2,
+        apiserver.post(maps, &json!({ "metadata": { "name": "b" } })).await.rejected().2,
         "configmaps \"b\" is forbidden: status unknown for quota: q, resources: configmaps"
     );
 }
 
 #[tokio::test]
 async fn scopes_and_object_counts_decide_what_a_quota_counts() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let class = |name: &str, value: i64| json!({ "metadata": { "name": name }, "value": value });
     for (name, value) in [("high", 10), ("low", 1)] {
-        door.post("/apis/scheduling.k8s.io/v1/priorityclasses", &class(name, value)).await.ok();
+        apiserver.post("/apis/scheduling.k8s.io/v1/priorityclasses", &class(name, value)).await.ok();
     }
     let selector = json!({ "matchExpressions": [{ "scopeName": "PriorityClass", "operator": "In", "values": ["high"] }] });
-    quota(&door, "important", json!({ "hard": { "pods": "1" }, "scopeSelector": selector })).await;
-    quota(&door, "modest", json!({ "hard": { "pods": "1" }, "scopes": ["BestEffort"] })).await;
-    quota(&door, "sets", json!({ "hard": { "count/replicasets.apps": "1" } })).await;
+    quota(&apiserver, "important", json!({ "hard": { "pods": "1" }, "scopeSelector": selector })).await;
+    quota(&apiserver, "modest", json!({ "hard": { "pods": "1" }, "scopes": ["BestEffort"] })).await;
+    quota(&apiserver, "sets", json!({ "hard": { "count/replicasets.apps": "1" } })).await;
     let of = |name: &str, class: &str| {
         let mut pod = pod(name, "100m", "100Mi");
         pod["spec"]["priorityClassName"] = json!(class);
         pod
     };
-    door.post(PODS, &of("a", "high")).await.ok();
-    door.post(PODS, &of("b", "low")).await.ok();
+    apiserver.post(PODS, &of("a", "high")).await.ok();
+    apiserver.post(PODS, &of("b", "low")).await.ok();
     assert_eq!(
-        door.post(PODS, &of("c", "high")).await.refused().2,
+        apiserver.post(PODS, &of("c", "high")).await.rejected().2,
         "pods \"c\" is forbidden: exceeded quota: important, requested: pods=1, used: pods=1, limited: pods=1"
     );
     let mut bare = pod("d", "1", "1");
     bare["spec"]["containers"][0].as_object_mut().unwrap().remove("resources");
-    door.post(PODS, &bare).await.ok();
-    assert_eq!(used(&door, "modest").await, json!({ "pods": "1" }));
+    apiserver.post(PODS, &bare).await.ok();
+    assert_eq!(used(&apiserver, "modest").await, json!({ "pods": "1" }));
     let set = |name: &str| {
         let labels = json!({ "app": name });
         json!({ "metadata": { "name": name }, "spec": {
@@ -158,9 +159,9 @@ async fn scopes_and_object_counts_decide_what_a_quota_counts() {
         } })
     };
     let sets = "/apis/apps/v1/namespaces/default/replicasets";
-    door.post(sets, &set("a")).await.ok();
+    apiserver.post(sets, &set("a")).await.ok();
     assert_eq!(
-        door.post(sets, &set("b")).await.refused().2,
+        apiserver.post(sets, &set("b")).await.rejected().2,
         "replicasets.apps \"b\" is forbidden: exceeded quota: sets, requested: count/replicasets.apps=1, used: \
          count/replicasets.apps=1, limited: count/replicasets.apps=1"
     );
@@ -168,32 +169,32 @@ async fn scopes_and_object_counts_decide_what_a_quota_counts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_writers_at_once_do_not_exceed_a_quota() {
-    let door = Door::open(Rules::v1_36());
-    quota(&door, "q", json!({ "hard": { "pods": "40", "requests.cpu": "37" } })).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    quota(&apiserver, "q", json!({ "hard": { "pods": "40", "requests.cpu": "37" } })).await;
     let answers = join_all((0..100).map(|number| {
-        let (door, pod) = (&door, pod(&format!("p{number}"), "1", "1Mi"));
-        async move { door.post(PODS, &pod).await.status.as_u16() }
+        let (apiserver, pod) = (&apiserver, pod(&format!("p{number}"), "1", "1Mi"));
+        async move { apiserver.post(PODS, &pod).await.status.as_u16() }
     }))
     .await;
     let made = answers.iter().filter(|status| **status == 201).count();
     assert_eq!((made, answers.iter().filter(|status| **status == 403).count()), (37, 63));
-    assert_eq!(used(&door, "q").await, json!({ "pods": "37", "requests.cpu": "37" }));
-    assert_eq!(door.get(PODS).await.ok()["items"].as_array().unwrap().len(), 37);
+    assert_eq!(used(&apiserver, "q").await, json!({ "pods": "37", "requests.cpu": "37" }));
+    assert_eq!(apiserver.get(PODS).await.ok()["items"].as_array().unwrap().len(), 37);
 }
 
 #[tokio::test]
 async fn a_write_that_fails_or_is_only_tried_charges_nothing() {
-    let door = Door::open(Rules::v1_36());
-    quota(&door, "q", json!({ "hard": { "pods": "1" } })).await;
-    door.post(&format!("{PODS}?dryRun=All"), &pod("web", "1", "1Mi")).await.ok();
-    assert_eq!(used(&door, "q").await, json!({ "pods": "0" }));
-    door.post(PODS, &pod("web", "1", "1Mi")).await.ok();
-    assert_eq!(door.post(PODS, &pod("web", "1", "1Mi")).await.status, 409);
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    quota(&apiserver, "q", json!({ "hard": { "pods": "1" } })).await;
+    apiserver.post(&format!("{PODS}?dryRun=All"), &pod("web", "1", "1Mi")).await.ok();
+    assert_eq!(used(&apiserver, "q").await, json!({ "pods": "0" }));
+    apiserver.post(PODS, &pod("web", "1", "1Mi")).await.ok();
+    assert_eq!(apiserver.post(PODS, &pod("web", "1", "1Mi")).await.status, 409);
     assert_eq!(
-        door.post(&format!("{PODS}?dryRun=All"), &pod("other", "1", "1Mi")).await.refused().2,
+        apiserver.post(&format!("{PODS}?dryRun=All"), &pod("other", "1", "1Mi")).await.rejected().2,
         "pods \"other\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"
     );
-    assert_eq!(used(&door, "q").await, json!({ "pods": "1" }));
+    assert_eq!(used(&apiserver, "q").await, json!({ "pods": "1" }));
 }
 
 #[tokio::test]
@@ -217,17 +218,18 @@ async fn a_resize_is_validated_by_the_limit_range_of_its_namespace() {
             ),
         ),
     ];
-    for (dialect, rules, subresource) in doors() {
+    for (dialect, rules, subresource) in resize_endpoints() {
         for (cpu, memory, refused) in &table {
-            let door = Door::open(rules.clone());
-            limit_range(&door, limits.clone()).await;
-            door.post(PODS, &pod("web", "300m", "300Mi")).await.ok();
-            let answer = door.strategic(&format!("{PODS}/web{subresource}"), &resources(cpu, memory)).await;
+            let apiserver = TestApiServer::open(rules.clone());
+            limit_range(&apiserver, limits.clone()).await;
+            apiserver.post(PODS, &pod("web", "300m", "300Mi")).await.ok();
+            let answer =
+                apiserver.strategic(&format!("{PODS}/web{subresource}"), &resources(cpu, memory)).await;
             let case = format!("{dialect}{subresource} {cpu} {memory}");
             match refused {
                 None => assert_eq!(answer.status, 200, "{case}: {}", answer.body),
                 Some(why) => assert_eq!(
-                    answer.refused(),
+                    answer.rejected(),
                     (403, "Forbidden".into(), format!("pods \"web\" is forbidden: {why}")),
                     "{case}"
                 ),
@@ -238,14 +240,14 @@ async fn a_resize_is_validated_by_the_limit_range_of_its_namespace() {
 
 #[tokio::test]
 async fn a_pod_without_resources_gets_the_defaults_of_the_limit_range() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     limit_range(
-        &door,
+        &apiserver,
         json!([{ "type": "Container", "default": { "cpu": "200m" }, "defaultRequest": { "cpu": "100m", "memory": "64Mi" } }]),
     )
     .await;
     let bare = json!({ "metadata": { "generateName": "web-" }, "spec": { "containers": [{ "name": "c", "image": "x" }] } });
-    let made = door.post(PODS, &bare).await.ok();
+    let made = apiserver.post(PODS, &bare).await.ok();
     assert_eq!(
         made["spec"]["containers"][0]["resources"],
         json!({ "limits": { "cpu": "200m" }, "requests": { "cpu": "100m", "memory": "64Mi" } })
@@ -259,20 +261,20 @@ async fn a_pod_without_resources_gets_the_defaults_of_the_limit_range() {
 
 #[tokio::test]
 async fn an_update_that_does_not_change_resources_does_not_validate_them() {
-    let door = Door::open(Rules::kep());
-    door.post(PODS, &pod("web", "600m", "300Mi")).await.ok();
-    limit_range(&door, json!([{ "type": "Container", "max": { "cpu": "500m" } }])).await;
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(PODS, &pod("web", "600m", "300Mi")).await.ok();
+    limit_range(&apiserver, json!([{ "type": "Container", "max": { "cpu": "500m" } }])).await;
     let labels = json!({ "metadata": { "labels": { "a": "b" } } });
-    assert_eq!(door.merge(&format!("{PODS}/web"), &labels).await.status, 200);
-    assert_eq!(door.strategic(&format!("{PODS}/web"), &resources("550m", "300Mi")).await.status, 403);
+    assert_eq!(apiserver.merge(&format!("{PODS}/web"), &labels).await.status, 200);
+    assert_eq!(apiserver.strategic(&format!("{PODS}/web"), &resources("550m", "300Mi")).await.status, 403);
 }
 
 #[tokio::test]
 async fn a_claim_is_checked_against_limit_range_and_quota() {
-    let door = Door::open(Rules::v1_36());
-    limit_range(&door, json!([{ "type": "PersistentVolumeClaim", "min": { "storage": "1Gi" }, "max": { "storage": "3Gi" } }]))
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    limit_range(&apiserver, json!([{ "type": "PersistentVolumeClaim", "min": { "storage": "1Gi" }, "max": { "storage": "3Gi" } }]))
         .await;
-    quota(&door, "q", json!({ "hard": { "requests.storage": "3Gi", "gold.storageclass.storage.k8s.io/persistentvolumeclaims": "1" } }))
+    quota(&apiserver, "q", json!({ "hard": { "requests.storage": "3Gi", "gold.storageclass.storage.k8s.io/persistentvolumeclaims": "1" } }))
         .await;
     let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
     let claim = |name: &str, size: &str| {
@@ -282,13 +284,13 @@ async fn a_claim_is_checked_against_limit_range_and_quota() {
         } })
     };
     assert_eq!(
-        door.post(claims, &claim("a", "4Gi")).await.refused().2,
+        apiserver.post(claims, &claim("a", "4Gi")).await.rejected().2,
         "persistentvolumeclaims \"a\" is forbidden: maximum storage usage per PersistentVolumeClaim is 3Gi, but request is 4Gi"
     );
-    let made = door.post(claims, &claim("a", "2Gi")).await.ok();
+    let made = apiserver.post(claims, &claim("a", "2Gi")).await.ok();
     assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
     assert_eq!(
-        door.post(claims, &claim("b", "2Gi")).await.refused().2,
+        apiserver.post(claims, &claim("b", "2Gi")).await.rejected().2,
         "persistentvolumeclaims \"b\" is forbidden: exceeded quota: q, requested: \
          gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,requests.storage=2Gi, used: \
          gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,requests.storage=2Gi, limited: \

@@ -3,7 +3,7 @@
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::door::{Door, pod};
+use super::test_api_server::{TestApiServer, pod};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -14,8 +14,8 @@ fn cpu(amount: &str) -> Value {
 
 #[tokio::test]
 async fn a_new_pod_is_allocated_what_it_requests_as_the_kep_says() {
-    let door = Door::open(Rules::kep());
-    let made = door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    let made = apiserver.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
     let container = &made["spec"]["containers"][0];
     assert_eq!(
         container["resizePolicy"],
@@ -35,15 +35,15 @@ async fn a_new_pod_is_allocated_what_it_requests_as_the_kep_says() {
 
 #[tokio::test]
 async fn pod_update_and_resize_both_propose_a_resize_in_the_kep_dialect() {
-    let door = Door::open(Rules::kep());
-    door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
-    let resized = door.strategic(&format!("{PODS}/web"), &cpu("650m")).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    let resized = apiserver.strategic(&format!("{PODS}/web"), &cpu("650m")).await.ok();
     assert_eq!(resized["spec"]["containers"][0]["resources"]["requests"]["cpu"], "650m");
     assert_eq!(
         (&resized["status"]["resize"], &resized["metadata"]["generation"]),
         (&json!("Proposed"), &json!(2))
     );
-    let resized = door.strategic(&format!("{PODS}/web/resize"), &cpu("700m")).await.ok();
+    let resized = apiserver.strategic(&format!("{PODS}/web/resize"), &cpu("700m")).await.ok();
     assert_eq!(resized["spec"]["containers"][0]["resources"]["limits"]["cpu"], "700m");
     assert_eq!(resized["metadata"]["generation"], 3);
     assert_eq!(resized["status"]["containerStatuses"][0]["allocatedResources"]["cpu"], "500m");
@@ -51,11 +51,11 @@ async fn pod_update_and_resize_both_propose_a_resize_in_the_kep_dialect() {
 
 #[tokio::test]
 async fn a_pod_update_cannot_resize_in_the_dialect_of_kubernetes() {
-    let door = Door::open(Rules::v1_36());
-    let made = door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    let made = apiserver.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
     assert!(made["status"].get("containerStatuses").is_none());
     assert!(made["spec"]["containers"][0].get("resizePolicy").is_none());
-    let (code, reason, message) = door.strategic(&format!("{PODS}/web"), &cpu("650m")).await.refused();
+    let (code, reason, message) = apiserver.strategic(&format!("{PODS}/web"), &cpu("650m")).await.rejected();
     assert_eq!((code, reason.as_str()), (422, "Invalid"));
     assert!(
         message.starts_with(
@@ -63,19 +63,19 @@ async fn a_pod_update_cannot_resize_in_the_dialect_of_kubernetes() {
         ),
         "{message}"
     );
-    let resized = door.strategic(&format!("{PODS}/web/resize"), &cpu("650m")).await.ok();
+    let resized = apiserver.strategic(&format!("{PODS}/web/resize"), &cpu("650m")).await.ok();
     assert!(resized["status"].get("resize").is_none());
     assert_eq!(resized["metadata"]["generation"], 2);
 }
 
 #[tokio::test]
 async fn a_resize_changes_nothing_but_resources() {
-    let door = Door::open(Rules::v1_36());
-    door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    apiserver.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
     let mut patch = cpu("650m");
     patch["metadata"] = json!({ "labels": { "sneaky": "yes" } });
     patch["spec"]["containers"][0]["image"] = json!("other");
-    let resized = door.strategic(&format!("{PODS}/web/resize"), &patch).await.ok();
+    let resized = apiserver.strategic(&format!("{PODS}/web/resize"), &patch).await.ok();
     assert!(resized["metadata"].get("labels").is_none());
     assert_eq!(resized["spec"]["containers"][0]["image"], "plumb/load");
     assert_eq!(resized["spec"]["containers"][0]["resources"]["requests"]["cpu"], "650m");
@@ -83,11 +83,11 @@ async fn a_resize_changes_nothing_but_resources() {
 
 #[tokio::test]
 async fn a_resize_that_changes_the_qos_class_is_rejected() {
-    let door = Door::open(Rules::v1_36());
-    door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    apiserver.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
     let patch =
         json!({ "spec": { "containers": [{ "name": "main", "resources": { "limits": { "cpu": "1" } } }] } });
-    let (code, _, message) = door.strategic(&format!("{PODS}/web/resize"), &patch).await.refused();
+    let (code, _, message) = apiserver.strategic(&format!("{PODS}/web/resize"), &patch).await.rejected();
     assert_eq!(code, 422);
     assert_eq!(
         message,
@@ -97,30 +97,30 @@ async fn a_resize_that_changes_the_qos_class_is_rejected() {
 
 #[tokio::test]
 async fn a_resize_beyond_the_allocatable_resources_is_rejected_with_its_cause() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let node = json!({ "metadata": { "name": "n1" } });
-    door.post("/api/v1/nodes", &node).await.ok();
+    apiserver.post("/api/v1/nodes", &node).await.ok();
     let status = json!({ "status": { "allocatable": { "cpu": "4", "memory": "8Gi" } } });
-    door.merge("/api/v1/nodes/n1/status", &status).await.ok();
-    door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    apiserver.merge("/api/v1/nodes/n1/status", &status).await.ok();
+    apiserver.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
     let binding = json!({ "metadata": { "name": "web" }, "target": { "kind": "Node", "name": "n1" } });
-    door.post(&format!("{PODS}/web/binding"), &binding).await.ok();
-    let answer = door.strategic(&format!("{PODS}/web/resize"), &cpu("5")).await;
+    apiserver.post(&format!("{PODS}/web/binding"), &binding).await.ok();
+    let answer = apiserver.strategic(&format!("{PODS}/web/resize"), &cpu("5")).await;
     assert_eq!(answer.body["details"]["causes"], json!([{ "reason": "NodeCapacity" }]));
     assert_eq!(
-        answer.refused().2,
+        answer.rejected().2,
         "pods \"web\" is forbidden: node didn't have enough allocatable resources: cpu, requested: 5000, allocatable: 4000"
     );
-    assert_eq!(door.strategic(&format!("{PODS}/web/resize"), &cpu("3")).await.status, 200);
+    assert_eq!(apiserver.strategic(&format!("{PODS}/web/resize"), &cpu("3")).await.status, 200);
 }
 
 #[tokio::test]
 async fn an_old_client_does_not_lose_what_it_does_not_know() {
-    let door = Door::open(Rules::kep());
-    let mut made = door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    let mut made = apiserver.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
     made["spec"]["containers"][0].as_object_mut().unwrap().remove("resizePolicy");
     made["metadata"]["labels"] = json!({ "seen": "yes" });
-    let updated = door.put(&format!("{PODS}/web"), &made).await.ok();
+    let updated = apiserver.put(&format!("{PODS}/web"), &made).await.ok();
     assert_eq!(updated["spec"]["containers"][0]["resizePolicy"].as_array().unwrap().len(), 2);
     assert_eq!(updated["metadata"]["labels"], json!({ "seen": "yes" }));
     assert_eq!(updated["metadata"]["generation"], 1);
@@ -132,7 +132,8 @@ async fn an_alpha_manifest_is_accepted_in_the_kep_dialect() {
     alpha["spec"]["containers"][0]["resizePolicy"] = json!([
         { "resourceName": "cpu", "policy": "RestartNotRequired" }, { "resourceName": "memory", "policy": "Restart" },
     ]);
-    let made = Door::open(Rules::kep()).post(&format!("{PODS}?fieldValidation=Strict"), &alpha).await.ok();
+    let made =
+        TestApiServer::open(Rules::kep()).post(&format!("{PODS}?fieldValidation=Strict"), &alpha).await.ok();
     assert_eq!(
         made["spec"]["containers"][0]["resizePolicy"],
         json!([
@@ -140,6 +141,7 @@ async fn an_alpha_manifest_is_accepted_in_the_kep_dialect() {
             { "resourceName": "memory", "restartPolicy": "RestartContainer" },
         ])
     );
-    let refused = Door::open(Rules::v1_36()).post(&format!("{PODS}?fieldValidation=Strict"), &alpha).await;
+    let refused =
+        TestApiServer::open(Rules::v1_36()).post(&format!("{PODS}?fieldValidation=Strict"), &alpha).await;
     assert_eq!(refused.status, 400);
 }

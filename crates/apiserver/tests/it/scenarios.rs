@@ -3,10 +3,10 @@
 use plumb_conformance::scenario::{Scenario, Step};
 use serde_json::json;
 
-use super::door::{Answer, Door};
+use super::test_api_server::{ApiResponse, TestApiServer};
 
 /// What is wrong with a response.
-fn judge(step: &Step, namespace: &str, answer: &Answer) -> Option<String> {
+fn judge(step: &Step, namespace: &str, answer: &ApiResponse) -> Option<String> {
     let here = |text: &String| text.replace("{ns}", namespace);
     let (code, message) = (answer.status.as_u16(), answer.body["message"].as_str().unwrap_or_default());
     let warned = |wanted: &Vec<String>| {
@@ -33,18 +33,18 @@ fn judge(step: &Step, namespace: &str, answer: &Answer) -> Option<String> {
 }
 
 /// Puts a table to a server.
-pub(crate) async fn play(door: &Door, table: &str) {
+pub(crate) async fn play(apiserver: &TestApiServer, table: &str) {
     let scenarios: Vec<Scenario> = serde_json::from_str(table).unwrap();
     let mut wrong = Vec::new();
     for (number, scenario) in scenarios.iter().enumerate() {
         let namespace = format!("s{number}");
-        door.post("/api/v1/namespaces", &json!({ "metadata": { "name": namespace } })).await.ok();
+        apiserver.post("/api/v1/namespaces", &json!({ "metadata": { "name": namespace } })).await.ok();
         let account = json!({ "metadata": { "name": "default" } });
-        door.post(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), &account).await.ok();
+        apiserver.post(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), &account).await.ok();
         for step in &scenario.steps {
             let (head, body) = step.request(&namespace).unwrap().into_parts();
             let media = head.headers["content-type"].to_str().unwrap().to_owned();
-            let answer = door.ask(head.method, &head.uri.to_string(), &media, body).await;
+            let answer = apiserver.request(head.method, &head.uri.to_string(), &media, body).await;
             wrong.extend(judge(step, &namespace, &answer).map(|why| format!("{}: {why}", scenario.name)));
         }
     }

@@ -9,7 +9,7 @@ use prost::Message as _;
 use serde_json::{Map, Value, json};
 
 use super::custom::{DEFINITIONS, definition, version};
-use super::door::{Door, admin};
+use super::test_api_server::{TestApiServer, admin};
 
 const ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const SERVED: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
@@ -457,9 +457,9 @@ fn carried_map(map: &Value) -> Value {
     map.map(|(name, value)| (name.clone(), carried(value))).collect::<Map<_, _>>().into()
 }
 
-async fn ask(door: &Door, accept: &str) -> (StatusCode, String, Bytes) {
+async fn ask(apiserver: &TestApiServer, accept: &str) -> (StatusCode, String, Bytes) {
     let request = Request::get("/openapi/v2").header("accept", accept).extension(admin());
-    let response = door.server.handle(request.body(Full::<Bytes>::default()).unwrap()).await;
+    let response = apiserver.server.handle(request.body(Full::<Bytes>::default()).unwrap()).await;
     let (head, body) = response.into_parts();
     let media = head.headers["content-type"].to_str().unwrap().to_owned();
     (head.status, media, body.collect().await.unwrap().to_bytes())
@@ -467,7 +467,7 @@ async fn ask(door: &Door, accept: &str) -> (StatusCode, String, Bytes) {
 
 #[tokio::test]
 async fn the_document_in_protobuf_is_the_one_in_json() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let spec = json!({ "type": "object", "description": "of a thing", "properties": {
         "size": { "x-kubernetes-int-or-string": true, "anyOf": [{ "type": "integer" }, { "type": "string" }] },
         "count": { "type": "integer", "minimum": 1, "maximum": 9, "exclusiveMaximum": true, "multipleOf": 0.5 },
@@ -478,9 +478,9 @@ async fn the_document_in_protobuf_is_the_one_in_json() {
             "a": { "type": "integer" },
         } } },
     } });
-    door.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec)]))).await.ok();
-    let whole = door.get("/openapi/v2").await.ok();
-    let (status, media, bytes) = ask(&door, ASKED).await;
+    apiserver.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec)]))).await.ok();
+    let whole = apiserver.get("/openapi/v2").await.ok();
+    let (status, media, bytes) = ask(&apiserver, ASKED).await;
     assert_eq!((status.as_u16(), media.as_str()), (200, SERVED));
     let document = gnostic::Document::decode(bytes).unwrap();
     assert_eq!((document.swagger.as_str(), document.info.title.as_str()), ("2.0", "Kubernetes"));
@@ -500,7 +500,7 @@ async fn the_document_in_protobuf_is_the_one_in_json() {
 
 #[tokio::test]
 async fn the_format_of_the_document_is_the_first_that_a_client_accepts() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     for (accept, status, expected) in [
         ("*/*", 200, "application/json"),
         ("application/json", 200, "application/json"),
@@ -509,7 +509,7 @@ async fn the_format_of_the_document_is_the_first_that_a_client_accepts() {
         ("application/json;q=0.9, application/*", 200, "application/json"),
         ("text/html", 406, "application/json"),
     ] {
-        let (code, media, _) = ask(&door, accept).await;
+        let (code, media, _) = ask(&apiserver, accept).await;
         assert_eq!((code.as_u16(), media.as_str()), (status, expected), "{accept}");
     }
 }

@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, Empty};
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::door::{Door, pod};
+use super::test_api_server::{TestApiServer, pod};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -56,28 +56,28 @@ impl Case {
         self
     }
 
-    async fn prepare(&self, door: &Door) -> String {
-        let created = door.post(self.path, &self.object).await.ok();
+    async fn prepare(&self, apiserver: &TestApiServer) -> String {
+        let created = apiserver.post(self.path, &self.object).await.ok();
         let path = format!("{}/{}", self.path, created["metadata"]["name"].as_str().unwrap());
         for (part, status) in [("approval", &self.approval), ("status", &self.status)] {
             if !status.is_null() {
-                door.merge(&format!("{path}/{part}"), &json!({ "status": status })).await.ok();
+                apiserver.merge(&format!("{path}/{part}"), &json!({ "status": status })).await.ok();
             }
         }
         if self.is_deleted {
-            door.delete(&path, &Value::Null).await.ok();
+            apiserver.delete(&path, &Value::Null).await.ok();
         }
         path
     }
 }
 
-async fn table(door: &Door, path: &str) -> Value {
+async fn table(apiserver: &TestApiServer, path: &str) -> Value {
     let request = Request::builder()
         .method(Method::GET)
         .uri(path)
         .header("accept", AS_TABLE)
-        .extension(super::door::admin());
-    let response = door.server.handle(request.body(Empty::<Bytes>::new()).unwrap()).await;
+        .extension(super::test_api_server::admin());
+    let response = apiserver.server.handle(request.body(Empty::<Bytes>::new()).unwrap()).await;
     assert_eq!(response.status(), 200, "{path}");
     let table: Value =
         serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
@@ -98,10 +98,10 @@ fn columns(table: &Value) -> Vec<String> {
 
 /// Checks that each object becomes its row, and that each kind has its columns: `Name | Ready | (IP)`.
 async fn shows(kinds: &[(&str, &str)], cases: &[Case]) {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     for case in cases {
-        let path = case.prepare(&door).await;
-        let table = table(&door, &path).await;
+        let path = case.prepare(&apiserver).await;
+        let table = table(&apiserver, &path).await;
         let (_, expected) = kinds.iter().find(|(kind, _)| case.path.ends_with(kind)).unwrap();
         assert_eq!(columns(&table).join(" | "), *expected, "{path}");
         assert_eq!(table["rows"][0]["cells"], case.cells, "{path}");
@@ -113,8 +113,8 @@ async fn shows(kinds: &[(&str, &str)], cases: &[Case]) {
 
 #[tokio::test]
 async fn a_row_of_a_custom_resource_includes_the_object_as_requested() {
-    let door = Door::open(Rules::v1_36());
-    let whole = door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    let whole = apiserver.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let metadata = json!({
         "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": whole["metadata"],
     });
@@ -124,9 +124,13 @@ async fn a_row_of_a_custom_resource_includes_the_object_as_requested() {
         ("?includeObject=Object", &whole),
         ("?includeObject=None", &Value::Null),
     ] {
-        assert_eq!(&table(&door, &format!("{PODS}{query}")).await["rows"][0]["object"], expected, "{query}");
         assert_eq!(
-            &table(&door, &format!("{PODS}/a{query}")).await["rows"][0]["object"],
+            &table(&apiserver, &format!("{PODS}{query}")).await["rows"][0]["object"],
+            expected,
+            "{query}"
+        );
+        assert_eq!(
+            &table(&apiserver, &format!("{PODS}/a{query}")).await["rows"][0]["object"],
             expected,
             "{query}"
         );
@@ -135,32 +139,33 @@ async fn a_row_of_a_custom_resource_includes_the_object_as_requested() {
 
 #[tokio::test]
 async fn a_table_of_a_list_has_a_continue_token() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     for name in ["a", "b", "c"] {
-        door.post(PODS, &pod(name, "1", "1Gi")).await.ok();
+        apiserver.post(PODS, &pod(name, "1", "1Gi")).await.ok();
     }
-    let first = table(&door, &format!("{PODS}?limit=2")).await;
-    let list = door.get(&format!("{PODS}?limit=2")).await.ok();
+    let first = table(&apiserver, &format!("{PODS}?limit=2")).await;
+    let list = apiserver.get(&format!("{PODS}?limit=2")).await.ok();
     assert_eq!(first["metadata"], list["metadata"]);
     let token = first["metadata"]["continue"].as_str().unwrap();
-    let second = table(&door, &format!("{PODS}?limit=2&continue={token}")).await;
+    let second = table(&apiserver, &format!("{PODS}?limit=2&continue={token}")).await;
     let names = |table: &Value| {
         let rows = table["rows"].as_array().unwrap().iter();
         rows.map(|row| row["cells"][0].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!((names(&first), names(&second)), (vec!["a".into(), "b".into()], vec!["c".into()]));
-    let none = table(&door, "/api/v1/namespaces/kube-system/pods").await;
+    let none = table(&apiserver, "/api/v1/namespaces/kube-system/pods").await;
     assert_eq!(none["rows"], json!([]));
 }
 
 #[tokio::test]
 async fn a_watch_describes_its_columns_once() {
-    let door = Door::open(Rules::v1_36());
-    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
-    door.post(PODS, &pod("b", "1", "1Gi")).await.ok();
-    let request =
-        Request::get(format!("{PODS}?watch=1")).header("accept", AS_TABLE).extension(super::door::admin());
-    let response = door.server.handle(request.body(Empty::<Bytes>::new()).unwrap()).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    apiserver.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    apiserver.post(PODS, &pod("b", "1", "1Gi")).await.ok();
+    let request = Request::get(format!("{PODS}?watch=1"))
+        .header("accept", AS_TABLE)
+        .extension(super::test_api_server::admin());
+    let response = apiserver.server.handle(request.body(Empty::<Bytes>::new()).unwrap()).await;
     let mut body = response.into_body();
     let mut text = Vec::new();
     while text.split(|byte| *byte == b'\n').count() < 3 {
@@ -176,8 +181,8 @@ async fn a_watch_describes_its_columns_once() {
 
 #[tokio::test]
 async fn a_column_has_a_type_and_a_description() {
-    let door = Door::open(Rules::v1_36());
-    let table = table(&door, "/api/v1/namespaces").await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    let table = table(&apiserver, "/api/v1/namespaces").await;
     let columns = table["columnDefinitions"].as_array().unwrap();
     for column in columns {
         assert_eq!((&column["type"], &column["priority"]), (&json!("string"), &json!(0)));

@@ -11,7 +11,7 @@ use plumb_resize::Quantity;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::door::{Door, NOW, admin, pod};
+use super::test_api_server::{NOW, TestApiServer, admin, pod};
 
 const METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
 
@@ -42,22 +42,22 @@ impl UsageSource for Fixed {
 }
 
 /// Two nodes and three pods, of which one of each was not measured yet.
-async fn measured() -> Door {
-    let door = Door::measuring(Rules::v1_36(), Arc::new(Fixed));
+async fn measured() -> TestApiServer {
+    let apiserver = TestApiServer::measuring(Rules::v1_36(), Arc::new(Fixed));
     for node in ["n1", "n2"] {
         let node = json!({ "metadata": { "name": node, "labels": { "disk": "fast" } } });
-        door.post("/api/v1/nodes", &node).await.ok();
+        apiserver.post("/api/v1/nodes", &node).await.ok();
     }
-    door.post("/api/v1/namespaces", &json!({ "metadata": { "name": "other" } })).await.ok();
+    apiserver.post("/api/v1/namespaces", &json!({ "metadata": { "name": "other" } })).await.ok();
     for (namespace, name, app) in
         [("default", "web", "web"), ("default", "young", "web"), ("other", "db", "db")]
     {
         let mut pod = pod(name, "1m", "1Mi");
         pod["metadata"]["labels"] = json!({ "app": app });
         pod["spec"]["nodeName"] = json!("n1");
-        door.post(&format!("/api/v1/namespaces/{namespace}/pods"), &pod).await.ok();
+        apiserver.post(&format!("/api/v1/namespaces/{namespace}/pods"), &pod).await.ok();
     }
-    door
+    apiserver
 }
 
 fn names(list: &Value) -> Vec<&str> {
@@ -66,9 +66,9 @@ fn names(list: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn metrics_have_the_labels_of_their_object() {
-    let door = measured().await;
+    let apiserver = measured().await;
     assert_eq!(
-        door.get(&format!("{METRICS}/namespaces/default/pods/web")).await.ok(),
+        apiserver.get(&format!("{METRICS}/namespaces/default/pods/web")).await.ok(),
         json!({
             "kind": "PodMetrics", "apiVersion": "metrics.k8s.io/v1beta1",
             "metadata": {
@@ -81,7 +81,7 @@ async fn metrics_have_the_labels_of_their_object() {
             ],
         })
     );
-    let node = door.get(&format!("{METRICS}/nodes/n1")).await.ok();
+    let node = apiserver.get(&format!("{METRICS}/nodes/n1")).await.ok();
     assert_eq!(node["kind"], "NodeMetrics");
     assert_eq!(node["usage"], json!({ "cpu": "1250m", "memory": "3Gi" }));
     assert_eq!(node["metadata"].get("namespace"), None);
@@ -89,8 +89,8 @@ async fn metrics_have_the_labels_of_their_object() {
 
 #[tokio::test]
 async fn lists_have_the_metrics_of_the_selected_objects() {
-    let door = measured().await;
-    let nodes = door.get(&format!("{METRICS}/nodes")).await.ok();
+    let apiserver = measured().await;
+    let nodes = apiserver.get(&format!("{METRICS}/nodes")).await.ok();
     assert_eq!((nodes["kind"].as_str(), names(&nodes)), (Some("NodeMetricsList"), vec!["n1"]));
     assert_eq!(nodes["items"][0].get("kind"), None);
     for (query, expected) in [
@@ -101,10 +101,10 @@ async fn lists_have_the_metrics_of_the_selected_objects() {
         ("pods?fieldSelector=metadata.namespace%3Dother", vec!["db"]),
         ("nodes?labelSelector=disk%21%3Dfast", vec![]),
     ] {
-        let list = door.get(&format!("{METRICS}/{query}")).await.ok();
+        let list = apiserver.get(&format!("{METRICS}/{query}")).await.ok();
         assert_eq!(names(&list), expected, "{query}");
     }
-    let table = door.table(&format!("{METRICS}/namespaces/default/pods")).await.ok();
+    let table = apiserver.table(&format!("{METRICS}/namespaces/default/pods")).await.ok();
     let columns = table["columnDefinitions"].as_array().unwrap();
     let columns: Vec<&str> = columns.iter().map(|column| column["name"].as_str().unwrap()).collect();
     assert_eq!(columns, ["Name", "cpu", "memory", "Window"]);
@@ -113,7 +113,7 @@ async fn lists_have_the_metrics_of_the_selected_objects() {
 
 #[tokio::test]
 async fn metrics_of_a_deleted_or_unmeasured_object_are_not_found() {
-    let door = measured().await;
+    let apiserver = measured().await;
     let missing = |path: &str, text: &str| (format!("{METRICS}/{path}"), text.to_owned());
     for (path, message) in [
         missing("namespaces/default/pods/young", "podmetrics.metrics.k8s.io \"default/young\" not found"),
@@ -121,26 +121,26 @@ async fn metrics_of_a_deleted_or_unmeasured_object_are_not_found() {
         missing("nodes/n2", "nodemetrics.metrics.k8s.io \"n2\" not found"),
         missing("nodes/n3", "nodes \"n3\" not found"),
     ] {
-        assert_eq!(door.get(&path).await.refused(), (404, "NotFound".into(), message));
+        assert_eq!(apiserver.get(&path).await.rejected(), (404, "NotFound".into(), message));
     }
     for (method, path) in [(Method::DELETE, "nodes/n1"), (Method::POST, "nodes"), (Method::PUT, "nodes/n1")] {
-        let answer = door.ask(method, &format!("{METRICS}/{path}"), "application/json", "{}").await;
-        assert_eq!(answer.refused().0, 405, "{path}");
+        let answer = apiserver.request(method, &format!("{METRICS}/{path}"), "application/json", "{}").await;
+        assert_eq!(answer.rejected().0, 405, "{path}");
     }
-    assert_eq!(door.get(&format!("{METRICS}/nodes?watch=1")).await.refused().0, 405);
+    assert_eq!(apiserver.get(&format!("{METRICS}/nodes?watch=1")).await.rejected().0, 405);
 }
 
 #[tokio::test]
 async fn the_metrics_group_is_served_without_a_metrics_source() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     for path in ["nodes", "nodes/n1", "pods", "namespaces/default/pods/web"] {
-        let answer = door.get(&format!("{METRICS}/{path}")).await;
+        let answer = apiserver.get(&format!("{METRICS}/{path}")).await;
         assert_eq!(
-            answer.refused(),
+            answer.rejected(),
             (503, "ServiceUnavailable".into(), "nothing here measures what nodes and pods use".into())
         );
     }
-    let resources = door.get(METRICS).await.ok();
+    let resources = apiserver.get(METRICS).await.ok();
     let found: Vec<(&str, &str, &Value)> = (resources["resources"].as_array().unwrap().iter())
         .map(|row| (row["name"].as_str().unwrap(), row["kind"].as_str().unwrap(), &row["verbs"]))
         .collect();
@@ -149,22 +149,22 @@ async fn the_metrics_group_is_served_without_a_metrics_source() {
 
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let request = Request::get("/apis").header("accept", accept).extension(admin());
-    let response = door.server.handle(request.body(Full::<bytes::Bytes>::default()).unwrap()).await;
+    let response = apiserver.server.handle(request.body(Full::<bytes::Bytes>::default()).unwrap()).await;
     let groups: Value =
         serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
     let group =
         groups["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == "metrics.k8s.io");
     assert_eq!(group.unwrap()["versions"][0]["version"], "v1beta1");
-    let document = door.get("/openapi/v3/apis/metrics.k8s.io/v1beta1").await.ok();
+    let document = apiserver.get("/openapi/v3/apis/metrics.k8s.io/v1beta1").await.ok();
     assert!(document["paths"].get("/apis/metrics.k8s.io/v1beta1/nodes").is_some());
 }
 
 #[tokio::test]
 async fn the_role_of_upstream_permits_resource_metrics() {
-    let door = measured().await;
+    let apiserver = measured().await;
     let jane = || InProcess(Arc::new(User::new("jane", "", ["people"])));
     let path = format!("{METRICS}/nodes");
-    let refused = door.ask_as(jane(), Method::GET, &path, "", "").await.refused();
+    let refused = apiserver.request_as(jane(), Method::GET, &path, "", "").await.rejected();
     assert_eq!(
         refused.2,
         "nodes.metrics.k8s.io is forbidden: User \"jane\" cannot list resource \"nodes\" in API group \
@@ -178,9 +178,9 @@ async fn the_role_of_upstream_permits_resource_metrics() {
         },
         "subjects": [{ "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jane" }],
     });
-    door.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.ok();
-    door.ask_as(jane(), Method::GET, &path, "", "").await.ok();
-    assert_eq!(door.ask_as(jane(), Method::GET, "/api/v1/nodes", "", "").await.status, 403);
+    apiserver.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.ok();
+    apiserver.request_as(jane(), Method::GET, &path, "", "").await.ok();
+    assert_eq!(apiserver.request_as(jane(), Method::GET, "/api/v1/nodes", "", "").await.status, 403);
 }
 
 /// Panics whatever it is asked.
@@ -199,13 +199,13 @@ impl UsageSource for Broken {
 
 #[tokio::test]
 async fn a_request_that_panics_gets_an_error_and_the_server_continues() {
-    let door = Door::measuring(Rules::v1_36(), Arc::new(Broken));
-    door.post("/api/v1/nodes", &json!({ "metadata": { "name": "n1" } })).await.ok();
-    let (code, reason, message) = door.get(&format!("{METRICS}/nodes/n1")).await.refused();
+    let apiserver = TestApiServer::measuring(Rules::v1_36(), Arc::new(Broken));
+    apiserver.post("/api/v1/nodes", &json!({ "metadata": { "name": "n1" } })).await.ok();
+    let (code, reason, message) = apiserver.get(&format!("{METRICS}/nodes/n1")).await.rejected();
     assert_eq!((code, reason.as_str()), (500, "InternalError"));
     assert!(
         message.contains("This request caused apiserver to panic. Look in the logs for details."),
         "{message}"
     );
-    door.get("/api/v1/nodes/n1").await.ok();
+    apiserver.get("/api/v1/nodes/n1").await.ok();
 }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::door::Door;
+use super::test_api_server::TestApiServer;
 use super::watches::{Events, within};
 
 /// The verbs of a kind whose objects are stored.
@@ -40,9 +40,9 @@ fn texts(list: &Value) -> Vec<String> {
 }
 
 /// What discovery offers in stable versions.
-async fn stable(door: &Door) -> Vec<Resource> {
+async fn stable(apiserver: &TestApiServer) -> Vec<Resource> {
     let mut roots = vec!["/api/v1".to_owned()];
-    let groups = door.get("/apis").await.ok()["groups"].clone();
+    let groups = apiserver.get("/apis").await.ok()["groups"].clone();
     for version in groups.as_array().unwrap().iter().flat_map(|group| group["versions"].as_array().unwrap()) {
         let name = version["version"].as_str().unwrap();
         if !name.contains("alpha") && !name.contains("beta") {
@@ -51,7 +51,7 @@ async fn stable(door: &Door) -> Vec<Resource> {
     }
     let mut found: Vec<Resource> = Vec::new();
     for root in roots {
-        let resources = door.get(&root).await.ok()["resources"].clone();
+        let resources = apiserver.get(&root).await.ok()["resources"].clone();
         for resource in resources.as_array().unwrap() {
             let name = resource["name"].as_str().unwrap();
             if let Some((plural, subresource)) = name.split_once('/') {
@@ -126,76 +126,81 @@ fn holds(whole: &Value, part: &Value) -> bool {
 }
 
 /// Deletes what is selected by an address, and lets go of what a controller would finalize.
-async fn delete(door: &Door, address: &str, objects: &[String]) {
-    door.delete(address, &json!({ "propagationPolicy": "Background" })).await.ok();
+async fn delete(apiserver: &TestApiServer, address: &str, objects: &[String]) {
+    apiserver.delete(address, &json!({ "propagationPolicy": "Background" })).await.ok();
     for object in objects {
-        let left = door.get(object).await;
+        let left = apiserver.get(object).await;
         if left.status == 200 {
             assert!(left.body["metadata"]["deletionTimestamp"].is_string(), "{object}: {}", left.body);
-            door.merge(object, &json!({ "metadata": { "finalizers": null } })).await.ok();
+            apiserver.merge(object, &json!({ "metadata": { "finalizers": null } })).await.ok();
         }
-        assert_eq!(door.get(object).await.status, 404, "{object}");
+        assert_eq!(apiserver.get(object).await.status, 404, "{object}");
     }
 }
 
 /// Writes a status, and reads it back; no other part of the object changes with it.
-async fn write_status(door: &Door, object: &str, status: &Value) {
-    let before = door.get(object).await.ok();
+async fn write_status(apiserver: &TestApiServer, object: &str, status: &Value) {
+    let before = apiserver.get(object).await.ok();
     let path = format!("{object}/status");
-    let patched = door.merge(&path, &json!({ "status": status })).await.ok();
+    let patched = apiserver.merge(&path, &json!({ "status": status })).await.ok();
     assert!(holds(&patched["status"], status), "{path}: {}", patched["status"]);
-    let mut read = door.get(&path).await.ok();
+    let mut read = apiserver.get(&path).await.ok();
     assert_eq!((&read["status"], &read["spec"]), (&patched["status"], &before["spec"]), "{path}");
     assert_eq!(read["metadata"]["generation"], before["metadata"]["generation"], "{path}");
     read["metadata"]["annotations"] = json!({ "updated": "status" });
     read["spec"] = Value::Null;
-    let updated = door.put(&path, &read).await.ok();
+    let updated = apiserver.put(&path, &read).await.ok();
     assert_eq!((&updated["status"], &updated["spec"]), (&patched["status"], &before["spec"]), "{path}");
 }
 
 /// Scales a workload by an update and by a patch.
-async fn scale(door: &Door, object: &str) {
+async fn scale(apiserver: &TestApiServer, object: &str) {
     let path = format!("{object}/scale");
-    let mut scale = door.get(&path).await.ok();
+    let mut scale = apiserver.get(&path).await.ok();
     assert_eq!((&scale["kind"], &scale["spec"]["replicas"]), (&json!("Scale"), &json!(1)), "{path}");
     scale["spec"]["replicas"] = json!(2);
-    assert_eq!(door.put(&path, &scale).await.ok()["spec"]["replicas"], 2, "{path}");
-    door.merge(&path, &json!({ "spec": { "replicas": 4 } })).await.ok();
-    assert_eq!(door.get(object).await.ok()["spec"]["replicas"], 4, "{object}");
+    assert_eq!(apiserver.put(&path, &scale).await.ok()["spec"]["replicas"], 2, "{path}");
+    apiserver.merge(&path, &json!({ "spec": { "replicas": 4 } })).await.ok();
+    assert_eq!(apiserver.get(object).await.ok()["spec"]["replicas"], 4, "{object}");
 }
 
-async fn play(door: &Door, resource: &Resource, example: &Value, status: &Value) {
+async fn play(apiserver: &TestApiServer, resource: &Resource, example: &Value, status: &Value) {
     let path = resource.path();
     let selected = format!("{path}?labelSelector={}", LABEL.replace('=', "%3D"));
-    let start = door.get(&selected).await.ok()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    let mut events = Events::open(door, &format!("{selected}&watch=1&resourceVersion={start}")).await;
+    let start =
+        apiserver.get(&selected).await.ok()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let mut events = Events::open(apiserver, &format!("{selected}&watch=1&resourceVersion={start}")).await;
     let mut objects = Vec::new();
     for number in 1..=3 {
-        let made = door.post(&path, &named(example, number)).await.ok();
+        let made = apiserver.post(&path, &named(example, number)).await.ok();
         objects.push(format!("{path}/{}", made["metadata"]["name"].as_str().unwrap()));
     }
     let everywhere = format!("{}/{}?labelSelector=of%3Dverbs", resource.root, resource.plural);
     for address in [&selected, &everywhere] {
-        let listed = door.get(address).await.ok();
+        let listed = apiserver.get(address).await.ok();
         assert_eq!(listed["kind"], format!("{}List", resource.kind), "{address}");
         assert_eq!(listed["items"].as_array().unwrap().len(), 3, "{address}");
     }
     let first = objects[0].clone();
     let note = json!({ "metadata": { "annotations": { "patched": "yes" } } });
-    assert_eq!(door.merge(&first, &note).await.ok()["metadata"]["annotations"]["patched"], "yes", "{first}");
-    let mut whole = door.get(&first).await.ok();
+    assert_eq!(
+        apiserver.merge(&first, &note).await.ok()["metadata"]["annotations"]["patched"],
+        "yes",
+        "{first}"
+    );
+    let mut whole = apiserver.get(&first).await.ok();
     whole["metadata"]["labels"]["updated"] = json!("yes");
-    assert_eq!(door.put(&first, &whole).await.ok()["metadata"]["labels"]["updated"], "yes", "{first}");
+    assert_eq!(apiserver.put(&first, &whole).await.ok()["metadata"]["labels"]["updated"], "yes", "{first}");
     if !status.is_null() {
         assert!(resource.has("status"), "{path} has no status");
-        write_status(door, &first, status).await;
+        write_status(apiserver, &first, status).await;
     }
     if resource.has("scale") {
-        scale(door, &first).await;
+        scale(apiserver, &first).await;
     }
-    delete(door, &first, &objects[..1]).await;
-    delete(door, &selected, &objects[1..]).await;
-    assert_eq!(door.get(&selected).await.ok()["items"], json!([]), "{path}");
+    delete(apiserver, &first, &objects[..1]).await;
+    delete(apiserver, &selected, &objects[1..]).await;
+    assert_eq!(apiserver.get(&selected).await.ok()["items"], json!([]), "{path}");
 
     // The watch showed all of it, from the first to the last.
     let (mut types, mut deleted) = (Vec::new(), 0);
@@ -212,8 +217,8 @@ async fn play(door: &Door, resource: &Resource, example: &Value, status: &Value)
 
 #[tokio::test]
 async fn every_stable_kind_is_created_read_watched_changed_and_deleted() {
-    let door = Door::open(Rules::v1_36());
-    let resources = stable(&door).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    let resources = stable(&apiserver).await;
     let examples = examples();
     let mut missing = Vec::new();
     for resource in &resources {
@@ -223,7 +228,7 @@ async fn every_stable_kind_is_created_read_watched_changed_and_deleted() {
         let version = resource.root.trim_start_matches("/apis/").trim_start_matches("/api/");
         let is_of = |object: &Value| object["apiVersion"] == version && object["kind"] == *resource.kind;
         match examples.iter().find(|(object, _)| is_of(object)) {
-            Some((object, status)) => play(&door, resource, object, status).await,
+            Some((object, status)) => play(&apiserver, resource, object, status).await,
             None => missing.push(format!("{version} {}", resource.kind)),
         }
     }
@@ -232,52 +237,53 @@ async fn every_stable_kind_is_created_read_watched_changed_and_deleted() {
 
 #[tokio::test]
 async fn a_namespace_has_a_finalizer_until_finalize_removes_it() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let (all, path) = ("/api/v1/namespaces", "/api/v1/namespaces/team");
-    door.post(all, &json!({ "metadata": { "name": "team" } })).await.ok();
-    let patched = door.merge(path, &json!({ "metadata": { "labels": { "by": "patch" } } })).await.ok();
+    apiserver.post(all, &json!({ "metadata": { "name": "team" } })).await.ok();
+    let patched = apiserver.merge(path, &json!({ "metadata": { "labels": { "by": "patch" } } })).await.ok();
     assert_eq!(patched["metadata"]["labels"]["by"], "patch");
     let mut whole = patched;
     whole["metadata"]["labels"]["by"] = json!("update");
-    assert_eq!(door.put(path, &whole).await.ok()["metadata"]["labels"]["by"], "update");
+    assert_eq!(apiserver.put(path, &whole).await.ok()["metadata"]["labels"]["by"], "update");
     let condition = json!({ "conditions": [{ "type": "Tested", "status": "True" }] });
-    write_status(&door, path, &condition).await;
+    write_status(&apiserver, path, &condition).await;
 
     // What is in `spec.finalizers` is written through `finalize` alone.
-    let mut held = door.get(path).await.ok();
+    let mut held = apiserver.get(path).await.ok();
     held["spec"]["finalizers"] = json!(["example.com/hold", "kubernetes"]);
-    assert_eq!(door.put(path, &held).await.ok()["spec"]["finalizers"], json!(["kubernetes"]));
-    held["metadata"]["resourceVersion"] = door.get(path).await.ok()["metadata"]["resourceVersion"].clone();
-    let held = door.put(&format!("{path}/finalize"), &held).await.ok();
+    assert_eq!(apiserver.put(path, &held).await.ok()["spec"]["finalizers"], json!(["kubernetes"]));
+    held["metadata"]["resourceVersion"] =
+        apiserver.get(path).await.ok()["metadata"]["resourceVersion"].clone();
+    let held = apiserver.put(&format!("{path}/finalize"), &held).await.ok();
     assert_eq!(held["spec"]["finalizers"], json!(["example.com/hold", "kubernetes"]));
-    door.delete(path, &Value::Null).await.ok();
+    apiserver.delete(path, &Value::Null).await.ok();
     for left in [json!(["example.com/hold"]), json!([])] {
-        let mut going = door.get(path).await.ok();
+        let mut going = apiserver.get(path).await.ok();
         assert_eq!(going["status"]["phase"], "Terminating");
         going["spec"]["finalizers"] = left;
-        door.put(&format!("{path}/finalize"), &going).await.ok();
+        apiserver.put(&format!("{path}/finalize"), &going).await.ok();
     }
-    assert_eq!(door.get(path).await.status, 404);
+    assert_eq!(apiserver.get(path).await.status, 404);
 }
 
 #[tokio::test]
 async fn a_pod_with_a_volume_of_a_csi_driver_is_created_changed_and_deleted() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let pods = "/api/v1/namespaces/default/pods";
     let driver = json!({ "metadata": { "name": "inline.example.com" }, "spec": { "volumeLifecycleModes": ["Ephemeral"] } });
-    door.post("/apis/storage.k8s.io/v1/csidrivers", &driver).await.ok();
+    apiserver.post("/apis/storage.k8s.io/v1/csidrivers", &driver).await.ok();
     let source = json!({ "driver": "inline.example.com", "volumeAttributes": { "size": "1" } });
     let spec = json!({
         "volumes": [{ "name": "inline", "csi": source }],
         "containers": [{ "name": "c", "image": "a:1", "volumeMounts": [{ "name": "inline", "mountPath": "/data" }] }],
     });
-    door.post(pods, &json!({ "metadata": { "name": "web" }, "spec": spec })).await.ok();
+    apiserver.post(pods, &json!({ "metadata": { "name": "web" }, "spec": spec })).await.ok();
     let path = format!("{pods}/web");
-    assert_eq!(door.get(&path).await.ok()["spec"]["volumes"][0]["csi"], source);
-    let listed = door.get(pods).await.ok();
+    assert_eq!(apiserver.get(&path).await.ok()["spec"]["volumes"][0]["csi"], source);
+    let listed = apiserver.get(pods).await.ok();
     assert_eq!(listed["items"][0]["spec"]["volumes"][0]["csi"]["driver"], "inline.example.com");
     let note = json!({ "metadata": { "labels": { "patched": "yes" } } });
-    assert_eq!(door.merge(&path, &note).await.ok()["metadata"]["labels"], json!({ "patched": "yes" }));
-    door.delete(&path, &Value::Null).await.ok();
-    assert_eq!(door.get(&path).await.status, 404);
+    assert_eq!(apiserver.merge(&path, &note).await.ok()["metadata"]["labels"], json!({ "patched": "yes" }));
+    apiserver.delete(&path, &Value::Null).await.ok();
+    assert_eq!(apiserver.get(&path).await.status, 404);
 }

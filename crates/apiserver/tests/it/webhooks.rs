@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 
 use super::custom::{DEFINITIONS, definition, version};
-use super::door::{Door, pod};
+use super::test_api_server::{TestApiServer, pod};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -88,16 +88,16 @@ impl Webhook {
     }
 
     /// How to reach it behind a service, which is made.
-    pub(super) async fn behind_service(&self, door: &Door) -> Value {
+    pub(super) async fn behind_service(&self, apiserver: &TestApiServer) -> Value {
         let ports = json!([{ "port": 443, "targetPort": self.port }]);
         let service = json!({ "metadata": { "name": "hook" }, "spec": { "ports": ports } });
-        door.post("/api/v1/namespaces/default/services", &service).await.ok();
+        apiserver.post("/api/v1/namespaces/default/services", &service).await.ok();
         let slice = json!({
             "metadata": { "name": "hook-1", "labels": { "kubernetes.io/service-name": "hook" } },
             "addressType": "IPv4", "ports": [{ "name": "", "port": self.port }],
             "endpoints": [{ "addresses": ["127.0.0.1"], "conditions": { "ready": true } }],
         });
-        door.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await.ok();
+        apiserver.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await.ok();
         json!({
             "service": { "namespace": "default", "name": "hook", "path": "/hook" }, "caBundle": self.bundle,
         })
@@ -153,9 +153,9 @@ pub(super) fn entry(client: Value, operations: Value, resource: &str) -> Value {
     })
 }
 
-pub(super) async fn configure(door: &Door, kind: &str, name: &str, webhooks: Value) {
+pub(super) async fn configure(apiserver: &TestApiServer, kind: &str, name: &str, webhooks: Value) {
     let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations");
-    door.post(&path, &json!({ "metadata": { "name": name }, "webhooks": webhooks })).await.ok();
+    apiserver.post(&path, &json!({ "metadata": { "name": name }, "webhooks": webhooks })).await.ok();
 }
 
 fn map(name: &str) -> Value {
@@ -168,14 +168,15 @@ async fn a_webhook_cannot_rename_an_applied_object() {
         patch(json!([{ "op": "add", "path": "/metadata/name", "value": "renamed" }]))
     }))
     .await;
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let webhook = entry(hook.client(), json!(["CREATE"]), "configmaps");
-    configure(&door, "mutating", "renames", json!([webhook])).await;
+    configure(&apiserver, "mutating", "renames", json!([webhook])).await;
     let applied = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } }).to_string();
     let path = format!("{MAPS}/a?fieldManager=one");
-    let refused = door.ask(Method::PATCH, &path, "application/apply-patch+yaml", applied).await.refused();
+    let refused =
+        apiserver.request(Method::PATCH, &path, "application/apply-patch+yaml", applied).await.rejected();
     assert_eq!(refused.2, "the name of the object (renamed) does not match the name on the URL (a)");
-    assert_eq!(door.get(&format!("{MAPS}/renamed")).await.refused().0, 404);
+    assert_eq!(apiserver.get(&format!("{MAPS}/renamed")).await.rejected().0, 404);
 }
 
 #[tokio::test]
@@ -186,15 +187,19 @@ async fn a_mutating_webhook_receives_the_write_and_patches_it() {
         answer
     }))
     .await;
-    let door = Door::open(Rules::v1_36());
-    configure(&door, "mutating", "m", json!([entry(hook.client(), json!(["CREATE"]), "configmaps")])).await;
-    let answer = door.post(MAPS, &map("a")).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    configure(&apiserver, "mutating", "m", json!([entry(hook.client(), json!(["CREATE"]), "configmaps")]))
+        .await;
+    let answer = apiserver.post(MAPS, &map("a")).await;
     assert_eq!(answer.warnings, ["299 - \"seen a\""]);
     assert_eq!(answer.ok()["metadata"]["labels"], json!({ "patched": "yes" }));
-    assert_eq!(door.get(&format!("{MAPS}/a")).await.ok()["metadata"]["labels"], json!({ "patched": "yes" }));
+    assert_eq!(
+        apiserver.get(&format!("{MAPS}/a")).await.ok()["metadata"]["labels"],
+        json!({ "patched": "yes" })
+    );
     // Not asked about: another operation, another kind.
-    door.merge(&format!("{MAPS}/a"), &json!({ "data": { "k": "v" } })).await.ok();
-    door.post("/api/v1/namespaces/default/secrets", &map("a")).await.ok();
+    apiserver.merge(&format!("{MAPS}/a"), &json!({ "data": { "k": "v" } })).await.ok();
+    apiserver.post("/api/v1/namespaces/default/secrets", &map("a")).await.ok();
     let seen = hook.seen();
     assert_eq!(seen.len(), 1);
     let request = &seen[0];
@@ -210,17 +215,17 @@ async fn a_mutating_webhook_receives_the_write_and_patches_it() {
 #[tokio::test]
 async fn a_webhook_receives_the_user_with_groups_and_extra() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let mut asked = entry(hook.client(), json!(["CREATE"]), "configmaps");
     let condition = "'b' in request.userInfo.extra['example.com/scopes']";
     asked["matchConditions"] = json!([{ "name": "scoped", "expression": condition }]);
-    configure(&door, "validating", "v", json!([asked])).await;
+    configure(&apiserver, "validating", "v", json!([asked])).await;
     for (name, scopes) in [("a", ["a", "b"]), ("b", ["a", "c"])] {
         let extra = [("example.com/scopes".to_owned(), scopes.map(str::to_owned).to_vec())];
         let jane = User::new("jane", "7", ["system:masters"]).with_extra(extra.into());
         let body = map(name).to_string();
         let who = InProcess(Arc::new(jane));
-        door.ask_as(who, Method::POST, MAPS, "application/json", body).await.ok();
+        apiserver.request_as(who, Method::POST, MAPS, "application/json", body).await.ok();
     }
     let seen = hook.seen();
     assert_eq!(seen.len(), 1, "the other has no such scope");
@@ -236,14 +241,14 @@ async fn a_webhook_receives_the_user_with_groups_and_extra() {
 #[tokio::test]
 async fn webhooks_receive_a_resize_as_the_resize_subresource() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
-    let door = Door::open(Rules::kep());
-    configure(&door, "validating", "v", json!([entry(hook.client(), json!(["UPDATE"]), "pods/resize")]))
+    let apiserver = TestApiServer::open(Rules::kep());
+    configure(&apiserver, "validating", "v", json!([entry(hook.client(), json!(["UPDATE"]), "pods/resize")]))
         .await;
-    door.post(PODS, &pod("web", "100m", "10Mi")).await.ok();
+    apiserver.post(PODS, &pod("web", "100m", "10Mi")).await.ok();
     let amounts = json!({ "cpu": "200m" });
     let resize = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": amounts, "limits": amounts } }] } });
-    door.strategic(&format!("{PODS}/web/resize"), &resize).await.ok();
-    door.merge(&format!("{PODS}/web"), &json!({ "metadata": { "labels": { "a": "b" } } })).await.ok();
+    apiserver.strategic(&format!("{PODS}/web/resize"), &resize).await.ok();
+    apiserver.merge(&format!("{PODS}/web"), &json!({ "metadata": { "labels": { "a": "b" } } })).await.ok();
     let seen = hook.seen();
     assert_eq!(seen.len(), 1);
     assert_eq!((&seen[0]["subResource"], &seen[0]["kind"]["kind"]), (&json!("resize"), &json!("Pod")));
@@ -257,23 +262,24 @@ async fn a_denial_has_the_message_of_the_webhook() {
         |_| json!({ "allowed": false, "status": { "code": 418, "reason": "Teapot", "message": "not here" } }),
     ))
     .await;
-    let door = Door::open(Rules::v1_36());
-    configure(&door, "validating", "v", json!([entry(hook.client(), json!(["*"]), "configmaps")])).await;
-    let answer = door.post(MAPS, &map("a")).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    configure(&apiserver, "validating", "v", json!([entry(hook.client(), json!(["*"]), "configmaps")])).await;
+    let answer = apiserver.post(MAPS, &map("a")).await;
     assert_eq!(answer.status, 418);
-    assert_eq!(answer.refused().2, "admission webhook \"x.example.com\" denied the request: not here");
-    assert_eq!(door.get(&format!("{MAPS}/a")).await.status, 404);
+    assert_eq!(answer.rejected().2, "admission webhook \"x.example.com\" denied the request: not here");
+    assert_eq!(apiserver.get(&format!("{MAPS}/a")).await.status, 404);
 }
 
 #[tokio::test]
 async fn a_webhook_can_deny_deletions() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": false }))).await;
-    let door = Door::open(Rules::v1_36());
-    door.post(MAPS, &map("a")).await.ok();
-    configure(&door, "validating", "v", json!([entry(hook.client(), json!(["DELETE"]), "configmaps")])).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    apiserver.post(MAPS, &map("a")).await.ok();
+    configure(&apiserver, "validating", "v", json!([entry(hook.client(), json!(["DELETE"]), "configmaps")]))
+        .await;
     for path in [format!("{MAPS}/a"), MAPS.to_owned()] {
         assert_eq!(
-            door.delete(&path, &Value::Null).await.refused().2,
+            apiserver.delete(&path, &Value::Null).await.rejected().2,
             "admission webhook \"x.example.com\" denied the request without explanation"
         );
     }
@@ -333,18 +339,18 @@ async fn a_webhook_that_cannot_be_called_rejects_the_write_or_is_ignored() {
     ];
     for kind in ["mutating", "validating"] {
         for (timeout, client, why) in &table {
-            let door = Door::open(Rules::v1_36());
+            let apiserver = TestApiServer::open(Rules::v1_36());
             let mut webhook = entry(client.clone(), json!(["CREATE"]), "configmaps");
             webhook["timeoutSeconds"] = json!(timeout);
-            configure(&door, kind, "c", json!([webhook.clone()])).await;
-            let (code, reason, message) = door.post(MAPS, &map("a")).await.refused();
+            configure(&apiserver, kind, "c", json!([webhook.clone()])).await;
+            let (code, reason, message) = apiserver.post(MAPS, &map("a")).await.rejected();
             assert_eq!((code, reason.as_str()), (500, "InternalError"), "{message}");
             let start = "Internal error occurred: failed calling webhook \"x.example.com\": ";
             assert!(message.starts_with(start) && message.contains(why.as_str()), "{kind}: {message}");
             webhook["failurePolicy"] = json!("Ignore");
             let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/c");
-            door.merge(&path, &json!({ "webhooks": [webhook] })).await.ok();
-            assert_eq!(door.post(MAPS, &map("a")).await.status, 201, "{kind}: {why}");
+            apiserver.merge(&path, &json!({ "webhooks": [webhook] })).await.ok();
+            assert_eq!(apiserver.post(MAPS, &map("a")).await.status, 201, "{kind}: {why}");
         }
     }
 }
@@ -352,18 +358,18 @@ async fn a_webhook_that_cannot_be_called_rejects_the_write_or_is_ignored() {
 #[tokio::test]
 async fn selectors_decide_which_webhooks_are_called() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let mut webhook = entry(hook.client(), json!(["CREATE"]), "configmaps");
     webhook["namespaceSelector"] = json!({ "matchLabels": { "watched": "yes" } });
     webhook["objectSelector"] =
         json!({ "matchExpressions": [{ "key": "quiet", "operator": "DoesNotExist" }] });
-    configure(&door, "validating", "v", json!([webhook])).await;
+    configure(&apiserver, "validating", "v", json!([webhook])).await;
     let namespace = json!({ "metadata": { "name": "seen", "labels": { "watched": "yes" } } });
-    door.post("/api/v1/namespaces", &namespace).await.ok();
-    door.post(MAPS, &map("a")).await.ok();
+    apiserver.post("/api/v1/namespaces", &namespace).await.ok();
+    apiserver.post(MAPS, &map("a")).await.ok();
     let seen = "/api/v1/namespaces/seen/configmaps";
-    door.post(seen, &map("b")).await.ok();
-    door.post(seen, &json!({ "metadata": { "name": "c", "labels": { "quiet": "please" } } })).await.ok();
+    apiserver.post(seen, &map("b")).await.ok();
+    apiserver.post(seen, &json!({ "metadata": { "name": "c", "labels": { "quiet": "please" } } })).await.ok();
     let names: Vec<Value> = hook.seen().iter().map(|request| request["name"].clone()).collect();
     assert_eq!(names, [json!("b")]);
 }
@@ -371,18 +377,18 @@ async fn selectors_decide_which_webhooks_are_called() {
 #[tokio::test]
 async fn match_conditions_decide_which_webhooks_are_called() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let mut webhook = entry(hook.client(), json!(["CREATE", "UPDATE"]), "configmaps");
     webhook["matchConditions"] = json!([
         { "name": "mine", "expression": "object.metadata.name.startsWith('my-')" },
         { "name": "changed", "expression": "request.operation == 'CREATE' || object.data.k != oldObject.data.k" },
     ]);
-    configure(&door, "validating", "v", json!([webhook])).await;
-    door.post(MAPS, &map("other")).await.ok();
-    door.post(MAPS, &map("my-map")).await.ok();
+    configure(&apiserver, "validating", "v", json!([webhook])).await;
+    apiserver.post(MAPS, &map("other")).await.ok();
+    apiserver.post(MAPS, &map("my-map")).await.ok();
     let labels = json!({ "metadata": { "labels": { "a": "b" } } });
     // No data on either side: the condition fails, and so does the write.
-    let (code, _, message) = door.merge(&format!("{MAPS}/my-map"), &labels).await.refused();
+    let (code, _, message) = apiserver.merge(&format!("{MAPS}/my-map"), &labels).await.rejected();
     assert_eq!(code, 403);
     assert!(message.contains("resulted in error: no such key: data"), "{message}");
     assert_eq!(hook.seen().len(), 1);
@@ -393,14 +399,15 @@ async fn a_webhook_is_reinvoked_if_the_object_changed_after_its_call() {
     let first = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
     let never = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
     let second = Webhook::start(Does::Answers(|_| label("changed"))).await;
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let mut again = entry(first.client(), json!(["CREATE"]), "configmaps");
     again["reinvocationPolicy"] = json!("IfNeeded");
     let mut once = entry(never.client(), json!(["CREATE"]), "configmaps");
     once["name"] = json!("once.example.com");
-    configure(&door, "mutating", "a", json!([again, once])).await;
-    configure(&door, "mutating", "b", json!([entry(second.client(), json!(["CREATE"]), "configmaps")])).await;
-    door.post(MAPS, &map("a")).await.ok();
+    configure(&apiserver, "mutating", "a", json!([again, once])).await;
+    configure(&apiserver, "mutating", "b", json!([entry(second.client(), json!(["CREATE"]), "configmaps")]))
+        .await;
+    apiserver.post(MAPS, &map("a")).await.ok();
     assert_eq!((first.seen().len(), never.seen().len(), second.seen().len()), (2, 1, 1));
     assert_eq!(first.seen()[1]["object"]["metadata"]["labels"], json!({ "changed": "yes" }));
 }
@@ -408,9 +415,10 @@ async fn a_webhook_is_reinvoked_if_the_object_changed_after_its_call() {
 #[tokio::test]
 async fn a_dry_run_calls_only_webhooks_without_side_effects() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
-    let door = Door::open(Rules::v1_36());
-    configure(&door, "validating", "v", json!([entry(hook.client(), json!(["CREATE"]), "configmaps")])).await;
-    door.post(&format!("{MAPS}?dryRun=All"), &map("a")).await.ok();
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    configure(&apiserver, "validating", "v", json!([entry(hook.client(), json!(["CREATE"]), "configmaps")]))
+        .await;
+    apiserver.post(&format!("{MAPS}?dryRun=All"), &map("a")).await.ok();
     assert_eq!(hook.seen()[0]["dryRun"], true);
     assert_eq!(hook.seen()[0]["options"]["dryRun"], json!(["All"]));
 }
@@ -418,10 +426,10 @@ async fn a_dry_run_calls_only_webhooks_without_side_effects() {
 #[tokio::test]
 async fn a_webhook_behind_a_service_is_found_by_its_endpoints() {
     let hook = Webhook::start(Does::Answers(|_| label("served"))).await;
-    let door = Door::open(Rules::v1_36());
-    let client = hook.behind_service(&door).await;
-    configure(&door, "mutating", "m", json!([entry(client, json!(["CREATE"]), "configmaps")])).await;
-    assert_eq!(door.post(MAPS, &map("a")).await.ok()["metadata"]["labels"], json!({ "served": "yes" }));
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    let client = hook.behind_service(&apiserver).await;
+    configure(&apiserver, "mutating", "m", json!([entry(client, json!(["CREATE"]), "configmaps")])).await;
+    assert_eq!(apiserver.post(MAPS, &map("a")).await.ok()["metadata"]["labels"], json!({ "served": "yes" }));
 }
 
 #[tokio::test]
@@ -436,12 +444,12 @@ async fn a_patch_can_neither_change_the_identity_of_an_object_nor_skip_validatio
         })
     }))
     .await;
-    let door = Door::open(Rules::v1_36());
-    door.post(MAPS, &map("a")).await.ok();
-    configure(&door, "mutating", "m", json!([entry(hook.client(), json!(["*"]), "configmaps")])).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    apiserver.post(MAPS, &map("a")).await.ok();
+    configure(&apiserver, "mutating", "m", json!([entry(hook.client(), json!(["*"]), "configmaps")])).await;
     let labels = json!({ "metadata": { "labels": { "a": "b" } } });
-    assert_eq!(door.merge(&format!("{MAPS}/a"), &labels).await.refused().0, 422);
-    assert_eq!(door.post(MAPS, &map("b")).await.refused().0, 500);
+    assert_eq!(apiserver.merge(&format!("{MAPS}/a"), &labels).await.rejected().0, 422);
+    assert_eq!(apiserver.post(MAPS, &map("b")).await.rejected().0, 500);
 }
 
 const AUTOSCALERS: &str = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
@@ -467,7 +475,7 @@ fn of_autoscalers(hook: &Webhook, version: &str, policy: &str) -> Value {
 
 #[tokio::test]
 async fn a_webhook_gets_an_object_in_the_version_of_the_request_or_in_the_one_of_its_rule() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let allows = || Webhook::start(Does::Answers(|_| json!({ "allowed": true })));
     let (first, second, never) = (allows().await, allows().await, allows().await);
     let webhooks = [
@@ -476,11 +484,11 @@ async fn a_webhook_gets_an_object_in_the_version_of_the_request_or_in_the_one_of
         ("never", of_autoscalers(&never, "v2", "Exact")),
     ];
     for (name, webhook) in webhooks {
-        configure(&door, "validating", name, json!([webhook])).await;
+        configure(&apiserver, "validating", name, json!([webhook])).await;
     }
-    door.post(AUTOSCALERS, &autoscaler("a")).await.ok();
+    apiserver.post(AUTOSCALERS, &autoscaler("a")).await.ok();
     let change = json!({ "spec": { "maxReplicas": 4 } });
-    door.merge(&format!("{AUTOSCALERS}/a"), &change).await.ok();
+    apiserver.merge(&format!("{AUTOSCALERS}/a"), &change).await.ok();
     assert!(never.seen().is_empty(), "the request is in v1");
     let of = |version: &str| json!({ "group": "autoscaling", "version": version, "kind": "HorizontalPodAutoscaler" });
     for (hook, version) in [(&first, "v1"), (&second, "v2")] {
@@ -504,26 +512,26 @@ async fn a_webhook_gets_an_object_in_the_version_of_the_request_or_in_the_one_of
 
 #[tokio::test]
 async fn a_patch_of_a_webhook_is_one_of_the_version_that_it_got() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let hook = Webhook::start(Does::Answers(|_| {
         patch(json!([{ "op": "replace", "path": "/spec/targetCPUUtilizationPercentage", "value": 50 }]))
     }))
     .await;
-    configure(&door, "mutating", "m", json!([of_autoscalers(&hook, "v1", "Equivalent")])).await;
-    let made = door.post(AUTOSCALERS, &autoscaler("a")).await.ok();
+    configure(&apiserver, "mutating", "m", json!([of_autoscalers(&hook, "v1", "Equivalent")])).await;
+    let made = apiserver.post(AUTOSCALERS, &autoscaler("a")).await.ok();
     assert_eq!(made["spec"]["targetCPUUtilizationPercentage"], 50);
     // A request in the other version gets the patch too, in the version of the rule.
     let path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/a";
-    let stored = door.merge(path, &json!({ "spec": { "maxReplicas": 4 } })).await.ok();
+    let stored = apiserver.merge(path, &json!({ "spec": { "maxReplicas": 4 } })).await.ok();
     assert_eq!(stored["apiVersion"], "autoscaling/v2");
     assert_eq!(stored["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 50);
 }
 
 #[tokio::test]
 async fn a_webhook_is_called_a_few_times_for_a_write_that_always_conflicts() {
-    let door = Door::open(Rules::v1_36());
-    door.post(MAPS, &map("a")).await.ok();
-    let (store, key) = (door.store().clone(), Key::new("core/configmaps/default/a").unwrap());
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    apiserver.post(MAPS, &map("a")).await.ok();
+    let (store, key) = (apiserver.store().clone(), Key::new("core/configmaps/default/a").unwrap());
     // Whenever it is called, another writer is faster.
     let hook = Webhook::start(Does::Runs(Arc::new(move |_| {
         let stored = store.get(&key).unwrap();
@@ -536,22 +544,23 @@ async fn a_webhook_is_called_a_few_times_for_a_write_that_always_conflicts() {
         json!({ "allowed": true })
     })))
     .await;
-    configure(&door, "mutating", "m", json!([entry(hook.client(), json!(["UPDATE"]), "configmaps")])).await;
+    configure(&apiserver, "mutating", "m", json!([entry(hook.client(), json!(["UPDATE"]), "configmaps")]))
+        .await;
     let path = format!("{MAPS}/a");
-    let (code, reason, _) = door.merge(&path, &json!({ "data": { "k": "v" } })).await.refused();
+    let (code, reason, _) = apiserver.merge(&path, &json!({ "data": { "k": "v" } })).await.rejected();
     assert_eq!((code, reason.as_str()), (409, "Conflict"));
     assert_eq!(hook.seen().len(), 5);
 }
 
 #[tokio::test]
 async fn definitions_are_written_while_a_webhook_is_called_for_another() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let hook = Webhook::start(Does::Hangs).await;
     let mut webhook = entry(hook.client(), json!(["CREATE"]), "customresourcedefinitions");
     webhook["rules"][0]["apiGroups"] = json!(["apiextensions.k8s.io"]);
     webhook["objectSelector"] = json!({ "matchLabels": { "slow": "yes" } });
     webhook["timeoutSeconds"] = json!(30);
-    configure(&door, "validating", "v", json!([webhook])).await;
+    configure(&apiserver, "validating", "v", json!([webhook])).await;
     let spec = json!({ "type": "object" });
     let mut slow = definition("slows", "Slow", json!([version("v1", spec.clone())]));
     slow["metadata"]["labels"] = json!({ "slow": "yes" });
@@ -560,14 +569,14 @@ async fn definitions_are_written_while_a_webhook_is_called_for_another() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
         let things = definition("things", "Thing", json!([version("v1", spec)]));
-        door.post(DEFINITIONS, &things).await.ok();
-        door.get("/apis/example.com/v1/things").await.ok();
-        door.get("/apis/example.com").await.ok();
-        door.delete(&format!("{DEFINITIONS}/things.example.com"), &Value::Null).await.ok();
+        apiserver.post(DEFINITIONS, &things).await.ok();
+        apiserver.get("/apis/example.com/v1/things").await.ok();
+        apiserver.get("/apis/example.com").await.ok();
+        apiserver.delete(&format!("{DEFINITIONS}/things.example.com"), &Value::Null).await.ok();
     };
     tokio::select! {
         biased;
         () = others => {}
-        answer = door.post(DEFINITIONS, &slow) => panic!("the others waited for the webhook: {answer:?}"),
+        answer = apiserver.post(DEFINITIONS, &slow) => panic!("the others waited for the webhook: {answer:?}"),
     }
 }

@@ -38,14 +38,14 @@ async fn a_changed_rule_or_subject_takes_effect_at_once() {
     assert_eq!(cluster.get(&jane, "/api/v1/secrets").await.code, 403);
     assert_eq!(cluster.get(&joe, "/api/v1/secrets").await.code, 200);
     cluster.delete(&admin(), &role).await.ok();
-    let (code, message) = cluster.get(&joe, "/api/v1/secrets").await.refused();
+    let (code, message) = cluster.get(&joe, "/api/v1/secrets").await.rejected();
     assert_eq!(code, 403);
     assert!(
         message.ends_with(": RBAC: clusterrole.rbac.authorization.k8s.io \"some\" not found"),
         "{message}"
     );
     let (code, message) =
-        cluster.patch(&admin(), &binding, &json!({ "roleRef": { "name": "view" } })).await.refused();
+        cluster.patch(&admin(), &binding, &json!({ "roleRef": { "name": "view" } })).await.rejected();
     assert_eq!(code, 422);
     assert!(message.contains("cannot change roleRef"), "{message}");
 }

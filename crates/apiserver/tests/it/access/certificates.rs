@@ -42,7 +42,7 @@ async fn the_server_records_the_requesting_user_and_the_spec_is_immutable() {
     changed["spec"]["usages"] = json!(["server auth"]);
     changed["metadata"]["labels"] = json!({ "a": "b" });
     let path = format!("{REQUESTS}/n1");
-    let after = cluster.ask(&admin(), Method::PUT, &path, &changed).await.ok();
+    let after = cluster.request(&admin(), Method::PUT, &path, &changed).await.ok();
     assert_eq!(after["spec"], made["spec"]);
     assert_eq!(after["metadata"]["labels"]["a"], "b");
 }
@@ -61,30 +61,30 @@ async fn approval_and_signing_are_separate_permissions_per_signer() {
     let (approval, status) = (format!("{REQUESTS}/n1/approval"), format!("{REQUESTS}/n1/status"));
     let approved = with_condition(made.clone(), "Approved");
     // Through the status nobody approves.
-    let (code, why) = cluster.ask(&admin(), Method::PUT, &status, &approved).await.refused();
+    let (code, why) = cluster.request(&admin(), Method::PUT, &status, &approved).await.rejected();
     assert_eq!(
         (code, why.contains("updates may not add a condition of type \"Approved\"")),
         (422, true),
         "{why}"
     );
-    let (code, why) = cluster.ask(&serving, Method::PUT, &approval, &approved).await.refused();
+    let (code, why) = cluster.request(&serving, Method::PUT, &approval, &approved).await.rejected();
     assert_eq!(code, 403);
     assert!(why.contains("user not permitted to approve requests with signerName \"kubernetes.io/kube-apiserver-client-kubelet\""), "{why}");
-    let approved = cluster.ask(&controller, Method::PUT, &approval, &approved).await.ok();
+    let approved = cluster.request(&controller, Method::PUT, &approval, &approved).await.ok();
     assert!(approved["status"]["conditions"][0]["lastTransitionTime"].is_string());
 
     let mut signed = approved.clone();
     signed["status"]["certificate"] = json!(BASE64_STANDARD.encode(cluster.pki.authority_pem()));
     // Whoever approves does not sign, whatever is sent along.
-    let again = cluster.ask(&controller, Method::PUT, &approval, &signed).await.ok();
+    let again = cluster.request(&controller, Method::PUT, &approval, &signed).await.ok();
     assert!(again["status"].get("certificate").is_none(), "{again}");
-    let (code, _) = cluster.ask(&node("n1"), Method::PUT, &status, &signed).await.refused();
+    let (code, _) = cluster.request(&node("n1"), Method::PUT, &status, &signed).await.rejected();
     assert_eq!(code, 403);
-    let after = cluster.ask(&controller, Method::PUT, &status, &signed).await.ok();
+    let after = cluster.request(&controller, Method::PUT, &status, &signed).await.ok();
     assert_eq!(after["status"]["certificate"], signed["status"]["certificate"]);
     assert_eq!(after["status"]["conditions"], approved["status"]["conditions"]);
     let denied = with_condition(after, "Denied");
-    let (_, why) = cluster.ask(&controller, Method::PUT, &approval, &denied).await.refused();
+    let (_, why) = cluster.request(&controller, Method::PUT, &approval, &denied).await.rejected();
     assert!(why.contains("updates may not remove a condition of type \"Approved\""), "{why}");
 }
 
@@ -119,7 +119,7 @@ async fn forbidden_certificate_signing_requests_are_rejected() {
         ),
     ];
     for (who, asked, expected) in table {
-        let (_, why) = cluster.post(&who, REQUESTS, &asked).await.refused();
+        let (_, why) = cluster.post(&who, REQUESTS, &asked).await.rejected();
         assert!(why.contains(expected), "{why}");
     }
 }
@@ -153,18 +153,18 @@ async fn a_bootstrap_token_can_request_a_certificate_and_nothing_else() {
         "auth-extra-groups": data("system:bootstrappers:plumb:default-node-token"),
     } });
     let bearer = As::Token("abcdef.0123456789abcdef".to_owned());
-    assert_eq!(cluster.get(&bearer, REQUESTS).await.refused().0, 401);
+    assert_eq!(cluster.get(&bearer, REQUESTS).await.rejected().0, 401);
     cluster.post(&admin(), "/api/v1/namespaces/kube-system/secrets", &secret).await.ok();
     cluster.get(&bearer, REQUESTS).await.ok();
     let asked = request("n1", OF_NODES, "system:node:n1", "system:nodes");
     let made = cluster.post(&bearer, REQUESTS, &asked).await.ok();
     assert_eq!(made["spec"]["username"], "system:bootstrap:abcdef");
     for path in ["/api/v1/nodes", "/api/v1/namespaces/kube-system/secrets", "/api/v1/pods"] {
-        assert_eq!(cluster.get(&bearer, path).await.refused().0, 403, "{path}");
+        assert_eq!(cluster.get(&bearer, path).await.rejected().0, 403, "{path}");
     }
     let path = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef";
-    cluster.ask(&admin(), Method::DELETE, path, &Value::Null).await.ok();
-    assert_eq!(cluster.get(&bearer, REQUESTS).await.refused().0, 401);
+    cluster.request(&admin(), Method::DELETE, path, &Value::Null).await.ok();
+    assert_eq!(cluster.get(&bearer, REQUESTS).await.rejected().0, 401);
 }
 
 #[tokio::test]
@@ -174,9 +174,9 @@ async fn an_anonymous_user_can_read_cluster_info() {
     let writer = user("system:serviceaccount:kube-system:cluster-info", &["system:serviceaccounts"]);
     let info = json!({ "metadata": { "name": "cluster-info" }, "data": { "kubeconfig": "{}" } });
     cluster.post(&writer, maps, &info).await.ok();
-    let told = cluster.get(&As::Nobody, &format!("{maps}/cluster-info")).await.ok();
+    let told = cluster.get(&As::Anonymous, &format!("{maps}/cluster-info")).await.ok();
     assert_eq!(told["data"]["kubeconfig"], "{}");
-    assert_eq!(cluster.get(&As::Nobody, maps).await.refused().0, 401);
-    let change = cluster.ask(&As::Nobody, Method::PUT, &format!("{maps}/cluster-info"), &told).await;
-    assert_eq!(change.refused().0, 403);
+    assert_eq!(cluster.get(&As::Anonymous, maps).await.rejected().0, 401);
+    let change = cluster.request(&As::Anonymous, Method::PUT, &format!("{maps}/cluster-info"), &told).await;
+    assert_eq!(change.rejected().0, 403);
 }

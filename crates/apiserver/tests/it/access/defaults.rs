@@ -146,7 +146,7 @@ async fn components_have_the_roles_of_upstream_and_no_more() {
     for (who, method, path, allowed) in table {
         let body = json!({ "metadata": { "name": "x" } });
         let body = if method == post { body } else { Value::Null };
-        let answer = cluster.ask(who, method.clone(), path, &body).await;
+        let answer = cluster.request(who, method.clone(), path, &body).await;
         assert_eq!(answer.code != 403, allowed, "{method} {path}: {}", answer.body);
     }
 }

@@ -40,21 +40,21 @@ async fn a_role_can_grant_only_permissions_of_its_writer() {
     ]);
     cluster.post(&writer, &roles, &role("own", own.clone())).await.ok();
     let text = "clusterroles.rbac.authorization.k8s.io \"more\" is forbidden: user \"writer\" (groups=[\"staff\" \"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"patch\"]}\n{APIGroups:[\"\"], Resources:[\"pods/resize\"], Verbs:[\"get\" \"patch\"]}\n{APIGroups:[\"apps\"], Resources:[\"deployments\"], ResourceNames:[\"web\"], Verbs:[\"get\"]}\n{NonResourceURLs:[\"/metrics\"], Verbs:[\"get\"]}";
-    let refused = cluster.post(&writer, &roles, &role("more", more.clone())).await.refused();
+    let refused = cluster.post(&writer, &roles, &role("more", more.clone())).await.rejected();
     assert_eq!(refused, (403, text.to_owned()));
-    let refused = cluster.patch(&writer, &format!("{roles}/own"), &json!({ "rules": more })).await.refused();
+    let refused = cluster.patch(&writer, &format!("{roles}/own"), &json!({ "rules": more })).await.rejected();
     assert_eq!(refused.0, 403);
     // What does not touch the rules of a role that gives more than one has is refused, too; but for the collector.
     cluster.cluster_role("theirs", &more).await;
     let theirs = format!("{roles}/theirs");
     let label = json!({ "metadata": { "labels": { "a": "b" } } });
-    assert_eq!(cluster.patch(&writer, &theirs, &label).await.refused().0, 403);
+    assert_eq!(cluster.patch(&writer, &theirs, &label).await.rejected().0, 403);
     let finalizer = json!({ "metadata": { "finalizers": ["example.com/x"] } });
     cluster.patch(&writer, &theirs, &finalizer).await.ok();
     cluster.post(&climber, &roles, &role("climbed", more)).await.ok();
     let gathers = json!({ "metadata": { "name": "gathers" }, "rules": [],
         "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "a": "b" } }] } });
-    let refused = cluster.post(&writer, &roles, &gathers).await.refused();
+    let refused = cluster.post(&writer, &roles, &gathers).await.rejected();
     let text = "clusterroles.rbac.authorization.k8s.io \"gathers\" is forbidden: must have cluster-admin privileges to use the aggregationRule";
     assert_eq!(refused, (403, text.to_owned()));
 }
@@ -70,20 +70,20 @@ async fn a_binding_can_grant_only_permissions_that_its_writer_has_or_may_bind() 
     let to = |name: &str, role: &str| binding(name, "ClusterRole", role, &person("friend"));
     cluster.post(&writer, &bindings, &to("own", "own")).await.ok();
     cluster.post(&writer, &local, &to("own", "own")).await.ok();
-    let (code, message) = cluster.post(&writer, &bindings, &to("root", "cluster-admin")).await.refused();
+    let (code, message) = cluster.post(&writer, &bindings, &to("root", "cluster-admin")).await.rejected();
     assert_eq!(code, 403);
     let text = "clusterrolebindings.rbac.authorization.k8s.io \"root\" is forbidden: user \"writer\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"*\"], Resources:[\"*\"], Verbs:[\"*\"]}\n{NonResourceURLs:[\"*\"], Verbs:[\"*\"]}";
     assert_eq!(message, text);
-    assert_eq!(cluster.post(&writer, &local, &to("discovery", "system:node")).await.refused().0, 403);
+    assert_eq!(cluster.post(&writer, &local, &to("discovery", "system:node")).await.rejected().0, 403);
     // It may bind this one, whatever it gives, and only this one.
     let rules = json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["list"] }]);
     cluster
         .patch(&super::admin(), &format!("{RBAC}/clusterroles/view"), &json!({ "rules": rules }))
         .await
         .ok();
-    assert_eq!(cluster.post(&writer, &bindings, &to("view", "view")).await.refused().0, 403);
+    assert_eq!(cluster.post(&writer, &bindings, &to("view", "view")).await.rejected().0, 403);
     cluster.post(&binder, &bindings, &to("view", "view")).await.ok();
-    assert_eq!(cluster.post(&binder, &bindings, &to("edit", "system:node")).await.refused().0, 403);
-    let refused = cluster.post(&writer, &bindings, &to("none", "none")).await.refused();
+    assert_eq!(cluster.post(&binder, &bindings, &to("edit", "system:node")).await.rejected().0, 403);
+    let refused = cluster.post(&writer, &bindings, &to("none", "none")).await.rejected();
     assert_eq!(refused, (404, "clusterrolebindings.rbac.authorization.k8s.io \"none\" not found".to_owned()));
 }

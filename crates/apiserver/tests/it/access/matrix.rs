@@ -123,7 +123,7 @@ async fn requests_are_authorized_as_reviews_say() {
                 let answer = cluster.post(&admin(), REVIEWS, &review).await.ok();
                 let allowed = answer["status"]["allowed"].as_bool().unwrap();
                 let who = As::User(Arc::new(User::exactly(name, "", groups)));
-                let answer = cluster.ask(&who, method.clone(), &path, &json!({})).await;
+                let answer = cluster.request(&who, method.clone(), &path, &json!({})).await;
                 // Admission refuses with the same code, and in other words. A watch is not read here.
                 let text = answer.body["message"].as_str();
                 let refused = answer.code == 403

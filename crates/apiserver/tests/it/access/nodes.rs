@@ -107,7 +107,7 @@ async fn a_node_reads_what_its_pods_need_and_writes_what_is_its_own() {
     ];
     for (who, method, path, allowed) in table {
         let body = if *method == post { json!({ "metadata": { "name": "x" } }) } else { json!({}) };
-        let answer = cluster.ask(who, method.clone(), &path, &body).await;
+        let answer = cluster.request(who, method.clone(), &path, &body).await;
         assert_eq!(answer.code != 403, allowed, "{method} {path}: {} {}", answer.code, answer.body);
     }
 }
@@ -130,10 +130,10 @@ async fn a_secret_is_out_of_reach_once_the_last_pod_that_needs_it_is_gone() {
         assert_eq!(cluster.get(&one, secret).await.code, 200);
     }
     let now = json!({ "gracePeriodSeconds": 0 });
-    cluster.ask(&admin(), Method::DELETE, &format!("{pods}/a"), &now).await.ok();
+    cluster.request(&admin(), Method::DELETE, &format!("{pods}/a"), &now).await.ok();
     assert_eq!(cluster.get(&one, secret).await.code, 200);
-    cluster.ask(&one, Method::DELETE, &format!("{pods}/b"), &now).await.ok();
-    let (code, message) = cluster.get(&one, secret).await.refused();
+    cluster.request(&one, Method::DELETE, &format!("{pods}/b"), &now).await.ok();
+    let (code, message) = cluster.get(&one, secret).await.rejected();
     let text = "secrets \"unrelated\" is forbidden: User \"system:node:n1\" cannot get resource \"secrets\" in API group \"\" in the namespace \"default\": no relationship found between node 'n1' and this object";
     assert_eq!((code, message.as_str()), (403, text));
 }
@@ -164,11 +164,11 @@ async fn a_node_cannot_change_labels_and_taints_that_attract_pods() {
         let answer = cluster.patch(&one, "/api/v1/nodes/n1", &change).await;
         match text {
             None => drop(answer.ok()),
-            Some(text) => assert_eq!(answer.refused(), (403, text.to_owned()), "{change}"),
+            Some(text) => assert_eq!(answer.rejected(), (403, text.to_owned()), "{change}"),
         }
     }
     let new = json!({ "metadata": { "name": "n3", "labels": { "node-restriction.kubernetes.io/x": "y" } } });
-    let (code, message) = cluster.post(&node("n3"), "/api/v1/nodes", &new).await.refused();
+    let (code, message) = cluster.post(&node("n3"), "/api/v1/nodes", &new).await.rejected();
     assert_eq!(code, 403);
     assert!(
         message.ends_with(
@@ -177,12 +177,12 @@ async fn a_node_cannot_change_labels_and_taints_that_attract_pods() {
         "{message}"
     );
     let (code, message) =
-        cluster.post(&one, "/api/v1/nodes", &json!({ "metadata": { "name": "n3" } })).await.refused();
+        cluster.post(&one, "/api/v1/nodes", &json!({ "metadata": { "name": "n3" } })).await.rejected();
     assert_eq!(code, 403);
     assert!(message.ends_with("node \"n1\" is not allowed to modify node \"n3\""), "{message}");
     let lease = json!({ "metadata": { "name": "n2" } });
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-    assert_eq!(cluster.post(&one, leases, &lease).await.refused().0, 403);
+    assert_eq!(cluster.post(&one, leases, &lease).await.rejected().0, 403);
     cluster.post(&one, leases, &json!({ "metadata": { "name": "n1" } })).await.ok();
 }
 
@@ -236,7 +236,7 @@ async fn a_node_can_create_only_mirror_pods() {
         ),
     ];
     for (pod, text) in table {
-        let (code, message) = cluster.post(&one, pods, &pod).await.refused();
+        let (code, message) = cluster.post(&one, pods, &pod).await.rejected();
         assert_eq!(code, 403, "{text}: {message}");
         assert!(message.ends_with(text), "{message}");
     }
@@ -273,7 +273,7 @@ async fn a_node_gets_tokens_for_its_own_pods_and_their_audiences() {
         ),
     ];
     for (who, body, text) in table {
-        let (code, message) = cluster.post(&who, path, &body).await.refused();
+        let (code, message) = cluster.post(&who, path, &body).await.rejected();
         assert_eq!(code, 403, "{message}");
         assert!(message.ends_with(text), "{message}");
     }

@@ -109,11 +109,11 @@ async fn an_invalid_review_is_rejected_with_upstreams_messages() {
     ];
     for (path, body, text) in table {
         let (code, message) =
-            cluster.post(&admin(), &format!("{AUTHORIZATION}/{path}"), &body).await.refused();
+            cluster.post(&admin(), &format!("{AUTHORIZATION}/{path}"), &body).await.rejected();
         assert_eq!((code, message), (422, format!(".authorization.k8s.io \"\" is invalid: {text}")));
     }
     let path = format!("{AUTHORIZATION}/selfsubjectrulesreviews");
-    let refused = cluster.post(&admin(), &path, &json!({ "spec": {} })).await.refused();
+    let refused = cluster.post(&admin(), &path, &json!({ "spec": {} })).await.rejected();
     assert_eq!(refused, (400, "no namespace on request".to_owned()));
     assert_eq!(cluster.get(&admin(), &path).await.code, 405);
 }
@@ -152,7 +152,7 @@ async fn a_user_with_permission_can_impersonate_another_user() {
     cluster.bind("actor", "actor", &person("actor")).await;
     let (actor, root, whoami) = (user("actor", &[]), admin(), format!("{AUTHENTICATION}/selfsubjectreviews"));
     let ask = async |who: &As, headers: &[(&str, &str)]| {
-        cluster.ask_with(who, Method::POST, &whoami, &json!({}), headers).await
+        cluster.request_with_headers(who, Method::POST, &whoami, &json!({}), headers).await
     };
     let table: [(&As, Headers<'_>, Value); 5] = [
         (
@@ -207,13 +207,16 @@ async fn a_user_with_permission_can_impersonate_another_user() {
         (&[("Impersonate-Group", "staff")], 400, nobody.to_owned()),
     ];
     for (headers, code, text) in refusals {
-        assert_eq!(ask(&actor, headers).await.refused(), (code, text), "{headers:?}");
+        assert_eq!(ask(&actor, headers).await.rejected(), (code, text), "{headers:?}");
     }
     // The rights are those of the other, and not one's own besides.
     let jane = [("Impersonate-User", "jane")];
     let pods = "/api/v1/namespaces/default/pods/none";
-    assert_eq!(cluster.ask_with(&root, Method::GET, pods, &Value::Null, &jane).await.code, 404);
-    assert_eq!(cluster.ask_with(&root, Method::GET, "/api/v1/pods", &Value::Null, &jane).await.code, 403);
+    assert_eq!(cluster.request_with_headers(&root, Method::GET, pods, &Value::Null, &jane).await.code, 404);
+    assert_eq!(
+        cluster.request_with_headers(&root, Method::GET, "/api/v1/pods", &Value::Null, &jane).await.code,
+        403
+    );
 }
 
 #[tokio::test]
@@ -242,8 +245,9 @@ async fn a_constrained_impersonation_permits_only_what_it_names() {
         ("system:node:n1", "/api/v1/nodes/n1", 403),
     ];
     for (name, path, code) in table {
-        let answer =
-            cluster.ask_with(&agent, Method::GET, path, &Value::Null, &[("Impersonate-User", name)]).await;
+        let answer = cluster
+            .request_with_headers(&agent, Method::GET, path, &Value::Null, &[("Impersonate-User", name)])
+            .await;
         assert_eq!(answer.code, code, "{name} {path}: {}", answer.body);
     }
 }

@@ -127,7 +127,7 @@ async fn users_may_do_what_their_roles_permit_and_nothing_else() {
     ];
     for (name, who, method, path, allowed) in table {
         let body = if *method == Method::POST { json!({ "metadata": { "name": "x" } }) } else { Value::Null };
-        let answer = cluster.ask(who, method.clone(), &path, &body).await;
+        let answer = cluster.request(who, method.clone(), &path, &body).await;
         assert_eq!(answer.code != 403, allowed, "{name} {method} {path}: {} {}", answer.code, answer.body);
         assert_ne!(answer.code, 401, "{name} {method} {path}");
     }
@@ -155,7 +155,7 @@ async fn a_user_with_permission_for_resize_only_can_resize_and_nothing_else() {
         (Method::GET, "/api/v1/namespaces/a/secrets".to_owned()),
         (Method::GET, "/api/v1/nodes".to_owned()),
     ] {
-        let (code, message) = cluster.ask(&tuner, method.clone(), &path, &resize).await.refused();
+        let (code, message) = cluster.request(&tuner, method.clone(), &path, &resize).await.rejected();
         assert_eq!(code, 403, "{method} {path}: {message}");
     }
 }
@@ -196,7 +196,7 @@ async fn rejections_have_the_messages_of_kubernetes() {
         ),
     ];
     for (who, path, text) in table {
-        let (code, message) = cluster.get(who, path).await.refused();
+        let (code, message) = cluster.get(who, path).await.rejected();
         assert_eq!((code, message.as_str()), (403, text), "{path}");
     }
 }
@@ -205,13 +205,13 @@ async fn rejections_have_the_messages_of_kubernetes() {
 async fn an_anonymous_user_can_read_health_and_version_and_nothing_else() {
     let cluster = Cluster::start();
     for path in ["/healthz", "/livez", "/readyz", "/version"] {
-        assert_eq!(cluster.get(&As::Nobody, path).await.code, 200, "{path}");
+        assert_eq!(cluster.get(&As::Anonymous, path).await.code, 200, "{path}");
     }
     for path in ["/", "/api", "/apis", "/openapi/v3", "/metrics", "/api/v1/pods", "/openid/v1/jwks"] {
-        assert_eq!(cluster.get(&As::Nobody, path).await.code, 401, "{path}");
+        assert_eq!(cluster.get(&As::Anonymous, path).await.code, 401, "{path}");
     }
     // Whoever takes the role away takes this away, too.
     let path = format!("{}/clusterrolebindings/system:public-info-viewer", super::RBAC);
     cluster.delete(&admin(), &path).await.ok();
-    assert_eq!(cluster.get(&As::Nobody, "/version").await.code, 403);
+    assert_eq!(cluster.get(&As::Anonymous, "/version").await.code, 403);
 }

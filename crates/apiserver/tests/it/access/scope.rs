@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Answer, As, Cluster, RBAC, account, admin, binding, node, user};
+use super::{ApiResponse, As, Cluster, RBAC, account, admin, binding, node, user};
 
 /// A resource of discovery, with its subresources.
 pub(super) struct Kind {
@@ -126,7 +126,7 @@ async fn cluster() -> (Cluster, As) {
 }
 
 /// Whether an answer says that there is no such path, and not that there is no such object or namespace.
-fn is_no_such_path(answer: &Answer, method: &Method) -> bool {
+fn is_no_such_path(answer: &ApiResponse, method: &Method) -> bool {
     // The answer to HEAD, and that to a watch here, come without a body that could say more.
     let text = answer.body["message"].as_str();
     answer.code == 404
@@ -160,14 +160,14 @@ async fn every_kind_is_404_outside_of_its_scope_whoever_asks_and_whatever_they_m
                 continue;
             }
             for who in &askers {
-                let answer = cluster.ask(who, method.clone(), &path, &json!({})).await;
+                let answer = cluster.request(who, method.clone(), &path, &json!({})).await;
                 asked += 1;
                 if !is_no_such_path(&answer, &method) {
                     wrong.push(format!("{method} {path}: {} {}", answer.code, answer.body));
                 }
             }
             // Who does not say who they are learns nothing of which kinds there are.
-            let code = cluster.ask(&As::Nobody, method.clone(), &path, &json!({})).await.code;
+            let code = cluster.request(&As::Anonymous, method.clone(), &path, &json!({})).await.code;
             assert_eq!(code, 401, "{method} {path}");
         }
     }
@@ -201,12 +201,12 @@ async fn every_kind_is_served_in_its_own_scope() {
             if !kind.allows(verb) {
                 continue;
             }
-            let own = cluster.ask(&admin(), method.clone(), &path, &json!({})).await;
+            let own = cluster.request(&admin(), method.clone(), &path, &json!({})).await;
             if own.code == 403 || is_no_such_path(&own, &method) {
                 wrong.push(format!("{method} {path} as an administrator: {} {}", own.code, own.body));
             }
             // What a RoleBinding gives, it gives in its namespace, and only there. Some questions everybody may ask.
-            let answer = cluster.ask(&root, method.clone(), &path, &json!({})).await;
+            let answer = cluster.request(&root, method.clone(), &path, &json!({})).await;
             let for_everybody = kind.plural.starts_with("selfsubject");
             if (answer.code == 403) == (kind.namespaced || for_everybody) {
                 wrong.push(format!(
@@ -237,9 +237,9 @@ async fn an_administrator_of_one_namespace_does_not_become_one_of_the_cluster() 
     ];
     for (method, path, expected) in attempts {
         let inside = format!("{RBAC}/namespaces/ns1/{path}");
-        assert_eq!(cluster.ask(&root, method.clone(), &inside, &crown).await.code, expected, "{inside}");
+        assert_eq!(cluster.request(&root, method.clone(), &inside, &crown).await.code, expected, "{inside}");
         let outside = format!("{RBAC}/{path}");
-        assert_eq!(cluster.ask(&root, method, &outside, &crown).await.code, 403, "{outside}");
+        assert_eq!(cluster.request(&root, method, &outside, &crown).await.code, 403, "{outside}");
     }
     assert_eq!(cluster.get(&admin(), &format!("{RBAC}/clusterrolebindings/crown")).await.code, 404);
     assert_eq!(cluster.get(&root, "/api/v1/nodes").await.code, 403);

@@ -165,7 +165,7 @@ async fn a_token_is_invalid_once_its_bound_object_is_deleted() {
         (&to_node, "/api/v1/nodes/n1".to_owned()),
     ] {
         assert_eq!(code(&cluster, token).await, 201, "{path}");
-        cluster.ask(&admin(), Method::DELETE, &path, &gone).await.ok();
+        cluster.request(&admin(), Method::DELETE, &path, &gone).await.ok();
         assert_eq!(code(&cluster, token).await, 401, "{path}");
         assert_eq!(error(&cluster, token).await, invalidated, "{path}");
     }
@@ -226,13 +226,13 @@ async fn a_token_request_is_validated_as_upstream_does() {
         ),
     ];
     for (name, body, code, text) in table {
-        let refused = cluster.post(&admin(), &format!("{ACCOUNTS}/{name}/token"), &body).await.refused();
+        let refused = cluster.post(&admin(), &format!("{ACCOUNTS}/{name}/token"), &body).await.rejected();
         assert_eq!(refused, (code, text.to_owned()), "{body}");
     }
     let (code, message) = cluster
         .post(&admin(), &format!("{ACCOUNTS}/app/token"), &json!({ "metadata": { "uid": "x" } }))
         .await
-        .refused();
+        .rejected();
     assert_eq!(code, 409);
     assert!(message.starts_with("Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"app\": the UID in the token request (x)"), "{message}");
     // What a pod gets by default is good for a year, and says when whoever uses it should have read it again.

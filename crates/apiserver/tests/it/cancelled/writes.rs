@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::super::door::{Door, pod};
+use super::super::test_api_server::{TestApiServer, pod};
 use super::{Asked, Outcome, at_every_await};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -13,52 +13,53 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
 /// A quota that was counted while there was nothing.
-async fn quota(door: &Door) {
+async fn quota(apiserver: &TestApiServer) {
     let hard = json!({ "pods": "5", "requests.cpu": "1" });
-    door.post(QUOTAS, &json!({ "metadata": { "name": "q" }, "spec": { "hard": hard } })).await.ok();
+    apiserver.post(QUOTAS, &json!({ "metadata": { "name": "q" }, "spec": { "hard": hard } })).await.ok();
     let status = json!({ "status": { "hard": hard, "used": { "pods": "0", "requests.cpu": "0" } } });
-    door.merge(&format!("{QUOTAS}/q/status"), &status).await.ok();
+    apiserver.merge(&format!("{QUOTAS}/q/status"), &status).await.ok();
 }
 
-async fn used(door: &Door) -> Value {
-    door.get(&format!("{QUOTAS}/q")).await.ok()["status"]["used"].clone()
+async fn used(apiserver: &TestApiServer) -> Value {
+    apiserver.get(&format!("{QUOTAS}/q")).await.ok()["status"]["used"].clone()
 }
 
-async fn running_pod(door: &Door) {
+async fn running_pod(apiserver: &TestApiServer) {
     let mut pod = pod("web", "100m", "64Mi");
     pod["metadata"]["labels"] = json!({ "app": "web" });
-    door.post(PODS, &pod).await.ok();
+    apiserver.post(PODS, &pod).await.ok();
     let ready = json!([{ "type": "Ready", "status": "True" }]);
-    door.merge(
-        &format!("{PODS}/web/status"),
-        &json!({ "status": { "phase": "Running", "conditions": ready } }),
-    )
-    .await
-    .ok();
+    apiserver
+        .merge(
+            &format!("{PODS}/web/status"),
+            &json!({ "status": { "phase": "Running", "conditions": ready } }),
+        )
+        .await
+        .ok();
 }
 
-async fn budget(door: &Door) {
+async fn budget(apiserver: &TestApiServer) {
     let spec = json!({ "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } });
-    door.post(BUDGETS, &json!({ "metadata": { "name": "b" }, "spec": spec })).await.ok();
+    apiserver.post(BUDGETS, &json!({ "metadata": { "name": "b" }, "spec": spec })).await.ok();
     let status = json!({
         "observedGeneration": 1, "disruptionsAllowed": 3, "currentHealthy": 4, "desiredHealthy": 1, "expectedPods": 4,
     });
-    door.merge(&format!("{BUDGETS}/b/status"), &json!({ "status": status })).await.ok();
+    apiserver.merge(&format!("{BUDGETS}/b/status"), &json!({ "status": status })).await.ok();
 }
 
-async fn config_maps(door: &Door) {
+async fn config_maps(apiserver: &TestApiServer) {
     for name in ["a", "b", "c", "d"] {
-        door.post(CONFIG_MAPS, &json!({ "metadata": { "name": name } })).await.ok();
+        apiserver.post(CONFIG_MAPS, &json!({ "metadata": { "name": name } })).await.ok();
     }
 }
 
-async fn deployment(door: &Door) {
+async fn deployment(apiserver: &TestApiServer) {
     let template = json!({
         "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "c", "image": "plumb/load" }] },
     });
     let spec =
         json!({ "replicas": 1, "selector": { "matchLabels": { "app": "web" } }, "template": template });
-    door.post(DEPLOYMENTS, &json!({ "metadata": { "name": "web" }, "spec": spec })).await.ok();
+    apiserver.post(DEPLOYMENTS, &json!({ "metadata": { "name": "web" }, "spec": spec })).await.ok();
 }
 
 /// A request that commits is dropped at least once before it is committed, and at least once afterwards.
@@ -70,12 +71,12 @@ fn both(outcomes: &[Outcome]) {
 #[tokio::test]
 async fn a_pod_is_charged_to_the_quota_exactly_if_it_is_stored() {
     let create = Asked::new(Method::POST, PODS, pod("web", "100m", "64Mi"));
-    let check = async |door: &Door, outcome: Outcome| {
+    let check = async |apiserver: &TestApiServer, outcome: Outcome| {
         let expected = match outcome {
             Outcome::Undone => json!({ "pods": "0", "requests.cpu": "0" }),
             _ => json!({ "pods": "1", "requests.cpu": "100m" }),
         };
-        assert_eq!(used(door).await, expected);
+        assert_eq!(used(apiserver).await, expected);
     };
     both(&at_every_await(&create, quota, check).await);
 }
@@ -90,13 +91,13 @@ async fn a_resize_is_charged_to_the_quota_exactly_if_it_is_stored() {
         json!({ "spec": { "containers": [container] } }),
     );
     resize.media = "application/strategic-merge-patch+json";
-    let prepare = async |door: &Door| {
-        quota(door).await;
-        door.post(PODS, &pod("web", "100m", "64Mi")).await.ok();
+    let prepare = async |apiserver: &TestApiServer| {
+        quota(apiserver).await;
+        apiserver.post(PODS, &pod("web", "100m", "64Mi")).await.ok();
     };
-    let check = async |door: &Door, outcome: Outcome| {
+    let check = async |apiserver: &TestApiServer, outcome: Outcome| {
         let cpu = if outcome == Outcome::Undone { "100m" } else { "200m" };
-        assert_eq!(used(door).await["requests.cpu"], cpu);
+        assert_eq!(used(apiserver).await["requests.cpu"], cpu);
     };
     both(&at_every_await(&resize, prepare, check).await);
 }
@@ -105,15 +106,15 @@ async fn a_resize_is_charged_to_the_quota_exactly_if_it_is_stored() {
 async fn an_eviction_uses_a_disruption_exactly_if_the_pod_is_deleted() {
     let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": "web" } });
     let evict = Asked::new(Method::POST, format!("{PODS}/web/eviction"), eviction);
-    let prepare = async |door: &Door| {
-        running_pod(door).await;
-        budget(door).await;
+    let prepare = async |apiserver: &TestApiServer| {
+        running_pod(apiserver).await;
+        budget(apiserver).await;
     };
-    let check = async |door: &Door, outcome: Outcome| {
+    let check = async |apiserver: &TestApiServer, outcome: Outcome| {
         let left = if outcome == Outcome::Undone { 3 } else { 2 };
-        let budget = door.get(&format!("{BUDGETS}/b")).await.ok();
+        let budget = apiserver.get(&format!("{BUDGETS}/b")).await.ok();
         assert_eq!(budget["status"]["disruptionsAllowed"], left);
-        assert_eq!(door.get(&format!("{PODS}/web")).await.status == 404, outcome != Outcome::Undone);
+        assert_eq!(apiserver.get(&format!("{PODS}/web")).await.status == 404, outcome != Outcome::Undone);
     };
     both(&at_every_await(&evict, prepare, check).await);
 }
@@ -144,13 +145,13 @@ async fn every_other_write_is_undone_or_completed() {
         Asked::new(Method::DELETE, "/api/v1/namespaces/other", Value::Null),
         Asked::new(Method::POST, "/api/v1/namespaces", json!({ "metadata": { "name": "new" } })),
     ];
-    let prepare = async |door: &Door| {
-        door.post("/api/v1/namespaces", &json!({ "metadata": { "name": "other" } })).await.ok();
-        door.post(PODS, &pod("web", "100m", "64Mi")).await.ok();
-        config_maps(door).await;
-        deployment(door).await;
+    let prepare = async |apiserver: &TestApiServer| {
+        apiserver.post("/api/v1/namespaces", &json!({ "metadata": { "name": "other" } })).await.ok();
+        apiserver.post(PODS, &pod("web", "100m", "64Mi")).await.ok();
+        config_maps(apiserver).await;
+        deployment(apiserver).await;
     };
     for write in &writes {
-        both(&at_every_await(write, prepare, async |_: &Door, _: Outcome| {}).await);
+        both(&at_every_await(write, prepare, async |_: &TestApiServer, _: Outcome| {}).await);
     }
 }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::super::door::Door;
+use super::super::test_api_server::TestApiServer;
 
 /// What a pool of workers is to be.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -42,9 +42,9 @@ struct PoolStatus {
 
 #[tokio::test]
 async fn a_derived_kind_is_defined_and_used_through_kube() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let user = User::new("kubernetes-admin", "", ["system:masters"]);
-    let client = Client::new(door.server.inside(user), "default");
+    let client = Client::new(apiserver.server.inside(user), "default");
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let (post, patch) = (PostParams::default(), PatchParams::default());
     definitions.create(&post, &Pool::crd()).await.unwrap();

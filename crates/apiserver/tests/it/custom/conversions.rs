@@ -9,7 +9,7 @@ use std::sync::Arc;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::super::door::Door;
+use super::super::test_api_server::TestApiServer;
 use super::super::watches::Events;
 use super::super::webhooks::{Does, Webhook};
 use super::{DEFINITIONS, definition, version};
@@ -97,33 +97,33 @@ fn wide(name: &str, width: u32) -> Value {
     })
 }
 
-async fn opened(does: Does) -> (Door, Webhook) {
+async fn opened(does: Does) -> (TestApiServer, Webhook) {
     let hook = Webhook::start(does).await;
-    let door = Door::open(Rules::v1_36());
-    door.post(DEFINITIONS, &plugs(&hook.client())).await.ok();
-    (door, hook)
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    apiserver.post(DEFINITIONS, &plugs(&hook.client())).await.ok();
+    (apiserver, hook)
 }
 
 #[tokio::test]
 async fn objects_are_read_and_written_in_every_version() {
-    let (door, hook) = opened(reviews(works)).await;
-    let made = door.post(V1, &plug("a", "3x4")).await.ok();
+    let (apiserver, hook) = opened(reviews(works)).await;
+    let made = apiserver.post(V1, &plug("a", "3x4")).await.ok();
     assert_eq!((&made["apiVersion"], &made["spec"]), (&json!("example.com/v1"), &json!({ "size": "3x4" })));
-    let other = door.get(&format!("{V2}/a")).await.ok();
+    let other = apiserver.get(&format!("{V2}/a")).await.ok();
     assert_eq!(other["spec"], json!({ "width": 3, "height": 4 }));
     for field in ["uid", "resourceVersion", "creationTimestamp"] {
         assert_eq!(made["metadata"][field], other["metadata"][field], "{field}");
     }
     // A change in one version shows in the other.
-    let changed = door.merge(&format!("{V1}/a"), &json!({ "spec": { "size": "5x6" } })).await.ok();
+    let changed = apiserver.merge(&format!("{V1}/a"), &json!({ "spec": { "size": "5x6" } })).await.ok();
     assert_eq!(changed["spec"], json!({ "size": "5x6" }));
     assert_eq!(changed["metadata"]["generation"], 2);
-    let wider = door.merge(&format!("{V2}/a"), &json!({ "spec": { "width": 7 } })).await.ok();
+    let wider = apiserver.merge(&format!("{V2}/a"), &json!({ "spec": { "width": 7 } })).await.ok();
     assert_eq!(wider["spec"], json!({ "width": 7, "height": 6 }));
-    assert_eq!(door.get(&format!("{V1}/a")).await.ok()["spec"]["size"], "7x6");
-    let kept = door.merge(&format!("{V1}/a"), &json!({ "spec": { "size": "7x6" } })).await.ok();
+    assert_eq!(apiserver.get(&format!("{V1}/a")).await.ok()["spec"]["size"], "7x6");
+    let kept = apiserver.merge(&format!("{V1}/a"), &json!({ "spec": { "size": "7x6" } })).await.ok();
     assert_eq!(kept["metadata"]["resourceVersion"], wider["metadata"]["resourceVersion"]);
-    let gone = door.delete(&format!("{V1}/a"), &Value::Null).await.ok();
+    let gone = apiserver.delete(&format!("{V1}/a"), &Value::Null).await.ok();
     assert_eq!(gone["status"], "Success");
     let first = &hook.seen()[0];
     assert_eq!(first["desiredAPIVersion"], "example.com/v2");
@@ -132,17 +132,17 @@ async fn objects_are_read_and_written_in_every_version() {
 
 #[tokio::test]
 async fn a_list_is_converted_by_one_call_and_selected_in_its_own_version() {
-    let (door, hook) = opened(reviews(works)).await;
+    let (apiserver, hook) = opened(reviews(works)).await;
     for (name, width) in [("a", 1), ("b", 2), ("c", 3)] {
-        door.post(V2, &wide(name, width)).await.ok();
+        apiserver.post(V2, &wide(name, width)).await.ok();
     }
     assert!(hook.seen().is_empty(), "objects of the storage version need no webhook");
-    let list = door.get(V1).await.ok();
+    let list = apiserver.get(V1).await.ok();
     let sizes: Vec<&Value> =
         list["items"].as_array().into_iter().flatten().map(|one| &one["spec"]["size"]).collect();
     assert_eq!(sizes, ["1x1", "2x1", "3x1"]);
     assert_eq!(hook.seen().len(), 1);
-    let list = door.get(&format!("{V1}?fieldSelector=spec.size%3D2x1")).await.ok();
+    let list = apiserver.get(&format!("{V1}?fieldSelector=spec.size%3D2x1")).await.ok();
     let names: Vec<&Value> =
         list["items"].as_array().into_iter().flatten().map(|one| &one["metadata"]["name"]).collect();
     assert_eq!(names, ["b"]);
@@ -150,45 +150,45 @@ async fn a_list_is_converted_by_one_call_and_selected_in_its_own_version() {
 
 #[tokio::test]
 async fn a_list_of_objects_that_are_stored_in_several_versions_is_shown_in_each() {
-    let (door, _hook) = opened(reviews(works)).await;
+    let (apiserver, _hook) = opened(reviews(works)).await;
     let path = format!("{DEFINITIONS}/plugs.example.com");
-    let mut definition = door.get(&path).await.ok();
+    let mut definition = apiserver.get(&path).await.ok();
     for (version, stored) in [(0, true), (1, false)] {
         definition["spec"]["versions"][version]["storage"] = json!(stored);
     }
-    door.put(&path, &definition).await.ok();
-    door.post(V1, &plug("a", "1x1")).await.ok();
-    let mut definition = door.get(&path).await.ok();
+    apiserver.put(&path, &definition).await.ok();
+    apiserver.post(V1, &plug("a", "1x1")).await.ok();
+    let mut definition = apiserver.get(&path).await.ok();
     for (version, stored) in [(0, false), (1, true)] {
         definition["spec"]["versions"][version]["storage"] = json!(stored);
     }
-    door.put(&path, &definition).await.ok();
-    door.post(V1, &plug("b", "2x1")).await.ok();
+    apiserver.put(&path, &definition).await.ok();
+    apiserver.post(V1, &plug("b", "2x1")).await.ok();
     let specs = |list: Value| -> Vec<Value> {
         list["items"].as_array().into_iter().flatten().map(|one| one["spec"].clone()).collect()
     };
-    assert_eq!(specs(door.get(V1).await.ok()), [json!({ "size": "1x1" }), json!({ "size": "2x1" })]);
+    assert_eq!(specs(apiserver.get(V1).await.ok()), [json!({ "size": "1x1" }), json!({ "size": "2x1" })]);
     let wide = [json!({ "width": 1, "height": 1 }), json!({ "width": 2, "height": 1 })];
-    assert_eq!(specs(door.get(V2).await.ok()), wide);
+    assert_eq!(specs(apiserver.get(V2).await.ok()), wide);
 }
 
 #[tokio::test]
 async fn a_webhook_behind_a_service_converts() {
     let hook = Webhook::start(reviews(works)).await;
-    let door = Door::open(Rules::v1_36());
-    let client = hook.behind_service(&door).await;
-    door.post(DEFINITIONS, &plugs(&client)).await.ok();
-    door.post(V1, &plug("a", "3x4")).await.ok();
-    assert_eq!(door.get(&format!("{V2}/a")).await.ok()["spec"], json!({ "width": 3, "height": 4 }));
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    let client = hook.behind_service(&apiserver).await;
+    apiserver.post(DEFINITIONS, &plugs(&client)).await.ok();
+    apiserver.post(V1, &plug("a", "3x4")).await.ok();
+    assert_eq!(apiserver.get(&format!("{V2}/a")).await.ok()["spec"], json!({ "width": 3, "height": 4 }));
 }
 
 #[tokio::test]
 async fn a_dry_run_is_converted_and_stores_nothing() {
-    let (door, hook) = opened(reviews(works)).await;
-    let tried = door.post(&format!("{V1}?dryRun=All"), &plug("a", "03x4")).await.ok();
+    let (apiserver, hook) = opened(reviews(works)).await;
+    let tried = apiserver.post(&format!("{V1}?dryRun=All"), &plug("a", "03x4")).await.ok();
     assert_eq!(tried["spec"], json!({ "size": "3x4" }));
     assert_eq!(hook.seen().len(), 2);
-    assert_eq!(door.get(&format!("{V1}/a")).await.refused().0, 404);
+    assert_eq!(apiserver.get(&format!("{V1}/a")).await.rejected().0, 404);
 }
 
 #[tokio::test]
@@ -236,17 +236,21 @@ async fn invalid_responses_of_webhooks_are_reported_as_by_kube_apiserver() {
         (Does::Says(404, "nothing"), "failed: the server could not find the requested resource"),
     ];
     for (does, expected) in table {
-        let (door, _hook) = opened(does).await;
-        let (code, reason, why) = door.post(V1, &plug("a", "3x4")).await.refused();
+        let (apiserver, _hook) = opened(does).await;
+        let (code, reason, why) = apiserver.post(V1, &plug("a", "3x4")).await.rejected();
         assert_eq!(why, format!("conversion webhook for example.com/v1, Kind=Plug {expected}"));
         assert_eq!((code, reason.as_str()), (500, ""));
-        assert_eq!(door.get(&format!("{V2}/a")).await.refused().0, 404, "nothing is stored: {expected}");
+        assert_eq!(
+            apiserver.get(&format!("{V2}/a")).await.rejected().0,
+            404,
+            "nothing is stored: {expected}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_converted_object_has_the_metadata_of_the_original_but_for_labels_and_annotations() {
-    let (door, _hook) = opened(reviews(|review| {
+    let (apiserver, _hook) = opened(reviews(|review| {
         let mut answer = works(review);
         let metadata = &mut answer["response"]["convertedObjects"][0]["metadata"];
         metadata["labels"] = json!({ "converted": "yes" });
@@ -255,7 +259,7 @@ async fn a_converted_object_has_the_metadata_of_the_original_but_for_labels_and_
         answer
     }))
     .await;
-    let made = door.post(V1, &plug("a", "3x4")).await.ok();
+    let made = apiserver.post(V1, &plug("a", "3x4")).await.ok();
     assert_eq!(made["metadata"]["labels"], json!({ "converted": "yes" }));
     assert_eq!(made["metadata"]["generation"], 1);
     assert_eq!(made["metadata"]["finalizers"], Value::Null);
@@ -263,12 +267,12 @@ async fn a_converted_object_has_the_metadata_of_the_original_but_for_labels_and_
 
 #[tokio::test]
 async fn the_client_config_of_a_conversion_webhook_is_validated() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let why = |client: Value, versions: Value| {
         let mut definition = plugs(&client);
         definition["spec"]["conversion"]["webhook"]["conversionReviewVersions"] = versions;
-        let door = &door;
-        async move { door.post(DEFINITIONS, &definition).await.refused().2 }
+        let apiserver = &apiserver;
+        async move { apiserver.post(DEFINITIONS, &definition).await.rejected().2 }
     };
     for (client, versions, expected) in [
         (
@@ -301,16 +305,16 @@ async fn the_client_config_of_a_conversion_webhook_is_validated() {
 
 #[tokio::test]
 async fn a_watch_reports_objects_in_its_version() {
-    let (door, _hook) = opened(reviews(works)).await;
-    door.post(V2, &wide("a", 1)).await.ok();
-    let mut lines = Events::open(&door, &format!("{V1}?watch=1&{INITIAL}")).await;
+    let (apiserver, _hook) = opened(reviews(works)).await;
+    apiserver.post(V2, &wide("a", 1)).await.ok();
+    let mut lines = Events::open(&apiserver, &format!("{V1}?watch=1&{INITIAL}")).await;
     let first = lines.next().await;
     assert_eq!((&first["type"], &first["object"]["spec"]["size"]), (&json!("ADDED"), &json!("1x1")));
     assert_eq!(lines.next().await["type"], "BOOKMARK");
-    door.merge(&format!("{V2}/a"), &json!({ "spec": { "width": 9 } })).await.ok();
+    apiserver.merge(&format!("{V2}/a"), &json!({ "spec": { "width": 9 } })).await.ok();
     let changed = lines.next().await;
     assert_eq!((&changed["type"], &changed["object"]["spec"]["size"]), (&json!("MODIFIED"), &json!("9x1")));
-    door.delete(&format!("{V2}/a"), &Value::Null).await.ok();
+    apiserver.delete(&format!("{V2}/a"), &Value::Null).await.ok();
     let gone = lines.next().await;
     assert_eq!((&gone["type"], &gone["object"]["spec"]["size"]), (&json!("DELETED"), &json!("9x1")));
 }

@@ -7,7 +7,7 @@ use http::Method;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::super::door::{Answer, Door};
+use super::super::test_api_server::{ApiResponse, TestApiServer};
 use super::DEFINITIONS;
 
 /// Where ours differs, and why.
@@ -40,7 +40,7 @@ fn masked(mut object: Value) -> Value {
     object
 }
 
-fn told(answer: Answer, whole: bool) -> Value {
+fn told(answer: ApiResponse, whole: bool) -> Value {
     let mut told = json!({ "code": answer.status.as_u16() });
     if answer.status.is_success() {
         if whole {
@@ -84,7 +84,7 @@ fn same(ours: &Value, theirs: &Value) -> bool {
 #[tokio::test]
 async fn responses_are_those_of_kube_apiserver() {
     let (cases, answers) = (read(include_str!("cases.json")), read(include_str!("answers.json")));
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let mut wrong = Vec::new();
     let mut compare = |name: &str, ours: Value| {
         let kept = DIFFERENT.iter().any(|(own, _)| *own == name);
@@ -93,14 +93,14 @@ async fn responses_are_those_of_kube_apiserver() {
         }
     };
     for case in cases["refusals"].as_array().unwrap() {
-        let answer = door.post(DEFINITIONS, &case["body"]).await;
+        let answer = apiserver.post(DEFINITIONS, &case["body"]).await;
         if answer.status.is_success() {
             let name = case["body"]["metadata"]["name"].as_str().unwrap();
-            door.delete(&format!("{DEFINITIONS}/{name}"), &Value::Null).await.ok();
+            apiserver.delete(&format!("{DEFINITIONS}/{name}"), &Value::Null).await.ok();
         }
         compare(case["name"].as_str().unwrap(), told(answer, false));
     }
-    let made = door.post(DEFINITIONS, &cases["definition"]).await;
+    let made = apiserver.post(DEFINITIONS, &cases["definition"]).await;
     let made = if made.status.is_success() {
         made.body
     } else {
@@ -120,7 +120,7 @@ async fn responses_are_those_of_kube_apiserver() {
         let text = |field: &str| case[field].as_str().unwrap();
         let method: Method = text("method").parse().unwrap();
         let body = if case["body"].is_null() { String::new() } else { case["body"].to_string() };
-        let answer = door.ask(method, text("path"), text("media"), body).await;
+        let answer = apiserver.request(method, text("path"), text("media"), body).await;
         compare(text("name"), told(answer, true));
     }
     assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));

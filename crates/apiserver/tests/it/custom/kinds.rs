@@ -4,7 +4,7 @@ use http::Method;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::super::door::Door;
+use super::super::test_api_server::TestApiServer;
 use super::{DEFINITIONS, definition, version};
 
 /// A kind with the fields of the autoscaler's.
@@ -107,8 +107,8 @@ fn vertical_autoscaler() -> Value {
 
 #[tokio::test]
 async fn the_autoscalers_kind_can_be_defined_and_used() {
-    let door = Door::open(Rules::kep());
-    door.post(DEFINITIONS, &vertical_autoscaler()).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(DEFINITIONS, &vertical_autoscaler()).await.ok();
     let path = "/apis/autoscaling.k8s.io/v1/namespaces/default/verticalpodautoscalers";
     let vpa = json!({
         "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": { "name": "web" },
@@ -120,7 +120,7 @@ async fn the_autoscalers_kind_can_be_defined_and_used() {
             }]},
         },
     });
-    let made = door.post(path, &vpa).await;
+    let made = apiserver.post(path, &vpa).await;
     assert_eq!(
         made.warnings,
         [r#"299 - "unknown field \"spec.resourcePolicy.containerPolicies[0].unknown\"""#]
@@ -133,16 +133,16 @@ async fn the_autoscalers_kind_can_be_defined_and_used() {
         "conditions": [{ "type": "RecommendationProvided", "status": "True" }],
     }});
     let media = "application/merge-patch+json";
-    door.ask(Method::PATCH, &format!("{path}/web/status"), media, status.to_string()).await.ok();
-    let (code, _, message) = door
+    apiserver.request(Method::PATCH, &format!("{path}/web/status"), media, status.to_string()).await.ok();
+    let (code, _, message) = apiserver
         .merge(&format!("{path}/web"), &json!({"spec": {"updatePolicy": {"updateMode": "Sometimes"}}}))
         .await
-        .refused();
+        .rejected();
     assert_eq!(code, 422);
     assert!(message.contains(
         "spec.updatePolicy.updateMode: Unsupported value: \"Sometimes\": supported values: \"Off\", \"Initial\", \"Recreate\""
     ), "{message}");
-    let table = door.table(path).await.ok();
+    let table = apiserver.table(path).await.ok();
     let names: Vec<&str> = table["columnDefinitions"]
         .as_array()
         .unwrap()
@@ -226,25 +226,26 @@ fn set(name: &str) -> Value {
 
 #[tokio::test]
 async fn custom_resources_are_created_scaled_and_validated() {
-    let door = Door::open(Rules::kep());
-    door.post(DEFINITIONS, &clones()).await.ok();
-    let made = door.post(CLONES, &set("web")).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(DEFINITIONS, &clones()).await.ok();
+    let made = apiserver.post(CLONES, &set("web")).await.ok();
     assert_eq!(made["spec"]["replicas"], 1);
     assert_eq!(made["spec"]["updateStrategy"]["maxUnavailable"], "20%");
     assert_eq!(made["spec"]["template"]["spec"]["containers"][0]["name"], "a");
 
     let scale = format!("{CLONES}/web/scale");
-    let scaled = door.merge(&scale, &json!({"spec": {"replicas": 5}})).await.ok();
+    let scaled = apiserver.merge(&scale, &json!({"spec": {"replicas": 5}})).await.ok();
     assert_eq!(scaled["spec"]["replicas"], 5);
-    door.merge(
-        &format!("{CLONES}/web/status"),
-        &json!({"status": {"replicas": 4, "labelSelector": "app=web"}}),
-    )
-    .await
-    .ok();
-    let read = door.get(&scale).await.ok();
+    apiserver
+        .merge(
+            &format!("{CLONES}/web/status"),
+            &json!({"status": {"replicas": 4, "labelSelector": "app=web"}}),
+        )
+        .await
+        .ok();
+    let read = apiserver.get(&scale).await.ok();
     assert_eq!(read["status"], json!({ "replicas": 4, "selector": "app=web" }));
-    assert_eq!(door.get(&format!("{CLONES}/web")).await.ok()["metadata"]["generation"], 2);
+    assert_eq!(apiserver.get(&format!("{CLONES}/web")).await.ok()["metadata"]["generation"], 2);
 
     let table = [
         (
@@ -262,7 +263,7 @@ async fn custom_resources_are_created_scaled_and_validated() {
         (json!({"spec": {"replicas": -1}}), "spec.replicas in body should be greater than or equal to 0"),
     ];
     for (patch, part) in table {
-        let (code, _, message) = door.merge(&format!("{CLONES}/web"), &patch).await.refused();
+        let (code, _, message) = apiserver.merge(&format!("{CLONES}/web"), &patch).await.rejected();
         assert_eq!(code, 422);
         assert!(message.contains(part), "{message}");
     }
@@ -270,17 +271,17 @@ async fn custom_resources_are_created_scaled_and_validated() {
 
 #[tokio::test]
 async fn rules_about_a_value_of_another_type_fail_even_if_they_would_be_true() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let mut definition = clones();
     let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     schema["properties"]["spec"]["properties"]["scaleStrategy"]["x-kubernetes-validations"] =
         json!([{ "rule": "!has(self.podsToDelete)" }]);
-    door.post(DEFINITIONS, &definition).await.ok();
+    apiserver.post(DEFINITIONS, &definition).await.ok();
     // Of an object of another kind only rules are asked.
     let mut other = set("web");
     other["kind"] = json!("Other");
     other["spec"]["scaleStrategy"] = json!(1.5);
-    let (code, _, message) = door.post(CLONES, &other).await.refused();
+    let (code, _, message) = apiserver.post(CLONES, &other).await.rejected();
     assert_eq!(code, 422);
     let part = "spec.scaleStrategy: Invalid value: \"object\": invalid data, expected a map for the provided schema with \
                 type=object evaluating rule: !has(self.podsToDelete)";
@@ -289,27 +290,28 @@ async fn rules_about_a_value_of_another_type_fail_even_if_they_would_be_true() {
 
 #[tokio::test]
 async fn values_that_were_invalid_before_a_rule_are_tolerated_until_they_change() {
-    let door = Door::open(Rules::kep());
+    let apiserver = TestApiServer::open(Rules::kep());
     let loose = json!({ "type": "object", "properties": {
         "name": { "type": "string", "maxLength": 20 }, "other": { "type": "string", "maxLength": 20 },
     }});
     let first = definition("things", "Thing", json!([version("v1", loose.clone())]));
-    door.post(DEFINITIONS, &first).await.ok();
+    apiserver.post(DEFINITIONS, &first).await.ok();
     let path = "/apis/example.com/v1/namespaces/default/things";
     let thing = json!({
         "apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"name": "UPPER"},
     });
-    door.post(path, &thing).await.ok();
+    apiserver.post(path, &thing).await.ok();
     let mut strict = loose;
     strict["properties"]["name"]["pattern"] = json!("^[a-z]+$");
     strict["properties"]["name"]["x-kubernetes-validations"] = json!([{ "rule": "self != 'UPPER'" }]);
     strict["properties"]["other"]["default"] = json!("filled");
     let patch = json!({ "spec": { "versions": [version("v1", strict)] } });
-    door.merge(&format!("{DEFINITIONS}/things.example.com"), &patch).await.ok();
-    let read = door.get(&format!("{path}/t")).await.ok();
+    apiserver.merge(&format!("{DEFINITIONS}/things.example.com"), &patch).await.ok();
+    let read = apiserver.get(&format!("{path}/t")).await.ok();
     assert_eq!(read["spec"], json!({ "name": "UPPER", "other": "filled" }), "defaults come when it is read");
-    door.merge(&format!("{path}/t"), &json!({"spec": {"other": "changed"}})).await.ok();
-    let (code, _, _) = door.merge(&format!("{path}/t"), &json!({"spec": {"name": "LOUD"}})).await.refused();
+    apiserver.merge(&format!("{path}/t"), &json!({"spec": {"other": "changed"}})).await.ok();
+    let (code, _, _) =
+        apiserver.merge(&format!("{path}/t"), &json!({"spec": {"name": "LOUD"}})).await.rejected();
     assert_eq!(code, 422);
 }
 

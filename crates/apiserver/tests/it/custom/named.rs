@@ -4,7 +4,7 @@ use http::Method;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::super::door::Door;
+use super::super::test_api_server::TestApiServer;
 use super::{DEFINITIONS, definition, version};
 
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
@@ -30,16 +30,16 @@ fn thing(name: &str, spec: Value) -> Value {
     json!({ "apiVersion": "example.com/v1", "kind": "Thing", "metadata": { "name": name }, "spec": spec })
 }
 
-async fn open() -> Door {
-    let door = Door::open(Rules::v1_36());
-    door.post(DEFINITIONS, &things()).await.ok();
-    door
+async fn open() -> TestApiServer {
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    apiserver.post(DEFINITIONS, &things()).await.ok();
+    apiserver
 }
 
 #[tokio::test]
 async fn no_patch_makes_an_object_one_of_another_kind_or_version() {
-    let door = open().await;
-    door.post(THINGS, &thing("one", json!({}))).await.ok();
+    let apiserver = open().await;
+    apiserver.post(THINGS, &thing("one", json!({}))).await.ok();
     let path = format!("{THINGS}/one");
     for (patch, expected) in [
         (
@@ -55,32 +55,32 @@ async fn no_patch_makes_an_object_one_of_another_kind_or_version() {
             "Internal error occurred: Object 'apiVersion' is missing in 'object has no apiVersion field'",
         ),
     ] {
-        assert_eq!(door.merge(&path, &patch).await.refused().2, expected);
+        assert_eq!(apiserver.merge(&path, &patch).await.rejected().2, expected);
     }
-    let (code, _, why) = door.merge(&path, &json!({ "kind": null })).await.refused();
+    let (code, _, why) = apiserver.merge(&path, &json!({ "kind": null })).await.rejected();
     assert_eq!(code, 422);
     assert!(why.contains("Object 'Kind' is missing in '{"), "{why}");
-    assert_eq!(door.get(&path).await.ok()["kind"], "Thing");
+    assert_eq!(apiserver.get(&path).await.ok()["kind"], "Thing");
 }
 
 #[tokio::test]
 async fn a_status_update_ignores_another_kind_and_then_drops_managed_fields() {
-    let door = open().await;
-    let mut made = door.post(THINGS, &thing("one", json!({}))).await.ok();
+    let apiserver = open().await;
+    let mut made = apiserver.post(THINGS, &thing("one", json!({}))).await.ok();
     made["kind"] = json!("Other");
     made["status"] = json!({ "seen": 1 });
-    let stored = door.put(&format!("{THINGS}/one/status"), &made).await.ok();
+    let stored = apiserver.put(&format!("{THINGS}/one/status"), &made).await.ok();
     assert_eq!((&stored["kind"], &stored["status"]["seen"]), (&json!("Thing"), &json!(1)));
     assert!(stored["metadata"].get("managedFields").is_none());
 }
 
 #[tokio::test]
 async fn an_object_of_another_kind_also_reports_errors_of_lists_and_rules() {
-    let door = open().await;
+    let apiserver = open().await;
     let mut other = thing("one", json!({ "even": 1, "tags": ["a", "a"] }));
     other["kind"] = json!("Other");
     assert_eq!(
-        door.post(THINGS, &other).await.refused().2,
+        apiserver.post(THINGS, &other).await.rejected().2,
         "Other.example.com \"one\" is invalid: [kind: Invalid value: \"Other\": must be Thing, \
          spec.tags[1]: Duplicate value: \"a\"]"
     );
@@ -88,7 +88,7 @@ async fn an_object_of_another_kind_also_reports_errors_of_lists_and_rules() {
 
 #[tokio::test]
 async fn the_metadata_of_an_object_inside_is_read_as_any() {
-    let door = open().await;
+    let apiserver = open().await;
     let inside = |metadata: Value| {
         thing("one", json!({ "raw": { "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata } }))
     };
@@ -100,20 +100,21 @@ async fn the_metadata_of_an_object_inside_is_read_as_any() {
         ),
     ] {
         assert_eq!(
-            door.post(THINGS, &inside(metadata)).await.refused().2,
+            apiserver.post(THINGS, &inside(metadata)).await.rejected().2,
             format!(
                 "Thing in version \"v1\" cannot be handled as a Thing: spec.raw.metadata: Invalid value: {expected}"
             )
         );
     }
-    let made = door.post(THINGS, &inside(json!({ "name": null, "other": 1, "labels": { "a": "b" } }))).await;
+    let made =
+        apiserver.post(THINGS, &inside(json!({ "name": null, "other": 1, "labels": { "a": "b" } }))).await;
     assert_eq!(made.warnings, ["299 - \"unknown field \\\"spec.raw.metadata.other\\\"\""]);
     assert_eq!(made.ok()["spec"]["raw"]["metadata"], json!({ "labels": { "a": "b" } }));
 }
 
 #[tokio::test]
 async fn a_multiple_is_exact_for_whole_numbers_and_near_enough_for_others() {
-    let door = open().await;
+    let apiserver = open().await;
     let mut told = Vec::new();
     for (place, spec) in [
         json!({ "even": i64::MAX }),
@@ -125,27 +126,27 @@ async fn a_multiple_is_exact_for_whole_numbers_and_near_enough_for_others() {
     .into_iter()
     .enumerate()
     {
-        told.push(door.post(THINGS, &thing(&format!("t{place}"), spec)).await.status.as_u16());
+        told.push(apiserver.post(THINGS, &thing(&format!("t{place}"), spec)).await.status.as_u16());
     }
     assert_eq!(told, [422, 201, 201, 422, 422]);
 }
 
 #[tokio::test]
 async fn an_apply_ignores_unreadable_timestamps_that_the_server_sets() {
-    let door = open().await;
-    let made = door.post(THINGS, &thing("one", json!({}))).await.ok();
+    let apiserver = open().await;
+    let made = apiserver.post(THINGS, &thing("one", json!({}))).await.ok();
     let mut wanted = thing("one", json!({ "even": 2.0 }));
     wanted["metadata"]["creationTimestamp"] = json!("now");
     wanted["metadata"]["deletionTimestamp"] = json!("2026-01-01");
     let path = format!("{THINGS}/one?fieldManager=one");
     let apply = "application/apply-patch+yaml";
-    let applied = door.ask(Method::PATCH, &path, apply, wanted.to_string()).await.ok();
+    let applied = apiserver.request(Method::PATCH, &path, apply, wanted.to_string()).await.ok();
     assert_eq!(applied["metadata"]["creationTimestamp"], made["metadata"]["creationTimestamp"]);
     assert!(applied["metadata"].get("deletionTimestamp").is_none());
     assert_eq!(applied["spec"], json!({ "even": 2 }));
     let mistyped = thing("one", json!({ "tags": [5_000_000] }));
     assert_eq!(
-        door.ask(Method::PATCH, &path, apply, mistyped.to_string()).await.refused().2,
+        apiserver.request(Method::PATCH, &path, apply, mistyped.to_string()).await.rejected().2,
         "failed to create typed patch object (/one; example.com/v1, Kind=Thing): .spec.tags[=5000000]: expected \
          string, got &value.valueUnstructured{Value:5000000}"
     );

@@ -3,17 +3,17 @@
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::super::door::Door;
+use super::super::test_api_server::TestApiServer;
 use super::{DEFINITIONS, definition, version};
 
 /// The schema of a custom kind in the document of version 2.
-async fn schema(door: &Door, name: &str) -> Value {
-    door.get("/openapi/v2").await.ok()["definitions"][name].clone()
+async fn schema(apiserver: &TestApiServer, name: &str) -> Value {
+    apiserver.get("/openapi/v2").await.ok()["definitions"][name].clone()
 }
 
 /// The same in the document of version 3.
-async fn schema_of_three(door: &Door, group: &str, version: &str, name: &str) -> Value {
-    let document = door.get(&format!("/openapi/v3/apis/{group}/{version}")).await;
+async fn schema_of_three(apiserver: &TestApiServer, group: &str, version: &str, name: &str) -> Value {
+    let document = apiserver.get(&format!("/openapi/v3/apis/{group}/{version}")).await;
     if document.status == 404 { Value::Null } else { document.ok()["components"]["schemas"][name].clone() }
 }
 
@@ -28,23 +28,23 @@ async fn fields_that_are_preserved_are_published_as_such() {
     let embedded = json!({ "type": "object", "properties": { "object": {
         "type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
     } } });
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     for (plural, kind, spec) in
         [("foos", "Foo", validated), ("opens", "Open", preserved.clone()), ("nests", "Nest", embedded)]
     {
-        door.post(DEFINITIONS, &definition(plural, kind, json!([version("v1", spec)]))).await.ok();
+        apiserver.post(DEFINITIONS, &definition(plural, kind, json!([version("v1", spec)]))).await.ok();
     }
     let mut root = definition("roots", "Root", json!([version("v1", json!({}))]));
     root["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = preserved;
-    door.post(DEFINITIONS, &root).await.ok();
+    apiserver.post(DEFINITIONS, &root).await.ok();
     let keeps = |schema: &Value| schema["x-kubernetes-preserve-unknown-fields"] == true;
     for three in [false, true] {
         let read = async |kind: &str| {
             let name = format!("com.example.v1.{kind}");
             if three {
-                schema_of_three(&door, "example.com", "v1", &name).await
+                schema_of_three(&apiserver, "example.com", "v1", &name).await
             } else {
-                schema(&door, &name).await
+                schema(&apiserver, &name).await
             }
         };
         let spec = read("Foo").await["properties"]["spec"].clone();
@@ -61,24 +61,24 @@ async fn fields_that_are_preserved_are_published_as_such() {
         |plural: &str| format!("/apis/example.com/v1/namespaces/default/{plural}?fieldValidation=Strict");
     let object = |kind: &str, spec: Value| json!({ "apiVersion": "example.com/v1", "kind": kind, "metadata": { "name": "a" }, "spec": spec });
     let any = json!({ "any": { "thing": 1 } });
-    let made = door.post(&things("opens"), &object("Open", any.clone())).await.ok();
+    let made = apiserver.post(&things("opens"), &object("Open", any.clone())).await.ok();
     assert_eq!(made["spec"], any);
-    let made = door.post(&things("roots"), &object("Root", any.clone())).await.ok();
+    let made = apiserver.post(&things("roots"), &object("Root", any.clone())).await.ok();
     assert_eq!(made["spec"], any);
     let inner = json!({ "apiVersion": "v1", "kind": "X", "metadata": { "name": "y" }, "any": 1 });
-    let made = door.post(&things("nests"), &object("Nest", json!({ "object": inner }))).await.ok();
+    let made = apiserver.post(&things("nests"), &object("Nest", json!({ "object": inner }))).await.ok();
     assert_eq!(made["spec"]["object"], inner);
     let (_, _, message) =
-        door.post(&things("foos"), &object("Foo", json!({ "bars": [], "x": 1 }))).await.refused();
+        apiserver.post(&things("foos"), &object("Foo", json!({ "bars": [], "x": 1 }))).await.rejected();
     assert!(message.ends_with("strict decoding error: unknown field \"spec.x\""), "{message}");
-    let (code, _, message) = door.post(&things("foos"), &object("Foo", json!({}))).await.refused();
+    let (code, _, message) = apiserver.post(&things("foos"), &object("Foo", json!({}))).await.rejected();
     assert_eq!(code, 422);
     assert!(message.contains("spec.bars: Required value"), "{message}");
 }
 
 #[tokio::test]
 async fn kinds_groups_and_versions_are_published_while_they_are_served() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     let spec = |field: &str| json!({ "type": "object", "properties": { field: { "type": "string" } } });
     let stored = |name: &str, field: &str, storage: bool| {
         let mut version = version(name, spec(field));
@@ -86,16 +86,17 @@ async fn kinds_groups_and_versions_are_published_while_they_are_served() {
         version
     };
     let versions = json!([stored("v1", "one", true), stored("v2", "two", false)]);
-    door.post(DEFINITIONS, &definition("foos", "Foo", versions)).await.ok();
-    door.post(DEFINITIONS, &definition("bars", "Bar", json!([version("v1", spec("bar"))]))).await.ok();
+    apiserver.post(DEFINITIONS, &definition("foos", "Foo", versions)).await.ok();
+    apiserver.post(DEFINITIONS, &definition("bars", "Bar", json!([version("v1", spec("bar"))]))).await.ok();
     let mut other = definition("foos", "Foo", json!([version("v1", spec("other"))]));
     other["metadata"]["name"] = json!("foos.other.org");
     other["spec"]["group"] = json!("other.org");
-    door.post(DEFINITIONS, &other).await.ok();
+    apiserver.post(DEFINITIONS, &other).await.ok();
     let published = async |group: &str, version: &str, kind: &str| {
         let reversed = group.split('.').rev().collect::<Vec<_>>().join(".");
         let name = format!("{reversed}.{version}.{kind}");
-        let (two, three) = (schema(&door, &name).await, schema_of_three(&door, group, version, &name).await);
+        let (two, three) =
+            (schema(&apiserver, &name).await, schema_of_three(&apiserver, group, version, &name).await);
         let fields = |schema: &Value| schema["properties"]["spec"]["properties"].clone();
         assert_eq!(fields(&two), fields(&three), "{name}");
         fields(&two)
@@ -109,13 +110,13 @@ async fn kinds_groups_and_versions_are_published_while_they_are_served() {
     // One is renamed, another is not served any more; the others stay as they are.
     let path = format!("{DEFINITIONS}/foos.example.com");
     let versions = json!([stored("v1", "one", true), stored("v3", "three", false)]);
-    door.merge(&path, &json!({ "spec": { "versions": versions } })).await.ok();
+    apiserver.merge(&path, &json!({ "spec": { "versions": versions } })).await.ok();
     assert_eq!(published("example.com", "v2", "Foo").await, Value::Null);
     assert_eq!(published("example.com", "v3", "Foo").await["three"], text);
     let mut hidden = stored("v3", "three", false);
     hidden["served"] = json!(false);
     let versions = json!([stored("v1", "one", true), hidden]);
-    door.merge(&path, &json!({ "spec": { "versions": versions } })).await.ok();
+    apiserver.merge(&path, &json!({ "spec": { "versions": versions } })).await.ok();
     assert_eq!(published("example.com", "v3", "Foo").await, Value::Null);
     assert_eq!(published("example.com", "v1", "Foo").await["one"], text);
     assert_eq!(published("other.org", "v1", "Foo").await["other"], text);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use super::{Row, door, kinds, root, sorted, texts, warnings_in_pod};
+use super::{Row, apiserver, kinds, root, sorted, texts, warnings_in_pod};
 
 const HEAD: &str = "\
 # Fields and kinds without effect
@@ -73,7 +73,7 @@ the Service `kubernetes` is reachable from pods; no controller acts on an Ingres
 /// The page as the tables and the server have it.
 async fn page() -> String {
     let rows = sorted();
-    let door = door();
+    let apiserver = apiserver();
     let mut page = HEAD.to_owned();
     let line = |page: &mut String, name: &str, text: &str| {
         writeln!(page, "| {name} | {text} |").unwrap();
@@ -83,7 +83,7 @@ async fn page() -> String {
         page.push_str(head);
         for row in rows.iter().filter(|row| row.answer == answer) {
             if answer == "warned" {
-                let warning = warnings_in_pod(&door, row).await.join("; ");
+                let warning = warnings_in_pod(&apiserver, row).await.join("; ");
                 line(&mut page, &name(row), &format!("`{warning}`"));
             } else {
                 line(&mut page, &name(row), row.instead);
@@ -92,7 +92,7 @@ async fn page() -> String {
     }
     page.push_str(KINDS);
     for (kind, collection, object) in kinds() {
-        let warning = texts(&door.post(collection, &object).await).join("; ");
+        let warning = texts(&apiserver.post(collection, &object).await).join("; ");
         line(&mut page, kind, &format!("`{warning}`"));
     }
     page.push_str(TAIL);

@@ -22,8 +22,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::server::{Client, Connection, rest, soon};
 use crate::it::{
     custom::{DEFINITIONS, definition, version},
-    door::admin,
     pki::Place,
+    test_api_server::admin,
     webhooks::{Does, Webhook},
 };
 

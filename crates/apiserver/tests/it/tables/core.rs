@@ -4,7 +4,7 @@ use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use super::{case, columns, shows, table};
-use crate::it::door::Door;
+use crate::it::test_api_server::TestApiServer;
 
 const NODES: &str = "/api/v1/nodes";
 const EVENTS: &str = "/api/v1/namespaces/default/events";
@@ -209,8 +209,8 @@ async fn an_event_prints_when_it_was_last_seen() {
 
 #[tokio::test]
 async fn a_table_without_rows_has_its_columns() {
-    let door = Door::open(Rules::v1_36());
-    let table = table(&door, "/api/v1/componentstatuses").await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    let table = table(&apiserver, "/api/v1/componentstatuses").await;
     assert_eq!(columns(&table).join(" | "), "Name | Status | Message | Error");
     assert_eq!(table["rows"], json!([]));
 }

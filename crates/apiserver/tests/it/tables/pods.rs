@@ -4,7 +4,7 @@ use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use super::{Case, PODS, case, shows, table};
-use crate::it::door::Door;
+use crate::it::test_api_server::TestApiServer;
 
 const COLUMNS: &str =
     "Name | Ready | Status | Restarts | Age | (IP) | (Node) | (Nominated Node) | (Readiness Gates)";
@@ -283,12 +283,12 @@ async fn a_wide_row_has_the_node_and_the_nominated_node_of_a_pod() {
 
 #[tokio::test]
 async fn the_row_of_a_finished_pod_has_the_condition_completed() {
-    let door = Door::open(Rules::v1_36());
+    let apiserver = TestApiServer::open(Rules::v1_36());
     for (phase, reason) in [("Succeeded", Some("Succeeded")), ("Failed", Some("Failed")), ("Running", None)] {
         let name = phase.to_lowercase();
         let case = case(PODS, pod(&name, &[], &["a"]), Value::Null).status(json!({ "phase": phase }));
-        let path = case.prepare(&door).await;
-        let row = table(&door, &path).await["rows"][0].take();
+        let path = case.prepare(&apiserver).await;
+        let row = table(&apiserver, &path).await["rows"][0].take();
         assert_eq!(row["conditions"][0]["reason"].as_str(), reason, "{phase}");
         assert_eq!(row.get("conditions").is_some(), reason.is_some());
     }

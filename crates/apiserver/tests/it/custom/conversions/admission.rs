@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Does, Door, V1, V2, Webhook, opened, plug, reviews, wide, works};
+use super::{Does, TestApiServer, V1, V2, Webhook, opened, plug, reviews, wide, works};
 use crate::it::webhooks::{configure, entry, patch};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -22,19 +22,19 @@ async fn allows() -> Webhook {
 
 #[tokio::test]
 async fn a_webhook_gets_old_and_new_object_in_the_version_that_its_rule_names() {
-    let (door, converter) = opened(reviews(works)).await;
+    let (apiserver, converter) = opened(reviews(works)).await;
     let (first, second, never) = (allows().await, allows().await, allows().await);
     for (name, webhook) in [
         ("first", of_plugs(&first, "v1", "Equivalent")),
         ("never", of_plugs(&never, "v1", "Exact")),
         ("second", of_plugs(&second, "v1", "Equivalent")),
     ] {
-        configure(&door, "validating", name, json!([webhook])).await;
+        configure(&apiserver, "validating", name, json!([webhook])).await;
     }
-    door.post(V2, &wide("a", 3)).await.ok();
+    apiserver.post(V2, &wide("a", 3)).await.ok();
     assert_eq!(converter.seen().len(), 1, "two webhooks get what was converted once");
-    door.merge(&format!("{V2}/a"), &json!({ "spec": { "width": 4 } })).await.ok();
-    door.delete(&format!("{V2}/a"), &Value::Null).await.ok();
+    apiserver.merge(&format!("{V2}/a"), &json!({ "spec": { "width": 4 } })).await.ok();
+    apiserver.delete(&format!("{V2}/a"), &Value::Null).await.ok();
     assert!(never.seen().is_empty(), "the requests are in v2");
     let of = |version: &str| json!({ "group": "example.com", "version": version, "kind": "Plug" });
     for hook in [&first, &second] {
@@ -56,30 +56,30 @@ async fn a_webhook_gets_old_and_new_object_in_the_version_that_its_rule_names() 
 
 #[tokio::test]
 async fn the_patch_of_a_webhook_is_converted_back() {
-    let (door, _converter) = opened(reviews(works)).await;
+    let (apiserver, _converter) = opened(reviews(works)).await;
     let hook = Webhook::start(Does::Answers(|_| {
         patch(json!([{ "op": "replace", "path": "/spec/size", "value": "7x8" }]))
     }))
     .await;
-    configure(&door, "mutating", "m", json!([of_plugs(&hook, "v1", "Equivalent")])).await;
-    let made = door.post(V2, &wide("a", 3)).await.ok();
+    configure(&apiserver, "mutating", "m", json!([of_plugs(&hook, "v1", "Equivalent")])).await;
+    let made = apiserver.post(V2, &wide("a", 3)).await.ok();
     assert_eq!(made["apiVersion"], "example.com/v2");
     assert_eq!(made["spec"], json!({ "width": 7, "height": 8 }));
     // A request in the version of the rule needs no conversion for the webhook.
-    let made = door.post(V1, &plug("b", "1x1")).await.ok();
+    let made = apiserver.post(V1, &plug("b", "1x1")).await.ok();
     assert_eq!(made["spec"], json!({ "size": "7x8" }));
-    assert_eq!(door.get(&format!("{V2}/b")).await.ok()["spec"], json!({ "width": 7, "height": 8 }));
+    assert_eq!(apiserver.get(&format!("{V2}/b")).await.ok()["spec"], json!({ "width": 7, "height": 8 }));
 }
 
 #[tokio::test]
 async fn a_condition_reads_the_version_that_the_rule_names() {
-    let (door, _converter) = opened(reviews(works)).await;
+    let (apiserver, _converter) = opened(reviews(works)).await;
     let hook = allows().await;
     let mut webhook = of_plugs(&hook, "v1", "Equivalent");
     webhook["matchConditions"] = json!([{ "name": "wide", "expression": "object.spec.size == '5x1'" }]);
-    configure(&door, "validating", "v", json!([webhook])).await;
+    configure(&apiserver, "validating", "v", json!([webhook])).await;
     for (name, width) in [("a", 4), ("b", 5)] {
-        door.post(V2, &wide(name, width)).await.ok();
+        apiserver.post(V2, &wide(name, width)).await.ok();
     }
     let names: Vec<Value> = hook.seen().iter().map(|request| request["name"].clone()).collect();
     assert_eq!(names, ["b"]);
@@ -87,12 +87,12 @@ async fn a_condition_reads_the_version_that_the_rule_names() {
 
 #[tokio::test]
 async fn a_write_that_cannot_be_converted_for_a_webhook_is_refused_whatever_its_failure_policy_is() {
-    let (door, _converter) = opened(Does::Says(404, "nothing")).await;
+    let (apiserver, _converter) = opened(Does::Says(404, "nothing")).await;
     let hook = allows().await;
     let mut webhook = of_plugs(&hook, "v1", "Equivalent");
     webhook["failurePolicy"] = json!("Ignore");
-    configure(&door, "mutating", "m", json!([webhook])).await;
-    let (code, reason, why) = door.post(V2, &wide("a", 3)).await.refused();
+    configure(&apiserver, "mutating", "m", json!([webhook])).await;
+    let (code, reason, why) = apiserver.post(V2, &wide("a", 3)).await.rejected();
     assert_eq!((code, reason.as_str()), (500, "InternalError"));
     let failed = "conversion webhook for example.com/v2, Kind=Plug failed: the server could not find the requested \
                   resource";
@@ -113,18 +113,18 @@ fn policy(name: &str, spec: &Value) -> Value {
     policy
 }
 
-async fn bind(door: &Door, kind: &str, name: &str, spec: &Value, mut binding: Value) {
-    door.post(&format!("{POLICIES}/{kind}admissionpolicies"), &policy(name, spec)).await.ok();
+async fn bind(apiserver: &TestApiServer, kind: &str, name: &str, spec: &Value, mut binding: Value) {
+    apiserver.post(&format!("{POLICIES}/{kind}admissionpolicies"), &policy(name, spec)).await.ok();
     binding["policyName"] = json!(name);
     let binding = json!({ "metadata": { "name": name }, "spec": binding });
-    door.post(&format!("{POLICIES}/{kind}admissionpolicybindings"), &binding).await.ok();
+    apiserver.post(&format!("{POLICIES}/{kind}admissionpolicybindings"), &binding).await.ok();
 }
 
 #[tokio::test]
 async fn policies_read_and_change_objects_in_the_version_that_they_name() {
-    let (door, _converter) = opened(reviews(works)).await;
+    let (apiserver, _converter) = opened(reviews(works)).await;
     let size = json!({ "validations": [{ "expression": "object.spec.size != '5x1'" }] });
-    bind(&door, "validating", "size", &size, json!({ "validationActions": ["Deny"] })).await;
+    bind(&apiserver, "validating", "size", &size, json!({ "validationActions": ["Deny"] })).await;
     // The first mutation changes what the second reads.
     let grow = |from: &str, to: &str| {
         let expression = format!(
@@ -136,11 +136,11 @@ async fn policies_read_and_change_objects_in_the_version_that_they_name() {
         "reinvocationPolicy": "Never", "failurePolicy": "Fail",
         "mutations": [grow("6x1", "7x1"), grow("7x1", "8x2")],
     });
-    bind(&door, "mutating", "grow", &mutations, json!({})).await;
-    let (code, _, why) = door.post(V2, &wide("a", 5)).await.refused();
+    bind(&apiserver, "mutating", "grow", &mutations, json!({})).await;
+    let (code, _, why) = apiserver.post(V2, &wide("a", 5)).await.rejected();
     assert_eq!(code, 422, "{why}");
     assert!(why.ends_with("denied request: failed expression: object.spec.size != '5x1'"), "{why}");
-    let made = door.post(V2, &wide("b", 6)).await.ok();
+    let made = apiserver.post(V2, &wide("b", 6)).await.ok();
     assert_eq!(made["spec"], json!({ "width": 8, "height": 2 }));
-    assert_eq!(door.post(V2, &wide("c", 4)).await.ok()["spec"]["width"], 4);
+    assert_eq!(apiserver.post(V2, &wide("c", 4)).await.ok()["spec"]["width"], 4);
 }

@@ -16,7 +16,7 @@ use plumb_store::{Options, Store};
 use serde_json::{Value, json};
 
 /// An API server and the folder that it lives in.
-pub(crate) struct Door {
+pub(crate) struct TestApiServer {
     pub(crate) server: ApiServer,
     store: Store,
     _folder: tempfile::TempDir,
@@ -24,13 +24,13 @@ pub(crate) struct Door {
 
 /// An answer: its status, its body, its warnings.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Value,
     pub(crate) warnings: Vec<String>,
 }
 
-impl Answer {
+impl ApiResponse {
     /// The body, if all went well.
     #[track_caller]
     pub(crate) fn ok(self) -> Value {
@@ -40,7 +40,7 @@ impl Answer {
 
     /// The refusal's code, reason and message.
     #[track_caller]
-    pub(crate) fn refused(self) -> (u16, String, String) {
+    pub(crate) fn rejected(self) -> (u16, String, String) {
         assert!(!self.status.is_success(), "{} {}", self.status, self.body);
         let text = |field: &str| self.body[field].as_str().unwrap_or_default().to_owned();
         (self.status.as_u16(), text("reason"), text("message"))
@@ -67,7 +67,7 @@ impl Setup {
     }
 }
 
-impl Door {
+impl TestApiServer {
     /// A server that asks no pod for a service account.
     pub(crate) fn open(rules: Rules) -> Self {
         Self::with(Setup::new(rules))
@@ -133,70 +133,70 @@ impl Door {
         &self.store
     }
 
-    pub(crate) async fn ask(
+    pub(crate) async fn request(
         &self,
         method: Method,
         path: &str,
         media: &str,
         body: impl Into<Bytes>,
-    ) -> Answer {
-        self.ask_as(admin(), method, path, media, body).await
+    ) -> ApiResponse {
+        self.request_as(admin(), method, path, media, body).await
     }
 
     /// Asks as somebody else.
-    pub(crate) async fn ask_as(
+    pub(crate) async fn request_as(
         &self,
         who: InProcess,
         method: Method,
         path: &str,
         media: &str,
         body: impl Into<Bytes>,
-    ) -> Answer {
+    ) -> ApiResponse {
         let request =
             Request::builder().method(method).uri(path).header("content-type", media).extension(who);
         self.answer(request.body(Full::new(body.into())).unwrap()).await
     }
 
     /// Asks for a table.
-    pub(crate) async fn table(&self, path: &str) -> Answer {
+    pub(crate) async fn table(&self, path: &str) -> ApiResponse {
         let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
         let request = Request::get(path).header("accept", accept).extension(admin());
         self.answer(request.body(Full::default()).unwrap()).await
     }
 
-    async fn answer(&self, request: Request<Full<Bytes>>) -> Answer {
+    async fn answer(&self, request: Request<Full<Bytes>>) -> ApiResponse {
         let response = self.server.handle(request).await;
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         let told = head.headers.get_all("warning").iter();
         let warnings = told.map(|text| String::from_utf8(text.as_bytes().to_vec()).unwrap()).collect();
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
-        Answer { status: head.status, body, warnings }
+        ApiResponse { status: head.status, body, warnings }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
-        self.ask(Method::GET, path, "", "").await
+    pub(crate) async fn get(&self, path: &str) -> ApiResponse {
+        self.request(Method::GET, path, "", "").await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
-        self.ask(Method::POST, path, "application/json", body.to_string()).await
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> ApiResponse {
+        self.request(Method::POST, path, "application/json", body.to_string()).await
     }
 
-    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
-        self.ask(Method::PUT, path, "application/json", body.to_string()).await
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> ApiResponse {
+        self.request(Method::PUT, path, "application/json", body.to_string()).await
     }
 
-    pub(crate) async fn merge(&self, path: &str, body: &Value) -> Answer {
-        self.ask(Method::PATCH, path, "application/merge-patch+json", body.to_string()).await
+    pub(crate) async fn merge(&self, path: &str, body: &Value) -> ApiResponse {
+        self.request(Method::PATCH, path, "application/merge-patch+json", body.to_string()).await
     }
 
-    pub(crate) async fn strategic(&self, path: &str, body: &Value) -> Answer {
-        self.ask(Method::PATCH, path, "application/strategic-merge-patch+json", body.to_string()).await
+    pub(crate) async fn strategic(&self, path: &str, body: &Value) -> ApiResponse {
+        self.request(Method::PATCH, path, "application/strategic-merge-patch+json", body.to_string()).await
     }
 
-    pub(crate) async fn delete(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn delete(&self, path: &str, body: &Value) -> ApiResponse {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        self.ask(Method::DELETE, path, "application/json", body).await
+        self.request(Method::DELETE, path, "application/json", body).await
     }
 }
 
