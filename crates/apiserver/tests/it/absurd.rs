@@ -143,7 +143,7 @@ async fn random_objects_of_every_kind_are_rejected_or_stored_without_a_panic() {
                 assert_ne!(answer.status, 500, "{own}: {}", answer.body);
             }
             let table = apiserver.table(&path).await;
-            // Nobody measures here.
+            // The server has no metrics source.
             let unmeasured = resource.group == "metrics.k8s.io" && table.status == 503;
             assert!(
                 table.status.is_success() || table.status == 404 || table.status == 405 || unmeasured,

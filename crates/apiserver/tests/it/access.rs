@@ -1,4 +1,4 @@
-//! Who may do what, from outside.
+//! Authentication and authorization, as seen by clients.
 
 mod bindings;
 mod certificates;
@@ -37,14 +37,14 @@ struct Cluster {
     admin_token: String,
 }
 
-/// How somebody asks.
+/// The credentials of a request.
 #[derive(Clone)]
 enum As {
     /// As a user that the process vouches for.
     User(Arc<User>),
     /// With a token.
     Token(String),
-    /// As nobody.
+    /// None: the anonymous user.
     Anonymous,
 }
 

@@ -1,4 +1,4 @@
-//! What the plugins of the admission chain do to objects, seen by a client.
+//! Admission plugins, as seen by a client.
 
 use plumb_apiserver::Limits;
 use plumb_apiserver::admission::Plugins;

@@ -1,4 +1,4 @@
-//! Server-side apply, held against what kube-apiserver 1.36.4 answered to the same requests.
+//! Server-side apply, compared with the responses of kube-apiserver 1.36.4 to the same requests.
 //!
 //! `apply/kubernetes.jsonl` has a story in each line: requests by several managers, and what the real one answered.
 //! It was written by the lane that runs the same stories against the real one, and is compared by it.
@@ -29,7 +29,7 @@ const STORIES: &str = include_str!("apply/kubernetes.jsonl");
 /// The same of a kind that a CRD defines.
 const CUSTOM: &str = include_str!("apply/custom.jsonl");
 
-/// What kube-apiserver fills in that nobody asked for, and that is no matter of managers.
+/// The defaults of kube-apiserver that do not affect managed fields.
 const FILLED_IN: [&str; 9] = [
     "/spec/clusterIPs",
     "/spec/ipFamilies",
@@ -42,7 +42,7 @@ const FILLED_IN: [&str; 9] = [
     "/status",
 ];
 
-/// A server whose clock goes on when it is told to.
+/// A server with a manual clock.
 struct Teller {
     server: ApiServer,
     seconds: Arc<AtomicI64>,
@@ -109,7 +109,7 @@ impl Teller {
 fn compared(mut answer: Value, last: &mut String, in_order: bool) -> Value {
     let list = answer.pointer_mut("/details/causes").and_then(Value::as_array_mut);
     if let Some(causes) = list {
-        // Upstream tells them in the order of a Go map.
+        // Upstream lists them in the order of a Go map.
         causes.sort_by_key(ToString::to_string);
     }
     if answer["kind"] == "Status" {

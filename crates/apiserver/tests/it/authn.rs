@@ -1,4 +1,4 @@
-//! Who asks.
+//! Authentication.
 
 use std::{os::unix::fs::PermissionsExt as _, sync::Arc};
 

@@ -22,7 +22,7 @@ fn node(name: &str) -> InProcess {
 }
 
 impl TestApiServer {
-    /// A door with a pod that runs on a node.
+    /// A server with a pod that runs on a node.
     async fn with_a_bound_pod(rules: Rules) -> Self {
         let apiserver = Self::open(rules);
         apiserver.post("/api/v1/nodes", &json!({ "metadata": { "name": "n1" } })).await.ok();
@@ -90,7 +90,7 @@ async fn only_the_node_of_a_pod_can_set_its_allocation() {
         );
         let (code, _, message) = apiserver.strategic(&path, &allocated("400m")).await.rejected();
         assert_eq!(code, 403, "{dialect}: {message}");
-        // Through the other doors it is not refused but does nothing, as with all of the status.
+        // Other endpoints ignore the change, as for all of the status.
         let before = apiserver.get(&format!("{PODS}/web")).await.ok();
         for below in ["", "/resize"] {
             apiserver.strategic(&format!("{PODS}/web{below}"), &allocated("400m")).await.ok();
@@ -117,7 +117,7 @@ async fn fields_that_an_old_client_drops_are_not_lost() {
         assert_eq!(updated["spec"]["containers"][0]["resizePolicy"].as_array().unwrap().len(), 2, "{below}");
         assert_eq!(of_status(&updated), "400m", "{below}");
     }
-    // Kubernetes as shipped has no such clients left: a policy that is left out was taken away, which is refused.
+    // Kubernetes 1.36 does not support such clients: an omitted policy is a removal, which is rejected.
     let apiserver = TestApiServer::open(Rules::v1_36());
     let mut asked = pod("web", "500m", "500Mi");
     asked["spec"]["containers"][0]["resizePolicy"] =

@@ -122,7 +122,7 @@ pub(super) fn gated() -> (TestApiServer, Gate) {
 /// What became of a request that was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// As if it had not been asked.
+    /// As if there had been no request.
     Undone,
     /// It was completed without its client.
     Completed,

@@ -63,7 +63,7 @@ async fn in_process_clients_get_managed_fields_only_of_single_objects() {
     let Some(Ok(WatchEvent::Added(watched))) = events.next().await else { panic!("it is not told") };
     assert_eq!(watched.metadata, listed.metadata);
 
-    // Whoever writes back what it was told leaves the managers as they are.
+    // Writing back an object without managed fields does not change the managers.
     let kept = maps.replace("m", &PostParams::default(), &listed).await.unwrap();
     assert_eq!(kept.metadata.managed_fields.unwrap().len(), 1);
     let outside = apiserver.get("/api/v1/namespaces/default/configmaps").await.ok();

@@ -1,4 +1,4 @@
-//! Custom kinds: definitions, their objects, and how they come and go.
+//! Custom kinds: definitions and custom resources.
 
 mod clients;
 mod conversions;

@@ -1,4 +1,4 @@
-//! What is filled in, kind by kind.
+//! Defaulting, kind by kind.
 
 use plumb_apiserver::defaults;
 use plumb_resize::rules::Rules;

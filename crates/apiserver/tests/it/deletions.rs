@@ -1,4 +1,4 @@
-//! What a client says with a deletion.
+//! `DeleteOptions`.
 
 use http::Method;
 use plumb_resize::rules::Rules;

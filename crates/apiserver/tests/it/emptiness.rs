@@ -1,4 +1,4 @@
-//! What was sent empty: the rules see it, the store does not.
+//! Empty lists and maps: validation sees them, the store does not.
 
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};

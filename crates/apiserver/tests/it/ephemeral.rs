@@ -1,4 +1,4 @@
-//! Ephemeral containers: added to a pod that is there, and nothing else.
+//! The subresource `/ephemeralcontainers`.
 
 use http::Method;
 use plumb_resize::rules::Rules;
@@ -90,7 +90,7 @@ async fn existing_ephemeral_containers_are_immutable_and_new_ones_are_validated(
         assert_eq!((code, reason.as_str()), (422, "Invalid"), "{text}");
         assert!(text.contains(message), "{text:?} does not say {message:?}");
     }
-    // The main door does not take them.
+    // A pod update cannot add them.
     let (code, _, _) =
         apiserver.merge(&format!("{PODS}/web"), &with(json!([shell("one"), shell("two")]))).await.rejected();
     assert_eq!(code, 422);

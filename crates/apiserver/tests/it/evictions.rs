@@ -1,4 +1,4 @@
-//! Evictions and the budgets that they are held to.
+//! Evictions and disruption budgets.
 
 use futures_util::future::join_all;
 use plumb_resize::rules::Rules;
@@ -77,7 +77,7 @@ async fn an_evicted_pod_on_a_node_gets_a_disruption_condition_and_its_grace_peri
 async fn eviction_errors_have_the_messages_of_kube_apiserver() {
     let message = "Cannot evict pod as it would violate the pod's disruption budget.";
     let table = [
-        // Nobody has looked at the budget yet.
+        // The controller has not observed the budget yet.
         (
             None,
             Value::Null,

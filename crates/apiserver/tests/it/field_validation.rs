@@ -1,4 +1,4 @@
-//! Fields that are unknown or given twice, by `fieldValidation`, in every way of writing an object.
+//! Unknown and duplicate fields by `fieldValidation`, in creates, updates, patches and applies.
 
 use http::Method;
 use plumb_resize::rules::Rules;
@@ -36,7 +36,8 @@ async fn apply(apiserver: &TestApiServer, path: &str, body: &str, validation: &s
     apiserver.request(Method::PATCH, &path, "application/apply-patch+yaml", body.to_owned()).await
 }
 
-/// An object is refused for all these reasons if it is to be strictly valid, and else created, with a warning if asked for.
+/// An object is refused for all these reasons if it is to be strictly valid, and else created, with a warning if asked
+/// for.
 async fn refused(apiserver: &TestApiServer, path: &str, body: &str, reasons: &[&str]) {
     let (code, _, message) = create(apiserver, path, body, "Strict").await.rejected();
     assert_eq!(code, 400, "{message}");
@@ -50,7 +51,7 @@ async fn refused(apiserver: &TestApiServer, path: &str, body: &str, reasons: &[&
     }
 }
 
-/// An apply is refused, since what it gives twice is no one thing.
+/// An apply with duplicate fields is always rejected.
 async fn refused_twice(apiserver: &TestApiServer, path: &str, body: &str, name: &str) {
     let (code, _, message) = apply(apiserver, path, body, "Strict").await.rejected();
     assert_eq!(code, 400, "{message}");

@@ -1,4 +1,4 @@
-//! In which form and format answers come, and bodies may.
+//! Content negotiation of responses and request bodies.
 
 use std::io::Read as _;
 

@@ -1,4 +1,4 @@
-//! What goes through the API server to a node: logs, and whatever its agent offers.
+//! Logs and the node proxy.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use super::webhooks::{Does, Webhook, configure, entry, patch};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// What a node's agent was asked: the path with its query, and by whom.
+/// The requests to a node agent: the path with its query, and the user.
 type Asked = Arc<Mutex<Vec<(String, String)>>>;
 type NodeBody = StreamBody<mpsc_stream::Lines>;
 
@@ -66,7 +66,7 @@ impl Drop for Agent {
 }
 
 impl Agent {
-    /// An agent whose certificate is of `issuer`, and that lets in whom `pki` vouches for.
+    /// An agent with a serving certificate of `issuer`, which accepts client certificates of `pki`.
     async fn start(pki: &Pki, issuer: &Pki) -> Self {
         let own = issuer.issue_serving(["127.0.0.1".to_owned()]).unwrap();
         let mut roots = RootCertStore::empty();

@@ -1,4 +1,4 @@
-//! Objects through the door: every verb.
+//! Objects through every verb.
 
 use http::Method;
 use plumb_resize::rules::Rules;

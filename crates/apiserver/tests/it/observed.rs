@@ -1,4 +1,4 @@
-//! What the server tells of itself: figures and health.
+//! Metrics and health of the server.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The authority and its files.
+//! The certificate authority and its files.
 
 mod damage;
 mod elsewhere;
@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use tempfile::TempDir;
 
-/// A clock that goes when it is told to.
+/// A manual clock.
 #[derive(Debug)]
 pub(super) struct TestClock(Mutex<Timestamp>);
 

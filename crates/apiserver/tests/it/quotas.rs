@@ -1,4 +1,4 @@
-//! Quotas and limit ranges, through both doors of a resize, in the words of kube-apiserver.
+//! Quotas and limit ranges, for resizes by pod update and through `/resize`.
 
 use futures_util::future::join_all;
 use plumb_resize::rules::Rules;
@@ -13,7 +13,7 @@ fn resources(cpu: &str, memory: &str) -> Value {
     json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": amounts, "limits": amounts } }] } })
 }
 
-/// A quota that somebody counted: nothing is used.
+/// A quota whose status has zero usage.
 async fn quota(apiserver: &TestApiServer, name: &str, spec: Value) {
     let hard = spec["hard"].clone();
     let used: serde_json::Map<String, Value> =
@@ -34,7 +34,7 @@ async fn limit_range(apiserver: &TestApiServer, limits: Value) {
     apiserver.post("/api/v1/namespaces/default/limitranges", &range).await.ok();
 }
 
-/// The doors that a pod can be resized through, by dialect.
+/// The endpoints that resize a pod, by dialect.
 fn resize_endpoints() -> [(&'static str, Rules, &'static str); 3] {
     [("kep", Rules::kep(), ""), ("kep", Rules::kep(), "/resize"), ("v1.36", Rules::v1_36(), "/resize")]
 }
@@ -115,7 +115,7 @@ async fn a_quota_with_unknown_usage_rejects_what_it_counts() {
     let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": { "configmaps": "1" } } });
     apiserver.post("/api/v1/namespaces/default/resourcequotas", &quota).await.ok();
     let maps = "/api/v1/namespaces/default/configmaps";
-    // Until somebody says what binds, nothing does.
+    // A quota is not enforced before its status has hard limits.
     apiserver.post(maps, &json!({ "metadata": { "name": "a" } })).await.ok();
     let status = json!({ "status": { "hard": { "configmaps": "1" } } });
     apiserver.merge("/api/v1/namespaces/default/resourcequotas/q/status", &status).await.ok();

@@ -1,4 +1,4 @@
-//! Resizes through both doors, in both dialects.
+//! Resizes by pod update and through `/resize`, in both dialects.
 
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The door, through real sockets.
+//! Connections, through real sockets.
 
 mod crowded;
 mod ending;

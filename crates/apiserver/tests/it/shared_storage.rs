@@ -1,4 +1,4 @@
-//! Objects that have two addresses: one object, seen in two versions.
+//! Kinds that are served in two groups or versions from one stored object.
 
 use http::Method;
 use plumb_resize::rules::Rules;
@@ -154,7 +154,7 @@ async fn an_event_is_one_object_in_both_groups() {
         names(&apiserver.get(&format!("{CORE}?fieldSelector=involvedObject.name%3Dweb")).await.ok()),
         ["a", "b"]
     );
-    // An identity of any length can be asked for.
+    // The UID in a field selector can have any length.
     let long = "u".repeat(2000);
     let other = json!({ "kind": "Pod", "namespace": "default", "name": "web", "uid": long });
     apiserver.post(CORE, &json!({ "metadata": { "name": "c" }, "involvedObject": other })).await.ok();

@@ -1,5 +1,5 @@
-//! `/openapi/v2` in protobuf, as client-go and kubectl read it: decoded by another implementation of protobuf, it is the
-//! document that is served as JSON.
+//! `/openapi/v2` in protobuf, as client-go and kubectl read it: decoded by another implementation of protobuf, it is
+//! the document that is served as JSON.
 
 use bytes::Bytes;
 use http::{Request, StatusCode};

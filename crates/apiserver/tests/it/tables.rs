@@ -43,7 +43,7 @@ impl Case {
         self
     }
 
-    /// What the object is told at its `approval` before that.
+    /// An update through `/approval` before that.
     fn approval(mut self, status: Value) -> Self {
         self.approval = status;
         self

@@ -1,4 +1,4 @@
-//! A way in for tests: an API server over a store in a folder of its own, asked without a socket.
+//! An API server for tests, over a store in a temporary folder, called without a socket.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl Setup {
 }
 
 impl TestApiServer {
-    /// A server that asks no pod for a service account.
+    /// A server without the plugin `ServiceAccount`.
     pub(crate) fn open(rules: Rules) -> Self {
         Self::with(Setup::new(rules))
     }
@@ -143,7 +143,7 @@ impl TestApiServer {
         self.request_as(admin(), method, path, media, body).await
     }
 
-    /// Asks as somebody else.
+    /// Sends a request as another user.
     pub(crate) async fn request_as(
         &self,
         who: InProcess,

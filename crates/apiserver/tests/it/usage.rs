@@ -1,4 +1,4 @@
-//! `metrics.k8s.io`: what nodes and pods use, from whoever measures it.
+//! `metrics.k8s.io`: the usage of nodes and pods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -183,7 +183,7 @@ async fn the_role_of_upstream_permits_resource_metrics() {
     assert_eq!(apiserver.request_as(jane(), Method::GET, "/api/v1/nodes", "", "").await.status, 403);
 }
 
-/// Panics whatever it is asked.
+/// Panics on every request.
 struct Broken;
 
 #[expect(clippy::panic, reason = "it is what is tested")]

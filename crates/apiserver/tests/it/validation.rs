@@ -1,4 +1,4 @@
-//! What is refused, in which words: what kube-apiserver 1.36.4 answered to the same objects.
+//! Validation errors, compared with those of kube-apiserver 1.36.4 for the same objects.
 
 use plumb_apischema::{Schema, json};
 use plumb_apiserver::defaults;

@@ -1,4 +1,4 @@
-//! Watches: no gap, no duplicate, and only what was asked for.
+//! Watches: no gap, no duplicate, and only the selected objects.
 
 use bytes::Bytes;
 use http::Request;

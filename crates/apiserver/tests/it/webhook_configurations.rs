@@ -1,4 +1,4 @@
-//! Configurations of webhooks that come, change and go, and the objects that they are about.
+//! Webhook configurations: creation, update and deletion.
 
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
@@ -116,7 +116,7 @@ async fn no_webhook_is_called_for_configurations_of_webhooks() {
         apiserver.delete(&format!("{path}/empty"), &Value::Null).await.ok();
     }
     assert_eq!((changes.seen().len(), refuses.seen().len()), (0, 0));
-    // Everything else is asked about.
+    // All other objects match.
     apiserver.post(MAPS, &map("a")).await.rejected();
     assert_eq!((changes.seen().len(), refuses.seen().len()), (1, 1));
 }

@@ -1,4 +1,4 @@
-//! Webhooks: real servers that patch, refuse, hang, talk nonsense, or are gone.
+//! Webhooks: real servers that patch, deny, hang, return invalid responses, or are down.
 
 use std::sync::Arc;
 
@@ -197,7 +197,7 @@ async fn a_mutating_webhook_receives_the_write_and_patches_it() {
         apiserver.get(&format!("{MAPS}/a")).await.ok()["metadata"]["labels"],
         json!({ "patched": "yes" })
     );
-    // Not asked about: another operation, another kind.
+    // Another operation and another kind do not match.
     apiserver.merge(&format!("{MAPS}/a"), &json!({ "data": { "k": "v" } })).await.ok();
     apiserver.post("/api/v1/namespaces/default/secrets", &map("a")).await.ok();
     let seen = hook.seen();

@@ -1,4 +1,4 @@
-//! What is written takes effect at once.
+//! Changes of roles and bindings take effect at once.
 
 use serde_json::json;
 

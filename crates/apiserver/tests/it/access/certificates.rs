@@ -1,4 +1,4 @@
-//! Requests for certificates, and the tokens of machines that join.
+//! `CertificateSigningRequests` and bootstrap tokens.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -60,7 +60,7 @@ async fn approval_and_signing_are_separate_permissions_per_signer() {
         .ok();
     let (approval, status) = (format!("{REQUESTS}/n1/approval"), format!("{REQUESTS}/n1/status"));
     let approved = with_condition(made.clone(), "Approved");
-    // Through the status nobody approves.
+    // `/status` cannot approve.
     let (code, why) = cluster.request(&admin(), Method::PUT, &status, &approved).await.rejected();
     assert_eq!(
         (code, why.contains("updates may not add a condition of type \"Approved\"")),
@@ -75,7 +75,7 @@ async fn approval_and_signing_are_separate_permissions_per_signer() {
 
     let mut signed = approved.clone();
     signed["status"]["certificate"] = json!(BASE64_STANDARD.encode(cluster.pki.authority_pem()));
-    // Whoever approves does not sign, whatever is sent along.
+    // `/approval` cannot set the certificate.
     let again = cluster.request(&controller, Method::PUT, &approval, &signed).await.ok();
     assert!(again["status"].get("certificate").is_none(), "{again}");
     let (code, _) = cluster.request(&node("n1"), Method::PUT, &status, &signed).await.rejected();

@@ -1,4 +1,4 @@
-//! The roles and bindings that every cluster has.
+//! The bootstrap roles and bindings.
 
 use serde_json::{Map, Value, json};
 
@@ -30,7 +30,7 @@ fn fingerprint(object: &Value) -> String {
     }
     let empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
     for field in ["roleRef", "subjects", "aggregationRule", "rules"] {
-        // What an aggregated role gathers is written later, and by somebody else.
+        // The aggregation controller writes the rules of aggregated roles later.
         let gathered = field == "rules" && !object["aggregationRule"].is_null();
         if !empty(&object[field]) && !gathered {
             said.insert(field.into(), object[field].clone());

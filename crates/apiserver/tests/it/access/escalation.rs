@@ -1,4 +1,4 @@
-//! Nobody gives more than they have.
+//! Prevention of privilege escalation.
 
 use serde_json::json;
 
@@ -44,7 +44,7 @@ async fn a_role_can_grant_only_permissions_of_its_writer() {
     assert_eq!(refused, (403, text.to_owned()));
     let refused = cluster.patch(&writer, &format!("{roles}/own"), &json!({ "rules": more })).await.rejected();
     assert_eq!(refused.0, 403);
-    // What does not touch the rules of a role that gives more than one has is refused, too; but for the collector.
+    // Updates that do not change the rules are rejected too, except those of finalizers and owners.
     cluster.cluster_role("theirs", &more).await;
     let theirs = format!("{roles}/theirs");
     let label = json!({ "metadata": { "labels": { "a": "b" } } });
@@ -75,7 +75,7 @@ async fn a_binding_can_grant_only_permissions_that_its_writer_has_or_may_bind() 
     let text = "clusterrolebindings.rbac.authorization.k8s.io \"root\" is forbidden: user \"writer\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"*\"], Resources:[\"*\"], Verbs:[\"*\"]}\n{NonResourceURLs:[\"*\"], Verbs:[\"*\"]}";
     assert_eq!(message, text);
     assert_eq!(cluster.post(&writer, &local, &to("discovery", "system:node")).await.rejected().0, 403);
-    // It may bind this one, whatever it gives, and only this one.
+    // The user may bind this role, whatever it grants, and only this one.
     let rules = json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["list"] }]);
     cluster
         .patch(&super::admin(), &format!("{RBAC}/clusterroles/view"), &json!({ "rules": rules }))

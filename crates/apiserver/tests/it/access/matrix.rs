@@ -1,4 +1,4 @@
-//! Everybody may do exactly what kube-apiserver allows, as it was recorded.
+//! Authorization as recorded from kube-apiserver.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Questions: may I, may they, who am I, whose token is this; and asking as somebody else.
+//! Access reviews, token reviews, self subject reviews, and impersonation.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -134,7 +134,7 @@ async fn every_user_can_create_self_subject_reviews() {
     assert_eq!(status["nonResourceRules"].as_array().unwrap().len(), 2);
     let review = cluster.post(&node("n1"), &path, &json!({ "spec": { "namespace": "default" } })).await.ok();
     assert_eq!(review["status"]["incomplete"], true);
-    // Discovery tells of questions, which can only be asked.
+    // Discovery lists the reviews, which can only be created.
     let list = cluster.get(&jane, AUTHENTICATION).await.ok();
     let names: Vec<&Value> = list["resources"].as_array().unwrap().iter().map(|row| &row["name"]).collect();
     assert_eq!(names, ["selfsubjectreviews", "tokenreviews"]);

@@ -210,7 +210,7 @@ async fn an_anonymous_user_can_read_health_and_version_and_nothing_else() {
     for path in ["/", "/api", "/apis", "/openapi/v3", "/metrics", "/api/v1/pods", "/openid/v1/jwks"] {
         assert_eq!(cluster.get(&As::Anonymous, path).await.code, 401, "{path}");
     }
-    // Whoever takes the role away takes this away, too.
+    // Removing the role removes this permission, too.
     let path = format!("{}/clusterrolebindings/system:public-info-viewer", super::RBAC);
     cluster.delete(&admin(), &path).await.ok();
     assert_eq!(cluster.get(&As::Anonymous, "/version").await.code, 403);

@@ -1,4 +1,4 @@
-//! Tokens of service accounts.
+//! Service account tokens.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -235,7 +235,7 @@ async fn a_token_request_is_validated_as_upstream_does() {
         .rejected();
     assert_eq!(code, 409);
     assert!(message.starts_with("Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"app\": the UID in the token request (x)"), "{message}");
-    // What a pod gets by default is good for a year, and says when whoever uses it should have read it again.
+    // The default token of a pod is valid for a year, and has a warn-after time.
     let mut pod = pod_on("", "web");
     pod["spec"]["serviceAccountName"] = json!("app");
     cluster.make("/api/v1/namespaces/default/pods", &pod).await;

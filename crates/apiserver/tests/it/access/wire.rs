@@ -1,4 +1,4 @@
-//! A node with a certificate of its own, over TLS.
+//! A node with a client certificate, over TLS.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A store whose writes become durable when a test says so.
+//! A store whose writes become durable when a test allows it.
 
 use std::sync::Arc;
 

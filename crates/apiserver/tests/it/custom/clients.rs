@@ -1,4 +1,4 @@
-//! A kind as kube-rs derives it.
+//! A custom kind derived by kube-rs.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};

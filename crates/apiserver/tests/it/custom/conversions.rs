@@ -1,4 +1,4 @@
-//! Conversion webhooks of custom kinds: a real server takes objects from one version to another, or fails to.
+//! Conversion webhooks of custom kinds: a real server converts objects, or fails to.
 
 mod admission;
 mod lists;

@@ -1,7 +1,7 @@
-//! Answers that kube-apiserver 1.36 gave, held beside ours.
+//! Responses compared with those of kube-apiserver 1.36.
 //!
-//! `cases.json` is what was asked: definitions that are refused, one that is not, and requests about its objects,
-//! one after the other. `answers.json` is what kube-apiserver answered, without what differs from run to run.
+//! `cases.json` has the requests: definitions that are rejected, one that is not, and requests about its objects, one
+//! after the other. `answers.json` has the responses of kube-apiserver, without what differs from run to run.
 
 use http::Method;
 use plumb_resize::rules::Rules;

@@ -1,4 +1,4 @@
-//! Two kinds that people define: one shaped like the autoscaler's, one like a set of clones.
+//! Two realistic custom kinds: one like the VPA, one like a `CloneSet`.
 
 use http::Method;
 use plumb_resize::rules::Rules;
@@ -277,7 +277,7 @@ async fn rules_about_a_value_of_another_type_fail_even_if_they_would_be_true() {
     schema["properties"]["spec"]["properties"]["scaleStrategy"]["x-kubernetes-validations"] =
         json!([{ "rule": "!has(self.podsToDelete)" }]);
     apiserver.post(DEFINITIONS, &definition).await.ok();
-    // Of an object of another kind only rules are asked.
+    // For an object of another kind only the rules are evaluated.
     let mut other = set("web");
     other["kind"] = json!("Other");
     other["spec"]["scaleStrategy"] = json!(1.5);

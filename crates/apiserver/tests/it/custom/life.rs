@@ -1,4 +1,4 @@
-//! How definitions come and go.
+//! Creation, update and deletion of definitions.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What objects of custom kinds, and objects inside them, say that they are.
+//! `kind` and `apiVersion` of custom resources and of embedded resources.
 
 use http::Method;
 use plumb_resize::rules::Rules;

@@ -1,4 +1,4 @@
-//! What `/openapi/v2` and `/openapi/v3` say of custom kinds, as kubectl reads it.
+//! Custom kinds in `/openapi/v2` and `/openapi/v3`, as kubectl reads them.
 
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};

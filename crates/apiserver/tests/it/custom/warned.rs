@@ -1,4 +1,4 @@
-//! What people who define kinds, and those who use them, are told besides; and what is refused aloud.
+//! Warnings about definitions and custom resources, and loud rejections.
 
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};

@@ -1,10 +1,10 @@
-//! Files that are not as they should be.
+//! Damaged files.
 
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::Place;
 
-/// Opens, and expects to be told of `file`. Nothing may have changed.
+/// Opens the directory and expects an error about `file`. No file may change.
 fn refused(place: &Place, file: &str, about: &str) {
     let all = || {
         let mut files: Vec<_> = std::fs::read_dir(place.path(""))

@@ -1,4 +1,4 @@
-//! An authority that was made elsewhere.
+//! An authority from elsewhere.
 
 use std::time::SystemTime;
 
@@ -18,7 +18,7 @@ fn bring(place: &Place) {
     params.distinguished_name.remove(DnType::CommonName);
     params.distinguished_name.push(DnType::CountryName, DnValue::PrintableString("CH".try_into().unwrap()));
     params.distinguished_name.push(DnType::OrganizationName, "Example AG");
-    // The same attribute again, by the back door: a name that could not be pieced together from single values.
+    // The same attribute twice: a name that cannot be composed from single values.
     params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "Another Example AG");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];

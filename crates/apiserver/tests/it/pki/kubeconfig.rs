@@ -1,4 +1,4 @@
-//! The kubeconfig, alone and among others.
+//! The kubeconfig, written and merged.
 
 use std::{os::unix::fs::PermissionsExt as _, path::Path};
 

@@ -1,4 +1,4 @@
-//! From the first start through the years.
+//! Creation and renewal of certificates.
 
 use std::{collections::BTreeSet, net::IpAddr, os::unix::fs::PermissionsExt as _, sync::Arc, time::Duration};
 
@@ -149,7 +149,7 @@ fn leaves_are_renewed_after_two_thirds_of_a_year_and_the_authority_after_two_thi
 fn no_certificate_outlives_its_authority() {
     let place = Place::new();
     let pki = place.open().unwrap();
-    // Nobody renewed for nine years and a half.
+    // No renewal for nine years and a half.
     place.clock.forward_days(3_500);
     let issued = pki.issue_client("late", &[]).unwrap();
     assert!(issued.expires() < place.clock.now() + jiff::SignedDuration::from_hours(151 * 24));

@@ -1,4 +1,4 @@
-//! More connections than may be open.
+//! The limit on open connections.
 
 use std::time::Duration;
 

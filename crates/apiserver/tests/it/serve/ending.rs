@@ -1,4 +1,4 @@
-//! The end of a server.
+//! Graceful shutdown.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn a_shutdown_closes_idle_connections_and_waits_for_requests_in_flight() {
     for connection in idle {
         connection.closed().await;
     }
-    // Nobody is let in any more.
+    // New connections are refused.
     // Another test may be given the port then; its server has another certificate.
     soon(async { while server.client().connect().await.is_ok() {} }).await;
     assert!(waiting.iter().all(|waiting| !waiting.is_finished()));

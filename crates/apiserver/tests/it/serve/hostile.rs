@@ -1,4 +1,4 @@
-//! Clients that do not behave, or are many.
+//! Misbehaving clients, and many clients.
 
 use std::time::Duration;
 

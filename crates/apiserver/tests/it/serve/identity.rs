@@ -1,4 +1,4 @@
-//! Who is let in, and as whom.
+//! Authentication by client certificate and token, through real sockets.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -130,7 +130,7 @@ async fn a_renewed_certificate_is_presented_to_new_connections() {
     assert_ne!(shown().await, first);
     assert_eq!(connected.get("/who").await.unwrap(), "nobody HTTP/2.0");
 
-    // The authority too: whoever trusted the old certificate still trusts the server, and its clients are let in.
+    // The authority stays: clients that trust the old certificate still trust the server, and theirs are accepted.
     let old_trust = client.trust.authority_der();
     let admin = server.client().who_is(server.pki.admin());
     server.place.clock.forward_days(2_200);

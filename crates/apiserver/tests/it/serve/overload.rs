@@ -1,4 +1,4 @@
-//! One client that takes more than its share of the API server, through real sockets.
+//! A client that overloads the API server, through real sockets.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -108,7 +108,7 @@ impl Api {
         assert_eq!(response.status(), 201);
     }
 
-    /// A figure, by its name and labels; asked for without a socket, so that it does not count itself.
+    /// A metric by name and labels, requested without a socket, so that the request does not count itself.
     async fn figure(&self, name: &str) -> usize {
         let request = Request::get("/metrics").extension(admin()).body(Full::<Bytes>::default()).unwrap();
         let response = Box::pin(self.server.handle(request)).await;
@@ -239,13 +239,14 @@ async fn initial_events_are_encoded_as_the_watcher_reads_them_and_not_all_at_onc
     let mut alice = api.unread("alice").await;
     let mut body = alice.send(&path).await.unwrap().into_body();
     let mut read = soon(body.frame()).await.unwrap().unwrap().into_data().unwrap().to_vec();
-    // Another one, of somebody who reads, is served meanwhile.
+    // The request of another client, which reads, is served meanwhile.
     let mut bob = api.client("bob").http1().await.unwrap();
     assert_eq!(bob.send(&format!("{MAPS}/m00001")).await.unwrap().status(), 200);
     let encoded = api.figure(events).await;
     assert!((1..1_000).contains(&encoded), "{encoded} events were encoded");
 
-    // A client that reads on gets every one of them, once and in order, and then the bookmark that ends the initial events.
+    // A client that reads on gets every one of them, once and in order, and then the bookmark that ends the initial
+    // events.
     let holds_end = |read: &[u8]| {
         let tail = read.len().saturating_sub(1_000);
         String::from_utf8_lossy(&read[tail..]).contains("initial-events-end")

@@ -1,4 +1,4 @@
-//! A server to knock at, and clients to do it with.
+//! A server for tests of connections, and its clients.
 
 use std::{convert::Infallible, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -60,7 +60,7 @@ pub(super) struct Server {
     pub(super) admin_token: Token,
 }
 
-/// What the service behind the door holds.
+/// The state of the service behind the server.
 #[derive(Clone)]
 struct Behind {
     authenticator: Arc<Authenticator>,
@@ -159,7 +159,7 @@ async fn respond(mut request: Request<Incoming>, behind: Behind) -> Result<Respo
                 }
             }
         }
-        // One event at once, the next and last one when told to end.
+        // One event at once, the next and last one on a shutdown.
         "/watch" => {
             let mut shutdown = request.extensions().get::<Shutdown>().unwrap().clone();
             let first = stream::once(async { "first " });
@@ -205,7 +205,7 @@ async fn respond(mut request: Request<Incoming>, behind: Behind) -> Result<Respo
     Ok(Response::new(body))
 }
 
-/// Somebody who connects: whom they trust, and who they are.
+/// A client: the authority that it trusts, and its certificate.
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) address: SocketAddr,

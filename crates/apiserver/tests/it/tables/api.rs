@@ -1,4 +1,4 @@
-//! Kinds about the cluster itself: who may do what, who leads, who has a say.
+//! Print columns of RBAC, leases, admission and other cluster kinds.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

@@ -1,4 +1,4 @@
-//! Kinds of the core group.
+//! Print columns of the core group.
 
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};

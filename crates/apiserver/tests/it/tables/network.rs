@@ -1,4 +1,4 @@
-//! Services, endpoints, ingresses.
+//! Print columns of Services, Endpoints and Ingresses.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What a pod is doing, in one word.
+//! Print columns of pods: Ready, Status and Restarts.
 
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Volumes, claims, and where they come from.
+//! Print columns of volumes, claims and storage classes.
 
 use serde_json::{Value, json};
 

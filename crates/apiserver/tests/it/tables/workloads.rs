@@ -1,4 +1,4 @@
-//! What keeps pods running, and what ends.
+//! Print columns of workloads and Jobs.
 
 use serde_json::{Value, json};
 
