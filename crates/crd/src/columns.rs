@@ -1,8 +1,8 @@
-//! The paths by which definitions point into objects: `.status.conditions[?(@.type=="Ready")].status`.
+//! JSON paths of printer columns and selectable fields: `.status.conditions[?(@.type=="Ready")].status`.
 
 use serde_json::Value;
 
-/// A path into an object.
+/// A parsed JSON path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath(Vec<Step>);
 
@@ -16,7 +16,7 @@ enum Step {
         operator: Operator,
         value: Value,
     },
-    /// Everything below, at any depth, that has the field.
+    /// The field at any depth (`..name`).
     Anywhere(String),
 }
 
@@ -31,11 +31,11 @@ enum Operator {
     GreaterOrEqual,
 }
 
-/// How many values a path leads to at most; the columns of a table show one.
+/// The maximum number of values that a path yields; a printer column shows the first.
 const MOST: usize = 1_000;
 
 impl JsonPath {
-    /// Reads a path; nothing if it makes no sense.
+    /// Parses a path; none if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let mut steps = Vec::new();
         let mut rest = text.strip_prefix('$').unwrap_or(text);
@@ -63,7 +63,7 @@ impl JsonPath {
         Some(Self(steps))
     }
 
-    /// The first value that it leads to.
+    /// The first value at the path.
     pub fn first<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         let mut here = vec![object];
         for step in &self.0 {
@@ -80,7 +80,7 @@ impl JsonPath {
     }
 }
 
-/// A name up to the next sign; a backslash takes a dot into it.
+/// A field name up to the next delimiter. A backslash escapes a dot.
 fn name(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut letters = text.char_indices();
@@ -94,7 +94,7 @@ fn name(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// Where the bracket closes that has been opened, quotes and brackets inside aside.
+/// The position of the closing bracket, past quoted strings and nested brackets.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     let mut quote = None;

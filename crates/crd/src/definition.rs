@@ -1,8 +1,7 @@
-//! Whether a definition may be stored, in the words of kube-apiserver 1.36.
+//! Validation of `CustomResourceDefinitions`, with the messages of kube-apiserver 1.36.
 //!
-//! Upstream judges definitions in a form of its own, in which what all versions have in common stands beside them:
-//! so a mistake in the schema of the only version is one of `spec.validation`. Messages name places as upstream
-//! does.
+//! Upstream validates its internal type, in which fields that are equal in all versions are fields of the spec: an
+//! error in the schema of the only version has the path `spec.validation`. Error paths here are the same.
 
 mod conversion;
 mod cost;
@@ -18,18 +17,18 @@ use crate::names::holds;
 use crate::rules::field_path;
 use crate::schema::Schema;
 
-/// Everything wrong with a definition.
+/// The errors of a definition.
 type Errors = Vec<FieldError>;
 
 const SPEC: Path<'_> = Path::root("spec");
 
-/// The annotation without which nobody defines kinds in the groups of Kubernetes.
+/// The annotation that definitions in the API groups of Kubernetes require.
 const APPROVED: &str = "api-approved.kubernetes.io";
 
-/// How many fields objects can be selected by.
+/// The maximum number of selectable fields.
 const MOST_SELECTABLE: usize = 8;
 
-/// Notes the version that objects are stored in from now on.
+/// Adds the storage version to `status.storedVersions`.
 pub fn note_stored_version(definition: &mut Value) {
     let stored = versions(definition).iter().find(|version| version["storage"] == true);
     let Some(name) = stored.map(|version| version["name"].clone()) else { return };
@@ -44,7 +43,7 @@ pub fn note_stored_version(definition: &mut Value) {
     }
 }
 
-/// What whoever writes a definition is told besides: forms that have no meaning.
+/// Warnings about a definition: formats that are unrecognized.
 pub fn warnings(definition: &Value, old: Option<&Value>) -> Vec<String> {
     let known: Vec<String> = old.map(unrecognized).unwrap_or_default();
     let mut found = unrecognized(definition);
@@ -74,7 +73,7 @@ fn unrecognized(definition: &Value) -> Vec<String> {
     found
 }
 
-/// What is wrong with a new definition, but for what is asked of all metadata.
+/// Validates a new definition, except for its metadata.
 pub fn create(definition: &Value) -> Errors {
     let mut errors = Errors::new();
     named_after_itself(definition, &mut errors);
@@ -85,7 +84,7 @@ pub fn create(definition: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with a changed definition.
+/// Validates an updated definition.
 pub fn update(old: &Value, new: &Value) -> Errors {
     let mut errors = Errors::new();
     spec(new, Some(old), &mut errors);
@@ -103,7 +102,7 @@ pub fn update(old: &Value, new: &Value) -> Errors {
     errors
 }
 
-/// What is wrong with the status of a definition.
+/// Validates the status of a definition.
 pub fn status(definition: &Value, errors: &mut Errors) {
     let root = Path::root("status");
     names(&definition["status"]["acceptedNames"], &root.child("acceptedNames"), errors);
@@ -134,12 +133,12 @@ fn named_after_itself(definition: &Value, errors: &mut Errors) {
     }
 }
 
-/// Whether all versions have the same of a part, which then stands beside them.
+/// Whether a field is equal in all versions, so that it is a field of the spec in upstream's internal type.
 fn is_shared(versions: &[Value], part: &str) -> bool {
     versions.windows(2).all(|pair| pair[0].get(part) == pair[1].get(part))
 }
 
-/// What all versions have in common of a part, if they do and there is any.
+/// The value of a field that is equal in all versions.
 fn shared<'a>(versions: &'a [Value], part: &str) -> Option<&'a Value> {
     versions.first().filter(|_| is_shared(versions, part))?.get(part)
 }
@@ -197,7 +196,7 @@ fn spec(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     conversion::check(definition, old, errors);
 }
 
-/// What stands in the versions, as far as they differ.
+/// Validates the fields of versions that are not equal in all of them.
 fn each_version(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     let list = SPEC.child("versions");
     let versions = versions(definition);
@@ -227,7 +226,7 @@ fn each_version(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-/// What all versions have in common.
+/// Validates the fields that are equal in all versions.
 fn shared_parts(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     let versions = versions(definition);
     if let Some(schema) = shared(versions, "schema") {
@@ -249,7 +248,7 @@ fn shared_parts(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-/// Whether a version has the schema that it had.
+/// Whether an update does not change the schema of a version.
 fn unchanged(definition: &Value, old: Option<&Value>, name: &str) -> bool {
     let of = |definition: &Value| {
         let found = versions(definition).iter().find(|version| version["name"] == name);
@@ -277,7 +276,7 @@ fn version_list(versions: &[Value], errors: &mut Errors) {
     }
 }
 
-/// The versions as upstream's own form shows them.
+/// The versions as error messages show upstream's internal type.
 fn internal_versions(versions: &[Value]) -> BadValue {
     let own = |part: &str| !is_shared(versions, part);
     let all: Vec<String> = versions
@@ -486,7 +485,7 @@ fn stored(definition: &Value, errors: &mut Errors) {
     }
 }
 
-/// Who may define kinds in the groups of Kubernetes.
+/// The API approval of a definition in an API group of Kubernetes.
 #[derive(PartialEq)]
 enum Approval {
     Missing,

@@ -1,4 +1,4 @@
-//! The forms that texts can have, by the names that OpenAPI and Kubernetes have for them.
+//! The string formats of OpenAPI and Kubernetes.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use jiff::civil::Date;
 use plumb_go::regexp::Regexp;
 use plumb_validation::names::{dns_label, dns_subdomain};
 
-/// The names that are known; whatever is written between them and dashes does not count.
+/// The known formats. Dashes in a name do not count.
 const NAMES: [&str; 25] = [
     "bsonobjectid",
     "uri",
@@ -39,7 +39,7 @@ const NAMES: [&str; 25] = [
     "k8sshortname",
 ];
 
-/// The form that is looked at for values of some types, if it is known at all.
+/// The format if it is validated for values of some types.
 pub(crate) fn supported<'a>(types: &[&str], form: &'a str) -> Option<&'a str> {
     if form.is_empty() {
         return None;
@@ -57,7 +57,7 @@ fn is_known_text(form: &str) -> bool {
     NAMES.contains(&plain.as_str()) || plain == "k8slongname"
 }
 
-/// Whether a form has no meaning for values of a type, of which whoever defines a kind is warned.
+/// Whether a format is unrecognized for values of a type. The writer of the definition gets a warning.
 pub fn is_unrecognized(ty: &str, form: &str) -> bool {
     let types: &[&str] = if ty.is_empty() { &[] } else { &[ty] };
     !form.is_empty() && supported(types, form).is_none()
@@ -96,7 +96,7 @@ static CARD: LazyLock<Regexp> = LazyLock::new(|| {
     )
 });
 
-/// Whether a text has a form.
+/// Whether a string has a format.
 pub(crate) fn holds(form: &str, text: &str) -> bool {
     match form.replace('-', "").as_str() {
         "bsonobjectid" => text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),

@@ -1,17 +1,16 @@
-//! Custom kinds: what a `CustomResourceDefinition` may say, and what it then asks of objects.
+//! Custom kinds: validation of `CustomResourceDefinitions`, and pruning, defaulting and validation of custom resources.
 //!
 //! ```text
-//!   definition ──▶ definition::{create, update}: what is wrong with it, in kube-apiserver's words
+//!   definition ──▶ definition::{create, update}: errors, with kube-apiserver's messages
 //!        │
 //!        └─ names::settle ▸ accepted names, conditions
 //!        └─ Version::compile ──▶ schema, rules, columns, paths of one served version
 //!                                      │
-//!   object ──▶ prune ▸ default ▸ validate (types, bounds, lists, embedded objects, rules) ──▶ what is wrong
+//!   object ──▶ prune ▸ default ▸ validate (types, bounds, lists, embedded objects, rules) ──▶ errors
 //! ```
 //!
-//! No I/O, no clock, no client here: values in, values and verdicts out. Objects and definitions come from
-//! strangers; depth is bounded by whoever decoded them, patterns run in linear time, and rules run within the
-//! budget that kube-apiserver gives them.
+//! The crate has no I/O, no clock and no client. Objects and definitions are untrusted: the decoder bounds their depth,
+//! patterns run in linear time, and rules run within the cost limits of kube-apiserver.
 
 pub mod columns;
 pub mod definition;

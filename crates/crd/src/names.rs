@@ -1,4 +1,4 @@
-//! Names: which definition has which.
+//! The names that definitions have accepted.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 /// A condition of a definition's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// What it is about.
+    /// The type of the condition.
     pub ty: &'static str,
-    /// Whether it holds.
+    /// Whether the condition is true.
     pub holds: bool,
-    /// The machine's word for it.
+    /// The reason of the condition.
     pub reason: &'static str,
-    /// What a person reads.
+    /// The message of the condition.
     pub message: String,
 }
 
 impl Condition {
-    /// The definition is being deleted, and its objects before it.
+    /// The condition of a definition that is terminating: its objects are deleted first.
     pub fn terminating() -> Self {
         Self {
             ty: "Terminating",
@@ -28,7 +28,7 @@ impl Condition {
         }
     }
 
-    /// Writes it into a definition; the moment of its last change stays if it did not change.
+    /// Sets the condition in a definition's status. `lastTransitionTime` changes only with the status of the condition.
     pub fn set(&self, definition: &mut Value, now: &str) {
         let status = if self.holds { "True" } else { "False" };
         if !definition["status"]["conditions"].is_array() {
@@ -51,14 +51,14 @@ impl Condition {
     }
 }
 
-/// Whether a definition's status says that something holds.
+/// Whether a condition in a definition's status is true.
 pub fn holds(definition: &Value, ty: &str) -> bool {
     let list = definition["status"]["conditions"].as_array();
     list.into_iter().flatten().any(|condition| condition["type"] == ty && condition["status"] == "True")
 }
 
-/// Accepts the names that a definition asks for, as far as nobody else of its group has them, and establishes it
-/// if all are accepted. `others` are the other definitions.
+/// Accepts the names of a definition that no other definition of its group has, and establishes the definition if all
+/// are accepted. `others` are the other definitions.
 pub fn settle<'a>(definition: &mut Value, others: impl Iterator<Item = &'a Value>, now: &str) {
     let group = definition["spec"]["group"].clone();
     let (mut resources, mut kinds) = (BTreeSet::new(), BTreeSet::new());

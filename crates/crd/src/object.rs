@@ -1,4 +1,4 @@
-//! What a schema does to objects: dropping what it does not know, filling in what is left out, and judging.
+//! Pruning, defaulting and validation of custom resources by their schema.
 
 mod default;
 mod embedded;
@@ -15,7 +15,7 @@ pub use types::{Patterns, types};
 use plumb_validation::field::BadValue;
 use serde_json::Value;
 
-/// A value as messages show it.
+/// A value as error messages show it.
 pub(crate) fn shown(value: &Value) -> BadValue {
     match value {
         Value::String(text) => BadValue::from(text),
@@ -23,7 +23,7 @@ pub(crate) fn shown(value: &Value) -> BadValue {
     }
 }
 
-/// The old element that an element of a keyed list was, if there was one.
+/// The old element with the same keys as an element of a list with map keys.
 pub(crate) fn counterpart<'a>(keys: &[String], old: &'a [Value], element: &Value) -> Option<&'a Value> {
     let same = |other: &&Value| keys.iter().all(|key| other.get(key) == element.get(key));
     element.is_object().then(|| old.iter().find(same))?

@@ -1,4 +1,4 @@
-//! Rules in the expression language: compiled with the schema that carries them, asked of objects.
+//! CEL validation rules (`x-kubernetes-validations`): compilation with their schema, and evaluation.
 
 mod ask;
 mod declare;
@@ -14,33 +14,33 @@ use plumb_cel::{Decl, Env, Program, Type};
 
 use crate::schema::Rule;
 
-/// What all the rules of an object may cost, and what one may.
+/// The cost limit of all rules for an object.
 pub const OBJECT_BUDGET: u64 = 10_000_000;
-/// What one evaluation may cost.
+/// The cost limit of one evaluation.
 pub const CALL_BUDGET: u64 = 1_000_000;
-/// How large a request can be.
+/// The maximum size of a request.
 pub(crate) const MAX_REQUEST: u64 = 3 * 1024 * 1024;
 
-/// A rule that was compiled.
+/// A compiled rule.
 #[derive(Debug)]
 pub(crate) struct Compiled {
     pub(crate) rule: Rule,
     pub(crate) program: Program,
     pub(crate) message: Option<Program>,
-    /// Whether it compares with what was there before.
+    /// Whether the rule uses `oldSelf`.
     pub(crate) uses_old: bool,
 }
 
-/// What is wrong with the text of a rule.
+/// Why a rule does not compile.
 #[derive(Debug)]
 pub(crate) enum Wrong {
-    /// The rule has no program; whether it is known to compare with what was there before.
+    /// The rule does not compile; `uses_old` tells whether it is known to use `oldSelf`.
     Rule { why: String, uses_old: bool },
-    /// The rule itself is fine, and costs this much.
+    /// The rule compiles, but its message expression does not.
     Message(String, Box<Compiled>),
 }
 
-/// Compiles a rule about values of which something is known.
+/// Compiles a rule about values with a declaration.
 pub(crate) fn compile(rule: &Rule, decl: &Arc<Decl>) -> Result<Compiled, Wrong> {
     let env = Env::kubernetes().with("self", decl.clone());
     let env = if rule.optional_old_self == Some(true) {

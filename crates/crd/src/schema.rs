@@ -1,4 +1,4 @@
-//! Structural schemas: an OpenAPI schema in which the shape of an object stands apart from what is asked of it.
+//! Structural schemas.
 
 use std::collections::BTreeMap;
 
@@ -8,43 +8,43 @@ use serde_json::{Map, Value};
 #[expect(clippy::struct_excessive_bools, reason = "these are the words of OpenAPI")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
-    /// `object`, `array`, `string`, `integer`, `number`, `boolean`, or nothing.
+    /// `object`, `array`, `string`, `integer`, `number`, `boolean`, or empty.
     pub ty: String,
-    /// The form of a text or a number.
+    /// `format` of a string or number.
     pub format: String,
-    /// Whether null is a value.
+    /// `nullable`.
     pub nullable: bool,
-    /// For people.
+    /// Documentation.
     pub title: String,
-    /// For people.
+    /// Documentation.
     pub description: String,
-    /// What is put where nothing is.
+    /// The default value.
     pub default: Option<Value>,
     /// The fields of an object.
     pub properties: BTreeMap<String, Schema>,
-    /// What the other fields of an object are.
+    /// `additionalProperties`.
     pub additional: Option<Additional>,
     /// The elements of a list.
     pub items: Option<Box<Schema>>,
-    /// Fields that must be there.
+    /// The required fields.
     pub required: Vec<String>,
-    /// The only values there are.
+    /// `enum`.
     pub values: Option<Vec<Value>>,
-    /// What texts match.
+    /// `pattern` of a string.
     pub pattern: String,
     /// Bounds of numbers.
     pub maximum: Option<f64>,
-    /// Whether the bound itself is out of bounds.
+    /// Whether the bound is exclusive.
     pub exclusive_maximum: bool,
     /// Bounds of numbers.
     pub minimum: Option<f64>,
-    /// Whether the bound itself is out of bounds.
+    /// Whether the bound is exclusive.
     pub exclusive_minimum: bool,
-    /// Numbers are a multiple of this.
+    /// `multipleOf`.
     pub multiple_of: Option<f64>,
-    /// Bounds of texts, in characters.
+    /// Bounds of strings, in characters.
     pub max_length: Option<i64>,
-    /// Bounds of texts, in characters.
+    /// Bounds of strings, in characters.
     pub min_length: Option<i64>,
     /// Bounds of lists.
     pub max_items: Option<i64>,
@@ -54,69 +54,69 @@ pub struct Schema {
     pub max_properties: Option<i64>,
     /// Bounds of objects.
     pub min_properties: Option<i64>,
-    /// Whether elements are all different.
+    /// `uniqueItems`.
     pub unique_items: bool,
-    /// All of these hold.
+    /// `allOf`.
     pub all_of: Vec<Schema>,
-    /// At least one of these holds.
+    /// `anyOf`.
     pub any_of: Vec<Schema>,
-    /// Exactly one of these holds.
+    /// `oneOf`.
     pub one_of: Vec<Schema>,
-    /// This does not hold.
+    /// `not`.
     pub not: Option<Box<Schema>>,
-    /// Whether fields that are not named are kept.
+    /// `x-kubernetes-preserve-unknown-fields`.
     pub preserves: Option<bool>,
-    /// Whether it is an object of the API itself.
+    /// `x-kubernetes-embedded-resource`.
     pub embedded: bool,
-    /// Whether it is a number or a text.
+    /// `x-kubernetes-int-or-string`.
     pub int_or_string: bool,
-    /// `atomic`, `set` or `map`.
+    /// `x-kubernetes-list-type`: `atomic`, `set` or `map`.
     pub list_type: Option<String>,
-    /// What tells the elements of a `map` apart.
+    /// `x-kubernetes-list-map-keys`.
     pub list_keys: Vec<String>,
-    /// `atomic` or `granular`.
+    /// `x-kubernetes-map-type`: `atomic` or `granular`.
     pub map_type: Option<String>,
-    /// Rules in the expression language.
+    /// `x-kubernetes-validations`.
     pub rules: Vec<Rule>,
-    /// Words of JSON schemas that are not for structural ones, and others that matter only to whoever judges a
-    /// definition.
+    /// Keywords of JSON schemas that only the validation of a definition reads, such as those that structural schemas
+    /// do not have.
     pub foreign: Foreign,
 }
 
-/// What the fields are that are not named.
+/// `additionalProperties`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Additional {
-    /// Anything, or nothing.
+    /// A boolean: any value, or no other fields.
     Allowed(bool),
-    /// These.
+    /// The schema of the other fields.
     Schema(Box<Schema>),
 }
 
-/// A rule in the expression language.
+/// A CEL validation rule.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    /// What must hold.
+    /// The expression.
     pub rule: String,
-    /// What is said if it does not.
+    /// The message of a violation.
     pub message: String,
-    /// What is said, as an expression.
+    /// An expression for the message.
     pub message_expression: String,
-    /// The machine's word for it.
+    /// The reason of the error.
     pub reason: Option<String>,
-    /// Where it is said to be wrong.
+    /// The field path of the error.
     pub field_path: String,
-    /// Whether the rule is asked of new values too.
+    /// Whether a rule with `oldSelf` is also evaluated for new values.
     pub optional_old_self: Option<bool>,
 }
 
 impl Rule {
-    /// How errors of its evaluation name the rule.
+    /// The name of the rule in evaluation errors.
     pub fn name(&self) -> &str {
         if self.message.is_empty() { self.rule.trim() } else { self.message.trim() }
     }
 }
 
-/// Words of JSON schemas that structural ones do not have.
+/// Keywords of JSON schemas that structural schemas do not have.
 #[expect(clippy::struct_excessive_bools, reason = "each is a word that is there or not")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Foreign {
@@ -155,7 +155,7 @@ fn schemas(object: &Map<String, Value>, field: &str) -> Vec<Schema> {
 }
 
 impl Schema {
-    /// Reads a schema as a definition carries it.
+    /// Parses the schema of a definition.
     pub fn of_json(json: &Value) -> Self {
         let Some(object) = json.as_object() else { return Self::default() };
         let int = |field: &str| object.get(field).and_then(Value::as_i64);
@@ -221,12 +221,12 @@ impl Schema {
         }
     }
 
-    /// Whether fields that are not named are kept.
+    /// `x-kubernetes-preserve-unknown-fields`.
     pub fn keeps_unknown(&self) -> bool {
         self.preserves == Some(true)
     }
 
-    /// The schema of the fields that are not named, if there is one.
+    /// The schema of `additionalProperties`.
     pub fn additional_schema(&self) -> Option<&Self> {
         match &self.additional {
             Some(Additional::Schema(schema)) => Some(schema),
@@ -234,12 +234,12 @@ impl Schema {
         }
     }
 
-    /// The schema of a field, named or not.
+    /// The schema of a field, by `properties` or `additionalProperties`.
     pub fn field(&self, name: &str) -> Option<&Self> {
         self.properties.get(name).or_else(|| self.additional_schema())
     }
 
-    /// Whether this schema or one below it is of some kind.
+    /// Whether a predicate is true for this schema or a subschema.
     pub fn any(&self, is: &impl Fn(&Self) -> bool) -> bool {
         is(self)
             || self.properties.values().any(|schema| schema.any(is))

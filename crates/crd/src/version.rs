@@ -1,4 +1,4 @@
-//! One served version of a custom kind, ready for objects.
+//! A compiled version of a custom kind.
 
 use plumb_validation::field::{BadValue, ErrorType, FieldError, Path};
 use serde_json::{Map, Value};
@@ -15,42 +15,42 @@ use crate::schema::Schema;
 pub struct Version {
     /// Its name.
     pub name: String,
-    /// The shape of its objects.
+    /// The structural schema.
     pub schema: Schema,
-    /// The shape as the definition has it.
+    /// The schema as JSON.
     pub json: Value,
-    /// Whether the status has an address of its own.
+    /// Whether it has the status subresource.
     pub status: bool,
-    /// Where the number of copies stands, if it has an address of its own.
+    /// The scale subresource, if it has one.
     pub scale: Option<Scale>,
-    /// The columns of its table, after the name.
+    /// The printer columns after the name.
     pub columns: Vec<Column>,
-    /// The fields that objects can be selected by, without the dot before them.
+    /// The selectable fields, without the leading dot.
     pub selectable: Vec<(String, JsonPath)>,
-    /// What clients of a deprecated version are told.
+    /// The warning of a deprecated version.
     pub deprecation: Option<String>,
     keeps_all: bool,
     patterns: Patterns,
     rules: Option<Rules>,
 }
 
-/// Where the number of copies stands.
+/// The scale subresource.
 #[derive(Clone, Debug)]
 pub struct Scale {
-    /// How many there are to be.
+    /// The path of the desired replicas.
     pub spec: Vec<String>,
-    /// How many there are.
+    /// The path of the current replicas.
     pub status: Vec<String>,
-    /// How they are selected.
+    /// The path of the label selector.
     pub selector: Option<Vec<String>>,
-    /// The path of the first, as the definition has it.
+    /// `specReplicasPath`.
     pub spec_path: String,
-    /// The path of the second.
+    /// `statusReplicasPath`.
     pub status_path: String,
 }
 
 impl Scale {
-    /// What a version of a definition says of it, if it has it.
+    /// The scale subresource of a version, if it has one.
     pub fn of(version: &Value) -> Option<Self> {
         let scale = version["subresources"].get("scale").filter(|scale| scale.is_object())?;
         let text = |field: &str| scale[field].as_str().unwrap_or_default();
@@ -64,20 +64,20 @@ impl Scale {
     }
 }
 
-/// A column of a table.
+/// A printer column.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Its title.
+    /// The name of the column.
     pub name: String,
     /// `string`, `integer`, `number`, `boolean` or `date`.
     pub ty: String,
-    /// The form of its values.
+    /// The format of its values.
     pub format: String,
-    /// For people.
+    /// The description.
     pub description: String,
-    /// Whether it is shown at first (0) or only when more is asked for.
+    /// The priority: 0 is always shown, others only by `-o wide`.
     pub priority: i64,
-    /// Where its values stand.
+    /// The JSON path of its values.
     pub path: JsonPath,
 }
 
@@ -85,13 +85,13 @@ fn steps(path: &str) -> Vec<String> {
     path.strip_prefix('.').unwrap_or(path).split('.').map(str::to_owned).collect()
 }
 
-/// What a path of names leads to.
+/// The value at a path of field names.
 pub(crate) fn at<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(object, |here, step| here.get(step))
 }
 
 impl Version {
-    /// Makes a version ready, given a definition that was accepted.
+    /// Compiles a version of a valid definition.
     pub fn compile(definition: &Value, version: &Value) -> Self {
         let json = version["schema"]["openAPIV3Schema"].clone();
         let schema = Schema::of_json(&json);
@@ -147,19 +147,19 @@ impl Version {
         }
     }
 
-    /// Drops what the version does not know, and answers with the paths of what was dropped.
+    /// Prunes an object. Returns the paths of the dropped fields.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         if self.keeps_all { Vec::new() } else { prune_root(object, &self.schema) }
     }
 
-    /// Drops what the version does not know, and fills in what was left out.
+    /// Prunes an object and applies defaults.
     pub fn complete(&self, object: &mut Value) {
         self.prune(object);
         without_nulls(object, Some(&self.schema));
         defaults(object, &self.schema);
     }
 
-    /// Does something with every object inside an object, until it fails. Each comes with where it is.
+    /// Visits the embedded resources of an object with their paths, until the visitor fails.
     pub fn each_inside<E>(
         &self,
         object: &mut Value,
@@ -168,12 +168,12 @@ impl Version {
         each_inside(object, &self.schema, &Path::NOWHERE, work)
     }
 
-    /// What keeps an object from being read at all.
+    /// Why an object does not decode.
     pub fn unreadable(&self, object: &Value) -> Option<FieldError> {
         unreadable(object, &self.schema)
     }
 
-    /// What is wrong with a new object, after what is wrong with its metadata.
+    /// Validates a new object. `errors` are those of its metadata.
     pub fn create(&self, new: &Value, mut errors: Vec<FieldError>) -> Vec<FieldError> {
         errors.extend(types(new, None, &self.schema, &self.patterns, ""));
         self.scales(new, true, &mut errors);
@@ -183,7 +183,7 @@ impl Version {
         errors
     }
 
-    /// What is wrong with a changed object, after what is wrong with its metadata; and what is only told.
+    /// Validates an updated object. `errors` are those of its metadata. Returns errors and warnings.
     pub fn update(
         &self,
         old: &Value,
@@ -201,7 +201,7 @@ impl Version {
         (errors, warnings)
     }
 
-    /// What is wrong with an object that says it is of another kind, besides that: only lists and rules are asked then.
+    /// The errors of an object of another kind: in addition to `wrong`, those of lists and rules.
     pub fn misnamed(&self, old: Option<&Value>, new: &Value, wrong: FieldError) -> Vec<FieldError> {
         let mut errors = vec![wrong];
         if old.is_none_or(|old| lists(old, &self.schema).is_empty()) {
@@ -211,7 +211,7 @@ impl Version {
         errors
     }
 
-    /// What is wrong with a changed status, after what is wrong with its metadata; and what is only told.
+    /// Validates an updated status. `errors` are those of the metadata. Returns errors and warnings.
     pub fn update_status(
         &self,
         old: &Value,
@@ -298,7 +298,7 @@ impl Version {
     }
 }
 
-/// What clients of a deprecated version are told if the definition does not say: the newest one that they can go to.
+/// The default warning of a deprecated version: it names the newest version that is not deprecated.
 fn deprecation(definition: &Value, group: &str, name: &str, kind: &str) -> String {
     let others = crate::definition::versions(definition).iter();
     let others = others.filter(|other| other["served"] == true && other["deprecated"] != true);
@@ -308,8 +308,8 @@ fn deprecation(definition: &Value, group: &str, name: &str, kind: &str) -> Strin
     format!("{group}/{name} {kind} is deprecated{instead}")
 }
 
-/// Where a version stands among others: stable ones after betas after alphas, newer after older, and before all of
-/// them those whose names say nothing, the first in the alphabet last.
+/// The order of version names: stable after beta after alpha, newer after older, and before all of them the names that
+/// are not versions, in reverse alphabetical order.
 fn rank(version: &str) -> (u8, u64, u64, std::cmp::Reverse<&str>) {
     let other = (0, 0, 0, std::cmp::Reverse(version));
     let Some(rest) = version.strip_prefix('v') else { return other };
@@ -325,7 +325,7 @@ fn rank(version: &str) -> (u8, u64, u64, std::cmp::Reverse<&str>) {
     number(rest).map_or(other, |major| known(3, major, 0))
 }
 
-/// A value and its type, as Go tells of them.
+/// A value and its type, as Go prints them.
 fn of_type(value: &Value) -> String {
     let go = match value {
         Value::String(_) => "string",
@@ -339,7 +339,7 @@ fn of_type(value: &Value) -> String {
     format!("{} is of the type {go}", plain(value))
 }
 
-/// A value as Go prints it in passing.
+/// A value as Go's `%v` prints it.
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -355,7 +355,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// The column of a kind that names none.
+/// The default column of a kind without printer columns.
 fn age() -> Option<Column> {
     Some(Column {
         name: "Age".to_owned(),

@@ -1,4 +1,4 @@
-//! How objects go from one version of a definition to another.
+//! Validation of `spec.conversion`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::{Errors, SPEC, text};
 use crate::names::holds;
 
-/// The versions of a `ConversionReview`, in the order of messages.
+/// The versions of `ConversionReview`, in the order of error messages.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
-/// What is wrong with `spec.conversion`.
+/// Validates `spec.conversion`.
 pub(super) fn check(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     let conversion = &definition["spec"]["conversion"];
     let path = SPEC.child("conversion");
@@ -21,7 +21,7 @@ pub(super) fn check(definition: &Value, old: Option<&Value>, errors: &mut Errors
         return;
     }
     let (config, versions) = (&conversion["webhook"]["clientConfig"], review_versions(definition));
-    // Upstream names these places as its internal form has them.
+    // Upstream's errors have the paths of its internal type.
     match text(&conversion["strategy"]) {
         "" => errors.push(FieldError::required(path.child("strategy"), "")),
         "None" | "Webhook" => {}
@@ -59,7 +59,7 @@ fn client_config(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     match (config["url"].as_str(), config.get("service").filter(|service| service.is_object())) {
         (Some(given), None) => errors.extend(url(given, &path.child("url"))),
         (None, Some(service)) => {
-            // SPEC: upstream mixes up the two, so that a missing name is reported as a missing namespace.
+            // SPEC: upstream swaps name and namespace, so a missing name is reported as a missing namespace.
             let service = Service {
                 name: text(&service["namespace"]),
                 namespace: text(&service["name"]),
@@ -74,7 +74,7 @@ fn client_config(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
         let text = definition["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"].as_str()?;
         STANDARD.decode(text).ok().filter(|bundle| !bundle.is_empty())
     };
-    // One that was stored with a bundle without a certificate may be changed in other ways.
+    // A definition that was stored with an invalid CA bundle can still be updated.
     let strict = old.is_some_and(|old| {
         holds(old, "Established") && bundle(old).is_none_or(|bundle| has_certificate(&bundle))
     });

@@ -1,18 +1,18 @@
-//! What the rules of a schema can cost together.
+//! The estimated cost of a schema's CEL rules.
 
 use plumb_validation::field::{FieldError, Path};
 
 use super::Errors;
 use crate::schema::Schema;
 
-/// What one rule may cost at worst, and what all may together.
+/// The limits on the estimated cost of one rule, and of all rules together.
 pub(super) const RULE_LIMIT: u64 = 10_000_000;
 const SCHEMA_LIMIT: u64 = 100_000_000;
 
-/// How many of the dearest rules are named.
+/// How many of the most expensive rules the error names.
 const NAMED: usize = 4;
 
-/// What the rules of a schema cost so far.
+/// The estimated cost of the rules so far.
 #[derive(Default)]
 pub(super) struct Total {
     sum: u64,
@@ -44,7 +44,7 @@ impl Total {
     }
 }
 
-/// By how much something is too dear.
+/// The factor by which a cost exceeds its limit.
 #[expect(clippy::cast_precision_loss, reason = "a factor for people")]
 pub(super) fn exceeds(what: &str, cost: u64, limit: u64) -> String {
     let factor = cost as f64 / limit as f64;
@@ -60,7 +60,7 @@ pub(super) fn exceeds(what: &str, cost: u64, limit: u64) -> String {
     )
 }
 
-/// By how much a schema multiplies what is below it; nothing if without a bound.
+/// The maximum number of elements of a list or map; none if it is unbounded.
 pub(super) fn elements(schema: &Schema) -> Option<u64> {
     let bound = |most: Option<i64>| most.map(|most| u64::try_from(most).unwrap_or_default());
     match schema.ty.as_str() {

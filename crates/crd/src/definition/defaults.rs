@@ -1,4 +1,4 @@
-//! Whether the defaults of a schema are values of it.
+//! Validation of the defaults in a schema against the schema.
 
 use plumb_validation::field::{FieldError, Path};
 
@@ -7,7 +7,7 @@ use crate::object::{Patterns, prune, shown, types};
 use crate::rules::Rules;
 use crate::schema::Schema;
 
-/// What is wrong with the defaults of a schema.
+/// Validates the defaults of a schema.
 pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Errors {
     let mut errors = Errors::new();
     visit(schema, path, &mut errors);
@@ -41,7 +41,7 @@ fn visit(schema: &Schema, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The same error at the place of a default.
+/// The same error with the path of a default.
 fn below(mut error: FieldError, place: &Path<'_>) -> FieldError {
     error.path = match error.path.as_str() {
         "<nil>" => place.to_string(),

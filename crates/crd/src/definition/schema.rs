@@ -1,4 +1,4 @@
-//! Whether the schema of a version may be stored.
+//! Validation of the schema of a version.
 
 use plumb_cel::Decl;
 use plumb_validation::field::{BadValue, FieldError, Path};
@@ -9,10 +9,10 @@ use super::{Errors, defaults, structural};
 use crate::rules::{self, MAX_REQUEST, declare, field_path};
 use crate::schema::{Additional, Rule, Schema};
 
-/// What may stand at the root of a schema if the status has an address of its own, as upstream lists it.
+/// The fields that the root of a schema may have with the status subresource, as upstream lists them.
 const AT_ROOT: &str = "[Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields XValidations]";
 
-/// What is wrong with the schema of a version, or with the one that all versions share.
+/// Validates the schema of a version, or the one that all versions share.
 pub(super) fn check(part: &Value, has_status: bool, unchanged: bool, path: &Path<'_>, errors: &mut Errors) {
     let json = &part["openAPIV3Schema"];
     if !json.is_object() {
@@ -80,7 +80,7 @@ fn at_root(schema: &Schema, json: &Value, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// Why a schema must not have a default, in upstream's words.
+/// Why a schema must not have a default, with upstream's messages.
 #[derive(Clone, Debug, thiserror::Error)]
 enum NoDefault {
     #[error("inside additionalProperties applying to object metadata")]
@@ -89,18 +89,18 @@ enum NoDefault {
     TopLevel(String),
 }
 
-/// What is so at a place of a schema.
+/// The context of a subschema.
 #[derive(Clone)]
 struct Context {
-    /// Whether rules are looked at.
+    /// Whether CEL rules are compiled.
     asks: bool,
-    /// How often the place can be in an object; nothing if without a bound.
+    /// How many values of the subschema an object can have; none if unbounded.
     times: Option<u64>,
-    /// Whether there may be defaults, or why not.
+    /// Whether defaults are allowed, or why not.
     allows_defaults: Result<(), NoDefault>,
-    /// Whether it is inside metadata.
+    /// Whether the subschema is inside metadata.
     in_meta: bool,
-    /// The place above which old and new cannot be told apart.
+    /// The path of the ancestor whose elements cannot be correlated between the old and the new object.
     uncorrelated: Option<String>,
     root: bool,
 }
@@ -130,7 +130,7 @@ impl Walk {
         self.errors.push(FieldError::forbidden(path.child(field), rule));
     }
 
-    /// Words that a schema may not have.
+    /// Validates that the schema has no unsupported keywords.
     fn words(&mut self, schema: &Schema, path: &Path<'_>, context: &Context) {
         const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
         if !schema.ty.is_empty() && !TYPES.contains(&schema.ty.as_str()) {
@@ -217,7 +217,7 @@ impl Walk {
         }
     }
 
-    /// What kinds of lists and maps there are.
+    /// Validates list types and map types.
     fn lists(&mut self, schema: &Schema, path: &Path<'_>) {
         if schema.preserves == Some(false) {
             let place = path.child("x-kubernetes-preserve-unknown-fields");
@@ -443,9 +443,9 @@ impl Walk {
     }
 }
 
-/// A rule as upstream's own form shows it.
+/// A rule as error messages show upstream's internal type.
 fn internal(rule: &Rule) -> BadValue {
-    // Go writes these three otherwise.
+    // Go's JSON encoder escapes these three characters.
     let text = |text: &str| {
         let json = Value::from(text).to_string();
         json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")

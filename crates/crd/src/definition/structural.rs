@@ -1,4 +1,5 @@
-//! Whether a schema is structural: its shape stands apart from what is asked of values.
+//! Validation that a schema is structural: types and fields are declared outside of `allOf`, `anyOf`, `oneOf` and
+//! `not`.
 
 use plumb_go::regexp::Regexp;
 use plumb_validation::field::{FieldError, Path};
@@ -13,7 +14,7 @@ enum Level {
     Field,
 }
 
-/// Everything that keeps a schema from being structural, sorted by its text.
+/// The reasons why a schema is not structural, sorted by message.
 pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Errors {
     let mut errors = Errors::new();
     shape(schema, Level::Root, path, &mut errors);
@@ -55,7 +56,7 @@ fn shape(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Errors) {
     metadata(schema, level, path, errors);
 }
 
-/// `anyOf: [{type: integer}, {type: string}]`, which goes with int-or-string.
+/// Whether this is `anyOf: [{type: integer}, {type: string}]`, which int-or-string allows.
 fn is_either(any_of: &[Schema]) -> bool {
     let only = |schema: &Schema, ty: &str| *schema == Schema { ty: ty.to_owned(), ..Schema::default() };
     matches!(any_of, [a, b] if only(a, "integer") && only(b, "string"))
@@ -124,7 +125,7 @@ fn metadata(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-/// What is asked of values: no shape among it.
+/// Validates a value validation (`allOf`, `anyOf`, `oneOf`, `not`), which must not declare structure.
 fn asked(
     schema: &Schema,
     skip_any: bool,
@@ -189,7 +190,7 @@ fn nested(schema: &Schema, skip_any: bool, level: Level, path: &Path<'_>, errors
     }
 }
 
-/// Whether whatever is asked about has a shape.
+/// Validates that the structural schema declares all fields that a value validation refers to.
 fn complete(asked: &Schema, shape: &Schema, at: &Path<'_>, from: &Path<'_>, errors: &mut Errors) {
     if let Some(not) = &asked.not {
         complete_nested(not, Some(shape), at, &from.child("not"), errors);

@@ -1,10 +1,10 @@
-//! Filling in what is left out.
+//! Defaulting.
 
 use serde_json::Value;
 
 use crate::schema::Schema;
 
-/// Fills in what the schema has defaults for.
+/// Applies the defaults of a schema.
 pub fn defaults(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => {
@@ -44,7 +44,7 @@ fn replace_null(value: &mut Value, schema: &Schema) {
     }
 }
 
-/// Drops nulls that are no values and have no default.
+/// Drops nulls of fields that are not nullable and have no default.
 pub fn without_nulls(value: &mut Value, schema: Option<&Schema>) {
     match value {
         Value::Object(map) => map.retain(|name, inner| {

@@ -1,4 +1,4 @@
-//! Objects of the API inside objects.
+//! Embedded resources (`x-kubernetes-embedded-resource`).
 
 use plumb_validation::field::{FieldError, Path};
 use plumb_validation::names::dns_1035_label;
@@ -7,15 +7,14 @@ use serde_json::{Map, Value};
 use super::shown;
 use crate::schema::Schema;
 
-/// What is wrong with the kinds and versions of objects inside an object. Their metadata has been decoded as all
-/// metadata is.
+/// Validates the kinds and API versions of embedded resources. Their metadata is already decoded.
 pub fn embedded(object: &Value, schema: &Schema) -> Vec<FieldError> {
     let mut errors = Vec::new();
     visit(object, schema, &Path::NOWHERE, &mut errors);
     errors
 }
 
-/// What keeps an object from being read at all: an object inside it whose kind or version is no text.
+/// Why an object does not decode: an embedded resource whose kind or API version is not a string.
 pub fn unreadable(object: &Value, schema: &Schema) -> Option<FieldError> {
     embedded(object, schema).into_iter().find(|error| error.detail == NO_TEXT)
 }
@@ -47,7 +46,7 @@ fn visit(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec<Field
     }
 }
 
-/// Does something with every object inside an object, until it fails. Each comes with where it is.
+/// Visits the embedded resources of an object with their paths, until the visitor fails.
 pub fn each_inside<E>(
     value: &mut Value,
     schema: &Schema,

@@ -1,4 +1,4 @@
-//! Lists whose elements are all different.
+//! Validation of lists with the type `set` or `map`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::shown;
 use crate::schema::Schema;
 
-/// What stands twice in the sets and the keyed lists of an object.
+/// The duplicates in lists with the type `set` or `map`.
 pub fn lists(object: &Value, schema: &Schema) -> Vec<FieldError> {
     let mut errors = Vec::new();
     visit(object, schema, &Path::NOWHERE, &mut errors);
@@ -42,7 +42,7 @@ fn visit(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec<Field
     }
 }
 
-/// Each value that stands there before, the first time that it does.
+/// Adds an error for the first duplicate of each value.
 fn repeated(values: impl Iterator<Item = Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for (i, value) in values.enumerate() {

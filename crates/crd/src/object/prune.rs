@@ -1,4 +1,4 @@
-//! Dropping fields that a schema does not know.
+//! Pruning of unknown fields.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::schema::{Additional, Schema};
 
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Drops what the schema of a whole object does not know, and answers with the paths of what was dropped, sorted.
+/// Prunes an object by its schema. Returns the sorted paths of the dropped fields.
 pub fn prune_root(object: &mut Value, schema: &Schema) -> Vec<String> {
     let mut dropped = Vec::new();
     if schema.keeps_unknown() {
@@ -18,7 +18,7 @@ pub fn prune_root(object: &mut Value, schema: &Schema) -> Vec<String> {
     dropped
 }
 
-/// Drops what a schema does not know from a part of an object.
+/// Prunes a part of an object by its schema.
 pub fn prune(value: &mut Value, schema: &Schema) {
     visit(value, Some(schema), schema.embedded, &mut String::new(), &mut Vec::new());
 }
@@ -70,7 +70,7 @@ fn visit(
     }
 }
 
-/// What is below a schema that keeps what it does not know: only what is known is looked into.
+/// Prunes below a schema that preserves unknown fields: only the specified fields are pruned further.
 fn inside(value: &mut Value, schema: &Schema, root: bool, path: &mut String, dropped: &mut Vec<String>) {
     match value {
         Value::Object(map) => {

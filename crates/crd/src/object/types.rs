@@ -1,4 +1,4 @@
-//! Types, bounds and combinations of schemas, judged as kube-openapi judges them.
+//! Validation of types, bounds and combinations of schemas, as in kube-openapi.
 
 use std::collections::HashMap;
 
@@ -14,11 +14,11 @@ use crate::schema::{Additional, Schema};
 #[derive(Debug, Default)]
 pub struct Patterns(HashMap<String, Result<Regexp, RegexpError>>);
 
-/// The largest floating-point number that is taken for a whole one: above it not all whole numbers have one.
+/// The largest float that counts as an integer: larger integers are not exact.
 const MOST_WHOLE: f64 = 9_007_199_254_740_991.0;
 
 impl Patterns {
-    /// Those of a schema and all below it.
+    /// The patterns of a schema and its subschemas.
     pub fn of(schema: &Schema) -> Self {
         let mut patterns = Self::default();
         patterns.gather(schema);
@@ -38,9 +38,9 @@ impl Patterns {
     }
 }
 
-/// What is wrong with a value. Its path is that of the value in its object; empty for the object itself.
+/// Validates a value. The path is that of the value in its object; empty for the object itself.
 ///
-/// What was wrong before and is as it was is not told, if there is an old value.
+/// With an old value, errors of unchanged values are dropped (ratcheting).
 pub fn types(
     value: &Value,
     old: Option<&Value>,
@@ -52,7 +52,7 @@ pub fn types(
     judge.value(value, old, schema, path).errors.into_iter().map(Mistake::told).collect()
 }
 
-/// What was found, and how much was right: of alternatives, the one that fits best is told of.
+/// The errors, and a score: of alternatives, the errors of the best match are reported.
 #[derive(Default)]
 struct Found {
     errors: Vec<Mistake>,
@@ -60,7 +60,7 @@ struct Found {
 }
 
 struct Mistake {
-    /// The path in the value; none for what is said of the whole.
+    /// The path in the value; none for an error of the value itself.
     name: Option<String>,
     kind: Wrong,
     message: String,
@@ -73,9 +73,9 @@ enum Wrong {
     TooLong(i64),
     TooMany(usize, i64),
     Other(Value),
-    /// A number that is shown.
+    /// A number that the message shows.
     Number(String),
-    /// Nothing that is shown.
+    /// No value that the message shows.
     Whole,
 }
 
@@ -145,7 +145,7 @@ fn type_of(value: &Value) -> &'static str {
 }
 
 impl Judge<'_> {
-    /// A value that was perhaps there before.
+    /// Validates a value, with its old value if there was one.
     fn value(&self, value: &Value, old: Option<&Value>, schema: &Schema, path: &str) -> Found {
         let mut found = self.judged(value, old, schema, path);
         if self.ratchets && !found.errors.is_empty() && old == Some(value) {
@@ -402,7 +402,7 @@ impl Judge<'_> {
             found.wrong(path, Wrong::TooMany(map.len(), most), rule);
         }
         let was = |name: &str| {
-            // Kind and version are not what they were in storage.
+            // Kind and API version may differ from the stored ones.
             let hidden = path.is_empty() && matches!(name, "apiVersion" | "kind");
             old.filter(|_| !hidden).and_then(|old| old.get(name))
         };
@@ -430,7 +430,7 @@ impl Judge<'_> {
     }
 }
 
-/// Whether a value is one of those there are.
+/// Validates a value against `enum`.
 fn check_values(value: &Value, schema: &Schema, path: &str, found: &mut Found) {
     let Some(values) = schema.values.as_ref().filter(|values| !values.is_empty()) else { return };
     let same = |own: &&Value| match (own.as_f64(), value.as_f64()) {
@@ -444,16 +444,16 @@ fn check_values(value: &Value, schema: &Schema, path: &str, found: &mut Found) {
     }
 }
 
-/// A bound as Go writes a float: whole ones without a point.
+/// A bound as Go formats a float: integers without a decimal point.
 fn bound(number: f64) -> String {
     if number.abs() >= 1e21 { format!("{number:e}").replace('e', "e+") } else { number.to_string() }
 }
 
-/// Whether a number is a multiple of a factor that is larger than nothing; of a whole one if the number is whole.
+/// Whether a number is a multiple of a positive factor; for integers, of the integer part of the factor.
 fn is_multiple(number: &serde_json::Number, factor: f64) -> bool {
-    /// The largest number up to which a float holds every whole one.
+    /// The largest integer up to which floats are exact.
     const LARGEST: f64 = 9_007_199_254_740_991.0;
-    /// How far a quotient may be above a whole number, as a part of both: floats are not exact.
+    /// The relative tolerance above an integer quotient, since floats are not exact.
     const NEAR: f64 = 1e-9;
     if let Some(whole) = number.as_i64() {
         #[expect(
@@ -489,7 +489,7 @@ fn check_number(number: &serde_json::Number, schema: &Schema, types: &[&str], pa
     }
     let told = || Wrong::Number(number.to_string());
     if let Some(factor) = schema.multiple_of {
-        // Upstream takes the whole part of the factor for whole numbers.
+        // Upstream truncates the factor for integers.
         let used = if whole.is_some() { factor.trunc() } else { factor };
         if used <= 0.0 {
             let message = format!("factor MultipleOf declared for {path} must be positive: {}", bound(used));

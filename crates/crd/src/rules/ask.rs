@@ -1,4 +1,4 @@
-//! Asking rules of an object.
+//! Evaluation of CEL validation rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::{CALL_BUDGET, Compiled, OBJECT_BUDGET, Wrong, compile, declare, field
 use crate::object::{counterpart, shown};
 use crate::schema::{Rule, Schema};
 
-/// How long a message may be that an expression made.
+/// The maximum length of the value of a message expression.
 const MAX_MESSAGE: usize = 5 * 1024;
 
-/// The rules of a schema and all below it.
+/// The rules of a schema and its subschemas.
 #[derive(Debug)]
 pub struct Rules {
     own: Vec<Result<(Compiled, Option<String>), String>>,
@@ -23,21 +23,21 @@ pub struct Rules {
     properties: BTreeMap<String, Rules>,
     additional: Option<Box<Rules>>,
     items: Option<Box<Rules>>,
-    /// What tells the elements of a list apart, where old and new can be told apart at all.
+    /// The list map keys, by which elements of the old and the new list are correlated.
     keys: Option<Vec<String>>,
 }
 
-/// What came of asking.
+/// The result of the evaluation.
 #[derive(Debug, Default)]
 pub struct Asked {
-    /// What is wrong.
+    /// The errors.
     pub errors: Vec<FieldError>,
-    /// What was wrong before and has not changed, which is only told.
+    /// Errors of unchanged values, which ratcheting turns into warnings.
     pub warnings: Vec<String>,
     left: i64,
 }
 
-/// What was there before: the value itself, or else the nearest thing above it that was.
+/// The old value, or the nearest ancestor that existed.
 #[derive(Clone, Copy)]
 struct Before<'a> {
     own: Option<&'a Value>,
@@ -62,7 +62,7 @@ impl<'a> Before<'a> {
 }
 
 impl Rules {
-    /// The rules of the schema of whole objects; nothing if there are none.
+    /// The rules of an object's schema; none if it has no rules.
     pub fn of(schema: &Schema) -> Option<Self> {
         if !schema.any(&|schema| !schema.rules.is_empty()) {
             return None;
@@ -101,12 +101,12 @@ impl Rules {
         Some(Self { own, decl, ty: schema.ty.clone(), properties, additional, items, keys })
     }
 
-    /// Asks the rules of an object that is new, or was another before.
+    /// Evaluates the rules for a new or updated object.
     pub fn ask(&self, object: &Value, old: Option<&Value>) -> Asked {
         self.ask_at(&Path::NOWHERE, object, old, old)
     }
 
-    /// The same for a value somewhere; `ratchet` is what it is compared with to leave alone what did not change.
+    /// The same for a value at a path; `ratchet` is the old value with which it is compared for ratcheting.
     pub(crate) fn ask_at(
         &self,
         path: &Path<'_>,
@@ -141,7 +141,7 @@ impl Rules {
                         (None, None) => continue,
                     };
                     let was = before.own.and_then(|old| old.get(name));
-                    // Kind and version are not what they were in storage.
+                    // Kind and API version may differ from the stored ones.
                     let hidden = before.above.is_none() && matches!(name.as_str(), "apiVersion" | "kind");
                     let next =
                         if hidden { Before { own: None, above: None } } else { before.below(value, was) };
@@ -226,7 +226,7 @@ impl Rules {
         }
     }
 
-    /// Why a value is not of the declared type. Only rules are asked of an object that says it is of another kind.
+    /// Why a value does not have the declared type. For an object of another kind only the rules are evaluated.
     fn wrong_type(&self, value: &Value) -> Option<String> {
         let expected = match self.ty.as_str() {
             "object" if !value.is_object() && !value.is_null() => "a map",
@@ -243,7 +243,7 @@ impl Rules {
         asked.left = -1;
     }
 
-    /// Whether a rule holds; nothing if it has no answer, which has been told.
+    /// Whether a rule is true; none if its evaluation fails, which adds an error.
     fn evaluate(
         &self,
         program: &Program,
@@ -285,7 +285,7 @@ impl Rules {
         None
     }
 
-    /// What is said of a rule that does not hold; nothing if the budget does not last to say it.
+    /// The message of a rule that is false; none if the budget is exhausted.
     fn message(
         &self,
         program: Option<&Program>,

@@ -1,4 +1,4 @@
-//! What a schema says of its values, for the checker of expressions and for the estimate of their cost.
+//! CEL declarations from schemas, for the type checker and for the cost estimate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::MAX_REQUEST;
 use crate::schema::Schema;
 
-/// What is known of the values of a schema; nothing if expressions cannot see them. At the root of an object
-/// there are always a kind, a version and a name.
+/// The declaration of a schema; none if expressions cannot access its values. The root of an object always has a kind,
+/// an API version and a name.
 pub fn declare(schema: &Schema, root: bool) -> Option<Arc<Decl>> {
     visit(schema, root, "self")
 }
@@ -74,7 +74,7 @@ fn visit(schema: &Schema, root: bool, name: &str) -> Option<Arc<Decl>> {
 
 fn object(schema: &Schema, root: bool, name: &str) -> Arc<Decl> {
     let mut fields = BTreeMap::new();
-    // An object is at least `{}`, and has what it must have.
+    // An object has at least `{}` and its required fields.
     let mut min_size = 2;
     for (property, below) in &schema.properties {
         let Some(decl) = visit(below, below.embedded, &format!("{name}.{property}")) else { continue };

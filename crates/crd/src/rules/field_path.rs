@@ -1,8 +1,8 @@
-//! Paths that rules and selectable fields name: `.spec.x`, `.spec.map['key']`.
+//! Field paths of rules and selectable fields: `.spec.x`, `.spec.map['key']`.
 
 use crate::schema::Schema;
 
-/// Why a path leads nowhere in a schema, in upstream's words.
+/// Why a field path is invalid for a schema, with upstream's messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FieldPathError {
     #[error("unexpected end of JSON path")]
@@ -17,7 +17,7 @@ pub(crate) enum FieldPathError {
     InvalidField,
 }
 
-/// A path that leads somewhere in a schema: how messages write it, its first name, and the schema at its end.
+/// Resolves a field path in a schema: its form in messages, its first name, and the schema of the field.
 pub(crate) fn field_path<'s>(
     text: &str,
     schema: &'s Schema,
