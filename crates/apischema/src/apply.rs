@@ -1,13 +1,13 @@
-//! Server-side apply: who manages which fields of an object, and what happens when they disagree.
+//! Server-side apply: managed fields, merging and conflicts.
 //!
 //! ```text
-//!   a write ──▶ compare old and new ──▶ the writer manages what it changed, nobody else does ──▶ managedFields
-//!   an apply ─▶ merge into the object ─▶ take out what is applied no more ─▶ compare ─▶ conflict, or managedFields
+//!   an update ─▶ compare old and new ──▶ the manager owns what it changed, the others lose it ──▶ managedFields
+//!   an apply ──▶ merge into the object ─▶ prune what is no longer applied ─▶ compare ─▶ conflict, or managedFields
 //! ```
 //!
-//! Everything walks by a [`Type`], which the built-in table and the schema of a CRD both come to. The rules are
-//! those of Kubernetes 1.36: lists of elements with keys are merged by them, atomic ones are one value, and
-//! fields are named as `FieldsV1` names them.
+//! All functions take a [`Type`], which is built from the schema table or from the schema of a CRD. The rules are those
+//! of Kubernetes 1.36: associative lists are merged by their keys, atomic lists and maps are one value, and field paths
+//! are those of `FieldsV1`.
 //!
 //! ```
 //! use plumb_apischema::Schema;
@@ -62,7 +62,7 @@ pub use walk::{Comparison, TypeErrors};
 use crate::schema::{Kind, Schema};
 use crate::zero;
 
-/// The fields that an object of a type has, down to those without parts.
+/// The set of all fields of an object, down to the leaves.
 pub fn fields<'a>(ty: Type<'a>, object: &'a Value) -> Result<FieldSet<'a>, TypeErrors> {
     walk::collect(ty, object)
 }
@@ -72,35 +72,35 @@ pub fn compare<'a>(ty: Type<'a>, old: &'a Value, new: &'a Value) -> Result<Compa
     walk::compare(ty, old, new)
 }
 
-/// One object of a type laid over another.
+/// Merges `over` into `under`.
 pub fn merge(ty: Type<'_>, under: &Value, over: &Value) -> Result<Value, TypeErrors> {
     walk::merge(ty, under, over)
 }
 
-/// The paths of all lists and objects in an object that are one value by their types.
+/// The paths of all atomic lists and maps in an object.
 pub fn atomics(ty: Type<'_>, object: &Value) -> Vec<String> {
     walk::atomics(ty, object)
 }
 
-/// An object with nothing but the members of a set.
+/// An object with only the fields of a set.
 pub fn extract(ty: Type<'_>, object: &Value, set: &FieldSet<'_>) -> Value {
     walk::extract(ty, object, set)
 }
 
-/// An object without the members of a set.
+/// An object without the fields of a set.
 pub fn remove(ty: Type<'_>, object: &Value, set: &FieldSet<'_>) -> Value {
     walk::remove(ty, object, set)
 }
 
-/// Holds an object to its type, as one that is applied: no elements that nothing tells apart.
+/// Validates an applied object against its type: associative lists have no duplicates.
 pub fn validate(ty: Type<'_>, object: &Value) -> Result<(), TypeErrors> {
     walk::validate(ty, object, false)
 }
 
-/// An object of a built-in kind that nobody has written anything into, as Go would write it.
+/// The empty object of a built-in kind, with the zero values that Go writes.
 pub fn empty(schema: &Schema, kind: &Kind) -> Value {
     let mut object = Map::new();
-    // An empty object is nowhere near the bound.
+    // An empty object does not exceed the budget.
     let _ = zero::fill(schema, kind.body, &mut object, &mut zero::Budget::new());
     object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     Value::Object(object)

@@ -1,9 +1,9 @@
-//! JSON bodies, read with the table in hand: what does not belong is told and dropped, what is left has the form
+//! Decoding of JSON bodies by the schema table: unknown fields are reported and dropped, and the result has the form
 //! that Go would give it.
 //!
-//! One pass over the bytes finds fields the kind does not have, fields that come twice and values of the wrong
-//! type, each with its path and in upstream's words, and builds the object as upstream would return it:
-//! quantities and moments canonical, empty optional fields gone, zero values where Go writes them.
+//! One pass over the bytes finds unknown fields, duplicate fields and values of the wrong type, each with its path and
+//! upstream's message, and builds the object as upstream would return it: with canonical quantities and timestamps,
+//! without empty optional fields, and with zero values where Go writes them.
 //!
 //! ```
 //! use plumb_apischema::{Schema, json};
@@ -33,56 +33,56 @@ pub use settled::{is_settled, settle};
 use crate::schema::{Kind, Schema, Shape, StructId};
 use context::Context;
 
-/// How deep objects and lists may lie in one another.
+/// The maximum nesting depth of objects and lists.
 pub const MAX_DEPTH: usize = 127;
 
-/// An object in the form Go would give it, and what was wrong with what was sent.
+/// A decoded object, and the strict decoding errors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
     /// The object, without unknown fields.
     pub value: Value,
-    /// What a strict server refuses and a lenient one warns of.
+    /// What `fieldValidation=Strict` rejects and `Warn` warns of.
     pub strict: Vec<StrictError>,
 }
 
-/// A field that should not be there, by its path.
+/// A strict decoding error, with the path of the field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum StrictError {
     /// The kind has no such field.
     #[error("unknown field {0:?}")]
     Unknown(String),
-    /// It was there before.
+    /// The field occurs twice.
     #[error("duplicate field {0:?}")]
     Duplicate(String),
-    /// Something that only the reader of another format than JSON could see, in its words.
+    /// An error that the parser of another format than JSON found.
     #[error("{0}")]
     Yaml(String),
 }
 
-/// Why a body cannot be an object of its kind.
+/// Why a body does not decode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// It is not JSON.
     #[error("json parse error: {0}")]
     Syntax(String),
-    /// A value does not have the type of its field, in the words of Go's decoder.
+    /// A value does not have the type of its field, with the message of Go's decoder.
     #[error("{0}")]
     Type(String),
-    /// It has no form in which it could be stored, in the words of whoever looked for one.
+    /// The object cannot be stored.
     #[error("{0}")]
     Unstorable(String),
-    /// It is too deep or too large.
+    /// The body is too deep or too large.
     #[error("{0}")]
     TooLarge(String),
 }
 
-/// What a server that validates strictly answers.
+/// The error message of strict field validation.
 pub fn strict_error(errors: &[StrictError]) -> String {
     let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
     format!("strict decoding error: {}", errors.join(", "))
 }
 
-/// Reads a body as an object of a kind.
+/// Decodes a body as an object of a kind.
 pub fn decode(schema: &Schema, kind: &Kind, body: &[u8]) -> Result<Decoded, DecodeError> {
     let mut context = Context::new(schema);
     let mut deserializer = serde_json::Deserializer::from_slice(body);
@@ -91,7 +91,7 @@ pub fn decode(schema: &Schema, kind: &Kind, body: &[u8]) -> Result<Decoded, Deco
     Ok(Decoded { value: or_empty(value), strict: context.strict })
 }
 
-/// The same for a value that was already read, such as what a patch has left.
+/// The same for a parsed value, such as the result of a patch.
 pub fn decode_value(schema: &Schema, kind: &Kind, value: Value) -> Result<Decoded, DecodeError> {
     let mut context = Context::new(schema);
     let read = structure::seed(&mut context, kind.body).deserialize(value);
@@ -99,19 +99,19 @@ pub fn decode_value(schema: &Schema, kind: &Kind, value: Value) -> Result<Decode
     Ok(Decoded { value: or_empty(value), strict: context.strict })
 }
 
-/// A body that is `null` leaves an object as it was, as Go's decoder has it: empty.
+/// A body `null` decodes to an empty object, as in Go.
 fn or_empty(value: Value) -> Value {
     if value.is_null() { Value::Object(serde_json::Map::new()) } else { value }
 }
 
-/// The object as upstream would return it: [`decode_value`] and [`settle`] for those who do not ask what was dropped.
+/// The object as upstream would return it: [`decode_value`] and [`settle`], without strict errors.
 pub fn canonical(schema: &Schema, kind: &Kind, value: Value) -> Result<Value, DecodeError> {
     let mut decoded = decode_value(schema, kind, value)?;
     settle(schema, kind, &mut decoded.value);
     Ok(decoded.value)
 }
 
-/// Reads a body of no known kind; only fields that come twice are told.
+/// Parses a body of an unknown kind; only duplicate fields are reported.
 pub fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     let mut context = Context::new(Schema::builtin());
     let mut deserializer = serde_json::Deserializer::from_slice(body);
@@ -120,7 +120,7 @@ pub fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     Ok(Decoded { value, strict: context.strict })
 }
 
-/// Drops from a value whatever its kind does not have, and leaves all else as it is.
+/// Prunes the fields that a kind does not have.
 pub fn prune(schema: &Schema, kind: &Kind, value: &mut Value) {
     prune_struct(schema, kind.body, value, MAX_DEPTH);
 }

@@ -24,11 +24,10 @@
 //! | what is in this JSON body, and what does not belong? | [`json`] |
 //! | what does this patch leave? | [`patch`] |
 //! | do these two objects mean the same? | [`semantic`] |
-//! | what do clients need to be told? | [`openapi`] |
+//! | which OpenAPI documents do clients read? | [`openapi`] |
 //!
-//! There is no I/O in this crate, no async, no clock and no client: bytes and values in, values and verdicts out.
-//! Every function takes hostile input: depth, lengths and the number of values are bounded, and what is refused
-//! is refused in upstream's words where they are known.
+//! The crate has no I/O, no async, no clock and no client. All input is untrusted: depth, lengths and the number of
+//! values are bounded, and errors have upstream's messages where they are known.
 //!
 //! # The form of an object
 //!

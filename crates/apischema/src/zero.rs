@@ -1,4 +1,4 @@
-//! What Go writes where nobody gave a value, and what it leaves out although somebody did.
+//! The zero values that Go writes for missing fields, and those that it omits (`omitempty`).
 //!
 //! An object is decoded, held and encoded as Go structs by every other API server, so what a client reads back
 //! is not what another wrote: `status: {}` appears, `hostNetwork: false` is gone. Both decoders of this crate
@@ -46,7 +46,7 @@ fn of_at(schema: &Schema, ty: TypeId, budget: &mut Budget, depth: usize) -> Resu
     })
 }
 
-/// Adds to an object of a struct every field that Go writes although nobody gave it.
+/// Adds the missing fields that Go writes with their zero value.
 pub(crate) fn fill(
     schema: &Schema,
     id: StructId,

@@ -1,4 +1,4 @@
-//! Fields that two managers want to have different values.
+//! Conflicts between field managers.
 
 use serde_json::Value;
 
@@ -6,19 +6,19 @@ use super::element::{Element, said};
 use super::managers::{Manager, Operation};
 use super::set::FieldSet;
 
-/// A field that somebody else manages.
+/// A field that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The field, as messages have it.
+    /// The path of the field, as messages show it.
     pub field: String,
-    /// Who manages it: `"kubectl" using apps/v1`.
+    /// The manager: `"kubectl" using apps/v1`.
     pub manager: String,
     pub(super) identity: String,
     pub(super) path: Vec<Element<'static>>,
 }
 
 impl Conflict {
-    /// All fields of a set that a manager has.
+    /// The conflicts with a manager that owns these fields.
     pub(super) fn all(manager: &Manager<'_>, fields: &FieldSet<'_>) -> Vec<Self> {
         let (identity, name) = (manager.identity(), name(manager));
         let conflicts = fields.paths().into_iter().map(|path| Self {
@@ -31,7 +31,7 @@ impl Conflict {
     }
 }
 
-/// A manager as messages name it.
+/// A manager as messages show it.
 fn name(manager: &Manager<'_>) -> String {
     let mut name = plumb_go::quote(&manager.name);
     if !manager.subresource.is_empty() {
@@ -43,7 +43,7 @@ fn name(manager: &Manager<'_>) -> String {
     name
 }
 
-/// The message that tells of conflicts.
+/// The error message about conflicts.
 pub fn message(conflicts: &[Conflict]) -> String {
     if let [conflict] = conflicts {
         return format!(
@@ -63,13 +63,13 @@ pub fn message(conflicts: &[Conflict]) -> String {
     format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
 }
 
-/// Brings conflicts into the order in which they are told.
+/// Sorts conflicts in the order of the message.
 pub(super) fn ordered(mut conflicts: Vec<Conflict>) -> Vec<Conflict> {
     conflicts.sort_by(|one, other| one.identity.cmp(&other.identity));
     conflicts
 }
 
-/// The text of an object's annotation, empty if it has none of the name.
+/// The value of an annotation; empty if it is missing.
 pub(super) fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
     let annotations = object.get("metadata").and_then(|metadata| metadata.get("annotations"));
     annotations.and_then(|all| all.get(name)).and_then(Value::as_str).unwrap_or_default()

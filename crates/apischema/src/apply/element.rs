@@ -1,4 +1,4 @@
-//! One step of the way to a field.
+//! Path elements.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -8,23 +8,23 @@ use serde_json::Value;
 
 use super::value;
 
-/// One step of a path: into an object by a field's name, or into a list by what tells its elements apart.
+/// An element of a field path: the name of a field, or the key, value or index of a list element.
 ///
-/// Steps borrow from the objects they were found in.
+/// Elements borrow from the objects that they were found in.
 #[derive(Clone, Debug)]
 pub enum Element<'a> {
     /// A field of an object.
     Field(Cow<'a, str>),
-    /// The element of a list whose fields have these values, by name.
+    /// The element of an associative list whose key fields have these values.
     Key(Vec<(Cow<'a, str>, Cow<'a, Value>)>),
     /// The element of a set.
     Value(Cow<'a, Value>),
-    /// The element at a place.
+    /// The element at an index.
     Index(i64),
 }
 
 impl Element<'_> {
-    /// The same, borrowing from nobody.
+    /// The same element with owned data.
     pub fn into_owned(self) -> Element<'static> {
         match self {
             Self::Field(name) => Element::Field(Cow::Owned(name.into_owned())),
@@ -80,7 +80,7 @@ impl PartialEq for Element<'_> {
 
 impl Eq for Element<'_> {}
 
-/// As messages have it: `.name`, `[name="a"]`, `[="a"]`, `[0]`.
+/// The form in messages: `.name`, `[name="a"]`, `[="a"]`, `[0]`.
 impl fmt::Display for Element<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -99,10 +99,10 @@ impl fmt::Display for Element<'_> {
     }
 }
 
-/// The way to a field.
+/// The path of a field.
 pub(super) type Path<'a> = Vec<Element<'a>>;
 
-/// A path as messages have it: `.spec.containers[name="a"].image`.
+/// A path as messages show it: `.spec.containers[name="a"].image`.
 pub(super) fn said(path: &[Element<'_>]) -> String {
     path.iter().map(ToString::to_string).collect()
 }

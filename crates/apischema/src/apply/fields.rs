@@ -1,8 +1,8 @@
-//! The form in which sets of fields travel: `FieldsV1`.
+//! Serialization of field sets as `FieldsV1`.
 //!
-//! A step is a name in an object: `f:` and a field's name, `k:` and the key fields of a list's element as JSON,
-//! `v:` and the JSON of a set's element, `i:` and an index. A member with fields inside that are members too has
-//! an entry `.` for itself.
+//! A path element is a name in an object: `f:` and the name of a field, `k:` and the key fields of a list element as
+//! JSON, `v:` and the JSON of a set's element, `i:` and an index. A member that has members below it has an entry `.`
+//! for itself.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,24 +13,24 @@ use super::element::Element;
 use super::set::{FieldSet, Node};
 use super::value::float;
 
-/// Why a set of fields could not be read.
+/// Why a field set does not parse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldsError {
-    /// A name that stands for no step.
+    /// A name that is not a path element.
     #[error("{0}")]
     Element(String),
-    /// Something that is no object where steps are.
+    /// A value that is not an object in the place of path elements.
     #[error("ReadMapCB: expect {{ or n, but found {0}")]
     Form(char),
 }
 
 impl<'a> FieldSet<'a> {
-    /// Reads a set. Kinds of steps that are not known are left out: a later version may know them.
+    /// Parses a field set. Unknown kinds of path elements are skipped, as a later version may know them.
     pub fn read(fields: &'a Value) -> Result<Self, FieldsError> {
         Ok(read(fields)?.0)
     }
 
-    /// The set as it travels inside an object.
+    /// The set as the value of `fieldsV1`.
     pub fn to_value(&self) -> Value {
         Value::Object(self.to_map(false))
     }
@@ -46,7 +46,7 @@ impl<'a> FieldSet<'a> {
         map
     }
 
-    /// The set as text, in upstream's order: fields by name, then keys and values by what they are.
+    /// The set as JSON in upstream's order: fields by name, then keys and values.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         self.write(false, &mut text);
@@ -73,7 +73,7 @@ impl<'a> FieldSet<'a> {
     }
 }
 
-/// The set inside a member, and whether the member itself is one.
+/// The set below a path element, and whether the element is a member itself.
 fn read(fields: &Value) -> Result<(FieldSet<'_>, bool), FieldsError> {
     let map = match fields {
         Value::Null => return Ok((FieldSet::default(), true)),
@@ -89,7 +89,7 @@ fn read(fields: &Value) -> Result<(FieldSet<'_>, bool), FieldsError> {
         }
         let Some(element) = element_of(name)? else { continue };
         let (inner, member) = read(inner)?;
-        // Fields come in order; keys may not, since numbers are not ordered as their digits.
+        // Fields are sorted; keys may not be, since numbers do not sort by their digits.
         if set.nodes.last().is_none_or(|last| last.element < element) {
             set.nodes.push(Node { element, member, inner });
         } else {
@@ -98,7 +98,7 @@ fn read(fields: &Value) -> Result<(FieldSet<'_>, bool), FieldsError> {
             node.inner.add(&inner);
         }
     }
-    // A step that leads nowhere ends at a member.
+    // A path element without children is a member.
     let member = member || set.nodes.is_empty();
     Ok((set, member))
 }
@@ -127,7 +127,7 @@ fn element_of(name: &str) -> Result<Option<Element<'_>>, FieldsError> {
     }))
 }
 
-/// The name that a step has in an object.
+/// The name of a path element.
 fn name_of(element: &Element<'_>) -> String {
     match element {
         Element::Field(name) => format!("f:{name}"),
@@ -149,7 +149,7 @@ fn name_of(element: &Element<'_>) -> String {
     }
 }
 
-/// A value as upstream writes it here: what HTML has a meaning for is escaped, and a float that is whole looks so.
+/// A value as upstream serializes it here: with HTML escapes, and integral floats as integers.
 fn json_of(value: &Value) -> String {
     match value {
         Value::String(text) => {

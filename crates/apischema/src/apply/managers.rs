@@ -1,4 +1,4 @@
-//! Who manages which fields: `metadata.managedFields`.
+//! Field managers: `metadata.managedFields`.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 use super::fields::FieldsError;
 use super::set::FieldSet;
 
-/// How a manager came by its fields.
+/// The operation of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// It applied them: they are what it wants.
+    /// The manager applied its fields.
     Apply,
-    /// It wrote them.
+    /// The manager created or updated its fields.
     Update,
 }
 
@@ -25,41 +25,41 @@ impl Operation {
     }
 }
 
-/// A manager, and its fields in one version of the API.
+/// An entry of `managedFields`: a manager and its fields in one API version.
 #[derive(Clone, Debug)]
 pub struct Manager<'a> {
-    /// What it calls itself.
+    /// The name of the manager.
     pub name: Cow<'a, str>,
     /// How it came by its fields.
     pub operation: Operation,
-    /// The version that the fields are of.
+    /// The API version of the fields.
     pub api_version: Cow<'a, str>,
-    /// The part of the object that it wrote; empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub subresource: Cow<'a, str>,
-    /// When its fields became other ones.
+    /// When the set of fields last changed.
     pub time: Option<Cow<'a, str>>,
     /// Its fields.
     pub set: FieldSet<'a>,
-    /// The entry that it was read from, while it still says the same.
+    /// The parsed entry, as long as it is unchanged.
     read_from: Option<&'a Value>,
 }
 
-/// Why a list of managers could not be read.
+/// Why `managedFields` does not parse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManagersError {
-    /// Fields are managed in one of two ways.
+    /// The operation is invalid.
     #[error("operation must be `Apply` or `Update`")]
     Operation,
-    /// Fields are of a version.
+    /// The API version is missing.
     #[error("apiVersion must not be empty")]
     ApiVersion,
-    /// The form of the set is not said.
+    /// `fieldsType` is missing.
     #[error("missing fieldsType in managed fields entry {0}")]
     NoFieldsType(usize),
-    /// The form of the set is not known.
+    /// `fieldsType` is unknown.
     #[error("invalid fieldsType {1:?} in managed fields entry {0}")]
     FieldsType(usize, String),
-    /// A set cannot be read.
+    /// `fieldsV1` does not parse.
     #[error("error decoding versioned set: error decoding set: {0}")]
     Fields(#[from] FieldsError),
 }
@@ -84,7 +84,7 @@ impl<'a> Manager<'a> {
         }
     }
 
-    /// Whether it is the same manager: who applies is so in every version, who writes is so in each.
+    /// Whether two entries are of the same manager. Applies are the same in all API versions, updates only in one.
     pub(super) fn is(&self, other: &Manager<'_>) -> bool {
         self.name == other.name
             && self.operation == other.operation
@@ -92,7 +92,7 @@ impl<'a> Manager<'a> {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// Sets its fields, if they are other ones.
+    /// Sets its fields if they changed.
     pub(super) fn change(&mut self, set: FieldSet<'a>) {
         self.set = set;
         self.read_from = None;
@@ -106,7 +106,7 @@ impl<'a> Manager<'a> {
         }
     }
 
-    /// The text that messages are ordered by.
+    /// The identifier by which messages are sorted.
     pub(super) fn identity(&self) -> String {
         let mut entry = String::from("{");
         let mut field = |name: &str, value: &str| {
@@ -174,7 +174,7 @@ impl<'a> Manager<'a> {
         Value::Object(entry)
     }
 
-    /// The order in which managers are listed. Moments are all written alike, so that their texts are in order.
+    /// The order of managers in the list. Timestamps have one format, so their strings sort by time.
     fn order(&self) -> impl Ord {
         let time = self.time.as_deref().unwrap_or_default();
         (self.operation, time, &self.name, &self.api_version, &self.subresource)
@@ -186,7 +186,7 @@ impl<'a> Manager<'a> {
 pub struct Managers<'a>(pub(super) Vec<Manager<'a>>);
 
 impl<'a> Managers<'a> {
-    /// Reads `metadata.managedFields`.
+    /// Parses `metadata.managedFields`.
     pub fn read(list: Option<&'a Value>) -> Result<Self, ManagersError> {
         let mut managers = Self::default();
         for (place, entry) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {
@@ -195,7 +195,7 @@ impl<'a> Managers<'a> {
         Ok(managers)
     }
 
-    /// The list as it is kept; none, if nobody manages anything.
+    /// The value of `metadata.managedFields`; none without managers.
     pub fn to_value(&self) -> Option<Value> {
         if self.0.is_empty() {
             return None;
@@ -205,7 +205,7 @@ impl<'a> Managers<'a> {
         Some(Value::Array(sorted.into_iter().map(Manager::to_value).collect()))
     }
 
-    /// Puts a manager in, in the place of the same one if it is there.
+    /// Inserts a manager, or replaces the entry of the same manager.
     pub(super) fn put(&mut self, manager: Manager<'a>) {
         match self.0.iter_mut().find(|known| known.is(&manager)) {
             Some(known) => *known = manager,
@@ -218,7 +218,7 @@ impl<'a> Managers<'a> {
         self.0.iter()
     }
 
-    /// Merges the oldest that have written into one of a telling name, so that there are not too many of them.
+    /// Caps the number of update entries: merges the oldest ones into one with the name `ancient-changes`.
     pub(super) fn cap(&mut self) {
         const MOST: usize = 10;
         const BUCKET: &str = "ancient-changes";
@@ -262,7 +262,7 @@ impl<'a> Managers<'a> {
             let mut set = std::mem::take(&mut entry.set);
             set.add(&merged.set);
             entry.change(set);
-            // The younger one's.
+            // The merged entry has the newer timestamp.
             entry.time = merged.time;
             left -= 1;
         }

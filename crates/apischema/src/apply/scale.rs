@@ -1,4 +1,4 @@
-//! The managers of a scale, which are those of one field of the object it belongs to.
+//! The managed fields of a Scale, which map to the replicas field of its parent object.
 
 use serde_json::Value;
 
@@ -6,23 +6,23 @@ use super::element::Element;
 use super::managers::{Manager, Managers, ManagersError, Operation};
 use super::set::FieldSet;
 
-/// Brings the managers of an object to its scale and back.
+/// Maps the managed fields of an object to its Scale and back.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale<'a> {
-    /// The version that is written in.
+    /// The API version of the request.
     pub api_version: &'a str,
-    /// Where the number of replicas is in a version of the object; nothing for a version that is not known, and
-    /// an empty path for one without a scale.
+    /// The replicas path in each version of the parent; none for an unknown version, and an empty path for one without
+    /// a scale.
     pub replicas: &'a dyn Replicas,
 }
 
-/// Where versions of a kind have their number of replicas.
+/// The replicas paths of a kind's versions.
 pub trait Replicas: std::fmt::Debug {
-    /// The names of the fields that lead there.
+    /// The field names of the path.
     fn path(&self, api_version: &str) -> Option<Vec<&str>>;
 }
 
-/// The version of scales.
+/// The API version of Scales.
 const SCALE: &str = "autoscaling/v1";
 
 fn path_of<'a>(names: &[&'a str]) -> Vec<Element<'a>> {
@@ -30,7 +30,7 @@ fn path_of<'a>(names: &[&'a str]) -> Vec<Element<'a>> {
 }
 
 impl Scale<'_> {
-    /// The managers of the scale: those that manage the number of replicas.
+    /// The managed fields of the Scale: the managers that own the replicas field.
     pub fn down(&self, managed: Option<&Value>) -> Result<Option<Value>, ManagersError> {
         let mut scale = Managers::default();
         for mut manager in Managers::read(managed)?.0 {
@@ -44,7 +44,7 @@ impl Scale<'_> {
         Ok(scale.to_value())
     }
 
-    /// The managers of the object, after the scale has been written.
+    /// The managed fields of the parent after a write of the Scale.
     pub fn up(&self, parent: Option<&Value>, scale: Option<&Value>) -> Result<Option<Value>, ManagersError> {
         let mut scale = Managers::read(scale)?.0;
         let parent = Managers::read(parent)?.0;
@@ -79,7 +79,7 @@ impl Scale<'_> {
             let mut set = FieldSet::default();
             set.insert(&path_of(&path));
             manager.change(set.into_owned());
-            // A scale has no moments of its own.
+            // A Scale has no timestamps of its own.
             let known = parent.iter().find(|known| is_from(&manager, known));
             manager.time = known.and_then(|known| known.time.clone());
             manager.api_version = self.api_version.to_owned().into();
@@ -89,8 +89,8 @@ impl Scale<'_> {
     }
 }
 
-/// Whether a manager of the scale is one of the object's. Who writes is told apart by the version as well, and
-/// that is never the same.
+/// Whether a manager of the Scale is one of the parent. Update managers also differ by API version, which is never the
+/// same.
 fn is_from(scale: &Manager<'_>, parent: &Manager<'_>) -> bool {
     scale.name == parent.name
         && scale.operation == parent.operation

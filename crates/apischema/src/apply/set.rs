@@ -4,17 +4,17 @@ use std::cmp::Ordering;
 
 use super::element::{Element, Path};
 
-/// A set of fields, as a tree of the steps that lead to them.
+/// A set of fields, as a trie of path elements.
 ///
-/// A field and the fields inside it are different members: `.spec.replicas` may be in the set while `.spec` is
-/// not. Sets borrow the names from the objects they were found in.
+/// A field and the fields below it are different members: `.spec.replicas` may be in the set while `.spec` is not. Sets
+/// borrow names from the objects that they were found in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet<'a> {
-    /// By their elements; each is a member or leads to one.
+    /// Sorted by path element; each is a member or has members below it.
     pub(super) nodes: Vec<Node<'a>>,
 }
 
-/// A step, whether it ends at a member, and where it leads.
+/// A path element, whether it is a member, and its children.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node<'a> {
     pub(super) element: Element<'a>,
@@ -39,7 +39,7 @@ impl<'a> FieldSet<'a> {
         set
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.nodes.iter().all(Node::is_empty)
     }
@@ -60,19 +60,19 @@ impl<'a> FieldSet<'a> {
         here.holds(last)
     }
 
-    /// Whether one step leads to a member.
+    /// Whether a path element is a member.
     pub(super) fn holds(&self, element: &Element<'_>) -> bool {
         self.find(element).is_ok_and(|place| self.nodes[place].member)
     }
 
-    /// The members behind a step, if there are any.
+    /// The members below a path element, if there are any.
     pub(super) fn inside(&self, element: &Element<'_>) -> Option<&Self> {
         let place = self.find(element).ok()?;
         Some(&self.nodes[place].inner).filter(|inner| !inner.nodes.is_empty())
     }
 
     fn find(&self, element: &Element<'_>) -> Result<usize, usize> {
-        // Most sets are made in order: the place is often the end.
+        // Most sets are built in order, so the position is often the end.
         match self.nodes.last().map(|last| last.element.cmp(element)) {
             None => Err(0),
             Some(Ordering::Less) => Err(self.nodes.len()),
@@ -116,7 +116,7 @@ impl<'a> FieldSet<'a> {
         }
     }
 
-    /// Takes out the members that are in another set too.
+    /// Removes the members of another set.
     pub fn take_out(&mut self, other: &FieldSet<'_>) {
         if other.nodes.is_empty() {
             return;
@@ -131,7 +131,7 @@ impl<'a> FieldSet<'a> {
         });
     }
 
-    /// Takes out the members of another set and everything inside them.
+    /// Removes the members of another set and everything below them.
     pub fn take_out_with_all_inside(&mut self, other: &FieldSet<'_>) {
         self.nodes.retain_mut(|node| {
             if let Ok(place) = other.find(&node.element) {
@@ -165,7 +165,7 @@ impl<'a> FieldSet<'a> {
         Self { nodes }
     }
 
-    /// Keeps only what a pattern of steps allows; `None` in it stands for any step.
+    /// Retains the members that match a pattern of path elements; `None` matches any element.
     #[must_use]
     pub fn only(&self, patterns: &[&[Option<&str>]]) -> Self {
         if patterns.iter().any(|pattern| pattern.is_empty()) {
@@ -173,7 +173,7 @@ impl<'a> FieldSet<'a> {
         }
         let mut nodes = Vec::new();
         for node in &self.nodes {
-            // Of several patterns that begin alike, all that follow count.
+            // All patterns with this prefix apply.
             let rest: Vec<&[Option<&str>]> = (patterns.iter())
                 .filter_map(|pattern| match (pattern.split_first(), &node.element) {
                     (Some((None, rest)), _) => Some(rest),
@@ -193,7 +193,7 @@ impl<'a> FieldSet<'a> {
         Self { nodes }
     }
 
-    /// Every member: at each step those that end there first, then those further in.
+    /// All members: at each level first those that end there, then those below.
     pub fn paths(&self) -> Vec<Vec<Element<'a>>> {
         let mut all = Vec::new();
         self.collect(&mut Vec::new(), &mut all);
@@ -213,7 +213,7 @@ impl<'a> FieldSet<'a> {
         }
     }
 
-    /// The same, borrowing from nobody.
+    /// The same set with owned data.
     pub fn into_owned(self) -> FieldSet<'static> {
         let nodes = self.nodes.into_iter().map(|node| Node {
             element: node.element.into_owned(),

@@ -1,4 +1,4 @@
-//! Keeping the managers of an object: what a write makes of them, and what an apply makes of the object.
+//! Tracking of managed fields through updates and applies.
 
 mod applying;
 mod pruning;
@@ -11,22 +11,22 @@ pub use applying::ApplyError;
 use super::set::FieldSet;
 use super::versions::Versions;
 
-/// Keeps the managers of a kind's objects through writes to one part of them.
+/// Tracks the managed fields of a kind's objects for requests to the object or to one subresource.
 #[derive(Clone, Copy)]
 pub struct Tracker<'t> {
     /// The versions of the kind.
     pub versions: &'t dyn Versions,
-    /// The version that is written in.
+    /// The API version of the request.
     pub api_version: &'t str,
     /// The kind's name.
     pub kind: &'t str,
-    /// The part that is written; empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub subresource: &'t str,
-    /// The moment of the write, as the API writes moments.
+    /// The time of the request, in the format of the API.
     pub now: &'t str,
 }
 
-/// The fields of an object's metadata that nobody manages.
+/// The metadata fields that are never managed.
 fn unmanaged() -> FieldSet<'static> {
     FieldSet::of_names([
         &["apiVersion"],
@@ -44,17 +44,17 @@ fn unmanaged() -> FieldSet<'static> {
     ])
 }
 
-/// Takes the list of managers out of an object.
+/// Removes `managedFields` from an object and returns it.
 fn take_managed(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
 }
 
-/// The list of managers of an object.
+/// `managedFields` of an object.
 fn managed(object: &Value) -> Option<&Value> {
     object.get("metadata")?.get("managedFields")
 }
 
-/// Puts a list of managers into an object that has metadata.
+/// Sets `managedFields` of an object that has metadata.
 fn put_managed(object: &mut Value, list: Option<Value>) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     match list {
@@ -63,7 +63,7 @@ fn put_managed(object: &mut Value, list: Option<Value>) {
     };
 }
 
-/// Whether somebody wants everything about managers to be forgotten: the list is empty, or has one empty entry.
+/// Whether a request resets `managedFields`: the list is empty, or has one empty entry.
 fn is_reset(list: &Value) -> bool {
     match list.as_array().map(Vec::as_slice) {
         Some([]) => true,

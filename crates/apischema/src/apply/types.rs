@@ -1,9 +1,8 @@
-//! What server-side apply has to know of a type: which values are one, which are made of parts, and what tells
-//! the parts of a list apart.
+//! Types for server-side apply: which values are atomic, which are granular, and by which keys list elements are
+//! merged.
 //!
-//! The built-in kinds and the kinds that a CRD defines come to the same form here, a [`Type`], which everything
-//! in [`apply`](crate::apply) walks by. A value whose form nobody declared is taken as it comes: objects are
-//! made of their fields, lists are one value.
+//! A [`Type`] is built from the schema table or from the schema of a CRD. Values without a declared type are deduced:
+//! maps are granular, lists are atomic.
 
 mod builtin;
 mod custom;
@@ -29,14 +28,14 @@ pub struct Types {
     root: NodeId,
 }
 
-/// A type: what may stand at a place of an object.
+/// A type of values.
 #[derive(Clone, Copy, Debug)]
 pub struct Type<'t> {
     types: &'t Types,
     node: NodeId,
 }
 
-/// The forms that a value of a type may have; most types have one.
+/// The alternatives of a type (scalar, list, map); most types have one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     pub(super) scalar: Option<Scalar>,
@@ -44,13 +43,13 @@ pub(super) struct Node {
     pub(super) object: Option<Object>,
 }
 
-/// A value without parts.
+/// A scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scalar {
     Text,
     Number,
     Bool,
-    /// Any of them.
+    /// Any scalar.
     Any,
 }
 
@@ -61,14 +60,14 @@ pub(super) struct List {
     pub(super) identity: Identity,
 }
 
-/// What tells the elements of a list apart.
+/// The list type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// Nothing: the list is one value.
+    /// An atomic list.
     Atomic,
-    /// They do themselves.
+    /// A set: the elements are their own keys.
     Set,
-    /// The values of some of their fields.
+    /// An associative list with these key fields.
     Keys(Vec<Cow<'static, str>>),
 }
 
@@ -77,9 +76,9 @@ pub(super) enum Identity {
 pub(super) struct Object {
     /// By name.
     pub(super) fields: Vec<Field>,
-    /// The type of fields that are not declared, if there may be any.
+    /// The type of undeclared fields, if they are allowed.
     pub(super) others: Option<NodeId>,
-    /// Whether it is one value.
+    /// Whether the map is atomic.
     pub(super) atomic: bool,
 }
 
@@ -88,7 +87,7 @@ pub(super) struct Object {
 pub(super) struct Field {
     pub(super) name: Cow<'static, str>,
     pub(super) node: NodeId,
-    /// What an element of a list is known by when it leaves the field out.
+    /// The default of a key field.
     pub(super) default: Option<Value>,
 }
 
@@ -108,7 +107,7 @@ impl Types {
         custom::read(Schema::builtin(), open_api_v3_schema, preserve_unknown_fields)
     }
 
-    /// The type of objects of which nothing is known: every form as it comes.
+    /// The deduced type of objects without a schema.
     pub fn deduced() -> Self {
         let mut types = Builder::new(Schema::builtin()).types;
         types.root = Builder::DEDUCED;
@@ -123,7 +122,7 @@ impl Types {
 
 impl<'t> Type<'t> {
     pub(super) fn node(self) -> &'t Node {
-        // Numbers are only made by the builder that has pushed the node.
+        // Only the builder creates node IDs, after it pushed the node.
         &self.types.nodes[self.node.0 as usize]
     }
 
@@ -145,7 +144,7 @@ impl Object {
         Some(&self.fields[place])
     }
 
-    /// Whether nothing is declared of it, so that it has whatever parts it comes with.
+    /// Whether the type is deduced from the value.
     pub(super) fn is_deduced(&self) -> bool {
         self.fields.is_empty() && self.others == Some(Builder::DEDUCED)
     }

@@ -1,4 +1,4 @@
-//! Values as server-side apply compares, orders and names them.
+//! Comparison, order and printing of values in server-side apply.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use plumb_go::quote;
 use serde_json::{Number, Value};
 
-/// Whether two values are the same; numbers are, if they count the same.
+/// Whether two values are equal; numbers are compared by value.
 pub(super) fn equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one == other || compare_numbers(one, other).is_eq(),
@@ -43,10 +43,10 @@ pub(super) fn compare(one: &Value, other: &Value) -> Ordering {
     }
 }
 
-/// Compares numbers by what they are worth, exactly. Upstream rounds a whole number before it compares it with a float, so
-/// that 2⁵³+1 and 2⁵³ both equal 2⁵³ as a float, though they differ: that is no order.
+/// Compares numbers exactly by value. Upstream rounds an integer before it compares it with a float, so that 2⁵³+1 and
+/// 2⁵³ both equal 2⁵³ as a float, though they differ: that is not a total order.
 fn compare_numbers(one: &Number, other: &Number) -> Ordering {
-    // What is beyond an int64 is a float to upstream, and JSON has neither NaN nor infinities.
+    // Upstream decodes a number beyond int64 as a float, and JSON has neither NaN nor infinities.
     let float = |number: &Number| number.as_f64().unwrap_or_default();
     match (one.as_i64(), other.as_i64()) {
         (Some(one), Some(other)) => one.cmp(&other),
@@ -56,7 +56,7 @@ fn compare_numbers(one: &Number, other: &Number) -> Ordering {
     }
 }
 
-/// Compares a whole number with a float.
+/// Compares an integer with a float.
 fn compare_whole(whole: i64, float: f64) -> Ordering {
     /// 2⁶³, which is the first float beyond an `i64`.
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
@@ -66,7 +66,7 @@ fn compare_whole(whole: i64, float: f64) -> Ordering {
     if float < -BEYOND {
         return Ordering::Greater;
     }
-    // It lies between the bounds, and has no fraction: nothing is cut off.
+    // The float is between the bounds and has no fraction, so nothing is truncated.
     #[expect(clippy::cast_possible_truncation)]
     let floor = float.floor() as i64;
     let beyond_floor = if float > float.floor() { Ordering::Less } else { Ordering::Equal };
@@ -84,7 +84,7 @@ fn rank(value: &Value) -> u8 {
     }
 }
 
-/// A value as paths in messages show it: text in quotes, numbers the way Go prints what it has read from JSON.
+/// A value as paths in messages show it: strings in quotes, numbers as Go prints them.
 pub(super) struct Said<'a>(pub(super) &'a Value);
 
 impl fmt::Display for Said<'_> {
@@ -108,14 +108,14 @@ impl fmt::Display for Said<'_> {
     }
 }
 
-/// A number as Go prints it: what fits into one is an `int64` there.
+/// A number as Go prints it: as an `int64` if it fits.
 fn number_in_go(number: &Number) -> String {
     number.as_i64().map_or_else(|| float(number), |whole| whole.to_string())
 }
 
 /// A number as Go prints a `float64`: shortest, with an exponent from a million on.
 pub(super) fn float(number: &Number) -> String {
-    /// Go turns to exponents from this power of ten on.
+    /// Go uses exponents from this power of ten on.
     const PLAIN: i32 = 6;
     let Some(value) = number.as_f64() else { return number.to_string() };
     if value == 0.0 {
@@ -160,7 +160,7 @@ mod tests {
     use super::super::element::Element;
     use super::*;
 
-    /// Numbers that floats cannot tell apart, and their like.
+    /// Numbers that are equal as floats, and their neighbours.
     fn number() -> impl Strategy<Value = Value> {
         let near = |around: i64| (-2..3_i64).prop_map(move |off| json!(around.saturating_add(off)));
         let float = |around: f64| (-2..3_i8).prop_map(move |off| json!(around + f64::from(off) * 2.0));

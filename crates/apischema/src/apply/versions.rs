@@ -1,4 +1,4 @@
-//! The versions of a kind, as far as managers have to know them.
+//! The API versions of a kind, for managed fields.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,37 +10,37 @@ use super::set::FieldSet;
 use super::types::{Type, Types};
 use crate::schema::{Kind, Schema};
 
-/// The versions of a kind: what its objects look like in each.
+/// The API versions of a kind, with conversion and types.
 pub trait Versions: Sync {
-    /// An object in another version, and its type there; nothing, if there is no such version.
+    /// Converts an object to another version, with its type there; none for an unknown version.
     fn in_version<'v>(&'v self, object: &'v Value, api_version: &str) -> Option<(Type<'v>, Cow<'v, Value>)>;
 
-    /// The fields that a write to this part of the object does not decide, in a version.
+    /// The fields that a request to this endpoint does not change, in a version (upstream's reset fields).
     fn ignored(&self, api_version: &str) -> &Ignored;
 
-    /// An object of the kind that nobody has written anything into.
+    /// The empty object of the kind.
     fn empty(&self) -> Value;
 
-    /// Whether objects come here before anybody has held them to their types.
+    /// Whether objects may not match their types yet.
     fn may_be_mistyped(&self) -> bool {
         false
     }
 }
 
-/// Fields that a write does not decide, so that nobody comes to manage them by it.
+/// Fields that a request does not change, so that its manager does not own them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ignored {
     /// None.
     #[default]
     Nothing,
-    /// These, and everything inside them.
+    /// These fields, and everything below them.
     Fields(FieldSet<'static>),
-    /// All but those behind these steps; `None` is any step.
+    /// All fields except those below these paths; `None` matches any element.
     AllBut(Vec<Vec<Option<&'static str>>>),
 }
 
 impl Ignored {
-    /// These fields, and everything inside them.
+    /// These fields, and everything below them.
     pub fn fields<const N: usize>(paths: [&[&'static str]; N]) -> Self {
         Self::Fields(FieldSet::of_names(paths))
     }
@@ -64,7 +64,7 @@ pub struct OneVersion<'t> {
     pub kind: &'t Kind,
     /// Its version.
     pub api_version: &'t str,
-    /// What a write does not decide.
+    /// The fields that a request does not change.
     pub ignored: &'t Ignored,
 }
 
@@ -82,18 +82,18 @@ impl Versions for OneVersion<'_> {
     }
 }
 
-/// A kind that a CRD defines, whose versions differ in nothing but their schemas and their names.
+/// A custom kind without a conversion webhook, whose versions differ only in their schemas and names.
 #[derive(Clone, Copy, Debug)]
 pub struct CustomVersions<'t> {
     /// The kind's name.
     pub kind: &'t str,
-    /// The version that is written in.
+    /// The API version of the request.
     pub api_version: &'t str,
     /// The types of each version, by `group/version`.
     pub types: &'t [(String, Arc<Types>)],
-    /// What a write does not decide.
+    /// The fields that a request does not change.
     pub ignored: &'t Ignored,
-    /// Whether that is so in every version, as for a status, and not only in the one that is written in.
+    /// Whether they are ignored in every version, as for a status, and not only in that of the request.
     pub ignored_in_all: bool,
 }
 

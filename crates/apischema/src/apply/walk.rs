@@ -1,4 +1,4 @@
-//! Walks over values by their types.
+//! Walks over typed values.
 
 mod atomics;
 mod collect;
@@ -27,14 +27,14 @@ pub(super) use validate::validate;
 use super::element::Element;
 use super::types::{Identity, List, Node, Object, Scalar, Type};
 
-/// A value that is not of its type, and where.
+/// A value that does not match its type, with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TypeError {
     path: String,
     message: String,
 }
 
-/// All values that are not of their types.
+/// All values that do not match their types.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TypeErrors(Vec<TypeError>);
 
@@ -43,7 +43,7 @@ impl TypeErrors {
         Self(vec![TypeError { path: String::new(), message: message.into() }])
     }
 
-    /// The same, seen from one step further out.
+    /// The same errors with a path element in front.
     fn behind(mut self, element: &Element<'_>) -> Self {
         if !self.0.is_empty() {
             let step = element.to_string();
@@ -84,7 +84,7 @@ impl fmt::Display for TypeErrors {
 
 impl std::error::Error for TypeErrors {}
 
-/// One form of a type.
+/// One alternative of a type.
 #[derive(Clone, Copy, Debug)]
 enum Form<'t> {
     Object(&'t Object),
@@ -93,7 +93,7 @@ enum Form<'t> {
 }
 
 impl<'t> Form<'t> {
-    /// The form of a type that a value has; where it has none of them, or is none itself, the first there is.
+    /// The alternative of a type that matches a value; without a match or a value, the first one.
     fn of(node: &'t Node, value: Option<&Value>) -> Option<Self> {
         let object = || node.object.as_ref().map(Self::Object);
         let scalar = || node.scalar.map(Self::Scalar);
@@ -133,7 +133,7 @@ fn field_step(name: &str) -> Element<'_> {
     Element::Field(Cow::Borrowed(name))
 }
 
-/// The step that leads to an element of a list.
+/// The path element of a list element.
 fn step<'a>(ty: Type<'a>, list: &'a List, item: &'a Value) -> Result<Element<'a>, String> {
     match &list.identity {
         Identity::Atomic => Err("invalid indexing of non-associative list".to_owned()),
@@ -173,7 +173,7 @@ fn keyed<'a>(
             let why = "associative list may not have non-map types";
             return Err(format!("couldn't find default value for {name}: {why}"));
         };
-        // An element without the key is another one than an element with it.
+        // A missing key without a default differs from a key with a value.
         if let Some(default) = object.field(name).and_then(|field| field.default.as_ref()) {
             found.push((Cow::Borrowed(name), Cow::Borrowed(default)));
         }

@@ -14,12 +14,12 @@ pub(super) struct Seed<'c, 's> {
 }
 
 impl<'c, 's> Seed<'c, 's> {
-    /// One that tells of fields that come twice.
+    /// A decoder that reports duplicate fields.
     pub(super) fn telling(context: &'c mut Context<'s>) -> Self {
         Self { context, telling: true }
     }
 
-    /// One that takes the last of them and says nothing.
+    /// A decoder that takes the last of duplicate fields without a report.
     pub(super) fn silent(context: &'c mut Context<'s>) -> Self {
         Self { context, telling: false }
     }

@@ -38,12 +38,12 @@ pub(super) struct Context<'s> {
     pub(super) owner: Option<&'static str>,
     /// Fields from the root, without indexes: as Go's type errors name a place.
     pub(super) fields: Vec<&'static str>,
-    /// Whether unknown and repeated fields go untold: inside values that upstream reads with a plain decoder.
+    /// Whether unknown and duplicate fields are not reported: inside values that upstream decodes without strictness.
     quiet: bool,
     /// Keys and indexes from the root: as strict errors name a place.
     path: String,
     depth: usize,
-    /// The first value of a wrong type; reading goes on.
+    /// The first value of a wrong type; decoding continues.
     mismatch: Option<Mismatch>,
     /// What ended the reading.
     fatal: Option<DecodeError>,
@@ -103,8 +103,8 @@ impl<'s> Context<'s> {
         self.refuse(Mismatch::Type { found, go, place }.sentence())
     }
 
-    /// Reads something apart from the rest, as upstream reads a schema inside a schema: nothing strict is told,
-    /// and the first mismatch inside is one of the place where it stands, and ends the reading.
+    /// Decodes a value separately, as upstream decodes a schema inside a schema: without strict errors, and with the
+    /// first mismatch as a fatal error at the path of the value.
     pub(super) fn apart<T, E: de::Error>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, E>,
@@ -121,7 +121,7 @@ impl<'s> Context<'s> {
         }
     }
 
-    /// Ends the reading: a type of its own mind has refused a value.
+    /// Aborts decoding: a type with its own decoder has rejected a value.
     pub(super) fn refuse<E: de::Error>(&mut self, sentence: String) -> E {
         self.fatal.get_or_insert(DecodeError::Type(sentence));
         E::custom("refused")

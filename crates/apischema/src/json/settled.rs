@@ -1,4 +1,4 @@
-//! The form in which an object is stored: without the empty lists and maps that were kept for the rules.
+//! The stored form of an object: without the empty lists and maps that decoding retains for validation.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::MAX_DEPTH;
 use crate::schema::{Kind, Schema, Shape, StructId};
 use crate::zero;
 
-/// Whether an object has no empty list or map that decoding has kept for the rules.
+/// Whether an object has no empty list or map that decoding retains for validation.
 pub fn is_settled(schema: &Schema, kind: &Kind, value: &Value) -> bool {
     struct_is_settled(schema, kind.body, value, MAX_DEPTH)
 }
@@ -34,8 +34,8 @@ fn type_is_settled(schema: &Schema, shape: Shape, value: &Value, depth: usize) -
     }
 }
 
-/// Drops the empty lists and maps that decoding has kept for those rules that ask whether anything was sent: an object
-/// is stored and shown without them.
+/// Drops the empty lists and maps that decoding retains for validation rules which distinguish an empty field from a
+/// missing one: an object is stored and returned without them.
 ///
 /// ```
 /// use plumb_apischema::{Schema, json};

@@ -21,7 +21,7 @@ pub(super) struct Seed<'c, 's> {
     pub(super) id: StructId,
     /// The type's Go name, where it is not simply the struct's.
     pub(super) go: Option<&'static str>,
-    /// What an earlier field of the same name has left; Go goes on with it.
+    /// The value of an earlier duplicate field, into which Go's decoder continues to decode.
     pub(super) begun: Option<Value>,
     /// Whether null takes back what was begun, as it does behind a pointer.
     pub(super) nullable: bool,

@@ -20,7 +20,7 @@ use crate::zero;
 pub(super) struct Seed<'c, 's> {
     pub(super) context: &'c mut Context<'s>,
     pub(super) ty: TypeId,
-    /// What an earlier field of the same name has left; Go goes on with it.
+    /// The value of an earlier duplicate field, into which Go's decoder continues to decode.
     pub(super) begun: Option<Value>,
     /// Whether null takes back what was begun, as it does behind a pointer.
     pub(super) nullable: bool,
@@ -223,8 +223,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 }
 
 impl Seed<'_, '_> {
-    /// What becomes of a value of the wrong type: those types that read their JSON themselves end the reading,
-    /// the others are skipped and told of later.
+    /// Handles a value of the wrong type: types with their own decoder abort decoding, the others are skipped and
+    /// reported at the end.
     fn refuse_or_skip<E: de::Error>(self, number: &str, found: &str) -> Result<Value, E> {
         match self.shape() {
             Shape::Time | Shape::MicroTime | Shape::Duration => {

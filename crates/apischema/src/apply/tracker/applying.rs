@@ -11,34 +11,34 @@ use crate::apply::value::equal;
 use crate::apply::walk::{TypeErrors, collect, compare, merge, validate};
 use crate::patch::said::go_type;
 
-/// The manager that moves from client-side to server-side apply.
+/// The manager that migrates from client-side to server-side apply.
 const KUBECTL: &str = "kubectl";
-/// Where client-side apply keeps what was applied last.
+/// The annotation in which client-side apply stores the last applied configuration.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The manager of all that was there before anybody applied.
+/// The manager of the fields that existed before the first apply.
 const BEFORE: &str = "before-first-apply";
-/// The most that all annotations may hold.
+/// The maximum total size of annotations.
 const ANNOTATIONS: usize = 256 << 10;
 
 /// Why an object could not be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// What was sent makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     BadRequest(String),
-    /// Others manage fields that are to have other values.
+    /// The apply conflicts with other managers.
     #[error("{}", conflict::message(.0))]
     Conflicts(Vec<Conflict>),
-    /// It is not of its type, or cannot be merged.
+    /// The object does not match its type, or cannot be merged.
     #[error("{0}")]
     Failed(String),
 }
 
 impl Tracker<'_> {
-    /// Applies: merges what a manager wants into an object, takes out what it wants no more, and writes down that
-    /// it manages what it wants. What others manage it may set to the value it has, and to another by force only.
+    /// Merges an applied configuration into an object, prunes fields that the manager no longer applies, and records
+    /// the fields of the manager. A different value for a field of another manager is a conflict unless `force` is set.
     ///
-    /// The answer is the object with its managers, and without defaults for what the apply has brought.
+    /// Returns the object with `managedFields`, before defaulting of the applied fields.
     pub fn apply(
         &self,
         live: &Value,
@@ -50,7 +50,7 @@ impl Tracker<'_> {
             .map_err(|error| ApplyError::Failed(format!("failed to decode managed fields: {error}")))?;
         let (api_version, kind) = (text(wanted, "apiVersion"), text(wanted, "kind"));
         if (api_version, kind) != (self.api_version, self.kind) {
-            // A version of more than two parts is none, and then upstream shows no kind either.
+            // Upstream shows neither version nor kind if the API version has more than two parts.
             let ((group, version), kind) = match api_version.matches('/').count() {
                 0 | 1 => (split(api_version), kind),
                 _ => (("", ""), ""),
@@ -84,7 +84,7 @@ impl Tracker<'_> {
         Ok(object)
     }
 
-    /// The managers, if there are any; else one that has all that is there.
+    /// The managers, or without any the manager `before-first-apply` that owns all fields.
     fn before_first<'a>(
         &'a self,
         empty: &'a Value,
@@ -163,14 +163,14 @@ impl Tracker<'_> {
         Ok(object)
     }
 
-    /// The fields that somebody applies.
+    /// The fields of an applied configuration.
     fn wanted<'a>(&self, ty: Type<'a>, wanted: &'a Value) -> Result<FieldSet<'a>, TypeErrors> {
         let mut set = collect(ty, wanted)?;
         self.versions.ignored(self.api_version).filter(&mut set);
         Ok(set)
     }
 
-    /// The fields that were applied by the client and still are as they were then.
+    /// The fields of the last client-side apply that are unchanged since.
     fn last_applied(&self, live: &Value) -> Option<FieldSet<'static>> {
         let last: Value = serde_json::from_str(annotation(live, LAST_APPLIED)).ok()?;
         if text(&last, "apiVersion") != self.api_version || text(&last, "kind") != self.kind {
@@ -206,7 +206,7 @@ fn split(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// Has the annotation of client-side apply say what was applied now, unless that would be too much.
+/// Updates the last-applied annotation of client-side apply, unless it would exceed the size limit.
 fn remember(object: &mut Value, wanted: &Value) {
     let mut wanted = Cow::Borrowed(wanted);
     if !annotation(&wanted, LAST_APPLIED).is_empty() {
@@ -227,7 +227,7 @@ fn remember(object: &mut Value, wanted: &Value) {
     }
 }
 
-/// JSON in which nothing stands that HTML has a meaning for, as Go's encoder writes it.
+/// JSON with HTML escapes, as Go's encoder writes it.
 fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for letter in json.chars() {

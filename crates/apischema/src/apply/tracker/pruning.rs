@@ -1,4 +1,4 @@
-//! What goes when it is no longer applied.
+//! Pruning of fields that a manager no longer applies.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use crate::apply::set::FieldSet;
 use crate::apply::walk::{TypeErrors, collect, remove, with_named_fields};
 
 impl Tracker<'_> {
-    /// The merged object without what a manager had applied before, applies no more, and nobody else has.
+    /// The merged object without the fields that the manager applied before, no longer applies, and no other manager
+    /// owns.
     pub(super) fn pruned(
         &self,
         merged: Value,
@@ -23,7 +24,7 @@ impl Tracker<'_> {
         let last_set = with_named_fields(Some(ty), &last.set);
         let pruned = remove(ty, &object, &last_set);
         let pruned = self.with_owned(&object, pruned, version, managers)?;
-        // What went along with something that is gone, and was not the manager's own, comes back.
+        // Fields that were removed together with a pruned item, but that the manager did not own, are restored.
         let dangling = {
             let Some((ty, pruned)) = self.versions.in_version(&pruned, version) else { return Ok(merged) };
             let mut dangling = with_named_fields(Some(ty), &collect(ty, &object)?);
@@ -35,7 +36,7 @@ impl Tracker<'_> {
         Ok(back.into_owned())
     }
 
-    /// Puts back what anybody manages.
+    /// Restores the fields that any manager owns.
     fn with_owned(
         &self,
         merged: &Value,
@@ -45,7 +46,7 @@ impl Tracker<'_> {
     ) -> Result<Value, TypeErrors> {
         let mut owned: BTreeMap<(bool, &str), FieldSet<'_>> = BTreeMap::new();
         for manager in managers.iter() {
-            // The version of what was pruned comes first: conversions may need what is put back.
+            // The API version of the pruned object comes first: conversions may need the restored fields.
             let other = manager.api_version != version;
             owned.entry((other, manager.api_version.as_ref())).or_default().add(&manager.set);
         }

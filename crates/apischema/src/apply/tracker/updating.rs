@@ -12,15 +12,15 @@ use crate::apply::walk::{Comparison, TypeErrors, compare, reconcile, validate};
 static UNMANAGED: LazyLock<FieldSet<'static>> = LazyLock::new(unmanaged);
 
 impl Tracker<'_> {
-    /// Writes into a new object who manages its fields: whoever makes it.
+    /// Sets `managedFields` of a new object: its creator owns all fields.
     pub fn create(&self, new: &mut Value, manager: &str) {
         self.update(&self.versions.empty(), new, manager);
     }
 
-    /// Writes into a new version of an object who manages its fields now: whoever writes manages what it has
-    /// changed, and nobody else does any more.
+    /// Sets `managedFields` of an updated object: the manager owns the fields that it changed, and other managers lose
+    /// them.
     ///
-    /// What cannot be told is not: an object that is not of its type has no managers.
+    /// An object that does not match its type gets no `managedFields`.
     pub fn update(&self, old: &Value, new: &mut Value, manager: &str) {
         let given = take_managed(new);
         let list = self.updated(old, new, given.as_ref(), manager).unwrap_or_default();
@@ -35,7 +35,7 @@ impl Tracker<'_> {
         manager: &str,
     ) -> Result<Option<Value>, TypeErrors> {
         let known = managed(old);
-        // A part of the object has no say in who manages it.
+        // A request to a subresource cannot change `managedFields`.
         let given = given.filter(|list| self.subresource.is_empty() && known != Some(*list));
         let managers = match given {
             Some(list) if is_reset(list) => Managers::default(),
@@ -49,12 +49,12 @@ impl Tracker<'_> {
         };
         let exists = old.pointer("/metadata/uid").and_then(Value::as_str).is_some_and(|uid| !uid.is_empty());
         if managers.0.is_empty() && exists {
-            // Nobody has been told of since the object was made; nobody is, until somebody applies.
+            // An object without `managedFields` gets them at the first apply.
             return Ok(None);
         }
         let Some((ty, _)) = self.versions.in_version(new, self.api_version) else { return Ok(None) };
         if self.versions.may_be_mistyped() {
-            // What says that it is something else is of no type that there is.
+            // An object of another kind has no type.
             if new["kind"] != self.kind {
                 return Ok(None);
             }
@@ -63,7 +63,7 @@ impl Tracker<'_> {
         Ok(self.tracked(ty, old, new, managers, manager)?.to_value())
     }
 
-    /// The managers after a write.
+    /// The managers after an update.
     pub(super) fn tracked<'a>(
         &'a self,
         ty: Type<'a>,
@@ -91,7 +91,7 @@ impl Tracker<'_> {
         Ok(managers)
     }
 
-    /// The managers with sets that are right by today's types; those of versions that are gone are gone.
+    /// The managers with their sets reconciled with the current types. Managers of removed API versions are dropped.
     pub(super) fn reconciled<'a>(&'a self, live: &'a Value, mut managers: Managers<'a>) -> Managers<'a> {
         managers.0.retain_mut(|manager| {
             let Some((ty, _)) = self.versions.in_version(live, &manager.api_version) else { return false };
@@ -103,7 +103,7 @@ impl Tracker<'_> {
         managers
     }
 
-    /// Leaves out of a comparison what the write does not decide.
+    /// Drops the ignored fields from a comparison.
     pub(super) fn narrow(&self, found: &mut Comparison<'_>, api_version: &str) {
         let ignored = self.versions.ignored(api_version);
         for set in [&mut found.removed, &mut found.modified, &mut found.added] {
@@ -111,7 +111,7 @@ impl Tracker<'_> {
         }
     }
 
-    /// Takes from all managers but one what has been changed or is gone, and tells what was changed.
+    /// Removes changed and removed fields from all managers but one, and returns the conflicts.
     pub(super) fn contested<'a>(
         &self,
         found: &Comparison<'_>,
@@ -160,7 +160,7 @@ impl Tracker<'_> {
         }
     }
 
-    /// What has changed and what is gone, seen in another version.
+    /// The comparison in another API version.
     fn found_in(
         &self,
         api_version: &str,

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use super::{Field, Identity, List, Node, NodeId, Object, Scalar, Types};
 use crate::schema::{self, ListType, Omit, Schema, Shape, StructId, TypeId};
 
-/// Fields whose default is not the zero that Go would write: struct, field, default.
+/// Key fields with an explicit default: struct, field, default.
 const DEFAULTS: [(&str, &str, &str); 3] = [
     ("ContainerPort", "protocol", "TCP"),
     ("ServicePort", "protocol", "TCP"),
     ("LocalObjectReference", "name", ""),
 ];
 
-/// Makes types of the table's.
+/// Builds types from the schema table.
 pub(super) struct Builder<'s> {
     pub(super) schema: &'s Schema,
     pub(super) types: Types,
@@ -34,15 +34,15 @@ pub(super) fn all(schema: &'static Schema) -> (Types, Vec<Option<NodeId>>) {
 }
 
 impl<'s> Builder<'s> {
-    /// One value, whatever it is.
+    /// An atomic value of any type.
     pub(super) const UNTYPED: NodeId = NodeId(0);
-    /// Objects are made of their fields, all else is one value.
+    /// A deduced value: maps are granular, everything else is atomic.
     pub(super) const DEDUCED: NodeId = NodeId(1);
     pub(super) const TEXT: NodeId = NodeId(2);
     pub(super) const NUMBER: NodeId = NodeId(3);
     pub(super) const BOOL: NodeId = NodeId(4);
     pub(super) const ANY_SCALAR: NodeId = NodeId(5);
-    /// An object of which nothing is declared.
+    /// A map without declared fields.
     pub(super) const FREE_OBJECT: NodeId = NodeId(6);
 
     pub(super) fn new(schema: &'s Schema) -> Self {
@@ -67,19 +67,19 @@ impl<'s> Builder<'s> {
     }
 
     pub(super) fn push(&mut self, node: Node) -> NodeId {
-        // A schema has thousands of nodes; what a request body may hold does not reach the bound either.
+        // A schema has thousands of nodes, and the size of a request body bounds those of a CRD.
         let number = u32::try_from(self.types.nodes.len()).unwrap_or(Self::UNTYPED.0);
         self.types.nodes.push(node);
         NodeId(number)
     }
 
-    /// A struct of the table, each once.
+    /// The type of a struct, built once.
     pub(super) fn structure(&mut self, id: StructId) -> NodeId {
         if let Some(&node) = self.structs.get(&id.number()) {
             return node;
         }
         let schema = self.schema;
-        // Its place is taken first: it may hold itself.
+        // The node is pushed first, as a struct may contain itself.
         let node = self.push(Node::default());
         self.structs.insert(id.number(), node);
         let of = &schema[id];
@@ -95,7 +95,7 @@ impl<'s> Builder<'s> {
         node
     }
 
-    /// A field, whose own words on what it is made of override those of its type.
+    /// The type of a field, whose list type and map type override those of its type.
     fn field(&mut self, field: &schema::Field) -> NodeId {
         let schema = self.schema;
         let ty = schema.pointee(field.ty);
@@ -128,7 +128,7 @@ impl<'s> Builder<'s> {
         }
     }
 
-    /// A type that no field has anything to say about.
+    /// A type without overrides of a field.
     fn of(&mut self, ty: TypeId) -> NodeId {
         match self.schema[ty].shape {
             Shape::Text | Shape::Bytes | Shape::Duration => Self::TEXT,
@@ -158,7 +158,7 @@ impl<'s> Builder<'s> {
     }
 }
 
-/// What tells the elements of a field's list apart: what it says of lists, else what it says of patches.
+/// The list type of a field: its `listType`, else its patch strategy and merge key.
 fn identity(field: &schema::Field) -> Identity {
     match field.list_type {
         Some(ListType::Set) => Identity::Set,

@@ -6,10 +6,10 @@ use super::builtin::Builder;
 use super::{Field, Identity, List, Node, NodeId, Object, Scalar, Types};
 use crate::schema::Schema;
 
-/// How deep schemas may lie in one another; a request body goes no deeper.
+/// The maximum depth of a schema, which is that of a request body.
 const DEPTH: usize = crate::json::MAX_DEPTH;
 
-/// Makes types of a structural schema.
+/// Builds types from a structural schema.
 pub(super) fn read(schema: &Schema, root: &Value, preserve: bool) -> Types {
     let mut reader = Reader { builder: Builder::new(schema) };
     let node = reader.embedded(root, preserve, DEPTH);
@@ -23,7 +23,7 @@ struct Reader<'s> {
 }
 
 impl Reader<'_> {
-    /// The schema of a whole object: it has a kind and metadata, whatever it says.
+    /// The schema of an embedded resource, which always has a kind and metadata.
     fn embedded(&mut self, schema: &Value, preserve: bool, depth: usize) -> NodeId {
         let preserve = preserve || is_on(schema, "x-kubernetes-preserve-unknown-fields");
         let mut object = self.object(schema, preserve, depth);
@@ -39,7 +39,7 @@ impl Reader<'_> {
             }
         }
         if !preserve && schema.get("additionalProperties").is_none() {
-            // It has fields now, so it has no others.
+            // A map with declared fields has no others.
             object.others = None;
         }
         self.builder.push(Node { object: Some(object), ..Node::default() })

@@ -1,4 +1,4 @@
-//! The parts of an object that are one value although they have parts.
+//! Atomic lists and maps.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Identity, Type};
 use crate::json::MAX_DEPTH;
 
-/// The paths of all lists and objects in a value that are atomic by their types.
+/// The paths of all atomic lists and maps in a value.
 pub(in crate::apply) fn atomics(ty: Type<'_>, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     visit(ty, value, &mut String::new(), 0, &mut found);
@@ -26,7 +26,7 @@ fn visit(ty: Type<'_>, value: &Value, path: &mut String, depth: usize, found: &m
                 found.push(path.clone());
             }
             for (name, inner) in map {
-                // As upstream, the values of a map are not looked at.
+                // As upstream, values of undeclared map entries are skipped.
                 let Some(field) = object.field(name) else { continue };
                 path.push('.');
                 path.push_str(name);

@@ -1,4 +1,4 @@
-//! The fields that an object has.
+//! The field set of an object.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::apply::element::Path;
 use crate::apply::set::FieldSet;
 use crate::apply::types::{Identity, List, Object, Type};
 
-/// Every field of an object, down to those without parts.
+/// All fields of an object, down to the leaves.
 pub(in crate::apply) fn collect<'a>(ty: Type<'a>, value: &'a Value) -> Result<FieldSet<'a>, TypeErrors> {
     let mut walk = Walk { path: Vec::with_capacity(12), set: FieldSet::default() };
     walk.value(ty, value)?;
@@ -54,7 +54,7 @@ impl<'a> Walk<'a> {
 
     fn list(&mut self, ty: Type<'a>, list: &'a List, value: &'a Value) -> Result<(), TypeErrors> {
         let mut errors = TypeErrors::default();
-        // Elements that cannot be told apart were refused or found before this walk.
+        // Validation has rejected elements without keys before.
         let items = value.as_array().into_iter().flatten();
         let mut all: BTreeMap<_, Vec<&'a Value>> = BTreeMap::new();
         for item in items {
@@ -64,7 +64,7 @@ impl<'a> Walk<'a> {
         }
         for (step, items) in all {
             self.path.push(step);
-            // Several that nothing tells apart are one value together.
+            // Duplicates are one value together.
             if let [item] = items[..] {
                 errors.and(self.value(ty.at(list.element), item));
             }

@@ -1,4 +1,4 @@
-//! What has become of an object.
+//! Comparison of two objects.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use crate::apply::value::equal;
 /// The fields by which two objects differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison<'a> {
-    /// Those that only the first has.
+    /// The fields that only the first object has.
     pub removed: FieldSet<'a>,
-    /// Those that both have, with different values.
+    /// The fields that both have, with different values.
     pub modified: FieldSet<'a>,
-    /// Those that only the second has.
+    /// The fields that only the second object has.
     pub added: FieldSet<'a>,
 }
 
 impl<'a> Comparison<'a> {
-    /// Whether there are none.
+    /// Whether the objects are equal.
     pub fn is_empty(&self) -> bool {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }
 
-    /// The fields that have a new value.
+    /// The modified and added fields.
     pub fn set(&self) -> FieldSet<'a> {
         let mut set = self.modified.clone();
         set.add(&self.added);
@@ -66,7 +66,7 @@ impl<'a> Walk<'a> {
             (None, Some(_)) => self.form(ty, is, old, new)?,
             _ if was.is_same(is) => self.form(ty, is, old, new)?,
             _ => {
-                // It has become something else: what it was is gone, what it is is new.
+                // The value changed its type: the old fields are removed, the new ones added.
                 self.form(ty, was, old, new)?;
                 self.form(ty, is, old, new)?
             }
@@ -81,7 +81,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Whether the value has no parts.
+    /// Compares values by one alternative of their type. Returns whether they are leaves.
     fn form(
         &mut self,
         ty: Type<'a>,
@@ -198,7 +198,7 @@ impl<'a> Walk<'a> {
                 ([] | [_], [] | [_]) => {
                     errors.and(self.behind(step, element, was.first().copied(), is.first().copied()));
                 }
-                // Those that nothing tells apart are one value together.
+                // Duplicates are one value together.
                 ([_, _, ..], [_, _, ..]) => {
                     if was.len() != is.len() || !was.iter().zip(&is).all(|(was, is)| equal(was, is)) {
                         self.here(step, |found| &mut found.modified);

@@ -1,4 +1,4 @@
-//! An object with another laid over it.
+//! Merging of typed objects.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,7 +8,7 @@ use super::{Form, TypeErrors, at_element, elements, field_step, fields, invalid,
 use crate::apply::element::Element;
 use crate::apply::types::{Identity, List, Object, Type};
 
-/// Lays one object over another: what it says counts, what it leaves out stays.
+/// Merges `over` into `under`: fields of `over` win, fields that it omits stay.
 pub(in crate::apply) fn merge(ty: Type<'_>, under: &Value, over: &Value) -> Result<Value, TypeErrors> {
     Ok(value(ty, Some(under), Some(over))?.unwrap_or(Value::Null))
 }
@@ -64,10 +64,10 @@ fn map(
     Ok((!out.is_empty()).then_some(Value::Object(out)))
 }
 
-/// A list's elements by what tells them apart, in their order.
+/// The elements of an associative list, in order and by path element.
 struct Items<'a> {
     steps: Vec<Element<'a>>,
-    /// What each step leads to; nothing, if to several.
+    /// The element by its path element; none for duplicates.
     by_step: BTreeMap<Element<'a>, Option<&'a Value>>,
 }
 
@@ -100,19 +100,19 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Merges lists whose elements can be told apart: those of the upper list stand in its order, those that only
-/// the lower one has stay where they were between them.
+/// Merges associative lists: the elements of `over` are in its order, and those that only `under` has keep their
+/// relative position.
 fn items(ty: Type<'_>, list: &List, under: &[Value], over: &[Value]) -> Result<Option<Value>, TypeErrors> {
     let above = Items::of(ty, list, over, false)?;
     let below = Items::of(ty, list, under, true)?;
     let element = ty.at(list.element);
-    // What both have, in the order of the upper list.
+    // The elements of both lists, in the order of `over`.
     let mut shared: VecDeque<&Element<'_>> = above.steps.iter().filter(|step| below.has(step)).collect();
     let mut next = shared.pop_front();
     let mut done = BTreeSet::new();
     let mut out = Vec::with_capacity(under.len().max(over.len()));
     let both = |step: &Element<'_>| {
-        // Of several that nothing tells apart, none is merged with: the upper one takes the place of all.
+        // Duplicates are not merged: the element of `over` replaces all of them.
         let below = match below.by_step.get(step) {
             Some(Some(item)) => Some(*item),
             Some(None) => Some(&Value::Null),
@@ -133,7 +133,7 @@ fn items(ty: Type<'_>, list: &List, under: &[Value], over: &[Value]) -> Result<O
                 continue;
             }
             if above.has(lower) && next.is_some_and(|next| next != lower) {
-                // Its turn comes with the upper list's.
+                // The element is added at its position in `over`.
                 low += 1;
                 continue;
             }

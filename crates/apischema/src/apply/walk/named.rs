@@ -1,10 +1,10 @@
-//! Sets in which a declared field is a member whenever something inside it is.
+//! Sets in which a declared field is a member if a field below it is.
 
 use crate::apply::element::Element;
 use crate::apply::set::{FieldSet, Node};
 use crate::apply::types::Type;
 
-/// The set, with every declared field on the way to a member.
+/// The set, plus all declared fields on the path to a member.
 pub(in crate::apply) fn with_named_fields<'a>(ty: Option<Type<'_>>, set: &FieldSet<'a>) -> FieldSet<'a> {
     let node = ty.map(Type::node);
     let object = node.and_then(|node| node.object.as_ref());

@@ -1,12 +1,11 @@
-//! Sets that were made when a type had parts which it has no more.
+//! Reconciliation of field sets with types that became atomic.
 
 use super::Form;
 use crate::apply::element::{Element, Path};
 use crate::apply::set::FieldSet;
 use crate::apply::types::{Identity, Type};
 
-/// The set as it is by today's types: whoever had parts of what is one value now has it as a whole. Nothing, if
-/// that changes nothing.
+/// The set for the current types: members below a value that is now atomic become that value. None if nothing changes.
 pub(in crate::apply) fn reconcile<'a>(ty: Type<'_>, set: &FieldSet<'a>) -> Option<FieldSet<'a>> {
     let mut walk = Walk { path: Vec::new(), whole: FieldSet::default() };
     walk.set(ty, set, false);
@@ -59,7 +58,7 @@ impl<'a> Walk<'a> {
     }
 
     fn behind(&mut self, ty: Type<'_>, node: &crate::apply::set::Node<'a>) {
-        // Most of what is inside is a scalar, and scalars are never made of parts.
+        // Most members are scalars, which have no fields.
         if node.inner.nodes.is_empty() && node.member {
             return;
         }

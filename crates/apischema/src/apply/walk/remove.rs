@@ -1,4 +1,4 @@
-//! An object without some of its fields, or with nothing else.
+//! Removal and extraction of fields.
 
 use serde_json::{Map, Value};
 
@@ -6,12 +6,12 @@ use super::{Form, field_step, step};
 use crate::apply::set::FieldSet;
 use crate::apply::types::{Identity, List, Object, Type};
 
-/// An object without the members of a set.
+/// An object without the fields of a set.
 pub(in crate::apply) fn remove(ty: Type<'_>, value: &Value, set: &FieldSet<'_>) -> Value {
     Walk { extract: false }.value(ty, value, set)
 }
 
-/// An object with nothing but the members of a set.
+/// An object with only the fields of a set.
 pub(in crate::apply) fn extract(ty: Type<'_>, value: &Value, set: &FieldSet<'_>) -> Value {
     Walk { extract: true }.value(ty, value, set)
 }
@@ -40,7 +40,7 @@ impl Walk {
         }
     }
 
-    /// A value without parts is extracted as it is, and nothing is left of it when a part is removed.
+    /// A scalar is extracted as a whole, and removed as a whole.
     fn whole(&self, value: &Value) -> Value {
         if self.extract { value.clone() } else { Value::Null }
     }
@@ -53,7 +53,7 @@ impl Walk {
             let below = |set: &FieldSet<'_>| inner.map_or(Value::Null, |inner| self.value(inner, value, set));
             if set.holds(&step) {
                 if self.extract {
-                    // What is inside a member is looked for among its siblings, as upstream does.
+                    // As upstream, fields below a member are looked up in the set of its siblings.
                     out.insert(name.clone(), below(set));
                 }
                 continue;

@@ -1,4 +1,4 @@
-//! Whether a value is of its type.
+//! Validation of values against their types.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::apply::types::{Identity, List, Object, Scalar, Type};
 use crate::apply::value::in_go;
 use crate::patch::said::{go_type, said};
 
-/// Holds a value to its type. `twice` allows elements of a list that nothing tells apart.
+/// Validates a value against its type. `twice` allows duplicates in associative lists and sets.
 pub(in crate::apply) fn validate(ty: Type<'_>, value: &Value, twice: bool) -> Result<(), TypeErrors> {
     Walk { twice }.value(ty, value)
 }
