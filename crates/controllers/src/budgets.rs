@@ -1,7 +1,8 @@
 //! The status of disruption budgets: how many pods are healthy, and how many more may be disrupted.
 //!
-//! An eviction decrements `disruptionsAllowed` and adds the pod to `disruptedPods` in one write. Here the status is computed
-//! from the pods; one in `disruptedPods` counts as disrupted until it is gone, or until it was not deleted in time.
+//! An eviction decrements `disruptionsAllowed` and adds the pod to `disruptedPods` in one write. Here the status is
+//! computed from the pods; one in `disruptedPods` counts as disrupted until it is gone, or until it was not deleted in
+//! time.
 
 pub mod stale;
 
@@ -20,26 +21,26 @@ use crate::workload::{Action, Context, Informers, Note, Watches, Workload, pods}
 use plumb_controller::adoption::{matches, selector};
 use plumb_controller::int_or_percent::rounded_up;
 
-/// How long a pod that was evicted may take until it is to go.
+/// How long the deletion of an evicted pod may take to be observed.
 const DELETED_WITHIN: SignedDuration = SignedDuration::from_mins(2);
-/// Whether pods may be missing.
+/// The type of the condition.
 const ALLOWED: &str = "DisruptionAllowed";
 
 /// The controller of disruption budgets.
 pub struct Budgets;
 
-/// A budget and what matters for it.
+/// A budget with the objects that a decision reads.
 #[derive(Clone, Debug)]
 pub struct State {
     /// The budget.
     pub budget: Arc<PodDisruptionBudget>,
-    /// The pods that it is about.
+    /// The pods that it selects.
     pub pods: Vec<Arc<Pod>>,
     /// The sum of the scales of the controllers of these pods, or which pod has no known controller.
     pub scale: Result<i32, NoScale>,
 }
 
-/// Why it is not known how many pods there should be.
+/// Why the expected number of pods is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoScale {
     /// The controller of a pod is not known.
@@ -52,7 +53,7 @@ pub enum NoScale {
 
 impl Workload for Budgets {
     const NAME: &'static str = "disruption-controller";
-    // SPEC: upstream's tells its events under the name of all of them.
+    // SPEC: the source of upstream's events is that of the controller manager.
     const EVENT_SOURCE: &'static str = "controllermanager";
     type Kind = PodDisruptionBudget;
     type State = State;
@@ -97,7 +98,7 @@ fn about(budget: &PodDisruptionBudget) -> Option<&LabelSelector> {
     budget.spec.as_ref()?.selector.as_ref()
 }
 
-/// Kinds of workloads that have no scale, and what they are called where that is said.
+/// Kinds of workloads without a scale subresource, and their names in messages.
 const WITHOUT_SCALE: [(&str, &str, &str); 3] =
     [("batch", "Job", "jobs.batch"), ("apps", "DaemonSet", "daemonsets.apps"), ("", "Node", "nodes")];
 
@@ -128,7 +129,7 @@ fn group_of(owner: &OwnerReference) -> &str {
     owner.api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// Who controls a pod in the end, and how many pods it asks for.
+/// The top-level controller of a pod, and its desired replicas.
 fn scale_of(of: &OwnerReference, namespace: &str, informers: &Informers) -> Option<(String, i32)> {
     let at = ObjectRef::namespaced(namespace, &*of.name);
     let is_it = |uid: &Option<String>| uid.as_ref() == Some(&of.uid);
@@ -155,7 +156,7 @@ fn scale_of(of: &OwnerReference, namespace: &str, informers: &Informers) -> Opti
     Some((of.uid.clone(), replicas.unwrap_or(1)))
 }
 
-/// How many pods there should be, and how many of them healthy.
+/// The expected number of pods, and the desired number of healthy ones.
 fn expected(state: &State) -> Result<(i32, i32), NoScale> {
     let spec = state.budget.spec.clone().unwrap_or_default();
     let count = i32::try_from(state.pods.len()).unwrap_or(i32::MAX);
@@ -212,7 +213,7 @@ fn shown(selector: &LabelSelector) -> String {
     )
 }
 
-/// What is to be done for a budget.
+/// Decides the actions for a budget.
 pub fn decide(state: &State, context: &Context) -> Vec<Action> {
     let before = state.budget.status.clone().unwrap_or_default();
     let mut actions = Vec::new();
@@ -268,7 +269,7 @@ pub fn decide(state: &State, context: &Context) -> Vec<Action> {
     actions
 }
 
-/// The pods that are written down as disrupted and still matter, and when the first of them will have been for too long.
+/// The entries of `disruptedPods` that are still valid, and when the first of them expires.
 fn disrupted(
     pods: &[Arc<Pod>],
     before: Option<&BTreeMap<String, Time>>,

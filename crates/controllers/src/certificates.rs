@@ -1,4 +1,4 @@
-//! Requests for certificates: which are approved without being asked about, what is signed, and what is swept away.
+//! The certificate controllers: automatic approval, signing, and cleanup of old requests.
 //!
 //! ```text
 //!   request of a machine with a token ─▶ is the name free? (no such Node, or its key; else deny) ─┐
@@ -8,9 +8,9 @@
 //!        └─▶ does it keep the rules of its signer? ─▶ sign, or say that it failed
 //! ```
 //!
-//! The first and the last are what kube-controller-manager does. That requests for serving certificates are approved is
-//! ours: elsewhere an administrator, or a controller from somewhere else, has to. What is not approved here waits for an
-//! administrator (`kubectl certificate approve`).
+//! Approval of client certificates and signing are those of kube-controller-manager. Approval of serving certificates
+//! is ours: upstream leaves it to an administrator or another controller. Other requests wait for an administrator
+//! (`kubectl certificate approve`).
 
 mod bootstrap;
 mod serving;
@@ -45,22 +45,22 @@ pub const NAME: &str = "certificate-controller";
 /// The name of the user that approves requests for serving certificates, which upstream does not approve.
 pub const SERVING_APPROVER: &str = "kubelet-serving-approver";
 
-/// How long a certificate is good for, unless less is asked for, and the least that it is.
+/// The default and the minimum lifetime of a certificate.
 const LONGEST: SignedDuration = SignedDuration::from_hours(365 * 24);
 const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
-/// How old a request gets that is approved or denied, and one that is not.
+/// The age at which decided and undecided requests are deleted.
 const DECIDED: SignedDuration = SignedDuration::from_hours(1);
 const UNDECIDED: SignedDuration = SignedDuration::from_hours(24);
 
-/// Makes a certificate, in PEM, of a request that keeps the rules.
+/// Signs a valid request and returns the certificate in PEM.
 pub type Sign = Arc<dyn Fn(&Request, &[Usage], SignedDuration) -> Result<String, SignError> + Send + Sync>;
-/// Why it cannot be made. The condition of the request says so.
+/// Why signing failed, which the condition `Failed` of the request reports.
 pub type SignError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What the controller works with.
 #[derive(Clone)]
 pub struct Config {
-    /// Who signs.
+    /// The signer.
     pub sign: Sign,
     /// The client that approves requests for serving certificates and reads Nodes.
     pub approve_serving: Client,
@@ -70,24 +70,24 @@ pub struct Config {
     pub clock: Clock,
 }
 
-/// What is to be done about a request.
+/// The next step for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing.
     Leave,
     /// Approve it if the requester may create this subresource of requests.
     Review(Vec<&'static str>),
-    /// Approve it if the name of this node is free, or was this machine's before, and the requester may create one.
+    /// Approve it if no other machine has the name of this node, and the requester may create one.
     Admit(String, Box<Request>),
     /// Approve it if all the names in it are those of this Node.
     Compare(String, Box<Request>),
     /// Sign it.
     Sign(Box<Request>, Vec<Usage>, SignedDuration),
-    /// Say that it cannot be signed, and why.
+    /// Set the condition `Failed` with this message.
     Fail(String),
 }
 
-/// What is to be done about a request.
+/// The next step for a request.
 pub fn decide(object: &CertificateSigningRequest) -> Step {
     let (spec, none) = (&object.spec, CertificateSigningRequestStatus::default());
     let status = object.status.as_ref().unwrap_or(&none);
@@ -128,7 +128,7 @@ fn is_node(object: &CertificateSigningRequest) -> bool {
     object.spec.groups.iter().flatten().any(|group| group == NODES_GROUP)
 }
 
-/// For how long a certificate is made.
+/// The lifetime of a certificate.
 fn lifetime(asked: Option<i32>) -> SignedDuration {
     asked.map_or(LONGEST, |seconds| SignedDuration::from_secs(i64::from(seconds)).clamp(SHORTEST, LONGEST))
 }
@@ -138,12 +138,12 @@ fn node_of(request: &Request) -> String {
     request.common_name.strip_prefix(NODE_USER).unwrap_or(&request.common_name).to_owned()
 }
 
-/// Whether a request is so old that it is deleted.
+/// Whether a request is old enough to be deleted.
 pub fn is_stale(object: &CertificateSigningRequest, now: Timestamp) -> bool {
     stale_at(object).is_some_and(|when| when < now)
 }
 
-/// When a request is so old that it is deleted.
+/// When a request is old enough to be deleted.
 fn stale_at(object: &CertificateSigningRequest) -> Option<Timestamp> {
     let created = object.metadata.creation_timestamp.as_ref()?;
     let conditions = object.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -186,7 +186,7 @@ impl Reconciler for Certifier {
     }
 }
 
-/// Does what is to be done about a request.
+/// Performs the next step for a request.
 async fn act(
     clients: &Clients,
     config: &Config,
@@ -202,7 +202,7 @@ async fn act(
             let others = requests.all();
             match check_name(&request, found.as_ref(), others.iter().map(|other| &**other)) {
                 Ok(()) => review(&clients.write, object, &["nodeclient"]).await,
-                // Denied rather than left: the machine learns at once why it can't have the name.
+                // The request is denied, so that the machine gets the reason at once.
                 Err(taken) => {
                     tracing::warn!(
                         request = object.metadata.name,
@@ -272,7 +272,7 @@ fn client_address(object: &CertificateSigningRequest) -> Option<IpAddr> {
     object.spec.extra.as_ref()?.get(CLIENT_ADDRESS)?.first()?.parse().ok()
 }
 
-/// Whether the requester may have such a certificate.
+/// Whether a `SubjectAccessReview` allows the requester such a certificate.
 async fn may(client: &Client, object: &CertificateSigningRequest, below: &str) -> Result<bool, kube::Error> {
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
@@ -323,7 +323,7 @@ async fn approve(
     decide_on(client, &with_condition(object, "Approved", "AutoApproved", message)).await
 }
 
-/// Writes the approval or denial of a request.
+/// Updates the approval or denial of a request.
 async fn decide_on(client: &Client, decided: &CertificateSigningRequest) -> Result<(), kube::Error> {
     let name = decided.metadata.name.clone().unwrap_or_default();
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());

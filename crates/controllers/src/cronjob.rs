@@ -1,12 +1,12 @@
-//! `CronJobs`: Jobs by the clock.
+//! `CronJobs`.
 //!
 //! ```text
 //!   what is due by now ──▶ too late? done? one still runs? ──▶ a Job, named after the minute
 //!   what has ended     ──▶ off the list of those that run, and the oldest forgotten
 //! ```
 //!
-//! [`decide`] decides about one of them. A Job is created first and listed as active when it is observed: its name has the
-//! scheduled time, so that a controller that is killed in between knows that this time is done.
+//! [`decide`] decides about one `CronJob`. A Job is created first and added to `status.active` when it is observed: its
+//! name has the scheduled time, so a controller that is killed in between does not start it twice.
 
 mod workload;
 pub mod zones;
@@ -29,14 +29,14 @@ pub use workload::CronJobs;
 
 /// The name of the controller's user.
 pub const NAME: &str = "cronjob-controller";
-/// For which time a Job is.
+/// The annotation with the scheduled time of a Job.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// How long after its time something is looked at, so that clocks agree that it has come.
+/// The delay after a scheduled time, so that clocks agree that the time has come.
 const A_MOMENT: SignedDuration = SignedDuration::from_millis(100);
 /// More missed start times than this are a warning.
 const MANY: u32 = 100;
 
-/// A `CronJob` and all that matters for it.
+/// A `CronJob` with the objects that a decision reads.
 #[derive(Clone)]
 pub struct State {
     /// The `CronJob`.
@@ -49,7 +49,7 @@ pub struct State {
     pub zone: Option<TimeZone>,
 }
 
-/// One look at a `CronJob`.
+/// One reconcile of a `CronJob`.
 struct Turn<'a> {
     state: &'a State,
     now: Timestamp,
@@ -60,7 +60,7 @@ struct Turn<'a> {
     again: Option<Timestamp>,
 }
 
-/// What is to be done about a `CronJob`.
+/// Decides the actions for a `CronJob`.
 pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     let cron = &*state.cron;
     let mut turn = Turn {
@@ -96,14 +96,14 @@ fn name(of: &impl kube::Resource) -> &str {
     of.meta().name.as_deref().unwrap_or_default()
 }
 
-/// The name of the zone that a schedule is in: the one that it names itself, else `timeZone`. Empty is UTC.
+/// The time zone of a schedule: that in the schedule itself, else `timeZone`. Empty is UTC.
 fn zone_name(cron: &CronJob) -> String {
     let named =
         Schedule::parse(&cron.spec.schedule).ok().and_then(|schedule| schedule.zone().map(str::to_owned));
     named.or_else(|| cron.spec.time_zone.clone()).unwrap_or_default()
 }
 
-/// For which time a Job is, if a schedule made it.
+/// The scheduled time of a Job, if it was created by a schedule.
 fn scheduled_for(job: &Job) -> Option<Timestamp> {
     job.metadata.annotations.as_ref()?.get(SCHEDULED)?.parse().ok()
 }
@@ -117,7 +117,7 @@ impl Turn<'_> {
         self.active().retain(|one| one.uid.as_deref() != uid);
     }
 
-    /// Brings the list of those that run up to date.
+    /// Updates `status.active`.
     fn list(&mut self) {
         for job in &self.state.jobs {
             let uid = job.metadata.uid.as_deref();
@@ -163,7 +163,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Of those that have ended only the last ones stay.
+    /// Deletes finished Jobs beyond the history limits.
     fn forget(&mut self) {
         let spec = &self.state.cron.spec;
         let limits =
@@ -190,7 +190,7 @@ impl Turn<'_> {
         self.notes.push(Note::warning(reason, message));
     }
 
-    /// Makes the Job that is due.
+    /// Creates the Job that is due.
     fn start(&mut self) {
         let spec = &self.state.cron.spec;
         let Some(zone) = &self.state.zone else {
@@ -219,7 +219,7 @@ impl Turn<'_> {
         }
         let due = self.due(&schedule, zone);
         let after = due.map_or_else(|| self.since(false), |due| due.at);
-        // What has come already is not waited for, whatever becomes of it.
+        // A time that has come is not waited for, even if no Job is started for it.
         let next = schedule.next(after, zone).filter(|next| *next > self.now);
         let next = next.or_else(|| schedule.next(self.now, zone));
         self.again = next.and_then(|next| next.checked_add(A_MOMENT).ok());
@@ -262,7 +262,7 @@ impl Turn<'_> {
         self.create = Some(job);
     }
 
-    /// From when on times count: since the last one that was done, or since it is there, but not too late to start.
+    /// The earliest time that counts: the last schedule time or the creation, but within the starting deadline.
     fn since(&self, within_deadline: bool) -> Timestamp {
         let created = self.state.cron.metadata.creation_timestamp.as_ref();
         let since = self.status.last_schedule_time.as_ref().or(created).map_or(self.now, |time| time.0);
@@ -272,14 +272,14 @@ impl Turn<'_> {
         deadline.map_or(since, |deadline| deadline.max(since))
     }
 
-    /// The most recent of the start times that have come, and how many have come since the last one that was done.
+    /// The most recent missed start time, and how many were missed since the last schedule time.
     ///
-    /// Of many only the most recent is started. Upstream guesses where that is from the distance of the first two, which
-    /// is far off for a schedule like `* 9 * * *` whose times are not evenly spread; here it is searched for.
+    /// Of many only the most recent is started. Upstream guesses where that is from the distance of the first two,
+    /// which is far off for a schedule like `* 9 * * *` whose times are not evenly spread; here it is searched for.
     fn due(&self, schedule: &Schedule, zone: &TimeZone) -> Option<Due> {
         let mut at = schedule.next(self.since(true), zone).filter(|first| *first <= self.now)?;
         let mut missed = 0;
-        // There may be years of them: the rest is not counted, and not walked through.
+        // There may be years of missed times, so counting stops here.
         while missed <= MANY {
             let Some(next) = schedule.next(at, zone).filter(|next| *next <= self.now) else {
                 return Some(Due { at, missed });
@@ -292,7 +292,7 @@ impl Turn<'_> {
     }
 }
 
-/// A start time that has come.
+/// A start time that is due.
 #[derive(Clone, Copy)]
 struct Due {
     at: Timestamp,
@@ -312,7 +312,7 @@ fn reference(job: &Job) -> ObjectReference {
     }
 }
 
-/// The Job for a time. Its name says which, so that there is one.
+/// The Job for a scheduled time. Its name has the time, so that there is only one.
 fn new_job(cron: &CronJob, at: Timestamp, zone: &TimeZone) -> Job {
     let template = &cron.spec.job_template;
     let said = template.metadata.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `DaemonSets`: a pod on each node that will do.
+//! `DaemonSets`: a pod on each eligible node.
 //!
 //! ```text
 //!   nodes ─┐
@@ -6,8 +6,8 @@
 //!                  └─ nothing of that ──▶ pods of another revision: replaced, so many nodes at a time
 //! ```
 //!
-//! [`decide`] says what is to be done for one set. Which nodes will do is the scheduler's to say, and it binds the pods:
-//! each says by an affinity which node it is for (`place.rs`).
+//! [`decide`] decides the actions for one set. The scheduler binds the pods: each has a node affinity for its node
+//! (`place.rs`).
 
 mod failures;
 mod place;
@@ -31,15 +31,15 @@ pub use workload::DaemonSets;
 
 /// The name of the controller's user.
 pub const NAME: &str = "daemon-set-controller";
-/// The label by which a revision says its hash, and a pod which one it is of.
+/// The label with the hash of a revision, and with the revision of a pod.
 const HASH: &str = "controller-revision-hash";
 /// The label that distinguished pods before there were revisions.
 const GENERATION_LABEL: &str = "pod-template-generation";
 const GENERATION: &str = "deprecated.daemonset.template.generation";
-/// How many pods one step creates or deletes at most.
+/// The maximum number of pods that one reconcile creates or deletes (upstream's burst replicas).
 const MOST_AT_ONCE: usize = 250;
 
-/// A set and all that matters for it.
+/// A `DaemonSet` with the objects that a decision reads.
 #[derive(Clone)]
 pub struct State {
     /// The set.
@@ -52,11 +52,11 @@ pub struct State {
     pub taken: BTreeSet<String>,
     /// All nodes.
     pub nodes: Vec<Arc<Node>>,
-    /// When pods that failed may be made anew, by UID.
+    /// When failed pods may be recreated, by UID (failed pods backoff).
     pub mended_at: BTreeMap<String, Timestamp>,
 }
 
-/// What is wanted.
+/// The spec of a set.
 fn spec(set: &DaemonSet) -> &DaemonSetSpec {
     static NONE: LazyLock<DaemonSetSpec> = LazyLock::new(DaemonSetSpec::default);
     set.spec.as_ref().unwrap_or(&NONE)
@@ -66,7 +66,7 @@ fn generation(set: &DaemonSet) -> Option<i64> {
     set.metadata.annotations.as_ref()?.get(GENERATION)?.parse().ok()
 }
 
-/// What is to be done about a set.
+/// Decides the actions for a set.
 pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     let set = &*state.set;
     let selector = &spec(set).selector;
@@ -114,7 +114,7 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     actions
 }
 
-/// Whether pods are replaced when the template changes, and not only when somebody deletes them.
+/// Whether the update strategy is `RollingUpdate` and not `OnDelete`.
 fn rolls(set: &DaemonSet) -> bool {
     let strategy = spec(set).update_strategy.as_ref();
     strategy.and_then(|strategy| strategy.type_.as_deref()) != Some("OnDelete")
@@ -129,13 +129,13 @@ fn label<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// A number of nodes, or a share of them, of which a part counts as one.
+/// A number of nodes, or a percentage of them, rounded up.
 fn share(value: Option<&IntOrString>, of: usize) -> usize {
     let of = i32::try_from(of).unwrap_or(i32::MAX);
     value.map_or(0, |value| usize::try_from(rounded_up(value, of)).unwrap_or(0))
 }
 
-/// What is to be done about the pods of a set.
+/// The pods to create and delete.
 #[derive(Default)]
 struct Plan<'a> {
     /// The nodes that lack a pod.
@@ -172,10 +172,10 @@ struct Daemons<'a> {
     hash: &'a str,
     now: Timestamp,
     nodes: BTreeMap<&'a str, Place>,
-    /// How many nodes are to have a pod, and how many of them may have two for a while.
+    /// The desired number of scheduled pods.
     wanted: usize,
     surge: usize,
-    /// Those that serve or wait first, then the older ones.
+    /// Bound pods first, then the older ones.
     pods: BTreeMap<&'a str, Vec<&'a Arc<Pod>>>,
 }
 
@@ -218,14 +218,14 @@ impl<'a> Daemons<'a> {
             || (generation.is_some() && label(pod, GENERATION_LABEL) == generation.as_deref())
     }
 
-    /// How many nodes may be without a pod that serves.
+    /// `maxUnavailable` as a number of nodes.
     fn unavailable(&self) -> usize {
         let strategy = spec(&self.state.set).update_strategy.as_ref();
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
         share(rolling.and_then(|rolling| rolling.max_unavailable.as_ref()), self.wanted)
     }
 
-    /// One pod on each node that is to have one, and none on the others.
+    /// Creates the missing pods and deletes those that should not run.
     fn manage(&self) -> Plan<'a> {
         let mut plan = Plan::default();
         for (node, place) in &self.nodes {
@@ -238,7 +238,7 @@ impl<'a> Daemons<'a> {
                 (place, Some(on_node)) => self.manage_node(node, *place, on_node, &mut plan),
             }
         }
-        // The scheduler cannot bind pods for a node that is gone.
+        // The scheduler cannot bind a pod to a node that was deleted.
         let lost =
             self.pods.iter().filter(|(node, _)| !self.nodes.contains_key(*node)).flat_map(|(_, all)| all);
         plan.delete.extend(lost.copied().filter(|pod| !is_bound(pod) && !pods::is_going(pod)));

@@ -1,16 +1,16 @@
-//! Deployments: replica sets that follow each other, one per template.
+//! Deployments: one replica set per pod template.
 //!
 //! ```text
-//!   paused, or asked for another number of pods ──▶ scale what is there, each set by its share
+//!   paused, or spec.replicas changed ──▶ scale the existing sets in proportion
 //!   otherwise, by strategy:
-//!     RollingUpdate ──▶ make the new set ▸ grow it as far as the surge allows ▸ shrink the old ones as far as
+//!     RollingUpdate ──▶ create the new set ▸ scale it up as far as the surge allows ▸ scale down the old ones as far as
 //!                       availability allows ▸ … until only the new one has pods
-//!     Recreate ──▶ shrink the old sets ▸ wait until their pods are gone ▸ make the new set
-//!   done ──▶ forget the sets beyond the history limit
+//!     Recreate ──▶ scale down the old sets ▸ wait until their pods are deleted ▸ create the new set
+//!   complete ──▶ delete the sets beyond revisionHistoryLimit
 //! ```
 //!
-//! A decision takes one of these steps; what it writes brings the next one. What a deployment is about to become is
-//! read off its sets alone ([`sets`]), how fast off the numbers ([`pace`]), and what is said of it is [`status`].
+//! A decision takes one of these steps; the watch events of its writes cause the next one. [`sets`] finds the new and
+//! the old replica sets, [`pace`] computes their sizes, and [`status`] the status of the deployment.
 
 pub mod pace;
 pub mod sets;
@@ -33,16 +33,16 @@ use sets::{HASH, REVISION};
 /// The controller of deployments.
 pub struct Deployments;
 
-/// A deployment and what matters for it.
+/// A deployment with the objects that a decision reads.
 #[derive(Clone, Debug)]
 pub struct State {
     /// The deployment.
     pub deployment: Arc<Deployment>,
     /// Its sets.
     pub sets: Vec<Arc<ReplicaSet>>,
-    /// The uids of sets that have pods which have not ended. Only known for those that wait for their end.
+    /// The UIDs of sets with pods that have not finished. Only set for the strategy `Recreate`.
     pub with_pods: Vec<String>,
-    /// A set that is in the place where a new one would be.
+    /// An existing set with the name of the new one.
     pub in_the_way: Option<Arc<ReplicaSet>>,
 }
 
@@ -117,7 +117,7 @@ fn recreates(deployment: &Deployment) -> bool {
     strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
 }
 
-/// What is to be done for a deployment.
+/// Decides the actions for a deployment.
 pub fn decide(state: &State, context: &Context) -> Vec<Action> {
     let spec = state.deployment.spec.clone().unwrap_or_default();
     if spec.selector == LabelSelector::default() {
@@ -149,16 +149,16 @@ fn selects_everything(deployment: &Deployment) -> Vec<Action> {
     actions
 }
 
-/// One reconcile of a deployment: what exists, and what is to be written.
+/// One reconcile of a deployment.
 struct Sync<'a> {
     state: &'a State,
     spec: DeploymentSpec,
     pace: Pace,
     context: &'a Context,
-    /// The deployment as it is to be written: its revision, and its conditions.
+    /// The deployment to write, with its revision and conditions.
     working: Deployment,
     new: Option<Arc<ReplicaSet>>,
-    /// From old to young.
+    /// Sorted by age, the oldest first.
     old: Vec<Arc<ReplicaSet>>,
 }
 
@@ -177,20 +177,20 @@ impl<'a> Sync<'a> {
         self.old.iter().chain(&self.new)
     }
 
-    /// Whether the number of pods that is asked for is another than the sets know of.
+    /// Whether `spec.replicas` differs from the desired-replicas annotation of the sets (a scaling event).
     fn is_scaled(&self) -> bool {
         let active = self.all().filter(|set| sets::replicas(set) > 0);
         active.filter_map(|set| sets::desired(set)).any(|desired| desired != self.pace.replicas)
     }
 
-    /// Says that a deployment is paused or resumed, so that it is not taken for one that makes no progress.
+    /// Sets the condition `Progressing` of a paused or resumed deployment, so that the deadline does not apply.
     fn note_pause(&mut self) {
         let paused = self.is_paused();
         status::note_pause(&self.spec, &mut self.working, paused, self.context);
     }
 
-    /// Brings the new set up to date with its deployment, and then the deployment with its set. The former is to be
-    /// done before anything else.
+    /// Updates the annotations and revision of the new set, which comes before all other actions, and then the revision
+    /// of the deployment.
     fn catch_up(&mut self) -> Option<Action> {
         let new = self.new.clone()?;
         if let Some(set) = sets::up_to_date(&new, &self.state.deployment, sets::next_revision(&self.old)) {
@@ -207,7 +207,7 @@ impl<'a> Sync<'a> {
         self.working.metadata.annotations.get_or_insert_default().insert(REVISION.to_owned(), revision);
     }
 
-    /// Makes as many pods as are asked for, without going on with a rollout.
+    /// Scales the sets to `spec.replicas` without continuing the rollout.
     fn scale(&self) -> Vec<Action> {
         let active: Vec<&Arc<ReplicaSet>> = self.all().filter(|set| sets::replicas(set) > 0).collect();
         let only = match active[..] {
@@ -244,13 +244,13 @@ impl<'a> Sync<'a> {
         actions
     }
 
-    /// Whether no set has pods that are to go, as far as is known. Until then there is no telling how many may come.
+    /// Whether no set has pods that are being scaled down, as far as is observed. Until then the free surge is unknown.
     fn is_settled(&self) -> bool {
         self.all().all(|set| sets::held(set) == Some(sets::replicas(set)))
     }
 
-    /// How large the new set may be that has so many pods: there are never more in all than there may be, those among
-    /// them that are to go and are still there. Upstream counts only what sets ask for, and is beyond it for a moment.
+    /// The next size of the new set: all pods, including those that are being scaled down, never exceed the surge.
+    /// Upstream counts only `spec.replicas` of the sets, and exceeds it for a moment.
     fn new_size(&self, new: i32) -> i32 {
         match self.old.iter().map(|set| sets::held(set)).sum::<Option<i32>>() {
             Some(old) => self.pace.new_size(new, old.saturating_add(new)),
@@ -258,7 +258,7 @@ impl<'a> Sync<'a> {
         }
     }
 
-    /// Whether the new set is all that it should be.
+    /// Whether the new set has all desired replicas, and they are available.
     fn is_saturated(&self) -> bool {
         self.new.as_ref().is_some_and(|new| {
             let replicas = self.pace.replicas;
@@ -300,14 +300,14 @@ impl<'a> Sync<'a> {
         if grown.is_empty() { self.conclude() } else { grown }
     }
 
-    /// Makes the new set.
+    /// Creates the new set.
     fn make(&mut self) -> Vec<Action> {
         if let Some(other) = &self.state.in_the_way {
             let ours = controller_of(&other.metadata).map(|owner| &owner.uid);
             if ours == self.state.deployment.metadata.uid.as_ref() && self.new.is_none() {
                 tracing::debug!(set = sets::name(other), "a name stands for two templates");
             }
-            // Another name is tried; the set of another owner is not touched.
+            // A hash collision: the next reconcile tries another name. A set of another owner is not changed.
             let status = self.working.status.get_or_insert_default();
             status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
             return vec![Action::Status(self.working.clone().into())];
@@ -329,11 +329,11 @@ impl<'a> Sync<'a> {
             let message = format!("Scaled up replica set {name} from 0 to {size}");
             actions.push(Action::Event(Note::normal("ScalingReplicaSet", message)));
         }
-        // Its status can be written once only in one go.
+        // One batch of actions can write the status only once.
         if !has_status {
             self.annotate(revision.to_string());
             status::note_created(&self.spec, &mut self.working, &name, self.context);
-            // None of the pods that are there are of the new template: whatever comes now is progress.
+            // No existing pod has the new template, so the rollout starts now.
             actions.push(Action::Status(self.with_status(false).0.into()));
         }
         actions
@@ -368,8 +368,7 @@ impl<'a> Sync<'a> {
         sets::with_desired(set, self.pace.replicas, self.pace.most())
     }
 
-    /// Makes a set larger or smaller; if that is not needed, only its notes are brought up to date, if they are asked
-    /// for.
+    /// Scales a set. If it has that size already, only its annotations are updated, if `notes` is set.
     fn resize(&self, set: &Arc<ReplicaSet>, size: i32, notes: bool) -> Vec<Action> {
         let before = sets::replicas(set);
         if before == size && !notes {
@@ -390,7 +389,7 @@ impl<'a> Sync<'a> {
         actions
     }
 
-    /// Nothing is left to be done but to tidy up and to say so.
+    /// The rollout is complete: cleans up old sets and writes the status.
     fn conclude(&self) -> Vec<Action> {
         let deployment = &self.state.deployment;
         let is_complete = deployment.status.as_ref().is_some_and(|said| {
@@ -401,7 +400,7 @@ impl<'a> Sync<'a> {
         actions
     }
 
-    /// Deletes the oldest sets, but for as many as are to be remembered.
+    /// Deletes the oldest sets beyond `revisionHistoryLimit`.
     fn forget(&self) -> Vec<Action> {
         let limit = match self.spec.revision_history_limit {
             Some(limit) if limit != i32::MAX => usize::try_from(limit).unwrap_or(0),
@@ -428,7 +427,7 @@ impl<'a> Sync<'a> {
         again_at.map(Action::RequeueAt).into_iter().collect()
     }
 
-    /// The deployment with its status, and when its progress is to be checked.
+    /// The deployment with its status, and when to check its progress deadline.
     fn with_status(&self, rolling: bool) -> (Deployment, Option<Timestamp>) {
         let all: Vec<Arc<ReplicaSet>> = self.all().cloned().collect();
         let observed = status::Observed {

@@ -40,7 +40,7 @@ pub use workload::{Expiry, Jobs, Strays};
 
 /// The name of the controller's user.
 pub const NAME: &str = "job-controller";
-/// How many pods one step creates or deletes at most.
+/// The maximum number of pods that one reconcile creates or deletes.
 const MOST_AT_ONCE: usize = 500;
 
 /// The next step for a Job.
@@ -60,8 +60,8 @@ impl Plan<'_> {
         self.delete.iter().any(|deleted| uid(deleted) == uid(pod))
     }
 
-    /// The finalizer of a pod is removed before the pod is deleted, so that a pod that is not needed is not taken for one that
-    /// failed. The status is written before pods are created: they may be rejected for long.
+    /// The finalizer of a pod is removed before the pod is deleted, so that a pod that is not needed is not taken for
+    /// one that failed. The status is written before pods are created: they may be rejected for long.
     fn into_actions(self, job: &Job) -> Vec<Action> {
         let status =
             self.status.map(|status| Action::Status(Job { status: Some(status), ..job.clone() }.into()));
@@ -80,7 +80,7 @@ pub fn release(pod: &Pod) -> Action {
     Action::Patch(Ref::to(pod), patch)
 }
 
-/// What is to be done about a Job.
+/// Decides the actions for a Job.
 pub fn decide(state: JobState<'_>) -> Vec<Action> {
     plan(state).into_actions(state.job)
 }
@@ -174,7 +174,7 @@ fn awaiting_replacement<'a>(state: &JobState<'a>) -> BTreeMap<i32, &'a Arc<Pod>>
     last
 }
 
-/// More pods, or fewer.
+/// Creates or deletes pods to match the desired parallelism.
 fn manage<'a>(
     state: &JobState<'a>,
     tracking: &PodTracking<'_>,
@@ -275,13 +275,13 @@ fn is_complete(state: &JobState<'_>, tracking: &PodTracking<'_>, plan: &Plan<'_>
     enough && plan.create.is_empty() && state.active().all(|pod| plan.deletes(pod))
 }
 
-/// Says whether it is suspended.
+/// Sets the condition `Suspended`.
 fn report_suspension(state: &JobState<'_>, status: &mut JobStatus, plan: &mut Plan<'_>) {
     let conditions = status.conditions.get_or_insert_default();
     let found = conditions.iter().position(|condition| condition.type_ == "Suspended");
     let was = found.map(|at| conditions[at].status == "True");
     let is = state.is_suspended();
-    // That it was never suspended is not worth telling.
+    // A Job that was never suspended has no such condition.
     if was == Some(is) || (was.is_none() && !is) {
         status.conditions.take_if(|conditions| conditions.is_empty());
         return;
@@ -296,12 +296,12 @@ fn report_suspension(state: &JobState<'_>, status: &mut JobStatus, plan: &mut Pl
         Some(at) => conditions[at] = condition,
         None => conditions.push(condition),
     }
-    // How long it is active counts from when it goes on.
+    // The active deadline counts from the resumption.
     status.start_time = (!is).then_some(Time(state.now));
     plan.notes.push(Note::normal(event, message));
 }
 
-/// Says how many pods there are.
+/// Sets the pod counts of the status.
 fn report(state: &JobState<'_>, status: &mut JobStatus, plan: &Plan<'_>) {
     let going: HashSet<&str> = plan.delete.iter().map(|pod| uid(pod)).collect();
     let stays = |pod: &&Arc<Pod>| !going.contains(uid(pod));
@@ -311,7 +311,7 @@ fn report(state: &JobState<'_>, status: &mut JobStatus, plan: &Plan<'_>) {
     status.terminating = Some(size(state.terminating().count() + plan.delete.len()));
 }
 
-/// Says that it is to end, and once nothing is left of it, that it has.
+/// Sets `FailureTarget` or `SuccessCriteriaMet`, and once all pods have terminated, `Failed` or `Complete`.
 fn conclude(
     state: &JobState<'_>,
     status: &mut JobStatus,
@@ -356,7 +356,7 @@ fn condition(type_: &str, status: &str, why: &Why, now: Timestamp) -> JobConditi
     }
 }
 
-/// When a Job that has come to its end is to be deleted.
+/// When a finished Job is deleted (`ttlSecondsAfterFinished`).
 pub fn expires_at(job: &Job) -> Option<Timestamp> {
     let seconds = job.spec.as_ref()?.ttl_seconds_after_finished?;
     let ended = end(job)?.last_transition_time.as_ref()?.0;

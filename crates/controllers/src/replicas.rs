@@ -1,7 +1,7 @@
-//! Replica sets, and replication controllers as they were before: as many pods as are asked for.
+//! Replica sets and replication controllers.
 //!
-//! A pod that has ended or is to go counts no more, and another is made for it. Of too many, those go first that are
-//! furthest from serving ([`pods::rank_for_deletion`]).
+//! Finished and terminating pods do not count, and are replaced. A scale-down deletes pods in the order of
+//! [`pods::rank_for_deletion`].
 
 mod controller;
 
@@ -18,22 +18,22 @@ use plumb_controller::{controller_of, controller_reference};
 
 pub use controller::ReplicationControllers;
 
-/// How many pods are made or deleted before it is looked again.
+/// The maximum number of pods that one reconcile creates or deletes (upstream's burst replicas).
 const AT_A_TIME: usize = 500;
-/// The condition that says that pods cannot be made or deleted.
+/// The condition of a set whose pods cannot be created or deleted.
 const FAILURE: &str = "ReplicaFailure";
 
 /// The controller of replica sets.
 pub struct ReplicaSets;
 
-/// A replica set and what matters for it.
+/// A replica set with the objects that a decision reads.
 #[derive(Clone, Debug)]
 pub struct State {
     /// The set.
     pub set: Arc<ReplicaSet>,
     /// Its pods.
     pub pods: Vec<Arc<Pod>>,
-    /// The pods of the sets that belong to the same owner, its own among them.
+    /// The pods of all sets of the same owner, including this one.
     pub related: Vec<Arc<Pod>>,
 }
 
@@ -48,7 +48,7 @@ impl Workload for ReplicaSets {
 
     fn claims(&self, set: &ReplicaSet, informers: &Informers) -> Vec<Action> {
         let claims = claims(set, selector(set).as_ref(), &informers.pods);
-        // A pod that has ended does not count as a replica.
+        // A finished pod does not count as a replica.
         let ended = |of: &Ref| informers.pods.get(&of.object_ref()).is_some_and(|pod| pods::has_ended(&pod));
         claims.into_iter().filter(|action| !matches!(action, Action::Adopt(of) if ended(of))).collect()
     }
@@ -84,18 +84,18 @@ fn selector(set: &ReplicaSet) -> Option<LabelSelector> {
     set.spec.as_ref().map(|spec| spec.selector.clone())
 }
 
-/// What is to be done for a set.
+/// The decision about a set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
-    /// Pods to make or to delete.
+    /// The pods to create or delete.
     pub actions: Vec<Action>,
-    /// The status that it is to have, if that is another.
+    /// The new status, if it changed.
     pub status: Option<ReplicaSetStatus>,
-    /// When a pod becomes available.
+    /// When to reconcile again, as a pod becomes available then.
     pub again_at: Option<Timestamp>,
 }
 
-/// What is to be done for a set, whose pods say that `owner` controls them.
+/// Decides about a set. `owner` is the controller reference of its pods.
 pub fn decide(state: &State, owner: &OwnerReference, context: &Context) -> Decided {
     let spec = state.set.spec.clone().unwrap_or_default();
     let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
@@ -161,7 +161,7 @@ fn status(
     }
 }
 
-/// The conditions of a set: one if pods could not be made or deleted.
+/// The conditions of a set: `ReplicaFailure` if pods could not be created or deleted.
 fn conditions(
     before: Option<Vec<ReplicaSetCondition>>,
     active: usize,

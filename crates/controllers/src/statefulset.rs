@@ -1,14 +1,14 @@
 //! `StatefulSets`: pods with an identity, each with an ordinal, a name and claims of its own.
 //!
 //! ```text
-//!   revision of the template ──▶ numbers from the lowest: made, mended, replaced when they have ended
-//!                                  ▸ those too many, from the highest: deleted
-//!                                  ▸ those of another revision, from the highest down to the partition: deleted
+//!   revision of the template ──▶ ordinals from the lowest: created, updated, replaced when they have finished
+//!                                  ▸ surplus pods, from the highest: deleted
+//!                                  ▸ pods of another revision, from the highest down to the partition: deleted
 //! ```
 //!
-//! Where order matters (`OrderedReady`, the default) each step waits until the ones before it are done, and one pod at a
-//! time goes or comes; in parallel all numbers are made and deleted at once. Updates go one by one in either case.
-//! [`decide`] says what is to be done for one set; who it is that a pod is: `identity.rs`, its claims: `storage.rs`.
+//! With the pod management policy `OrderedReady` (the default) each step waits for the previous ones, and one pod at a
+//! time is created or deleted; with `Parallel` all ordinals are created and deleted at once. Updates are one by one in
+//! either case. [`decide`] decides about one set; `identity.rs` has the identity of pods, `storage.rs` their claims.
 
 mod identity;
 mod storage;
@@ -32,12 +32,12 @@ pub use workload::StatefulSets;
 
 /// The name of the controller's user.
 pub const NAME: &str = "statefulset-controller";
-/// The label by which a pod says which revision it is of.
+/// The label with the revision of a pod.
 const REVISION: &str = "controller-revision-hash";
-/// The label by which a revision says its hash.
+/// The label with the hash of a revision.
 const HASH: &str = "controller.kubernetes.io/hash";
 
-/// A set and all that matters for it.
+/// A `StatefulSet` with the objects that a decision reads.
 #[derive(Clone)]
 pub struct State {
     /// The set.
@@ -48,17 +48,17 @@ pub struct State {
     pub revisions: Vec<Arc<ControllerRevision>>,
     /// The names of all revisions in its namespace.
     pub taken: BTreeSet<String>,
-    /// The claims that may be of its pods.
+    /// The claims that may belong to its pods.
     pub claims: Claims,
 }
 
-/// What is wanted.
+/// The spec of a set.
 pub(crate) fn spec(set: &StatefulSet) -> &StatefulSetSpec {
     static NONE: LazyLock<StatefulSetSpec> = LazyLock::new(StatefulSetSpec::default);
     set.spec.as_ref().unwrap_or(&NONE)
 }
 
-/// What is to be done about a set.
+/// Decides the actions for a set.
 pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     let set = &*state.set;
     let is_going = set.metadata.deletion_timestamp.is_some();
@@ -73,7 +73,7 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
         collisions,
     };
     let settled = revision::settle(&subject, &revisions, &state.taken);
-    // What a set was is swept up before the set itself goes: to write it anew would have no end.
+    // The garbage collector deletes the revisions of a terminating set, so they are not created again.
     let settled = if is_going { Ok(settled.revision()) } else { revision::there(settled) };
     let update = match settled {
         Ok(update) => update,
@@ -114,35 +114,35 @@ fn revision_of(pod: &Pod) -> Option<&str> {
     pod.metadata.labels.as_ref()?.get(REVISION).map(String::as_str)
 }
 
-/// The pod of a number, or that there is none.
+/// The pod of an ordinal, or a missing pod.
 #[derive(Clone, Copy)]
 enum Slot<'a> {
     There(&'a Arc<Pod>, i32),
     Missing(i32),
 }
 
-/// Whether to go on with the next, or to wait for this one.
+/// Whether to continue with the next ordinal, or to wait for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     GoOn,
     Wait,
 }
 
-/// One look at a set.
+/// One reconcile of a set.
 struct Turn<'a> {
     state: &'a State,
     now: Timestamp,
-    /// The numbers that are wanted.
+    /// The desired ordinals.
     slots: Vec<Slot<'a>>,
-    /// The pods of others, from the highest.
+    /// The pods of other ordinals, the highest first.
     condemned: Vec<(&'a Arc<Pod>, i32)>,
     current: (PodTemplateSpec, String),
     update: (PodTemplateSpec, String),
-    /// Whether one pod at a time comes and goes.
+    /// Whether one pod at a time is created or deleted (`OrderedReady`).
     in_order: bool,
     actions: Vec<Action>,
     deleted: Vec<&'a Arc<Pod>>,
-    /// Whether a pod goes for an update that was of the revision before.
+    /// Whether a pod of the current revision is deleted for the update.
     is_updated: bool,
 }
 
@@ -232,7 +232,7 @@ impl<'a> Turn<'a> {
         pods::phase(pod) == "Running" && pods::is_available(pod, seconds, self.now)
     }
 
-    /// A pod that should be there: whether all is well with it.
+    /// Reconciles an existing pod of a desired ordinal.
     fn keep(&mut self, pod: &'a Arc<Pod>, ordinal: i32) -> Then {
         let set = &*self.state.set;
         if pods::has_ended(pod) {
@@ -267,13 +267,13 @@ impl<'a> Turn<'a> {
         Then::GoOn
     }
 
-    /// The claims of a pod go with whom they should go.
+    /// Updates the owner references of a pod's claims by the retention policy.
     fn hand_over(&mut self, pod: &Pod, ordinal: i32) {
         let claims = to_hand_over(&self.state.set, pod, ordinal, &self.state.claims);
         self.actions.extend(claims.into_iter().map(|claim| Action::Replace(claim.into())));
     }
 
-    /// A pod that should be there and is not.
+    /// Creates the missing pod of a desired ordinal.
     fn make(&mut self, ordinal: i32) -> Then {
         let set = &*self.state.set;
         match obstacle(set, ordinal, &self.state.claims) {
@@ -282,7 +282,7 @@ impl<'a> Turn<'a> {
                 let pod = new_pod(set, ordinal, template, revision);
                 self.actions.push(Action::Create(pod.into()));
             }
-            // The pod comes when its claims are there.
+            // The pod is created once its claims exist.
             Some(Obstacle::Missing(claims)) => {
                 self.actions.extend(claims.into_iter().map(|claim| Action::Create(claim.into())));
                 self.actions.push(Action::RequeueAt(self.now));
@@ -298,7 +298,7 @@ impl<'a> Turn<'a> {
         Then::Wait
     }
 
-    /// What a new pod of a number is to be: what it was below the partition, else what is asked for.
+    /// The template and revision of a new pod: the current revision below the partition, else the update revision.
     fn template_for(&self, ordinal: i32) -> (&PodTemplateSpec, &str) {
         let set = &*self.state.set;
         let rolling =
@@ -315,7 +315,7 @@ impl<'a> Turn<'a> {
         (template, revision)
     }
 
-    /// The lowest pod that does not serve.
+    /// The unavailable pod with the lowest ordinal.
     fn first_unavailable(&self) -> Option<&'a Arc<Pod>> {
         for slot in &self.slots {
             match slot {
@@ -328,7 +328,7 @@ impl<'a> Turn<'a> {
         condemned.find(|pod| pods::is_going(pod) || !self.is_available(pod))
     }
 
-    /// One pod of another revision goes, once those above it serve.
+    /// Deletes one pod of another revision, once those with higher ordinals are available.
     fn update(&mut self) {
         let rolling = spec(&self.state.set).update_strategy.as_ref();
         let partition = rolling.and_then(|strategy| strategy.rolling_update.as_ref()?.partition).unwrap_or(0);

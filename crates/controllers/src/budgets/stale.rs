@@ -1,4 +1,4 @@
-//! A pod that was to be disrupted and was not: after a while its status says so no more.
+//! Stale conditions `DisruptionTarget`: of pods that were to be disrupted and were not deleted in time.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use serde_json::json;
 use crate::Clients;
 use crate::workload::{Informers, pods};
 
-/// What a pod's status says that is about to be disrupted.
+/// The condition of a pod that is about to be disrupted.
 const TARGET: &str = "DisruptionTarget";
-/// A node takes its time.
+/// The reason that the node agent sets, which does not become stale.
 const BY_NODE: &str = "TerminationByKubelet";
-/// How long it may take until a pod that is to be disrupted is deleted.
+/// After this time without a deletion the condition is stale.
 const STALE_AFTER: SignedDuration = SignedDuration::from_mins(2);
 
-/// When what a pod's status says of a disruption is no longer true; none if it says nothing, or will be true.
+/// When the condition of a pod becomes stale; none if it has no such condition, is terminating or has finished.
 pub fn stale_at(pod: &Pod) -> Option<Timestamp> {
     if pods::is_going(pod) || pods::has_ended(pod) {
         return None;
@@ -38,7 +38,7 @@ pub fn stale_at(pod: &Pod) -> Option<Timestamp> {
 /// The name of the task.
 const TASK: &str = "disruption-controller/stale";
 
-/// Sets conditions of disruptions to false that did not happen, until the future is dropped.
+/// Sets stale conditions to false, until the future is dropped.
 pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let reconciler = StaleConditions {
         pods: informers.pods.store().clone(),

@@ -1,13 +1,14 @@
-//! Whether a machine with a bootstrap token may have the name that it asks for.
+//! Whether a machine with a bootstrap token may get a client certificate for a node name.
 //!
 //! A bootstrap token is shared among machines. With it alone a machine must not become a node that exists: it would get
-//! that node's pods and their secrets. A machine that was that node before proves it with the key of its last certificate.
+//! that node's pods and their secrets. A machine that was that node before proves it with the key of its last
+//! certificate.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Node;
 use plumb_certificates::{CLIENT_KEY, Request, Signer, encoded_key};
 
-/// Why a machine may not have a name.
+/// Why a machine does not get a node name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameTaken {
     /// A node of this name exists, and its last key is another one.

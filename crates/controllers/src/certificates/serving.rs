@@ -1,8 +1,8 @@
-//! Whether a node may have a serving certificate for the names that it asks for.
+//! Whether a node may get a serving certificate for the names in its request.
 //!
-//! A node writes the addresses in its own Node, so they prove nothing. What the cluster knows by itself is the address that
-//! the node's request came from. A name of the API server or of another node is never approved: with such a certificate the
-//! node could receive what the API server sends to that other node.
+//! A node writes the addresses in its own Node, so they prove nothing. What the cluster knows by itself is the address
+//! that the node's request came from. A name of the API server or of another node is never approved: with such a
+//! certificate the node could receive what the API server sends to that other node.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ pub enum ForeignName {
     /// The address is not the one that the request came from.
     #[error("the request for {asked} came from {}", came_from.map_or("an unknown address".to_owned(), |ip| ip.to_string()))]
     Elsewhere {
-        /// The address asked for.
+        /// The requested address.
         asked: IpAddr,
         /// The address that the API server saw.
         came_from: Option<IpAddr>,
@@ -36,7 +36,7 @@ pub enum ForeignName {
     /// The name or address is another node's.
     #[error("{name} is node {node}'s")]
     OtherNode {
-        /// The name or address asked for.
+        /// The requested name or address.
         name: String,
         /// The node that has it.
         node: String,
@@ -45,8 +45,8 @@ pub enum ForeignName {
 
 /// Checks that a node's request for a serving certificate names the node alone.
 ///
-/// A loopback address is every process's of the machine, so it belongs to no node in particular: a request that comes from
-/// it gets a certificate for it, even if other nodes have the same address.
+/// A loopback address is every process's of the machine, so it belongs to no node in particular: a request that comes
+/// from it gets a certificate for it, even if other nodes have the same address.
 pub fn check_names(
     request: &Request,
     node: &str,

@@ -1,4 +1,4 @@
-//! The decisions about `CronJobs` in the frame of workloads.
+//! The `CronJob` controller as a [`Workload`](crate::workload::Workload).
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::zones::Zones;
 use super::{NAME, State, decide, name, zone_name};
 use crate::workload::{Action, Context, Informers, Kind, Note, Verb, Watches, Workload, WriteOutcome};
 
-/// Makes Jobs by the clock.
+/// The `CronJob` controller.
 pub struct CronJobs {
     zones: Zones,
 }

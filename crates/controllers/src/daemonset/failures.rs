@@ -1,4 +1,4 @@
-//! How often the pods of daemons fail on a node, so that one that always does is not made anew all the time.
+//! The backoff for failed daemon pods, per node.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 const FIRST: SignedDuration = SignedDuration::from_secs(1);
 const LONGEST: SignedDuration = SignedDuration::from_mins(15);
-/// How many nodes of how many sets are remembered; beyond that it is forgotten, and pods are made anew sooner.
+/// The maximum number of backoff entries; beyond that all are dropped, and pods are recreated sooner.
 const REMEMBERED: usize = 65_536;
 
-/// What is remembered: failures by set, what it asked for, and node.
+/// The failures by set, generation and node.
 #[derive(Debug, Default)]
 pub(super) struct Failures(HashMap<(String, i64, String), Failed>);
 
@@ -23,8 +23,8 @@ struct Failed {
 }
 
 impl Failures {
-    /// Notes that a pod was found to have failed, and says when it may be made anew: the first one at once, each
-    /// further one after twice the time. Who did well for long enough begins anew.
+    /// Records a failed pod, and returns when it may be recreated: the first one at once, each further one after twice
+    /// the time. The backoff is reset after a long enough time without failures.
     pub(super) fn note(
         &mut self,
         (set, generation): (&str, i64),
@@ -66,7 +66,7 @@ mod tests {
             again.as_second() - second
         };
         assert_eq!([note(1, "a", 0), note(1, "b", 1), note(1, "c", 5), note(1, "d", 9)], [0, 1, 2, 4]);
-        // The same pod is one failure, however often it is looked at.
+        // The same pod counts as one failure in all reconciles.
         assert_eq!([note(1, "d", 10), note(1, "d", 11)], [3, 2]);
         assert_eq!(note(2, "e", 12), 0);
         assert_eq!(note(1, "f", 10_000), 0);

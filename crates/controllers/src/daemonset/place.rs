@@ -1,4 +1,4 @@
-//! Which nodes a daemon runs on, and how its pods say so.
+//! Which nodes a `DaemonSet` runs on, and the node affinity and tolerations of its pods.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
@@ -12,7 +12,7 @@ use crate::workload::pods;
 use plumb_controller::controller_reference;
 
 const NAME_FIELD: &str = "metadata.name";
-/// What a daemon bears besides what it says: it is there before a node is ready, and as long as the node is.
+/// The tolerations that daemon pods get: they run before a node is ready, and as long as the node exists.
 const BORNE: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
@@ -23,18 +23,18 @@ const BORNE: [(&str, &str); 6] = [
 ];
 const NO_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
 
-/// Whether a daemon is to be on a node.
+/// Whether a daemon pod should run on a node (upstream's `NodeShouldRunDaemonPod`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is.
+    /// The pod should run.
     Wanted,
-    /// It is not, but may stay if it is there.
+    /// The pod should not start, but may continue to run.
     Borne,
-    /// It is not.
+    /// The pod should not run.
     Forbidden,
 }
 
-/// What the pods of a set ask of their nodes.
+/// The node selector, affinity and tolerations of a set's pods.
 pub(super) struct Places {
     affinity: placement::NodeAffinity,
     tolerations: Vec<placement::Toleration>,
@@ -50,7 +50,7 @@ impl Places {
         Self { affinity: placement::NodeAffinity::read(&wanted), tolerations, only }
     }
 
-    /// Whether the set is to be on a node.
+    /// Whether a pod of the set should run on a node.
     pub(super) fn on(&self, node: &Node) -> Place {
         let is_other = self.only.is_some() && self.only != node.metadata.name;
         if is_other || !self.affinity.matches_node(node) {
@@ -69,7 +69,7 @@ impl Places {
     }
 }
 
-/// Adds what daemons bear.
+/// Adds the tolerations of daemon pods.
 fn bear(spec: &mut PodSpec) {
     let host = (spec.host_network == Some(true)).then_some(NO_NETWORK);
     let tolerations = spec.tolerations.get_or_insert_default();
@@ -85,7 +85,7 @@ fn bear(spec: &mut PodSpec) {
             value && (&one.key, &one.effect, &one.operator) == (&wanted.key, &wanted.effect, &wanted.operator)
         };
         match tolerations.iter_mut().find(|one| is_same(one)) {
-            // For how long does not matter to a daemon.
+            // Daemon pods have no `tolerationSeconds`.
             Some(same) => *same = wanted,
             None => tolerations.push(wanted),
         }
@@ -113,13 +113,13 @@ pub(super) fn new_pod(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     let term = NodeSelectorTerm { match_fields: Some(vec![named]), match_expressions: None };
     let affinity = spec.affinity.get_or_insert_with(Affinity::default);
     let of_node = affinity.node_affinity.get_or_insert_with(NodeAffinity::default);
-    // Whatever the template selects: the node was chosen by that.
+    // This replaces the required node affinity of the template, which the node already matches.
     of_node.required_during_scheduling_ignored_during_execution =
         Some(NodeSelector { node_selector_terms: vec![term] });
     pod
 }
 
-/// The node that a pod is on, or is for.
+/// The node that a pod is bound to, or that its affinity names.
 pub(super) fn node_of(pod: &Pod) -> Option<&str> {
     let spec = pod.spec.as_ref()?;
     if let Some(node) = spec.node_name.as_deref().filter(|node| !node.is_empty()) {

@@ -1,4 +1,4 @@
-//! Replacing the pods of another revision, so many nodes at a time.
+//! Rolling updates of `DaemonSets`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::place::Place;
 use super::{Daemons, Plan};
 use crate::workload::pods;
 
-/// The pods of a node that stay: one of what is asked for, one of what was before.
+/// The pods of a node: one of the update revision, one of an older revision.
 struct OnNode<'a> {
     new: Option<&'a Arc<Pod>>,
     old: Option<&'a Arc<Pod>>,
@@ -22,13 +22,13 @@ pub(super) fn replace<'a>(daemons: &Daemons<'a>) -> Plan<'a> {
         return with_one_more(daemons, surge);
     }
     if unavailable == 0 && daemons.wanted > 0 {
-        // Neither is allowed, and something has to be.
+        // With both 0 a rolling update would not progress.
         unavailable = 1;
     }
     one_for_one(daemons, unavailable)
 }
 
-/// What is on each node that has pods, or should; none where there are more than one pod of a revision.
+/// The pods of each node that has or should have one; none where a revision has more than one pod.
 fn per_node<'a>(daemons: &Daemons<'a>) -> Vec<(&'a str, Option<OnNode<'a>>)> {
     let wanted = daemons.nodes.iter().filter(|(_, place)| **place == Place::Wanted).map(|(node, _)| *node);
     let nodes: BTreeSet<&str> = wanted.chain(daemons.pods.keys().copied()).collect();
@@ -41,7 +41,7 @@ fn per_node<'a>(daemons: &Daemons<'a>) -> Vec<(&'a str, Option<OnNode<'a>>)> {
     nodes.into_iter().map(one).collect()
 }
 
-/// The old pod goes, and the new one comes when it is gone.
+/// Without surge: the old pod is deleted before the new one is created.
 fn one_for_one<'a>(daemons: &Daemons<'a>, allowed: usize) -> Plan<'a> {
     let (mut unavailable, mut broken, mut serving) = (0, Vec::new(), Vec::new());
     for (_, on_node) in per_node(daemons) {
@@ -50,7 +50,7 @@ fn one_for_one<'a>(daemons: &Daemons<'a>, allowed: usize) -> Plan<'a> {
                 unavailable += usize::from(!daemons.is_available(new));
             }
             Some(OnNode { new: None, old: Some(old) }) if !daemons.is_available(old) => {
-                // Nothing is lost with it.
+                // The pod is not available, so its deletion does not count.
                 broken.push(old);
                 unavailable += 1;
             }
@@ -62,7 +62,7 @@ fn one_for_one<'a>(daemons: &Daemons<'a>, allowed: usize) -> Plan<'a> {
     Plan { delete: broken.into_iter().chain(serving.into_iter().take(more)).collect(), ..Plan::default() }
 }
 
-/// The new pod comes, and the old one goes when it serves.
+/// With surge: the old pod is deleted once the new one is available.
 fn with_one_more<'a>(daemons: &Daemons<'a>, allowed: usize) -> Plan<'a> {
     let mut plan = Plan::default();
     let (mut surge, mut available, mut candidates, mut unwanted) = (0, 0, Vec::new(), Vec::new());
@@ -78,7 +78,7 @@ fn with_one_more<'a>(daemons: &Daemons<'a>, allowed: usize) -> Plan<'a> {
             (_, None) => {}
             (None, Some(old)) if !is_wanted && !serves(old) => plan.delete.push(old),
             (None, Some(old)) if !is_wanted => unwanted.push(old),
-            // It does not serve: whatever comes is no worse.
+            // The old pod is not available, so it can be replaced at once.
             (None, Some(old)) if !serves(old) => plan.create.push(node),
             (None, Some(_)) => candidates.push(node),
             (Some(new), Some(old)) if serves(new) => plan.delete.push(old),

@@ -1,4 +1,4 @@
-//! The decisions about `DaemonSets` in the frame of workloads.
+//! The `DaemonSet` controller as a [`Workload`](crate::workload::Workload).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,14 +13,14 @@ use super::{NAME, State, decide};
 use crate::workload::claim::claims;
 use crate::workload::{Action, Context, Informers, Watches, Workload, pods};
 
-/// Looks after the pods of `DaemonSets`.
+/// The `DaemonSet` controller.
 pub struct DaemonSets {
     clock: Clock,
     failures: Mutex<Failures>,
 }
 
 impl DaemonSets {
-    /// With a clock, which says when pods were found to have failed.
+    /// Creates the controller. The clock times failed pods.
     pub fn new(clock: Clock) -> Self {
         Self { clock, failures: Mutex::default() }
     }
@@ -37,7 +37,7 @@ impl Workload for DaemonSets {
         watches.owned::<ControllerRevision>(selector);
         let (queue, sets) = (watches.queue.clone(), watches.informers.daemon_sets.clone());
         watches.informers.nodes.add_handler(move |change| {
-            // Most changes of nodes are that they are still there.
+            // Most node updates are heartbeats.
             if let (Some(before), Some(now)) = (change.before, change.after)
                 && before.metadata.labels == now.metadata.labels
                 && taints(before) == taints(now)
@@ -67,7 +67,7 @@ impl Workload for DaemonSets {
         let taken = informers.revisions.in_namespace(namespace);
         let taken = taken.iter().filter_map(|one| one.metadata.name.clone()).collect();
         let (now, generation) = (self.clock.now(), set.metadata.generation.unwrap_or(0));
-        // A clumsy count of failures is better than none.
+        // The backoff stays usable after a panic.
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = controlled.iter().filter(|pod| pods::phase(pod) == "Failed" && !pods::is_going(pod));
         let mended_at = failed.filter_map(|pod| {

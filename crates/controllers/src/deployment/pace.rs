@@ -1,4 +1,4 @@
-//! How many pods each set of a deployment may have, and how fast that changes.
+//! The sizes of a deployment's replica sets during a rollout.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use k8s_openapi::api::apps::v1::{DeploymentSpec, ReplicaSet};
 use super::sets::{self, age, available, replicas};
 use plumb_controller::int_or_percent::{rounded_down, rounded_up};
 
-/// The numbers that a rollout keeps to.
+/// The bounds of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// How many pods are asked for.
+    /// `spec.replicas`.
     pub replicas: i32,
-    /// Whether pods of several templates may run at a time.
+    /// Whether the strategy is `RollingUpdate`.
     pub rolls: bool,
-    /// How many pods there may be beyond those.
+    /// `maxSurge` as a number of pods.
     pub surge: i32,
-    /// How many of those need not be available.
+    /// `maxUnavailable` as a number of pods.
     pub unavailable: i32,
 }
 
 impl Pace {
-    /// The numbers of a deployment.
+    /// The bounds of a deployment.
     pub fn of(spec: &DeploymentSpec) -> Self {
         let replicas = spec.replicas.unwrap_or(1);
         let strategy = spec.strategy.as_ref();
@@ -32,24 +32,24 @@ impl Pace {
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.clone()).unwrap_or_default();
         let surge = rolling.max_surge.map_or(0, |surge| rounded_up(&surge, replicas));
         let mut unavailable = rolling.max_unavailable.map_or(0, |most| rounded_down(&most, replicas));
-        // Rounded down to nothing a rollout would never end.
+        // With both 0 after rounding, a rollout would not progress.
         if surge == 0 && unavailable == 0 {
             unavailable = 1;
         }
         Self { replicas, rolls: true, surge, unavailable: unavailable.min(replicas) }
     }
 
-    /// How many pods there may be.
+    /// The maximum number of pods.
     pub fn most(&self) -> i32 {
         self.replicas.saturating_add(self.surge)
     }
 
-    /// How many pods must be available.
+    /// The minimum number of available pods.
     pub fn least_available(&self) -> i32 {
         self.replicas - self.unavailable
     }
 
-    /// How large the new set becomes, that has so many pods of so many in all.
+    /// The next size of the new set, which has `new` of `total` pods.
     pub fn new_size(&self, new: i32, total: i32) -> i32 {
         if new >= self.replicas || total >= self.most() {
             return new.min(self.replicas);
@@ -57,7 +57,7 @@ impl Pace {
         new + (self.most() - total).min(self.replicas - new)
     }
 
-    /// How small old sets become, from old to young. Pods that are not available are removed first.
+    /// The next sizes of the old sets, the oldest first. Unavailable pods are removed first.
     pub fn old_sizes<'a>(
         &self,
         new: &ReplicaSet,
@@ -88,8 +88,8 @@ impl Pace {
         sizes
     }
 
-    /// How large each of several sets becomes when another number of pods is asked for while a rollout is under way:
-    /// each grows or shrinks by its share, so that the rollout neither hurries nor goes back.
+    /// The sizes of the sets when `spec.replicas` changes during a rollout: each is scaled in proportion (proportional
+    /// scaling).
     pub fn shares<'a>(
         &self,
         active: &[&'a Arc<ReplicaSet>],
@@ -99,7 +99,7 @@ impl Pace {
         let allowed = if self.replicas > 0 { self.most() } else { 0 };
         let missing = allowed - total;
         let mut sets = active.to_vec();
-        // The largest first; among the like, who grows is young, and who shrinks is old.
+        // The largest first; among equal ones the newest first for a scale-up, the oldest first for a scale-down.
         sets.sort_by_key(|set| age(set));
         if missing > 0 {
             sets.reverse();
@@ -120,7 +120,7 @@ impl Pace {
         sizes
     }
 
-    /// By how much one set grows or shrinks, if it is to stay in proportion.
+    /// The proportional change of one set.
     fn share(&self, set: &ReplicaSet, replicas_before: i32) -> i32 {
         if self.replicas == 0 {
             return -replicas(set);

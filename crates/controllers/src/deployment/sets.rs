@@ -1,4 +1,4 @@
-//! The replica sets of a deployment: which is the new one, what they remember, what they are called.
+//! The replica sets of a deployment: the new and the old ones, their annotations and names.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::revision::spelled;
 
-/// The label that tells the pods of one template from those of another.
+/// The label with the hash of the pod template.
 pub const HASH: &str = "pod-template-hash";
-/// Which of the templates of a deployment this is, counted from one.
+/// The annotation with the revision of a set.
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
-/// Which it was before.
+/// The annotation with the previous revisions of a set.
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// How many pods the deployment asked for when it last wrote to a set.
+/// The desired replicas of the deployment at its last write to a set.
 const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-/// How many there could have been at most.
+/// The annotation with the maximum number of pods, including the surge.
 const MOST: &str = "deployment.kubernetes.io/max-replicas";
-/// How long the list of what it was before may be.
+/// The maximum length of the revision history.
 const LONGEST_HISTORY: usize = 2000;
-/// What is not copied from a deployment to its sets.
+/// The annotations that are not copied from a deployment to its sets.
 const NOT_COPIED: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
@@ -29,7 +29,7 @@ const NOT_COPIED: [&str; 6] = [
     MOST,
     "deprecated.deployment.rollback.to",
 ];
-/// How long the name of an object may be.
+/// The maximum length of a name.
 const LONGEST_NAME: usize = 253;
 
 /// The name of a set.
@@ -37,36 +37,36 @@ pub fn name(set: &ReplicaSet) -> &str {
     set.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// How many pods a set asks for.
+/// `spec.replicas` of a set.
 pub fn replicas(set: &ReplicaSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
-/// How many pods of a set are available, and stay so: what it has beyond what it asks for is about to go.
+/// The available pods of a set, without those that are being scaled down.
 pub fn available(set: &ReplicaSet) -> i32 {
     let available = set.status.as_ref().and_then(|status| status.available_replicas);
     available.unwrap_or(0).min(replicas(set))
 }
 
-/// How many pods a set has or is about to have; none if its controller has not observed its
-/// generation, since it may be creating pods of an earlier one.
+/// How many pods a set has or will have; none if its controller has not observed its generation, since it may still
+/// create pods of an earlier one.
 pub fn held(set: &ReplicaSet) -> Option<i32> {
     let status = set.status.as_ref();
     let is_observed = status.and_then(|status| status.observed_generation) >= set.metadata.generation;
     is_observed.then(|| status.map_or(0, |status| status.replicas).max(replicas(set)))
 }
 
-/// What is noted on a set.
+/// An annotation of a set.
 pub fn annotation<'a>(set: &'a ReplicaSet, key: &str) -> Option<&'a str> {
     set.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// How many pods the deployment asked for when it last wrote to a set.
+/// The desired replicas of the deployment at its last write to a set.
 pub fn desired(set: &ReplicaSet) -> Option<i32> {
     annotation(set, DESIRED)?.parse().ok().filter(|count| *count >= 0)
 }
 
-/// How many pods there could have been then.
+/// The maximum number of pods, including the surge, at that time.
 pub fn most(set: &ReplicaSet) -> Option<i32> {
     annotation(set, MOST)?.parse().ok().filter(|count| *count >= 0)
 }
@@ -81,13 +81,13 @@ pub fn next_revision(old: &[Arc<ReplicaSet>]) -> i64 {
     old.iter().map(|set| revision(set)).max().unwrap_or(0).max(0).saturating_add(1)
 }
 
-/// When a set was made, and its name if that does not tell.
+/// The order of sets by creation timestamp, then by name.
 pub(super) fn age(set: &ReplicaSet) -> impl Ord + use<> {
     let created = set.metadata.creation_timestamp.as_ref().map(|time| time.0);
     (created, name(set).to_owned())
 }
 
-/// The set that has the template of a deployment, the oldest if there are several, and the others from old to young.
+/// The set with the template of the deployment (the oldest, if there are several), and the others by age.
 pub fn new_and_old(
     spec: &DeploymentSpec,
     sets: &[Arc<ReplicaSet>],
@@ -112,18 +112,18 @@ fn plain(template: &PodTemplateSpec) -> PodTemplateSpec {
         }
         said.labels = said.labels.take().filter(|labels| !labels.is_empty());
         said.annotations = said.annotations.take().filter(|all| !all.is_empty());
-        // What a template cannot say anyway.
+        // A template cannot set this field.
         said.creation_timestamp = None;
     }
     plain.metadata = plain.metadata.filter(|said| *said != ObjectMeta::default());
     plain
 }
 
-/// The hash of the template of a deployment. Sets are compared by their templates, so that another version with other
-/// hashes rolls nothing out.
+/// The hash of a deployment's template. Sets are compared by their templates, so a version with another hash function
+/// does not cause a rollout.
 pub fn hash(deployment: &Deployment) -> String {
     let spec = deployment.spec.as_ref();
-    // A template is plain data: it can be written.
+    // The serialization of a template does not fail.
     let text = spec.and_then(|spec| serde_json::to_vec(&spec.template).ok()).unwrap_or_default();
     let collisions = deployment.status.as_ref().and_then(|status| status.collision_count);
     let collisions = collisions.map(i32::to_le_bytes);
@@ -135,7 +135,7 @@ pub fn hash(deployment: &Deployment) -> String {
     spelled(hash)
 }
 
-/// What the next set of a deployment is called.
+/// The name of the next set of a deployment.
 pub fn new_name(deployment: &Deployment) -> String {
     let hash = hash(deployment);
     let mut name = deployment.metadata.name.clone().unwrap_or_default();
@@ -143,7 +143,7 @@ pub fn new_name(deployment: &Deployment) -> String {
     format!("{name}-{hash}")
 }
 
-/// A set that knows how many pods its deployment asks for, and how many there may be.
+/// Sets the annotations with the desired and the maximum number of pods.
 pub fn with_desired(mut set: ReplicaSet, desired: i32, most: i32) -> ReplicaSet {
     let notes = set.metadata.annotations.get_or_insert_default();
     notes.insert(DESIRED.to_owned(), desired.to_string());
@@ -151,8 +151,7 @@ pub fn with_desired(mut set: ReplicaSet, desired: i32, most: i32) -> ReplicaSet 
     set
 }
 
-/// The new set as it should be in view of its deployment: what is noted there, its revision, for how long pods are to be
-/// ready. None if it is so.
+/// The new set with the annotations, revision and `minReadySeconds` of its deployment. None if it is up to date.
 pub fn up_to_date(set: &ReplicaSet, deployment: &Deployment, next: i64) -> Option<ReplicaSet> {
     let mut after = set.clone();
     let notes = after.metadata.annotations.get_or_insert_default();
@@ -162,7 +161,7 @@ pub fn up_to_date(set: &ReplicaSet, deployment: &Deployment, next: i64) -> Optio
     }
     let before = notes.get(REVISION).cloned();
     let number = before.as_deref().map_or(Ok(0), str::parse::<i64>);
-    // A revision that cannot be read is somebody else's.
+    // A revision that does not parse is not overwritten.
     if number.is_ok_and(|number| number < next) {
         notes.insert(REVISION.to_owned(), next.to_string());
         if let Some(before) = before {
@@ -181,7 +180,7 @@ pub fn up_to_date(set: &ReplicaSet, deployment: &Deployment, next: i64) -> Optio
     (!same).then_some(after)
 }
 
-/// Adds a revision to a list of those that a set was, of which the first are forgotten if it becomes too long.
+/// Adds a revision to the revision history of a set, and drops the first ones if it becomes too long.
 fn remember(history: &mut String, revision: &str) {
     if !history.is_empty() {
         history.push(',');

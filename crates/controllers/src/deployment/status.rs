@@ -1,4 +1,4 @@
-//! What is said of a deployment: how many pods there are, whether enough are available, and whether it gets on.
+//! The status of a deployment: replica counts, and the conditions `Available` and `Progressing`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const PROGRESSING: &str = "Progressing";
 const AVAILABLE: &str = "Available";
 const FAILURE: &str = "ReplicaFailure";
 
-/// Its new set could not be made.
+/// The reason if the creation of the new set failed.
 pub const CREATE_ERROR: &str = "ReplicaSetCreateError";
 const CREATED: &str = "NewReplicaSetCreated";
 const FOUND: &str = "FoundNewReplicaSet";
@@ -41,7 +41,7 @@ fn remove(status: &mut DeploymentStatus, type_: &str) {
     status.conditions = status.conditions.take().filter(|conditions| !conditions.is_empty());
 }
 
-/// Sets a condition, unless it says so already.
+/// Sets a condition, unless it has the same status and reason already.
 fn set(status: &mut DeploymentStatus, mut wanted: DeploymentCondition) {
     if let Some(before) = condition(status, &wanted.type_) {
         if before.status == wanted.status && before.reason == wanted.reason {
@@ -70,7 +70,8 @@ fn progressing(status: &str, reason: &str, message: String, context: &Context) -
     says(PROGRESSING, status, reason, message, context.time())
 }
 
-/// Notes that a deployment is paused, or no more: the time that it was does not count against it.
+/// Sets the condition `Progressing` of a deployment that is paused or resumed: the pause does not count toward the
+/// progress deadline.
 pub(super) fn note_pause(
     spec: &DeploymentSpec,
     deployment: &mut Deployment,
@@ -83,7 +84,7 @@ pub(super) fn note_pause(
     let status = deployment.status.get_or_insert_default();
     let reason = condition(status, PROGRESSING).and_then(|condition| condition.reason.as_deref());
     let (reason, message) = match (paused, reason) {
-        // That it made no progress is not forgotten over a pause.
+        // A pause does not replace an exceeded deadline.
         (_, Some(TIMED_OUT)) | (true, Some(PAUSED)) => return,
         (true, _) => (PAUSED, "Deployment is paused"),
         (false, Some(PAUSED)) => (RESUMED, "Deployment is resumed"),
@@ -92,7 +93,7 @@ pub(super) fn note_pause(
     set(status, progressing("Unknown", reason, message.to_owned(), context));
 }
 
-/// Notes that the new set was there already, if nothing else is said of its progress.
+/// Sets the condition `Progressing` for an existing new set, if there is none.
 pub(super) fn note_found(
     spec: &DeploymentSpec,
     deployment: &mut Deployment,
@@ -106,7 +107,7 @@ pub(super) fn note_found(
     }
 }
 
-/// Notes that the new set was made.
+/// Sets the condition `Progressing` for a created new set.
 pub(super) fn note_created(
     spec: &DeploymentSpec,
     deployment: &mut Deployment,
@@ -120,12 +121,12 @@ pub(super) fn note_created(
     }
 }
 
-/// How it is said that a set could not be made.
+/// The message about a set whose creation failed.
 pub(super) fn not_created(set_name: &str, error: &str) -> String {
     format!("Failed to create new replica set \"{set_name}\": {error}")
 }
 
-/// Notes that the new set could not be made.
+/// Sets the condition for a set whose creation failed.
 pub(super) fn note_not_created(
     spec: &DeploymentSpec,
     deployment: &mut Deployment,
@@ -139,7 +140,7 @@ pub(super) fn note_not_created(
     }
 }
 
-/// Whether a rollout is over.
+/// Whether a rollout is complete.
 pub(super) fn is_complete(replicas: i32, generation: Option<i64>, status: &DeploymentStatus) -> bool {
     let is = |count: Option<i32>| count.unwrap_or(0) == replicas;
     is(status.updated_replicas)
@@ -148,11 +149,11 @@ pub(super) fn is_complete(replicas: i32, generation: Option<i64>, status: &Deplo
         && status.observed_generation >= generation
 }
 
-/// What a status is computed from.
+/// The inputs of a status.
 pub(super) struct Observed<'a> {
-    /// The deployment as it was last written.
+    /// The stored deployment.
     pub(super) before: &'a Deployment,
-    /// The same with the revision and conditions that are to be written.
+    /// The deployment with the revision and conditions to write.
     pub(super) working: &'a Deployment,
     pub(super) spec: &'a DeploymentSpec,
     pub(super) pace: &'a Pace,
@@ -160,7 +161,7 @@ pub(super) struct Observed<'a> {
     pub(super) new: Option<&'a Arc<ReplicaSet>>,
 }
 
-/// The status of a deployment, and when its progress is to be checked.
+/// The status of a deployment, and when to check its progress deadline.
 pub(super) fn report(
     observed: &Observed<'_>,
     rolling: bool,
@@ -206,13 +207,13 @@ fn counts(observed: &Observed<'_>, context: &Context) -> DeploymentStatus {
     status
 }
 
-/// How many pods are about to go; unknown if one of the sets does not say.
+/// How many pods are terminating; unknown if one of the sets does not report it.
 fn terminating(all: &[Arc<ReplicaSet>]) -> Option<i32> {
     let mut total = 0;
     for status in all.iter().filter_map(|set| set.status.as_ref()) {
         match status.terminating_replicas {
             Some(count) => total += count,
-            // Its controller has not observed it yet.
+            // The replica set controller has not observed the set yet.
             None if status.observed_generation.unwrap_or(0) == 0 => {}
             None => return None,
         }
@@ -241,7 +242,7 @@ fn note_progress(observed: &Observed<'_>, status: &mut DeploymentStatus, context
         if let Some(current) = current.filter(|current| current.status == "True") {
             wanted.last_transition_time.clone_from(&current.last_transition_time);
         }
-        // Even if it says so already: the time of the last progress is what counts.
+        // The condition is replaced even if it is equal, since its update time is that of the last progress.
         remove(status, PROGRESSING);
         set(status, wanted);
     } else if deadline(observed.spec, status).is_some_and(|deadline| deadline < context.now) {
@@ -249,7 +250,7 @@ fn note_progress(observed: &Observed<'_>, status: &mut DeploymentStatus, context
     }
 }
 
-/// Whether there was progress since something was last said.
+/// Whether there was progress since the last status.
 fn gets_on(before: &DeploymentStatus, now: &DeploymentStatus) -> bool {
     let count = |count: Option<i32>| count.unwrap_or(0);
     let old = |status: &DeploymentStatus| count(status.replicas) - count(status.updated_replicas);
@@ -259,7 +260,7 @@ fn gets_on(before: &DeploymentStatus, now: &DeploymentStatus) -> bool {
         || count(now.available_replicas) > count(before.available_replicas)
 }
 
-/// Until when there has to be progress; none if there need not be any more, or it is too late already.
+/// The progress deadline; none if the rollout is complete or the deadline is exceeded.
 fn deadline(spec: &DeploymentSpec, status: &DeploymentStatus) -> Option<Timestamp> {
     let seconds = spec.progress_deadline_seconds.filter(|_| has_deadline(spec))?;
     let said = condition(status, PROGRESSING)?;
@@ -270,7 +271,7 @@ fn deadline(spec: &DeploymentSpec, status: &DeploymentStatus) -> Option<Timestam
     from.checked_add(SignedDuration::from_secs(seconds.into())).ok()
 }
 
-/// What a set says of its failures is said of its deployment, of the new set before that of others.
+/// Copies the condition `ReplicaFailure` of a set to the deployment, that of the new set first.
 fn note_failure(observed: &Observed<'_>, status: &mut DeploymentStatus) {
     let failure = |all: &Arc<ReplicaSet>| {
         let conditions = all.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();

@@ -41,7 +41,7 @@ impl World {
         Self { job, pods: BTreeMap::new(), made: 0, succeeded: 0, failed: 0, now: Timestamp::UNIX_EPOCH }
     }
 
-    /// Somebody's pod ends, if there is one.
+    /// Ends one of the pods, if there is one.
     fn end_one(&mut self, dice: &mut Dice) {
         let running = self.pods.values_mut().filter(|pod| pod::is_active(pod) && is_tracked(pod));
         let mut running: Vec<&mut Pod> = running.collect();
@@ -82,7 +82,7 @@ impl World {
         self.pods.retain(|_, pod| is_tracked(pod) || !pod::is_going(pod));
     }
 
-    /// Looks at the Job, and does what is to be done until it is interrupted.
+    /// Reconciles the Job until the interruption.
     fn look(&mut self, dice: &mut Dice) {
         let pods: Vec<Arc<Pod>> = self.pods.values().cloned().map(Arc::new).collect();
         let actions = decide(JobState { job: &self.job, pods: &pods, now: self.now });

@@ -1,4 +1,4 @@
-//! Which pods of a Job are too many, and how new ones look.
+//! Which pods of a Job to delete, and the specs of new ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use super::policy::Meaning;
 use super::state::{FINALIZER, INDEX, JobState, failure_annotations, failures_before, index_of, uid};
 use crate::workload::pods as pod;
 
-/// The environment variable that says which index a pod is.
+/// The environment variable with the completion index of a pod.
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
-/// How long a name may be that is to be made unique.
+/// The maximum length of a `generateName` prefix.
 const LONGEST_PREFIX: usize = 58;
 
-/// Those to remove of the active pods: all but one of an index, those of none, and as many as asked for altogether.
+/// The active pods to delete: all but one per index, those without an index, and at least `at_least` in total.
 pub(super) fn to_remove<'a>(
     state: &JobState<'a>,
     active: &[&'a Arc<Pod>],

@@ -1,4 +1,4 @@
-//! What the failure of a pod means (`spec.podFailurePolicy`), and which successes are enough (`spec.successPolicy`).
+//! The pod failure policy and the success policy of a Job.
 
 use k8s_openapi::api::batch::v1::{
     PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
@@ -9,20 +9,20 @@ use kube::ResourceExt as _;
 
 use super::indexes::Indexes;
 
-/// What the failure of a pod means.
+/// The action of the pod failure policy for a failed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// It counts.
+    /// The failure counts toward the backoff limit.
     Counts,
-    /// It counts, and its index has failed.
+    /// The failure counts, and its index has failed.
     FailsIndex,
-    /// It does not count.
+    /// The failure does not count.
     Ignored,
-    /// The whole Job has failed, and why.
+    /// The Job fails, with this message.
     FailsJob(String),
 }
 
-/// What the failure of a pod means to a policy: the first rule that matches says so.
+/// The action of the first matching rule of a policy for a failed pod.
 pub fn meaning(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Meaning {
     let rules = policy.into_iter().flat_map(|policy| &policy.rules).enumerate();
     for (at, rule) in rules {
@@ -50,7 +50,7 @@ pub fn meaning(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Meaning {
     Meaning::Counts
 }
 
-/// The container that failed with an exit code as wanted, and the code.
+/// The container whose exit code matches a rule, and the code.
 fn exited<'a>(
     pod: &'a Pod,
     wanted: &PodFailurePolicyOnExitCodesRequirement,
@@ -69,7 +69,7 @@ fn exited<'a>(
     })
 }
 
-/// The first condition of a pod that is as wanted.
+/// The first condition of a pod that matches a rule.
 fn condition<'a>(
     pod: &'a Pod,
     wanted: &[PodFailurePolicyOnPodConditionsPattern],
@@ -83,7 +83,7 @@ fn condition<'a>(
     })
 }
 
-/// The rule by which these successes are enough, if they are.
+/// The rule of the success policy that is met, if any.
 pub fn enough(policy: Option<&SuccessPolicy>, completions: i32, succeeded: &Indexes) -> Option<String> {
     if succeeded.is_empty() {
         return None;

@@ -13,7 +13,7 @@ use crate::workload::pods as pod;
 
 /// The finalizer of a pod until it is counted.
 pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
-/// Which index of its Job a pod is.
+/// The annotation with the completion index of a pod.
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
@@ -40,7 +40,7 @@ pub(super) fn condition<'a>(job: &'a Job, wanted: &str) -> Option<&'a JobConditi
     conditions.iter().find(|condition| condition.type_ == wanted && condition.status == "True")
 }
 
-/// Whether a Job has come to its end, and by which condition.
+/// The terminal condition of a finished Job.
 pub fn end(job: &Job) -> Option<&JobCondition> {
     condition(job, "Complete").or_else(|| condition(job, "Failed"))
 }
@@ -65,7 +65,7 @@ fn is_terminating(pod: &Pod) -> bool {
     !pod::has_ended(pod) && pod::is_going(pod)
 }
 
-/// A pod and the index it says that it is.
+/// The completion index of a pod.
 pub(super) fn index_of(pod: &Pod) -> Option<i32> {
     annotation(pod, INDEX)?.parse().ok().filter(|index| *index >= 0)
 }
@@ -86,7 +86,7 @@ pub(super) fn failure_annotations(failures: (i32, i32)) -> impl Iterator<Item = 
 }
 
 impl<'a> JobState<'a> {
-    /// What is wanted.
+    /// The spec of the Job.
     pub(super) fn spec(&self) -> &'a JobSpec {
         static NONE: std::sync::LazyLock<JobSpec> = std::sync::LazyLock::new(JobSpec::default);
         self.job.spec.as_ref().unwrap_or(&NONE)
@@ -100,7 +100,7 @@ impl<'a> JobState<'a> {
         self.spec().suspend == Some(true)
     }
 
-    /// Whether each index has failures of its own.
+    /// Whether the backoff limit is per index.
     pub(super) fn fails_by_index(&self) -> bool {
         self.is_indexed() && self.spec().backoff_limit_per_index.is_some()
     }
@@ -109,18 +109,19 @@ impl<'a> JobState<'a> {
         self.spec().completions.unwrap_or(0)
     }
 
-    /// Whether a pod is replaced only after it has failed, and not already when it goes.
+    /// Whether a pod is replaced only after it has failed, and not while it terminates: `podReplacementPolicy` is
+    /// `Failed`.
     pub(super) fn replaces_only_failed(&self) -> bool {
         let spec = self.spec();
         spec.pod_replacement_policy.as_deref() == Some("Failed") || spec.pod_failure_policy.is_some()
     }
 
-    /// Whether a pod is one of an index that there is; where there are none, all are.
+    /// Whether the index of a pod is in range; always true without indexes.
     pub(super) fn is_in_range(&self, pod: &Pod) -> bool {
         !self.is_indexed() || index_of(pod).is_some_and(|index| index < self.completions())
     }
 
-    /// Whether a pod has failed. One that was deleted never comes to that by itself if its node is lost, so it has.
+    /// Whether a pod has failed. A deleted pod counts as failed, since it never reports a phase if its node is lost.
     pub(super) fn has_failed(&self, pod: &Pod) -> bool {
         match pod::phase(pod) {
             "Failed" => true,
@@ -129,7 +130,7 @@ impl<'a> JobState<'a> {
         }
     }
 
-    /// What the failure of a pod means.
+    /// The action of the pod failure policy for a failed pod.
     pub(super) fn meaning(&self, pod: &Pod) -> Meaning {
         meaning(self.spec().pod_failure_policy.as_ref(), pod)
     }

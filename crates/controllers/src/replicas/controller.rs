@@ -1,4 +1,4 @@
-//! Replication controllers: replica sets by their first name.
+//! Replication controllers, which are converted to replica sets.
 
 use std::sync::Arc;
 

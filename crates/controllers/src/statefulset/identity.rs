@@ -1,4 +1,4 @@
-//! What tells the pods of a `StatefulSet` apart: a number each, and all that follows from it.
+//! The identity of a `StatefulSet`'s pods: the ordinal, and the name and labels that follow from it.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume};
@@ -16,41 +16,41 @@ pub(super) fn name(of: &impl kube::Resource) -> &str {
     of.meta().name.as_deref().unwrap_or_default()
 }
 
-/// The set that a pod says by its name that it belongs to, and its number.
+/// The name of the set and the ordinal, parsed from the name of a pod.
 pub(super) fn parts(pod: &str) -> Option<(&str, i32)> {
     let (set, number) = pod.rsplit_once('-')?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     number.parse().ok().filter(|_| is_number).map(|number| (set, number))
 }
 
-/// The number of a pod of a set.
+/// The ordinal of a pod of a set.
 pub(super) fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
     parts(name(pod)).filter(|(parent, _)| *parent == name(set)).map(|(_, ordinal)| ordinal)
 }
 
-/// The numbers that a set wants.
+/// The desired ordinals of a set.
 pub(super) fn range(set: &StatefulSet) -> std::ops::Range<i32> {
     let start = start(set);
     start..start.saturating_add(spec(set).replicas.unwrap_or(1))
 }
 
-/// The first number.
+/// The first ordinal.
 pub(super) fn start(set: &StatefulSet) -> i32 {
     spec(set).ordinals.as_ref().and_then(|ordinals| ordinals.start).unwrap_or(0)
 }
 
-/// The labels of a pod with which it says who it is.
+/// The identity labels of a pod.
 pub(super) fn labels(name: &str, ordinal: i32) -> [(String, String); 2] {
     [(POD_NAME.to_owned(), name.to_owned()), (POD_INDEX.to_owned(), ordinal.to_string())]
 }
 
-/// Whether a pod says who it is.
+/// Whether a pod has its identity labels.
 pub(super) fn says_its_name(pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(POD_NAME)).map(String::as_str) == Some(name(pod))
 }
 
-/// The pod of a number, of a template that is a revision.
+/// The pod of an ordinal, from the template of a revision.
 pub(super) fn new_pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpec, revision: &str) -> Pod {
     let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
     let mut pod = pods::from_template(template, namespace, name(set), controller_reference(set));
@@ -73,7 +73,7 @@ pub(super) fn new_pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpe
                 ..Volume::default()
             })
             .collect();
-        // A claim takes the place of a volume of the same name.
+        // The volume of a claim template replaces a volume of the same name.
         let others = spec.volumes.take().unwrap_or_default();
         let others = others.into_iter().filter(|one| !volumes.iter().any(|claimed| claimed.name == one.name));
         let others: Vec<Volume> = others.collect();

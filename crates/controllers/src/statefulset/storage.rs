@@ -1,4 +1,4 @@
-//! The claims of a `StatefulSet`'s pods, and who they go with.
+//! The claims of a `StatefulSet`'s pods, and their owner references by the retention policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::identity::{name, range};
 use super::spec;
 use plumb_controller::controller_reference;
 
-/// The claims that are there, by name.
+/// The existing claims by name.
 pub type Claims = BTreeMap<String, Arc<PersistentVolumeClaim>>;
 
-/// What a claim of a pod is called.
+/// The name of a pod's claim.
 pub(super) fn claim_name(set: &StatefulSet, template: &PersistentVolumeClaim, ordinal: i32) -> String {
     format!("{}-{}-{ordinal}", name(template), name(set))
 }
@@ -42,15 +42,15 @@ pub(super) fn wanted(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeCla
     templates.map(claim).collect()
 }
 
-/// What keeps a pod from being made.
+/// Why a pod cannot be created yet.
 pub(super) enum Obstacle {
-    /// These claims have to be made first.
+    /// These claims must be created first.
     Missing(Vec<PersistentVolumeClaim>),
-    /// A claim of that name is going, and another one can be made only when it is gone.
+    /// A claim of this name is terminating and must be deleted first.
     Going(String),
 }
 
-/// What keeps the pod of a number from being made, if something does.
+/// Why the pod of an ordinal cannot be created yet, if it cannot.
 pub(super) fn obstacle(set: &StatefulSet, ordinal: i32, claims: &Claims) -> Option<Obstacle> {
     let mut missing = Vec::new();
     for wanted in wanted(set, ordinal) {
@@ -59,7 +59,7 @@ pub(super) fn obstacle(set: &StatefulSet, ordinal: i32, claims: &Claims) -> Opti
             Some(there) if there.metadata.deletion_timestamp.is_some() => {
                 return Some(Obstacle::Going(name(&**there).to_owned()));
             }
-            // It goes with a pod of this number that is gone already.
+            // The claim is owned by a former pod of this ordinal, so the garbage collector will delete it.
             Some(there) if deletes_when_scaled(set) && goes_with_another_pod(there, set, ordinal) => {
                 return Some(Obstacle::Going(name(&**there).to_owned()));
             }
@@ -85,13 +85,13 @@ fn owners(claim: &PersistentVolumeClaim) -> &[OwnerReference] {
     claim.metadata.owner_references.as_deref().unwrap_or_default()
 }
 
-/// There is no pod of the number, so whichever the claim goes with is another one.
+/// Whether a claim is owned by a former pod of the ordinal, which has no pod now.
 fn goes_with_another_pod(claim: &PersistentVolumeClaim, set: &StatefulSet, ordinal: i32) -> bool {
     let pod = format!("{}-{ordinal}", name(set));
     owners(claim).iter().any(|owner| owner.kind == "Pod" && owner.name == pod)
 }
 
-/// The claims of a pod that are to go with others than they do, as they should be.
+/// The claims of a pod whose owner references must change, with the new ones.
 pub(super) fn to_hand_over(
     set: &StatefulSet,
     pod: &Pod,
@@ -109,7 +109,7 @@ pub(super) fn to_hand_over(
     there.filter_map(handed).collect()
 }
 
-/// Who a claim should go with, if that is not so.
+/// The owner references that a claim should have, if they differ.
 fn owners_wanted(
     claim: &PersistentVolumeClaim,
     set: &StatefulSet,
@@ -121,7 +121,7 @@ fn owners_wanted(
     let is = |owner: &OwnerReference, wanted: &OwnerReference| {
         (&owner.api_version, &owner.kind, &owner.name) == (&wanted.api_version, &wanted.kind, &wanted.name)
     };
-    // It goes with one of the same name that is no more: who collects garbage has not come to it yet.
+    // The owner of the same name was deleted, and the garbage collector has not deleted the claim yet.
     let is_stale =
         |wanted: &OwnerReference| had.iter().any(|owner| is(owner, wanted) && owner.uid != wanted.uid);
     if is_stale(&set_owner) || is_stale(&pod_owner) {
@@ -131,7 +131,7 @@ fn owners_wanted(
     let mut wanted: Vec<OwnerReference> = had.iter().filter(|owner| !is_ours(owner)).cloned().collect();
     let (when_scaled, when_deleted) = policy(set);
     let is_others = wanted.iter().any(|owner| owner.controller == Some(true));
-    // Who else controls it decides about it.
+    // Another controller of the claim decides about it.
     if !is_others {
         let is_scaled_down = !range(set).contains(&ordinal);
         if is_scaled_down && when_scaled {
@@ -150,7 +150,7 @@ fn owners_wanted(
     (uids(&wanted) != uids(had)).then_some(wanted)
 }
 
-/// The set that a claim may be of, and the number of the pod.
+/// Whether a claim has the name of a claim of the set.
 pub(super) fn belongs_to(claim: &PersistentVolumeClaim, set: &StatefulSet) -> bool {
     let Some((prefix, _)) = super::identity::parts(claim.meta().name.as_deref().unwrap_or_default()) else {
         return false;

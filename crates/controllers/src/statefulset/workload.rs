@@ -1,4 +1,4 @@
-//! The decisions about `StatefulSets` in the frame of workloads.
+//! The `StatefulSet` controller as a [`Workload`](crate::workload::Workload).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{Claims, NAME, State, decide, spec};
 use crate::workload::claim::claims;
 use crate::workload::{Action, Context, Informers, Kind, Note, Verb, Watches, Workload, WriteOutcome};
 
-/// Looks after the pods of `StatefulSets`.
+/// The `StatefulSet` controller.
 pub struct StatefulSets;
 
 impl Workload for StatefulSets {
@@ -27,7 +27,6 @@ impl Workload for StatefulSets {
         watches.owned::<ControllerRevision>(selector);
         let (queue, sets) = (watches.queue.clone(), watches.informers.stateful_sets.clone());
         watches.informers.claims.add_handler(move |change| {
-            // A new one was made for a set that waits for it anyway, or by somebody.
             let Some(claim) = change.latest() else { return };
             let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
             for set in sets.in_namespace(namespace).iter().filter(|set| belongs_to(claim, set)) {
@@ -42,7 +41,7 @@ impl Workload for StatefulSets {
         let revisions = claims(set, selector(set).as_ref(), &informers.revisions);
         let wanted = |action: &Action| match action {
             Action::Adopt(of) if of.kind == Kind::Pod => is_member(&of.name),
-            // A revision stays what it was, whatever its labels say.
+            // A revision is never released, even if its labels do not match.
             Action::Release(of) => of.kind == Kind::Pod,
             _ => true,
         };
@@ -89,7 +88,7 @@ fn selector(set: &StatefulSet) -> Option<LabelSelector> {
     set.spec.as_ref().map(|spec| spec.selector.clone())
 }
 
-/// What is said about pods and claims that come, change or go.
+/// The event about a created, updated or deleted pod or claim.
 fn event_for(set: &str, outcome: &WriteOutcome<'_>) -> Option<Note> {
     let (verb, well, badly) = match outcome.verb {
         Verb::Create => ("Create", "SuccessfulCreate", "FailedCreate"),
