@@ -228,7 +228,7 @@ impl AllocationManager {
         };
         self.await_disk(uid, ticket).await?;
         if freed {
-            // A growth that was not actual yet was taken back: no actual resources will change.
+            // A resize up that was not actual yet was reverted: no actual resources will change.
             self.retry_deferred(Trigger::PodResized).await;
         }
         Ok(Some(result))

@@ -103,7 +103,7 @@ impl RootFs {
             match readlinkat(&folder, name, Vec::new()) {
                 Ok(target) => path = above.join(OsStr::from_bytes(target.as_bytes())),
                 Err(Errno::NOENT | Errno::INVAL) => {
-                    // Made and not opened: opening what somebody else has put there meanwhile might wait forever.
+                    // Made and not opened: opening a file that was put there meanwhile might block forever.
                     match mknodat(&folder, name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0) {
                         Ok(()) | Err(Errno::EXIST) => return Ok(self.find(&path)?),
                         Err(errno) => return Err(errno.into()),

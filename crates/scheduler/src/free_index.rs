@@ -59,7 +59,7 @@ impl FreeIndex {
                 if at >= self.width() {
                     return Some(at - self.width());
                 }
-                // The maxima below may belong to different nodes: the search goes on there.
+                // The maxima below may belong to different nodes: the search continues there.
                 at *= 2;
                 continue;
             }

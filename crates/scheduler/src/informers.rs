@@ -1,6 +1,6 @@
 //! The informers of the scheduler. They outlive a restart of the scheduling loop, which recovers its state from them.
 //!
-//! An informer here holds no objects: the planner keeps what it needs of each. To a loop that subscribes, an informer
+//! An informer here holds no objects: the planner stores what it needs of each. To a loop that subscribes, an informer
 //! delivers a list and then the changes; to one that subscribes after a restart, a new list.
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};

@@ -55,7 +55,7 @@ pub(crate) struct Head {
     epoch: Epoch,
 }
 
-/// Changes whenever accepted writes are taken back because the disk was full. Their revisions are assigned again, to
+/// Changes whenever accepted writes are rolled back because the disk was full. Their revisions are assigned again, to
 /// other writes: a revision that was read before they were durable says nothing in another epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Epoch(u64);

@@ -250,7 +250,7 @@ impl Store {
         self.answer(Ok(()))
     }
 
-    /// Resolves when all writes accepted so far are durable. Fails if any of the epoch were taken back.
+    /// Resolves when all writes accepted so far are durable. Fails if any of the epoch were rolled back.
     pub fn sync_in(&self, epoch: Epoch) -> Ticket<()> {
         self.answer_in(epoch, Ok(()))
     }

@@ -13,8 +13,8 @@ use plumb_resize::quantity::Quantity;
 use super::conditions::{NodeHealth, conditions};
 use super::{Machine, Setup};
 
-/// The memory that is kept free of pods so that the node itself goes on, as the kubelet does it. Of the disk it
-/// is a tenth.
+/// The memory that is kept free of pods for the node itself, as the kubelet does. Of the disk it is a
+/// tenth.
 const KEPT_FREE: i64 = 100 << 20;
 
 /// The labels that a node gives itself.

@@ -147,7 +147,7 @@ impl Pieces {
                     let Some((changes, life)) = &mut self.follow else { return Ok(None) };
                     tokio::select! {
                         () = changes.changed() => {}
-                        // Whatever it wrote last is there by now.
+                        // The last output is in the log by now.
                         () = life.over() => self.follow = None,
                     }
                 }

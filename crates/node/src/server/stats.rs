@@ -37,7 +37,7 @@ impl Stats {
         Self { since, rates: Mutex::default() }
     }
 
-    /// What is used now. Rates are those since the last time that this was asked.
+    /// What is used now. Rates are those since the last call.
     pub(super) async fn summary(&self, config: &ServerConfig) -> Result<Summary, Error> {
         let ready = SandboxFilter { state: Some(SandboxState::Ready), ..SandboxFilter::default() };
         let measured = config.runtime.list_sandbox_stats(&ready).await?;

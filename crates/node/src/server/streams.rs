@@ -59,7 +59,7 @@ impl Refused {
 /// A connection that has been upgraded.
 type Io = TokioIo<Upgraded>;
 
-/// Answers that the connection is upgraded, and goes on with it in a task of its own.
+/// Answers that the connection is upgraded, and serves it in a separate task.
 fn upgrade<F>(
     request: &Parts,
     handshake: &Handshake,

@@ -9,7 +9,7 @@ use plumb_runtime::types::{CpuUsage, MemoryUsage};
 
 use crate::register::memory_figure;
 
-/// The kernel counts cpu time in hundredths of a second wherever it tells it to programs.
+/// The kernel reports CPU time to programs in hundredths of a second.
 const TICK_NANOS: u64 = 10_000_000;
 
 /// Reads it from the kernel's files below a root.

@@ -181,7 +181,7 @@ pub(super) struct GracePeriod {
 }
 
 impl Deletion {
-    /// The deletion after an update of the pod. A deletion is never taken back.
+    /// The deletion after an update of the pod. A deletion is never reverted.
     pub(super) fn observe(self, pod: &Pod) -> Self {
         let Some(at) = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0) else { return self };
         let seconds = pod.metadata.deletion_grace_period_seconds.unwrap_or_else(|| grace_period(pod));

@@ -14,7 +14,7 @@
 //! - the code that makes it "armed" starts the watcher in the same critical section, unless it runs;
 //! - the watcher ends only in a critical section that finds the state "disarmed", and a disarm that fails is retried.
 //!
-//! What was applied before is in a file before the group is touched, so the next runtime goes on after a crash.
+//! What was applied before is in a file before the group is touched, so the next runtime continues after a crash.
 
 mod cgroup;
 #[cfg(test)]
@@ -36,7 +36,7 @@ use crate::types::LinuxResources;
 /// The guard over the memory limit of a cgroup.
 pub(super) type GroupGuard = Guard<GuardedGroup>;
 
-/// Between two looks at a group of which the kernel keeps ringing.
+/// The interval between two checks of a group for which the kernel sends notifications continuously.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long until a group that could not be disarmed is tried again.
 const RETRY: Exponential = Exponential::new(Duration::from_millis(10), Duration::from_secs(10));

@@ -154,8 +154,8 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     Ok((Arc::new(state), running))
 }
 
-/// The kernel says that a group ran out of memory. Only v2 says it once somebody was killed for it; v1 says it
-/// just before, so it is looked at again for a moment.
+/// Handles the kernel's notification that a group ran out of memory. v2 notifies after an OOM kill; v1 notifies just
+/// before, so the group is checked again for a moment.
 fn notify(
     notification: Notification,
     watched: &Mutex<HashMap<u64, WatchedContainer>>,

@@ -1,4 +1,4 @@
-//! The trait, asked of the built-in runtime.
+//! The runtime trait for the built-in runtime.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -271,7 +271,7 @@ impl Runtime for Builtin {
             return Err(Error::FailedPrecondition(format!("container {id} is not running")));
         }
         let mut stats = entry.stats()?;
-        // Only when one is asked about: it takes as long as there are files.
+        // Only for a request about one container: it takes time for each file.
         let layer = entry.folder.join("upper");
         stats.writable_layer = Some(blocking(move || Ok(folder_usage(&layer))).await?);
         Ok(stats)

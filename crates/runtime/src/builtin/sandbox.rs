@@ -82,7 +82,7 @@ impl State {
         }
         let made = self.fill_sandbox(&entry, own_network);
         if let Err(error) = made {
-            // Somebody may have removed the bridge: the next pod looks for itself.
+            // The bridge may have been removed: the next pod checks again.
             *self.bridge.lock() = None;
             // Leftovers of a failure would block the next attempt.
             if let Err(also) = self.unmake_sandbox(&entry) {

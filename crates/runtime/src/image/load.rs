@@ -112,7 +112,7 @@ impl Images {
             imported_at: Timestamp::now(),
             pinned: true,
         };
-        // That of the program as it was before an upgrade loses its name, and stays for whom it is in use by.
+        // That of the program as it was before an upgrade loses its name, and stays for the containers that use it.
         self.put(&lock, &record)?;
         Ok(record)
     }

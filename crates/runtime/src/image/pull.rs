@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   downloads/<digest>            a complete layer that is not in the store yet
-//!   downloads/<digest>.partial    the part of a layer that was received; the next pull goes on from there
+//!   downloads/<digest>.partial    the part of a layer that was received; the next pull continues from there
 //!   downloads/pull-…/             the layers of one pull, as an OCI layout: links to those above
 //! ```
 //!

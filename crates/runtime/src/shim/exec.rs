@@ -83,7 +83,7 @@ fn start(folder: &Path, command: Vec<String>, terminal: bool) -> Result<u8> {
     }
 }
 
-/// Waits for the command. Asked to end, it ends the command with all that it started in its session.
+/// Waits for the command. On a termination request, kills the command and all processes of its session.
 fn wait(child: Pid, signals: &SigSet) -> Result<u8> {
     loop {
         match waitpid(child, Some(WaitPidFlag::WNOHANG)) {

@@ -76,7 +76,7 @@ impl Identity {
         Ok(Self { uid, gid, groups, home: home.unwrap_or_else(|| "/".to_owned()) })
     }
 
-    /// Becomes it. Capabilities are kept until they are set.
+    /// Switches to this user. Capabilities are retained until they are set.
     pub(super) fn assume(&self) -> Result<()> {
         let groups: Vec<Gid> = self.groups.iter().copied().map(Gid::from_raw).collect();
         setgroups(&groups).doing("setting groups")?;

@@ -153,7 +153,7 @@ pub(super) fn restrict(process: &ProcessSpec, identity: &Identity, dies_with_shi
     let filter = process.seccomp.then(|| seccomp::program(process.capabilities)).transpose()?;
     capability::bound(process.capabilities)?;
     if let Some(filter) = filter.as_ref().filter(|_| !process.no_new_privs) {
-        // Only somebody who may do anything may be filtered without giving up new privileges.
+        // Before the capabilities are dropped: without `no_new_privs` a filter needs `CAP_SYS_ADMIN`.
         sys::filter_system_calls(filter).doing("filtering system calls")?;
     }
     identity.assume()?;

@@ -1,7 +1,7 @@
 //! Paths that show nothing, and paths that cannot be written.
 //!
 //! They are found and mounted over by file descriptors, before the container's root is ours, and what is in `/proc` is
-//! known to be in a procfs: no symlink, volume or device file of the container has a say.
+//! known to be in a procfs: no symlink, volume or device file of the container affects it.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

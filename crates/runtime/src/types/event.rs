@@ -27,7 +27,7 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
-    /// The update of a container's resources, which were applied already, is final, was refused and taken back, or is
+    /// The update of a container's resources, which were applied already, is final, was refused and rolled back, or is
     /// retried: [`Runtime::confirmation`](crate::Runtime::confirmation) says which.
     UpdateFinished {
         /// The pod.

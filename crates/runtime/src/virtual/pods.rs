@@ -44,7 +44,7 @@ pub(super) struct All {
     pub(super) pulled: std::collections::BTreeSet<String>,
     /// The containers by the time of their exit. An outdated entry has no effect.
     ends: BinaryHeap<Reverse<(Instant, ContainerId)>>,
-    /// Somebody waits for the first of them.
+    /// A task waits for the first of them.
     waiting: bool,
     next: u32,
 }
@@ -87,7 +87,7 @@ pub(super) fn container_prefix(sandbox: &SandboxId) -> String {
 }
 
 impl All {
-    /// The containers of a sandbox. Others may have an id that begins the same, so each is asked.
+    /// The containers of a sandbox. The ID of another sandbox may have the same prefix, so each container is checked.
     pub(super) fn containers_of<'a>(
         &'a mut self,
         sandbox: &'a SandboxId,

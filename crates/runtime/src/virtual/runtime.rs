@@ -1,4 +1,4 @@
-//! The trait, asked of the virtual runtime.
+//! The runtime trait for the virtual runtime.
 
 use std::time::Duration;
 
@@ -231,7 +231,7 @@ impl Runtime for Virtual {
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<()> {
-        // Asked to end, it ends at once.
+        // A virtual container ends at once when it is stopped.
         self.pods.finish(id, if grace.is_zero() { 137 } else { 0 }, false);
         Ok(())
     }

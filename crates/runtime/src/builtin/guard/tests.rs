@@ -1,4 +1,4 @@
-//! Whatever happens, a group that was armed is disarmed in the end.
+//! A group that was armed is disarmed in the end in all sequences of events.
 
 use std::thread;
 
