@@ -1,4 +1,4 @@
-//! The documents from which clients learn what objects look like.
+//! The OpenAPI documents: `/openapi/v2` and `/openapi/v3`.
 
 mod v2;
 
@@ -18,8 +18,8 @@ use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
 use crate::kinds::Kinds;
 
-/// The documents, made when the first client asks: they are large, and many clusters live without them. Those of
-/// custom kinds are made again when a definition of theirs changed.
+/// The documents, built at the first request, as they are large and many clusters do not need them. Those of custom
+/// kinds are rebuilt when a definition changes.
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     builtin: OnceLock<BTreeMap<String, Document>>,
@@ -27,20 +27,20 @@ pub(crate) struct Documents {
     swagger: Mutex<Option<Swagger>>,
 }
 
-/// The document of version 2.
+/// The OpenAPI v2 document.
 #[derive(Debug)]
 struct Swagger {
-    /// The hashes of the documents of custom kinds that are in it.
+    /// The hashes of the custom kinds' documents that it contains.
     made_of: Vec<String>,
     json: Bytes,
-    /// The same in protobuf, once a client asked for it.
+    /// The same in protobuf, encoded at the first request for it.
     protobuf: OnceLock<Bytes>,
 }
 
 impl Swagger {
     fn protobuf(&self) -> Bytes {
         let encode = || {
-            // It was encoded here.
+            // The server encoded the document itself, so it decodes.
             let document = serde_json::from_slice::<Value>(&self.json).unwrap_or_default();
             Bytes::from(protobuf::openapi_v2(&document))
         };
@@ -48,7 +48,7 @@ impl Swagger {
     }
 }
 
-/// What a document of a custom kind is made of: the resource, and its schema, which is another one if it changed.
+/// The inputs of a custom kind's document: the resource, and its schema, which is a new one after a change.
 type Schema = (String, Arc<Since>);
 
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl Document {
 }
 
 impl Documents {
-    /// Answers a request below `/openapi/v3`; the path is what follows.
+    /// Serves a request below `/openapi/v3`; `path` is the rest of the URL path.
     pub(crate) fn answer(&self, kinds: &Kinds, path: &str) -> Result<Response<Body>, ApiError> {
         let builtin = self.builtin.get_or_init(|| make(kinds));
         let custom = self.custom(kinds);
@@ -83,7 +83,7 @@ impl Documents {
         }
     }
 
-    /// Answers a request for `/openapi/v2`: all kinds in one document, as JSON or as protobuf.
+    /// Serves `/openapi/v2`: all kinds in one document, as JSON or protobuf.
     pub(crate) fn swagger(&self, kinds: &Kinds, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
         let format = v2::Format::of(headers)?;
         let builtin = self.builtin.get_or_init(|| make(kinds));
@@ -106,7 +106,7 @@ impl Documents {
         })
     }
 
-    /// The documents of custom kinds as they are defined now.
+    /// The documents of the custom kinds with their current definitions.
     fn custom(&self, kinds: &Kinds) -> BTreeMap<String, Document> {
         let mut known = self.custom.lock();
         let mut next = BTreeMap::new();
@@ -143,7 +143,7 @@ fn make(kinds: &Kinds) -> BTreeMap<String, Document> {
         .collect()
 }
 
-/// Whether what a path of a document ends with, below an object, is served: a feature may be off.
+/// Whether the subresource in a path of a document is served: its feature may be disabled.
 fn leads_somewhere(kinds: &Kinds, group: &str, version: &str, path: &str) -> bool {
     let Some((before, below)) = path.split_once("/{name}/") else { return true };
     let below = below.split('/').next().unwrap_or_default();
