@@ -133,8 +133,8 @@ fn place_value(object: &mut Map<String, Value>, schema: &crate::Schema, field: &
     if field.json == "managedFields" && value.as_array().is_some_and(Vec::is_empty) {
         value = Value::Array(vec![Value::Object(Map::new())]);
     }
-    let told = field.tells_empty && !value.is_null();
-    if zero::leaves_out(schema, field, &value) && !told {
+    let is_distinguished = field.tells_empty && !value.is_null();
+    if zero::leaves_out(schema, field, &value) && !is_distinguished {
         object.remove(field.json);
     } else {
         object.insert(field.json.to_owned(), value);

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_told_in_gos_words() {
+    fn an_invalid_timestamp_has_the_message_of_go() {
         for (text, sentence) in [
             ("now", r#"parsing time "now" as "2006-01-02T15:04:05Z07:00": cannot parse "now" as "2006""#),
             ("", r#"parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#),

@@ -4,7 +4,7 @@
 //! as it came, and some of its rules ask whether anything came, or show it.
 
 /// The fields whose rules tell an empty value from none: the struct, and the name in JSON.
-const TOLD: &[(&str, &str)] = &[
+const DISTINGUISHED: &[(&str, &str)] = &[
     ("EphemeralContainer", "ports"),
     ("EphemeralContainer", "resizePolicy"),
     ("EphemeralContainer", "restartPolicyRules"),
@@ -20,8 +20,8 @@ const TOLD: &[(&str, &str)] = &[
 ];
 
 /// Whether an empty value of a field is told from none.
-pub(super) fn is_told(owner: &str, field: &str) -> bool {
-    TOLD.contains(&(owner, field))
+pub(super) fn is_distinguished(owner: &str, field: &str) -> bool {
+    DISTINGUISHED.contains(&(owner, field))
 }
 
 #[cfg(test)]
@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn every_field_of_the_list_is_one_of_the_api_and_may_be_left_out() {
         let schema = Schema::builtin();
-        for (owner, name) in TOLD {
+        for (owner, name) in DISTINGUISHED {
             let fields: Vec<_> = schema
                 .structs()
                 .filter(|id| schema[*id].name == *owner)

@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_makes_an_object_manages_what_it_has((api_version, kind, object) in an_object()) {
+    fn the_creator_of_an_object_manages_its_fields((api_version, kind, object) in an_object()) {
         let mut new = object.clone();
         with_tracker(api_version, kind, "2026-01-01T00:00:00Z", |tracker| tracker.create(&mut new, "one"));
         let list = managers(&new).clone();

@@ -37,7 +37,7 @@ fn a_body_that_is_null_is_an_empty_object() {
 }
 
 #[test]
-fn a_length_beyond_the_end_is_told_with_its_place() {
+fn a_length_beyond_the_end_is_reported_with_its_position() {
     // Field 2 (spec) says that two gigabytes follow.
     let message = [0x12, 0xff, 0xff, 0xff, 0xff, 0x07, 1];
     let error = protobuf::decode_message(Schema::builtin(), kind("v1", "Pod"), &message).unwrap_err();

@@ -108,7 +108,7 @@ fn an_embedded_struct_lends_its_fields_in_json_and_keeps_its_number_on_the_wire(
 }
 
 #[test]
-fn shapes_presence_and_scope_are_told() {
+fn the_table_has_shapes_presence_and_scope() {
     let schema = Schema::builtin();
     let pod = schema.kind("", "v1", "Pod").unwrap().body;
     let shape = |path: &[&str]| schema[schema.pointee(schema.field_at(pod, path).unwrap().ty)].shape;

@@ -49,7 +49,7 @@ pub fn types(
     path: &str,
 ) -> Vec<FieldError> {
     let judge = Judge { patterns, ratchets: old.is_some() };
-    judge.value(value, old, schema, path).errors.into_iter().map(Mistake::told).collect()
+    judge.value(value, old, schema, path).errors.into_iter().map(Mistake::into_field_error).collect()
 }
 
 /// The errors, and a score: of alternatives, the errors of the best match are reported.
@@ -80,7 +80,7 @@ enum Wrong {
 }
 
 impl Mistake {
-    fn told(self) -> FieldError {
+    fn into_field_error(self) -> FieldError {
         let name = self.name.unwrap_or_default();
         let name = name.strip_prefix('.').unwrap_or(&name);
         let path = if name.is_empty() { "<nil>" } else { name };
@@ -487,7 +487,7 @@ fn check_number(number: &serde_json::Number, schema: &Schema, types: &[&str], pa
             found.whole(format!("Checked value must be of type integer {form} in {path}"));
         }
     }
-    let told = || Wrong::Number(number.to_string());
+    let shown = || Wrong::Number(number.to_string());
     if let Some(factor) = schema.multiple_of {
         // Upstream truncates the factor for integers.
         let used = if whole.is_some() { factor.trunc() } else { factor };
@@ -496,19 +496,19 @@ fn check_number(number: &serde_json::Number, schema: &Schema, types: &[&str], pa
             let kind = Wrong::Number(bound(used));
             found.add(Mistake { name: Some(path.to_owned()), kind, message });
         } else if !is_multiple(number, used) {
-            found.wrong(path, told(), format!("should be a multiple of {}", bound(factor)));
+            found.wrong(path, shown(), format!("should be a multiple of {}", bound(factor)));
         }
     }
     if let Some(least) = schema.minimum
         && (value < least || (schema.exclusive_minimum && value <= least))
     {
         let equal = if schema.exclusive_minimum { "" } else { " or equal to" };
-        found.wrong(path, told(), format!("should be greater than{equal} {}", bound(least)));
+        found.wrong(path, shown(), format!("should be greater than{equal} {}", bound(least)));
     }
     if let Some(most) = schema.maximum
         && (value > most || (schema.exclusive_maximum && value >= most))
     {
         let equal = if schema.exclusive_maximum { "" } else { " or equal to" };
-        found.wrong(path, told(), format!("should be less than{equal} {}", bound(most)));
+        found.wrong(path, shown(), format!("should be less than{equal} {}", bound(most)));
     }
 }
