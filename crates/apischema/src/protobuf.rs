@@ -35,7 +35,7 @@ pub const MAX_DEPTH: usize = 160;
 /// Why a body could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtobufError {
-    /// There was nothing.
+    /// The body is empty.
     #[error("empty data")]
     Empty,
     /// The magic is missing.
@@ -52,7 +52,7 @@ pub enum ProtobufError {
         /// As the envelope has it.
         kind: String,
     },
-    /// What should have been read at some place was not there.
+    /// A field does not decode.
     #[error("protobuf: {at}: {cause}")]
     Malformed {
         /// Struct and field: `PodSpec.containers`.
@@ -94,16 +94,16 @@ pub enum Cause {
     /// Text that is not UTF-8.
     #[error("text is not valid UTF-8")]
     Utf8,
-    /// A moment that JSON cannot say.
+    /// A timestamp that JSON cannot represent.
     #[error("time out of range")]
     Time,
-    /// A number that JSON cannot say.
+    /// A number that JSON cannot represent.
     #[error("number is not finite")]
     NotFinite,
-    /// A quantity that is none.
+    /// An invalid quantity.
     #[error("{0}")]
     Quantity(String),
-    /// Embedded JSON that is none.
+    /// Invalid embedded JSON.
     #[error("embedded object: {0}")]
     Embedded(String),
 }

@@ -1,4 +1,4 @@
-//! Values that are text in JSON and something else to Go: moments, spans, amounts, bytes.
+//! Values that are strings in JSON and other types in Go: timestamps, durations, quantities, bytes.
 
 pub(crate) mod time;
 
@@ -7,18 +7,18 @@ use base64::alphabet;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Number, Value};
 
-/// Go's standard encoding, which does not mind bits that say nothing.
+/// Go's standard encoding, which accepts non-zero trailing bits.
 const STANDARD: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// Bytes as JSON has them.
+/// Encodes bytes as base64.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The bytes behind a text, or the position at which Go gives up on it.
+/// Decodes base64; the error is the position at which Go's decoder fails.
 ///
 /// Line breaks inside are skipped, as Go's decoder skips them.
 pub(crate) fn from_base64(text: &str) -> Result<Vec<u8>, usize> {

@@ -1,6 +1,7 @@
-//! Whether two objects mean the same, however they are written.
+//! Semantic equality, as upstream's `apiequality.Semantic`.
 //!
-//! An empty list is none, `1000m` of a core is one core: upstream compares so before it counts a change or refuses one.
+//! An empty list equals a missing one, and `1000m` equals `1`. Upstream compares so to detect changes of the generation
+//! and of immutable fields.
 
 use plumb_resize::Quantity;
 use serde_json::Value;
@@ -8,7 +9,7 @@ use serde_json::Value;
 use crate::json::MAX_DEPTH;
 use crate::schema::{Schema, Shape, StructId, TypeId};
 
-/// Whether two values of a type mean the same.
+/// Whether two values of a type are semantically equal.
 ///
 /// ```
 /// use plumb_apischema::{Schema, semantic};
@@ -27,7 +28,7 @@ pub fn equal(schema: &Schema, ty: TypeId, one: &Value, other: &Value) -> bool {
     one == other || types(schema, ty, one, other, MAX_DEPTH)
 }
 
-/// Whether two objects of a struct mean the same.
+/// Whether two objects of a struct are semantically equal.
 pub fn equal_structs(schema: &Schema, id: StructId, one: &Value, other: &Value) -> bool {
     one == other || structs(schema, id, one, other, MAX_DEPTH)
 }

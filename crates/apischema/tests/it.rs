@@ -1,4 +1,4 @@
-//! The crate through its public door.
+//! The crate through its public API.
 
 #[cfg(test)]
 mod it {

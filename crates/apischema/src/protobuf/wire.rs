@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// Passes over a field that nobody asked for.
+    /// Skips an unknown field.
     pub(super) fn skip(&mut self, wire: u8) -> Result<(), Cause> {
         self.skip_at(wire, GROUP_DEPTH)
     }

@@ -1,6 +1,6 @@
-//! Moments, as Go reads and writes them in JSON.
+//! Timestamps, as Go parses and formats them in JSON.
 
-/// Seconds from the epoch to the moment that Go takes for none: the first of January of the year 1.
+/// Seconds from the epoch to Go's zero time: the first of January of the year 1.
 pub(crate) const NONE: i64 = -62_135_596_800;
 /// The first and last second that four digits of a year can name.
 const FIRST: i64 = -62_167_219_200;
@@ -9,7 +9,7 @@ const LAST: i64 = 253_402_300_799;
 const SECONDS_LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// How much of a second a moment keeps.
+/// The precision of a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
     Seconds,
@@ -24,12 +24,12 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Whether Go takes it for no moment at all.
+    /// Whether it is Go's zero time.
     pub(crate) fn is_none(self) -> bool {
         self.seconds == NONE && self.nanos == 0
     }
 
-    /// As JSON has it, in UTC; nothing if four digits cannot name the year.
+    /// The JSON form in UTC; none if the year has more than four digits.
     pub(crate) fn text(self, precision: Precision) -> Option<String> {
         if !(FIRST..=LAST).contains(&self.seconds) {
             return None;
@@ -45,7 +45,7 @@ impl Moment {
     }
 }
 
-/// Why a text is no moment, in Go's words.
+/// Why a string is not a timestamp, with Go's messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TimeError {
     /// An element of the layout is missing.
@@ -59,7 +59,7 @@ pub(crate) enum TimeError {
     ExtraText { text: String, extra: String },
 }
 
-/// Reads a moment.
+/// Parses a timestamp.
 pub(crate) fn parse(text: &str, precision: Precision) -> Result<Moment, TimeError> {
     let layout = match precision {
         Precision::Seconds => SECONDS_LAYOUT,

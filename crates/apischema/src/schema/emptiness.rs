@@ -1,9 +1,9 @@
-//! Where an empty list or map means something else than none.
+//! Fields whose empty value differs from a missing one.
 //!
-//! Stored, the two are the same: protobuf has no word for an empty list. But until then kube-apiserver holds what came
-//! as it came, and some of its rules ask whether anything came, or show it.
+//! Stored, the two are the same: protobuf has no empty list. But before that kube-apiserver has the decoded value, and
+//! some of its validation distinguishes an empty from a missing field, or shows it.
 
-/// The fields whose rules tell an empty value from none: the struct, and the name in JSON.
+/// The fields whose validation distinguishes an empty value from a missing one: the struct, and the JSON name.
 const DISTINGUISHED: &[(&str, &str)] = &[
     ("EphemeralContainer", "ports"),
     ("EphemeralContainer", "resizePolicy"),
@@ -19,7 +19,7 @@ const DISTINGUISHED: &[(&str, &str)] = &[
     ("VolumeResourceRequirements", "requests"),
 ];
 
-/// Whether an empty value of a field is told from none.
+/// Whether an empty value of a field is distinguished from a missing one.
 pub(super) fn is_distinguished(owner: &str, field: &str) -> bool {
     DISTINGUISHED.contains(&(owner, field))
 }

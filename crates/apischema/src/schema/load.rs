@@ -327,7 +327,7 @@ fn collect(
     Ok(())
 }
 
-/// Whether Go writes the field although nobody gave it. Structs are never empty to Go, only zero.
+/// Whether Go writes the field even if it is missing. Structs are never empty to Go, only zero.
 fn written_when_absent(types: &[Type], field: &Field) -> bool {
     match field.omit {
         Omit::Never => true,

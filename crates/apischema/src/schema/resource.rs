@@ -1,6 +1,6 @@
 use super::StructId;
 
-/// A row of discovery: what is served under a name in a URL.
+/// A resource of discovery.
 #[derive(Clone, Debug)]
 pub struct Resource {
     /// The group; empty for the core.
@@ -11,43 +11,43 @@ pub struct Resource {
     pub kind: &'static str,
     /// The fields of its objects.
     pub body: StructId,
-    /// The name in URLs.
+    /// The plural name, as in URLs.
     pub plural: &'static str,
-    /// The name for one of them.
+    /// The singular name.
     pub singular: &'static str,
-    /// Whether they live in namespaces.
+    /// Whether the objects are namespaced.
     pub scope: Scope,
-    /// Names for hasty people.
+    /// The short names.
     pub short_names: Vec<&'static str>,
-    /// Groups of resources it belongs to, such as `all`.
+    /// The categories, such as `all`.
     pub categories: Vec<&'static str>,
-    /// What can be asked of it, in alphabetical order.
+    /// The verbs in alphabetical order.
     pub verbs: Vec<&'static str>,
-    /// What hangs below each object.
+    /// The subresources.
     pub subresources: Vec<Subresource>,
 }
 
-/// Whether objects live in namespaces.
+/// The scope of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// One set for the whole cluster.
+    /// Cluster-scoped.
     Cluster,
-    /// A set for each namespace.
+    /// Namespaced.
     Namespaced,
 }
 
-/// A part of an object, or an action on it, with an address of its own.
+/// A subresource.
 #[derive(Clone, Debug)]
 pub struct Subresource {
     /// The last segment of the URL.
     pub name: &'static str,
-    /// The group of what is exchanged there.
+    /// The API group of its kind.
     pub group: &'static str,
-    /// The version of what is exchanged there.
+    /// The API version of its kind.
     pub version: &'static str,
-    /// The kind of what is exchanged there.
+    /// The kind of its requests and responses.
     pub kind: &'static str,
-    /// What can be asked of it.
+    /// The verbs.
     pub verbs: Vec<&'static str>,
 }
 
@@ -57,7 +57,7 @@ impl Resource {
         self.subresources.iter().find(|subresource| subresource.name == name)
     }
 
-    /// Whether a verb can be asked of it.
+    /// Whether it supports a verb.
     pub fn allows(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
     }

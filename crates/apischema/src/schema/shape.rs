@@ -1,4 +1,4 @@
-//! What a value of the API looks like, in JSON and on the wire.
+//! The types of API values, in JSON and in protobuf.
 
 /// A type of a [`Schema`](crate::Schema), by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,55 +14,55 @@ impl StructId {
     }
 }
 
-/// A type: its shape, and the name it goes by in upstream's messages.
+/// A type: its shape, and its name in upstream's messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Type {
-    /// What values look like.
+    /// The shape of the values.
     pub shape: Shape,
     /// The Go name: `int32`, `v1.Protocol`, `[]v1.Container`.
     pub go: &'static str,
 }
 
-/// What a value looks like.
+/// The shape of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A string.
     Text,
-    /// True or false.
+    /// A boolean.
     Bool,
-    /// A whole number of 32 bits.
+    /// A 32-bit integer.
     Int32,
-    /// A whole number of 64 bits.
+    /// A 64-bit integer.
     Int64,
     /// A floating-point number.
     Double,
     /// Bytes: base64 in JSON.
     Bytes,
-    /// An amount of a resource: a string in JSON.
+    /// A quantity: a string in JSON.
     Quantity,
-    /// A whole number of 32 bits, or a string.
+    /// A 32-bit integer or a string (`IntOrString`).
     IntOrString,
-    /// A moment, to the second.
+    /// A timestamp with seconds (`Time`).
     Time,
-    /// A moment, to the microsecond.
+    /// A timestamp with microseconds (`MicroTime`).
     MicroTime,
-    /// A span of time: `1m30s` in JSON.
+    /// A duration: `1m30s` in JSON.
     Duration,
     /// An object of any kind.
     RawExtension,
-    /// The set of fields a manager owns.
+    /// The field set of a manager (`FieldsV1`).
     FieldsV1,
-    /// Any JSON value, kept as it is.
+    /// Any JSON value, unchanged.
     Json,
-    /// Any JSON value that never travels as protobuf.
+    /// Any JSON value that has no protobuf form.
     Any,
-    /// A value that may be absent even where its zero would be written.
+    /// A pointer: a missing value differs from a zero value.
     Pointer(TypeId),
     /// A list.
     List(TypeId),
-    /// A list that is a message of its own on the wire, its elements in field 1.
+    /// A list that is a message in protobuf, with its elements in field 1.
     WrappedList(TypeId),
-    /// A map from text.
+    /// A map with string keys.
     Map(TypeId),
     /// A struct.
     Struct(StructId),
@@ -74,24 +74,24 @@ pub enum Shape {
     SchemaOrStrings(StructId),
 }
 
-/// Fields under one name, those of embedded structs among them.
+/// A struct with its fields, those of embedded structs included.
 #[derive(Clone, Debug)]
 pub struct Struct {
     /// The name in its package: `PodSpec`.
     pub name: &'static str,
     /// The package below `k8s.io`: `api/core/v1`.
     pub package: &'static str,
-    /// Whether server-side apply replaces it as a whole.
+    /// Whether it is atomic in server-side apply.
     pub atomic: bool,
     /// By JSON name.
     pub(super) fields: Vec<Field>,
     /// By protobuf number.
     pub(super) wire: Vec<(u32, Wire)>,
-    /// The fields that are written even when nobody gave them.
+    /// The fields that Go writes even if they are missing.
     pub(super) always: Vec<u16>,
 }
 
-/// What a protobuf number of a struct leads to.
+/// The meaning of a protobuf field number of a struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     /// One of the struct's own fields, by its place among [`Struct::fields`].
@@ -112,7 +112,7 @@ impl Struct {
         Some(&self.fields[place])
     }
 
-    /// What a protobuf number leads to.
+    /// The meaning of a protobuf field number.
     pub fn by_number(&self, number: u32) -> Option<Wire> {
         let place = self.wire.binary_search_by_key(&number, |(number, _)| *number).ok()?;
         Some(self.wire[place].1)
@@ -123,7 +123,7 @@ impl Struct {
         &self.wire
     }
 
-    /// The fields that are written even when nobody gave them.
+    /// The fields that Go writes even if they are missing.
     pub fn always(&self) -> impl Iterator<Item = &Field> {
         self.always.iter().map(|&place| &self.fields[usize::from(place)])
     }
@@ -138,15 +138,16 @@ pub struct Field {
     pub number: u32,
     /// The type of its values.
     pub ty: TypeId,
-    /// When it is left out.
+    /// When Go omits it.
     pub omit: Omit,
-    /// Whether some rule tells an empty list or map from none; until it is stored, both are kept apart.
+    /// Whether validation distinguishes an empty list or map from a missing one. Both are distinct until the object is
+    /// stored.
     pub tells_empty: bool,
     /// Whether OpenAPI calls it required.
     pub required: bool,
-    /// What a strategic merge patch does with it.
+    /// Its patch strategy.
     pub patch: Patch,
-    /// What server-side apply takes it for.
+    /// Its list type or map type in server-side apply.
     pub list_type: Option<ListType>,
     /// The keys of a list of type [`ListType::Map`].
     pub list_keys: Vec<&'static str>,
@@ -154,39 +155,39 @@ pub struct Field {
     pub through: Option<&'static str>,
 }
 
-/// When Go's encoder leaves a field out.
+/// When Go's encoder omits a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Omit {
     /// Never: its zero is written.
     Never,
-    /// When empty: zero, false, an empty text, list or map, or a null pointer. Never for structs.
+    /// When empty (`omitempty`): zero, false, an empty string, list or map, or a nil pointer. Never for structs.
     Empty,
-    /// When its type says that it is zero.
+    /// When its type's `IsZero` is true (`omitzero`).
     Zero,
 }
 
-/// What a strategic merge patch does with a field.
+/// The patch strategy of a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Patch {
     /// Lists are merged instead of replaced.
     pub merge: bool,
-    /// Keys that the patch does not name under `$retainKeys` go away.
+    /// Keys that the patch does not list under `$retainKeys` are removed.
     pub retain_keys: bool,
     /// Maps are replaced instead of merged.
     pub replace: bool,
-    /// The field that tells the elements of a merged list apart.
+    /// The merge key of a list.
     pub merge_key: Option<&'static str>,
 }
 
-/// What server-side apply takes a list, map or struct for.
+/// The list type or map type of a field in server-side apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListType {
-    /// One value, replaced as a whole.
+    /// Atomic: replaced as a whole.
     Atomic,
-    /// Elements told apart by their keys.
+    /// An associative list: elements are merged by their keys.
     Map,
-    /// Elements that are all different.
+    /// A set of scalars.
     Set,
-    /// Merged although its struct says otherwise.
+    /// Granular, although its struct is atomic.
     Granular,
 }

@@ -1,4 +1,4 @@
-//! Laws of server-side apply, and the forms it is told in.
+//! Laws of server-side apply, and its serialization.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ proptest! {
         let own = read.iter().next().unwrap();
         prop_assert_eq!(own.operation, Operation::Update);
         let ty = Types::of_kind(Schema::builtin().kind_of(api_version, kind).unwrap());
-        // Every managed field is one of the object's; what is left of it is nobody's to manage.
+        // Every managed field is one of the object's; the other fields are never managed.
         let has = apply::fields(ty, &object).unwrap();
         for path in own.set.paths() {
             let inside = path.iter().map(ToString::to_string).collect::<String>();

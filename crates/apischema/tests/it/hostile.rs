@@ -1,4 +1,4 @@
-//! What nobody sends by mistake.
+//! Hostile input.
 
 use plumb_apischema::json::DecodeError;
 use plumb_apischema::patch::json::JsonPatchError;
