@@ -48,6 +48,9 @@ use crate::error::{Error, Result};
 use crate::image::{ImageError, Images, Load};
 use state::State;
 
+pub(crate) use naming::Naming;
+pub(crate) use network::Wire;
+
 /// The configuration of a built-in runtime.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -135,13 +138,13 @@ pub struct Bridge {
 
 /// The address of the bridge of a data directory, which need not exist yet, where the configuration names no pod network.
 pub fn gateway_of(data_dir: &Path) -> io::Result<Ipv4Addr> {
-    let network = naming::Naming::of(&std::fs::canonicalize(data_dir)?).network();
+    let network = Naming::of(&std::fs::canonicalize(data_dir)?).network();
     Ok(network::Addresses::new(network, open::OWN_NETWORK).gateway())
 }
 
 /// The name of the cgroup of all pods of a data directory.
 pub fn cgroup_of(data_dir: &Path) -> io::Result<String> {
-    Ok(naming::Naming::of(&std::fs::canonicalize(data_dir)?).cgroup())
+    Ok(Naming::of(&std::fs::canonicalize(data_dir)?).cgroup())
 }
 
 impl Builtin {

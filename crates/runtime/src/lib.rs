@@ -22,6 +22,7 @@ mod mountinfo;
 mod nftables;
 mod rootfs;
 mod runtime;
+pub mod service_nat;
 pub mod shape;
 pub mod shim;
 mod sys;

@@ -8,13 +8,13 @@ use ring::digest::{SHA256, digest};
 
 /// Names that are this cluster's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Naming {
+pub(crate) struct Naming {
     hash: String,
     seed: [u8; 2],
 }
 
 impl Naming {
-    pub(super) fn of(data_dir: &Path) -> Self {
+    pub(crate) fn of(data_dir: &Path) -> Self {
         let hash = digest(&SHA256, data_dir.as_os_str().as_encoded_bytes());
         let seed = [hash.as_ref().first().copied().unwrap_or(0), hash.as_ref().get(1).copied().unwrap_or(0)];
         Self { hash: HEXLOWER.encode(hash.as_ref()), seed }
@@ -33,6 +33,16 @@ impl Naming {
     /// The table of the rules that translate the addresses of pods.
     pub(super) fn table(&self) -> String {
         self.cgroup()
+    }
+
+    /// The interface with the address at which pods of a network that is not ours reach the API server.
+    pub(crate) fn service_interface(&self) -> String {
+        format!("plumbapi{}", &self.hash[..7])
+    }
+
+    /// The table of the rules that translate the address of the Service `kubernetes` for them.
+    pub(crate) fn service_table(&self) -> String {
+        format!("{}-api", self.cgroup())
     }
 
     /// The host's end of a pod's veth pair.
@@ -58,7 +68,9 @@ mod tests {
     #[test]
     fn names_fit_and_differ() {
         let (one, two) = (Naming::of(Path::new("/a")), Naming::of(Path::new("/b")));
-        assert!(one.bridge().len() <= 15 && one.veth(&one.id("x")).len() <= 15);
+        for interface in [one.bridge(), one.service_interface(), one.veth(&one.id("x"))] {
+            assert!(interface.len() <= 15, "{interface}");
+        }
         assert_ne!(one.bridge(), two.bridge());
         assert_ne!(one.cgroup(), two.cgroup());
         assert_ne!(one.id("x"), two.id("x"));

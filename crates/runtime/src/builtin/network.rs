@@ -25,10 +25,10 @@ use nix::net::if_::if_nametoindex;
 const INSIDE: &str = "eth0";
 
 /// A line to the kernel's networking, of the network namespace that it was opened in.
-pub(super) struct Wire(Socket);
+pub(crate) struct Wire(Socket);
 
 impl Wire {
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
@@ -74,7 +74,7 @@ impl Wire {
     }
 
     /// Creates the bridge with the gateway address of pods, unless it exists. Returns its index.
-    pub(super) fn make_bridge(&self, name: &str, gateway: Ipv4Addr, prefix: u8) -> io::Result<u32> {
+    pub(crate) fn make_bridge(&self, name: &str, gateway: Ipv4Addr, prefix: u8) -> io::Result<u32> {
         let mut link = LinkMessage::default();
         link.header.flags = LinkFlags::Up;
         link.header.change_mask = LinkFlags::Up;
@@ -95,7 +95,7 @@ impl Wire {
     }
 
     /// Removes an interface, if it exists; the other end of a veth pair is removed with it.
-    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         let mut link = LinkMessage::default();
         link.attributes = vec![LinkAttribute::IfName(name.to_owned())];
         match self.ask(RouteNetlinkMessage::DelLink(link), 0) {

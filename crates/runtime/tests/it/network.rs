@@ -3,10 +3,12 @@
 //! Each test has a network namespace of its own, which is the machine: rules and sysctls of the real one stay as they are.
 //! What is outside is a pod of another cluster on that machine, which is on another network.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
@@ -15,6 +17,7 @@ use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_sys::Socket;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use nix::sched::{CloneFlags, unshare};
+use plumb_runtime::service_nat::ServiceNat;
 use plumb_runtime::types::{PortMapping, Protocol, SandboxId};
 use plumb_runtime::{Error, Runtime as _};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -385,5 +388,85 @@ fn a_network_that_no_pod_uses_is_removed_when_the_agent_ends() {
         Pod::run(&node, "b", &[]).await.unwrap();
         TcpListener::bind(gateway).unwrap();
         node.end().await;
+    });
+}
+
+/// The address of the Service `kubernetes`, on machines of tests.
+const SERVICE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 96, 0, 1), 443);
+
+#[test]
+fn a_pod_of_a_network_that_is_not_ours_reaches_the_service_and_others_do_not() {
+    let test = "a_pod_of_a_network_that_is_not_ours_reaches_the_service_and_others_do_not";
+    on_own_machine(async move || {
+        // The other network: that of another data directory.
+        let Some(there) = Node::with(test, masquerading).await else { return };
+        if !has_rules(test, &there).await {
+            return;
+        }
+        let (pod, other) =
+            (Pod::run(&there, "a", &[]).await.unwrap(), Pod::run(&there, "b", &[]).await.unwrap());
+        let data = tempfile::tempdir().unwrap();
+        let open = |pods| ServiceNat::open(data.path(), SERVICE, 6443, pods).unwrap();
+        let nat = Arc::new(open(BTreeMap::new()));
+        let listener = TcpListener::bind(nat.endpoint()).unwrap();
+        let refused = |pod: &Pod| {
+            for to in [SERVICE, nat.endpoint()] {
+                let refused = pod.within(|| TcpStream::connect_timeout(&to.into(), Duration::from_secs(1)));
+                refused.unwrap_err();
+            }
+        };
+        refused(&pod);
+        nat.add(&pod.id, pod.address).unwrap();
+        for to in [SERVICE, nat.endpoint()] {
+            assert_eq!(caller(&listener, pod.connect(to.into())), IpAddr::V4(pod.address));
+        }
+        refused(&other);
+
+        // Another agent takes the pods over that run.
+        let next = open([(pod.address, pod.id.clone())].into());
+        assert_eq!(caller(&listener, pod.connect(SERVICE.into())), IpAddr::V4(pod.address));
+        // An address that another sandbox has by now is not the stopped one's to give back.
+        next.add(&other.id, pod.address).unwrap();
+        next.remove(&pod.id);
+        assert_eq!(caller(&listener, pod.connect(SERVICE.into())), IpAddr::V4(pod.address));
+        next.release_unused().unwrap();
+        assert_eq!(caller(&listener, pod.connect(SERVICE.into())), IpAddr::V4(pod.address));
+        next.remove(&other.id);
+        refused(&pod);
+        next.release_unused().unwrap();
+        ServiceNat::clear(data.path()).unwrap();
+        TcpListener::bind(nat.endpoint()).unwrap_err();
+        there.end().await;
+    });
+}
+
+#[test]
+fn rules_of_the_service_that_another_program_removes_are_made_anew() {
+    let test = "rules_of_the_service_that_another_program_removes_are_made_anew";
+    on_own_machine(async move || {
+        let Some(there) = Node::with(test, masquerading).await else { return };
+        if !has_rules(test, &there).await {
+            return;
+        }
+        let pod = Pod::run(&there, "a", &[]).await.unwrap();
+        let data = tempfile::tempdir().unwrap();
+        let pods = [(pod.address, pod.id.clone())].into();
+        let nat = Arc::new(ServiceNat::open(data.path(), SERVICE, 6443, pods).unwrap());
+        let watching = tokio::spawn(nat.watch());
+        tokio::task::yield_now().await;
+        flush_ruleset();
+        let listener = TcpListener::bind(nat.endpoint()).unwrap();
+        let deadline = Instant::now() + TIMEOUT;
+        let connected = loop {
+            match pod.within(|| TcpStream::connect_timeout(&SERVICE.into(), Duration::from_millis(200))) {
+                Err(error) if Instant::now() > deadline => panic!("{error}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                connected => break connected,
+            }
+        };
+        assert_eq!(caller(&listener, connected), IpAddr::V4(pod.address));
+        watching.abort();
+        ServiceNat::clear(data.path()).unwrap();
+        there.end().await;
     });
 }

@@ -1,0 +1,242 @@
+//! The Service `kubernetes` for pods whose network another program makes, such as a CNI plugin.
+//!
+//! ```text
+//!   pod ── 10.96.0.1:443 ──▶ prerouting: dnat ──▶ the endpoint, an address of this machine, where a server listens
+//!
+//!   table ip plumb-<hash>-api
+//!     map pods            address of a pod ──▶ address . port of the endpoint
+//!     chain prerouting    from a pod to the Service ▸ dnat
+//!     chain raw           to the endpoint, from anything but a pod ▸ drop
+//! ```
+//!
+//! The rules apply to the pods of one cluster only. A kubelet may run other pods on the same machine, to which kube-proxy
+//! gives the same address of another API server. Nor do machines of the same network reach the endpoint: the API server
+//! may listen on the loopback address in order not to be reached by them.
+//!
+//! The endpoint is the only address of an interface of its own, a bridge without ports: the network of the pods may have
+//! any shape, and a packet that arrives for a local address is delivered by whichever interface it comes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+
+use crate::builtin::{Naming, Wire, gateway_of};
+use crate::error::{Error, Result};
+use crate::nftables::{
+    Batch, Chain, ChainKind, Element, Expression, Hook, Map, Monitor, Register, Socket, Verdict,
+};
+use crate::types::SandboxId;
+
+/// The types of the `nft` program, for `nft list`.
+const IPV4_ADDR: u32 = 7;
+const INET_SERVICE: u32 = 13;
+const PODS: Map = Map {
+    name: "pods",
+    key_type: IPV4_ADDR,
+    key_length: 4,
+    value_type: (IPV4_ADDR << 6) | INET_SERVICE,
+    value_length: 8,
+};
+
+/// Before connections are tracked, and so before any translation.
+const RAW: Chain = Chain { name: "raw", kind: ChainKind::Filter, hook: Hook::Prerouting, priority: -300 };
+/// Before the rules of kube-proxy and of CNI plugins: the first translation of a connection is the only one.
+const PREROUTING: Chain =
+    Chain { name: "prerouting", kind: ChainKind::Nat, hook: Hook::Prerouting, priority: -101 };
+
+/// The protocol number of TCP.
+const TCP: u8 = 6;
+const FIRST: Register = Register(0);
+
+/// The translation of the Service's address for the pods of a cluster.
+#[derive(Debug)]
+pub struct ServiceNat {
+    table: String,
+    interface: String,
+    service: SocketAddrV4,
+    endpoint: SocketAddrV4,
+    /// The pods by their addresses.
+    pods: Mutex<BTreeMap<Ipv4Addr, SandboxId>>,
+}
+
+impl ServiceNat {
+    /// Makes the endpoint and the rules of a data directory, for the pods that run already, and replaces those that an
+    /// agent has left that was killed.
+    pub fn open(
+        data_dir: &Path,
+        service: SocketAddrV4,
+        port: u16,
+        pods: BTreeMap<Ipv4Addr, SandboxId>,
+    ) -> Result<Self> {
+        let doing = |doing: String| move |error: io::Error| Error::io(doing, &error);
+        let endpoint = gateway_of(data_dir).map_err(doing("finding the data directory".to_owned()))?;
+        let naming = naming_of(data_dir)?;
+        let nat = Self {
+            table: naming.service_table(),
+            interface: naming.service_interface(),
+            service,
+            endpoint: SocketAddrV4::new(endpoint, port),
+            pods: Mutex::new(pods),
+        };
+        Wire::open()
+            .and_then(|wire| wire.make_bridge(&nat.interface, endpoint, 32))
+            .map_err(doing(format!("making the interface {}", nat.interface)))?;
+        nat.replace(&nat.pods.lock()).map_err(doing(format!("making the table {}", nat.table)))?;
+        Ok(nat)
+    }
+
+    /// Where a server has to listen that pods reach at the Service's address.
+    pub fn endpoint(&self) -> SocketAddrV4 {
+        self.endpoint
+    }
+
+    /// Lets a pod with this address reach the endpoint.
+    pub fn add(&self, sandbox: &SandboxId, address: Ipv4Addr) -> Result<()> {
+        let mut pods = self.pods.lock();
+        let is_known = pods.insert(address, sandbox.clone()).is_some();
+        if is_known {
+            return Ok(());
+        }
+        let mut batch = Batch::new(&self.table);
+        batch.add_elements(&PODS, &[self.element(address)]);
+        // Another program may have flushed all rules: then they are made anew.
+        let added = commit(batch).or_else(|_| self.replace(&pods));
+        added.map_err(|error| {
+            pods.remove(&address);
+            Error::io(format!("letting the pod at {address} reach the API server"), &error)
+        })
+    }
+
+    /// Forgets the addresses of a sandbox that has been stopped.
+    pub fn remove(&self, sandbox: &SandboxId) {
+        let mut pods = self.pods.lock();
+        // Another pod may have the address by now, and keeps it.
+        let own: Vec<Ipv4Addr> =
+            pods.iter().filter(|(_, owner)| *owner == sandbox).map(|(address, _)| *address).collect();
+        if own.is_empty() {
+            return;
+        }
+        for address in &own {
+            pods.remove(address);
+        }
+        let mut batch = Batch::new(&self.table);
+        batch
+            .delete_elements(&PODS, &own.iter().map(|address| address.octets().to_vec()).collect::<Vec<_>>());
+        if let Err(error) = commit(batch).or_else(|_| self.replace(&pods)) {
+            tracing::warn!(%error, "the address of a pod that has ended still reaches the API server");
+        }
+    }
+
+    /// Makes the rules anew whenever another program removes them, until the future is dropped.
+    pub fn watch(self: &Arc<Self>) -> BoxFuture<'static, ()> {
+        let nat = self.clone();
+        Box::pin(async move {
+            let Ok(monitor) = Monitor::open() else { return std::future::pending().await };
+            while monitor.changed().await.is_ok() {
+                let nat = nat.clone();
+                // It fails only if the runtime shuts down.
+                let _ = tokio::task::spawn_blocking(move || nat.repair()).await;
+            }
+        })
+    }
+
+    fn repair(&self) {
+        let pods = self.pods.lock();
+        let exists = Socket::open().and_then(|socket| socket.has_table(&self.table));
+        if exists.unwrap_or(true) {
+            return;
+        }
+        match self.replace(&pods) {
+            Ok(()) => tracing::warn!(
+                "another program had removed the rules by which pods reach the API server; they are made anew"
+            ),
+            Err(error) => tracing::warn!(%error, "pods do not reach the API server"),
+        }
+    }
+
+    /// Removes the rules and the endpoint, unless there are pods. Pods run on after the agent has ended: with the rules the
+    /// machine refuses their connections until the next agent starts, and does not send them to other networks.
+    pub fn release_unused(&self) -> Result<()> {
+        let pods = self.pods.lock();
+        if pods.is_empty() { remove(&self.table, &self.interface) } else { Ok(()) }
+    }
+
+    /// Removes the rules and the endpoint of a data directory, if there are any.
+    pub fn clear(data_dir: &Path) -> Result<()> {
+        let naming = naming_of(data_dir)?;
+        remove(&naming.service_table(), &naming.service_interface())
+    }
+
+    fn element(&self, pod: Ipv4Addr) -> Element {
+        let mut value = self.endpoint.ip().octets().to_vec();
+        value.extend(self.endpoint.port().to_be_bytes());
+        value.extend([0, 0]);
+        Element { key: pod.octets().to_vec(), value }
+    }
+
+    fn replace(&self, pods: &BTreeMap<Ipv4Addr, SandboxId>) -> io::Result<()> {
+        let mut batch = Batch::new(&self.table);
+        batch.remove_table();
+        batch.add_table();
+        batch.add_map(&PODS);
+        for chain in [RAW, PREROUTING] {
+            batch.add_chain(&chain);
+        }
+        let to_endpoint = is_to(*self.endpoint.ip());
+        let from_pod = [
+            Expression::SourceAddress(FIRST),
+            Expression::Lookup { map: PODS.name, key: FIRST, value: FIRST },
+        ];
+        let accept = [&to_endpoint[..], &from_pod, &[Expression::Verdict(Verdict::Accept)]].concat();
+        batch.add_rule(&RAW, &accept);
+        batch.add_rule(&RAW, &[&to_endpoint[..], &[Expression::Verdict(Verdict::Drop)]].concat());
+        let to_service = [
+            Expression::TransportProtocol(FIRST),
+            Expression::Equals(FIRST, vec![TCP]),
+            Expression::DestinationPort(FIRST),
+            Expression::Equals(FIRST, self.service.port().to_be_bytes().to_vec()),
+        ];
+        let translate = [Expression::TranslateDestination { address: Register(0), port: Register(1) }];
+        batch.add_rule(
+            &PREROUTING,
+            &[&is_to(*self.service.ip())[..], &to_service, &from_pod, &translate].concat(),
+        );
+        let elements: Vec<Element> = pods.keys().map(|pod| self.element(*pod)).collect();
+        if !elements.is_empty() {
+            batch.add_elements(&PODS, &elements);
+        }
+        commit(batch)
+    }
+}
+
+fn naming_of(data_dir: &Path) -> Result<Naming> {
+    let data = std::fs::canonicalize(data_dir);
+    let data = data.map_err(|error| Error::io(format!("finding {}", data_dir.display()), &error))?;
+    Ok(Naming::of(&data))
+}
+
+fn commit(batch: Batch) -> io::Result<()> {
+    Socket::open().and_then(|socket| socket.commit(batch))
+}
+
+fn is_to(address: Ipv4Addr) -> [Expression; 2] {
+    [Expression::DestinationAddress(FIRST), Expression::Equals(FIRST, address.octets().to_vec())]
+}
+
+fn remove(table: &str, interface: &str) -> Result<()> {
+    let has_table = Socket::open().and_then(|socket| socket.has_table(table));
+    // A kernel without `nf_tables` has no table to remove.
+    if has_table.unwrap_or(false) {
+        let mut batch = Batch::new(table);
+        batch.remove_table();
+        commit(batch).map_err(|error| Error::io(format!("removing the table {table}"), &error))?;
+    }
+    Wire::open()
+        .and_then(|wire| wire.remove(interface))
+        .map_err(|error| Error::io(format!("removing the interface {interface}"), &error))
+}
