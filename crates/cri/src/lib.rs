@@ -33,13 +33,16 @@ mod sandboxes;
 mod stats;
 mod updates;
 
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use plumb_runtime::cgroup::{Layout, Tree};
-use plumb_runtime::types::{Event, SandboxFilter};
+use plumb_runtime::service_nat::ServiceNat;
+use plumb_runtime::types::{Event, NamespaceMode, SandboxFilter, SandboxId, SandboxState};
 use plumb_runtime::{Error, Result, Runtime as _};
 use plumb_supervise::Supervisor;
 use tokio::sync::broadcast;
@@ -110,6 +113,8 @@ pub(crate) struct State {
     without_sandbox_update: AtomicBool,
     /// The runtime sends events.
     has_events: AtomicBool,
+    /// How pods reach the API server, if they do.
+    service: OnceLock<Arc<ServiceNat>>,
 }
 
 impl Cri {
@@ -146,6 +151,7 @@ impl Cri {
             events: broadcast::Sender::new(EVENTS),
             without_sandbox_update: AtomicBool::new(false),
             has_events: AtomicBool::new(false),
+            service: OnceLock::new(),
         });
         let mut tasks = JoinSet::new();
         let (following, logs, updated) = (state.clone(), state.clone(), state.clone());
@@ -153,6 +159,29 @@ impl Cri {
         tasks.spawn(supervisor.keep("cri-log-rotation", move || logs::rotate(logs.clone())));
         tasks.spawn(supervisor.keep("cri-updates", move || updates::confirm(updated.clone())));
         Ok(Self { state, _tasks: Arc::new(tasks) })
+    }
+
+    /// The addresses of the pods that run in networks of their own, for [`let_pods_reach`](Self::let_pods_reach).
+    pub async fn pod_addresses(&self) -> Result<BTreeMap<Ipv4Addr, SandboxId>> {
+        let ready = SandboxFilter { state: Some(SandboxState::Ready), ..SandboxFilter::default() };
+        let mut found = BTreeMap::new();
+        for sandbox in self.list_sandboxes(&ready).await? {
+            let status = match self.sandbox_status(&sandbox.id).await {
+                Err(error) if error.is_not_found() => continue,
+                status => status?,
+            };
+            if status.namespaces.network != NamespaceMode::Node {
+                found.extend(ipv4(&status.ips).map(|address| (address, sandbox.id.clone())));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Lets pods reach the API server from now on: each one before its first container is created, until its sandbox is
+    /// stopped. The first call counts.
+    pub fn let_pods_reach(&self, service: Arc<ServiceNat>) {
+        // A second one is that of the same process and the same pods.
+        let _ = self.state.service.set(service);
     }
 
     /// Removes all sandboxes of this cluster with their containers, and its cgroups.
@@ -165,6 +194,13 @@ impl Cri {
         deleted.map_err(|error| Error::failed("removing cgroups", error))??;
         hosts::remove_all(&self.state.folder)
     }
+}
+
+fn ipv4(addresses: &[IpAddr]) -> impl Iterator<Item = Ipv4Addr> {
+    addresses.iter().filter_map(|address| match address {
+        IpAddr::V4(address) => Some(*address),
+        IpAddr::V6(_) => None,
+    })
 }
 
 /// The cgroup driver that a runtime says it has. Older ones do not say.

@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use futures_util::stream;
 use plumb_runtime::types::{
     Condition, Container, ContainerConfig, ContainerFilter, ContainerId, ContainerState, ContainerStats,
-    ContainerStatus, Credentials, Event, ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass,
-    Resources, RuntimeStatus, Sandbox, SandboxConfig, SandboxFilter, SandboxId, SandboxState, SandboxStats,
-    SandboxStatus, StatsFilter, Version,
+    ContainerStatus, Credentials, Event, ExecOutput, FilesystemUsage, Image, LinuxResources, NamespaceMode,
+    QosClass, Resources, RuntimeStatus, Sandbox, SandboxConfig, SandboxFilter, SandboxId, SandboxState,
+    SandboxStats, SandboxStatus, StatsFilter, Version,
 };
 use plumb_runtime::{
     AttachRequest, Confirmation, Connection, Error, Events, ExecRequest, Execution, Result, Runtime,
@@ -24,7 +24,7 @@ use crate::error::{is_unimplemented, of_status};
 use crate::grpc::Status;
 use crate::names::CLUSTER;
 use crate::stats::Running;
-use crate::{Cri, State, api, convert, hosts};
+use crate::{Cri, State, api, convert, hosts, ipv4};
 
 /// The path of a call of the runtime service.
 macro_rules! runtime_call {
@@ -283,7 +283,12 @@ impl Runtime for Cri {
     async fn stop_sandbox(&self, id: &SandboxId) -> Result<()> {
         let request = api::PodSandboxRequest { pod_sandbox_id: id.to_string() };
         let about = sandbox("stopping", id);
-        unless_missing(self.state.call::<api::Empty>(runtime_call!("StopPodSandbox"), request, about).await)
+        unless_missing(self.state.call::<api::Empty>(runtime_call!("StopPodSandbox"), request, about).await)?;
+        // From here on another pod may have its addresses.
+        if let Some(service) = self.state.service.get() {
+            service.remove(id);
+        }
+        Ok(())
     }
 
     async fn remove_sandbox(&self, id: &SandboxId) -> Result<()> {
@@ -357,6 +362,12 @@ impl Runtime for Cri {
             create.map_err(|error| Error::io(format!("creating {}", folder.display()), &error))?;
         }
         let ips = convert::sandbox_status(status, None).ips;
+        if let Some(service) = state.service.get().filter(|_| made.namespaces.network != NamespaceMode::Node)
+        {
+            for address in ipv4(&ips) {
+                service.add(id, address)?;
+            }
+        }
         hosts::mount(&state.folder, &made, &ips, &mut config)?;
         let parent = state.cgroups.parent(made.class, &made.meta.uid);
         let request = api::CreateContainerRequest {

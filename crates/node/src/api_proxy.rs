@@ -35,13 +35,19 @@ pub struct ApiProxy {
 }
 
 impl ApiProxy {
-    /// Listens on addresses of one network interface: only what arrives there is carried. Clusters of the same machine may
-    /// have the same addresses on interfaces of their own.
-    pub fn bind(interface: &str, addresses: &[SocketAddr], upstream: (String, u16)) -> io::Result<Self> {
+    /// Listens on addresses of this machine. With an interface, only what arrives there is carried, and clusters of the same
+    /// machine may have the same addresses on interfaces of their own.
+    pub fn bind(
+        interface: Option<&str>,
+        addresses: &[SocketAddr],
+        upstream: (String, u16),
+    ) -> io::Result<Self> {
         let listen = |address: &SocketAddr| {
             let socket = TcpSocket::new_v4()?;
             socket.set_reuseaddr(true)?;
-            socket.bind_device(Some(interface.as_bytes()))?;
+            if let Some(interface) = interface {
+                socket.bind_device(Some(interface.as_bytes()))?;
+            }
             socket.bind(*address)?;
             socket.listen(BACKLOG)
         };

@@ -150,7 +150,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     }));
     let tls = serve::tls(&pki)?;
     let listener = listener.counting(server.connection_metrics()).supervised(supervisor, "apiserver");
-    // Pods do not reach a loopback address; the node carries their connections from the bridge.
+    // Pods do not reach a loopback address; the node carries their connections from the gateway.
     let bridged = gateway.filter(|_| advertised.ip().is_loopback()).map(IpAddr::V4);
     let metrics = plumb_controller::metrics::Metrics::default();
     let shown = metrics.clone();
@@ -291,10 +291,11 @@ fn remove_administrator_token(pki: &Path) {
     }
 }
 
-/// The address of the bridge of this machine's pods, if containers run here.
+/// The address of this machine at which its pods reach the API server, if containers run here: that of the bridge of the
+/// pods, or the endpoint of [`plumb_runtime::service_nat`].
 fn pod_gateway(args: &Up) -> anyhow::Result<Option<Ipv4Addr>> {
     let runs_containers = args.components.contains(NODE)
-        && args.node.runtime.chosen() == RuntimeKind::Builtin
+        && matches!(args.node.runtime.chosen(), RuntimeKind::Builtin | RuntimeKind::Cri)
         && may_run_containers();
     let gateway = runs_containers.then(|| plumb_runtime::builtin::gateway_of(&args.data_dir)).transpose();
     gateway.context("finding the data directory")

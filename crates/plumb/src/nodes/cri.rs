@@ -13,6 +13,7 @@ use plumb_runtime::Runtime;
 use plumb_runtime::builtin::cgroup_of;
 use plumb_runtime::cgroup::Layout;
 use plumb_runtime::image::Load;
+use plumb_runtime::service_nat::ServiceNat;
 use plumb_runtime::types::RuntimeStatus;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -105,6 +106,7 @@ pub(crate) async fn remove(data: &Path) -> anyhow::Result<()> {
     let opened = Cri::open(config(data, &endpoint)?, plumb_supervise::process()).await;
     let runtime = opened.map_err(|error| unopened(error, &endpoint))?;
     runtime.clear().await.with_context(|| format!("removing the pods at {endpoint}"))?;
+    ServiceNat::clear(data).context("removing the rules by which pods reached the API server")?;
     // Its directory is that of the files of pods, which may be gone with them.
     match fs::remove_file(&file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -1,7 +1,7 @@
 //! What the nodes of a process stand on: the machine, its journal, its runtime.
 
 use std::fs::Permissions;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use kube::Client;
 use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_controllers::kubernetes_service;
+use plumb_cri::Cri;
 use plumb_node::api_proxy::ApiProxy;
 use plumb_node::cpus::{CpuAllocator, CpuSet};
 use plumb_node::cri_config::{SandboxDefaults, usual_resolv_conf};
@@ -32,6 +33,7 @@ use plumb_runtime::builtin::{self, Builtin, shim_of_this_program};
 use plumb_runtime::cgroup::{Controller, Layout};
 use plumb_runtime::fault::{Fault, FaultKind, Faults, Faulty, Invocation};
 use plumb_runtime::image::Load;
+use plumb_runtime::service_nat::ServiceNat;
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use plumb_store::Store;
 use tokio::runtime::Handle;
@@ -75,6 +77,8 @@ pub(crate) struct Ground {
     aside: Option<Aside>,
     /// The runtime of real containers.
     builtin: Option<Builtin>,
+    /// How pods of a network that is not ours reach the API server.
+    service_nat: Option<Arc<ServiceNat>>,
 }
 
 /// One node: who it is, where it is, and whose.
@@ -165,6 +169,7 @@ impl Ground {
             running,
             aside,
             builtin: None,
+            service_nat: None,
         })
     }
 
@@ -208,6 +213,11 @@ impl Ground {
         {
             tracing::warn!(%error, "what is left of the pod network was not removed");
         }
+        if let Some(nat) = &self.service_nat
+            && let Err(error) = nat.release_unused()
+        {
+            tracing::warn!(%error, "the rules by which pods reach the API server were not removed");
+        }
     }
 
     /// Lets pods reach the API server at the Service `kubernetes` and at the address of their bridge. Says whether they do.
@@ -216,9 +226,29 @@ impl Ground {
             runtime.add_bridge_address(KUBERNETES_SERVICE).context("making the bridge").and_then(|bridge| {
                 let service = SocketAddr::from((KUBERNETES_SERVICE, kubernetes_service::PORT));
                 let endpoint = SocketAddr::from((bridge.gateway, api.1));
-                ApiProxy::bind(&bridge.name, &[service, endpoint], api.clone())
+                ApiProxy::bind(Some(&bridge.name), &[service, endpoint], api.clone())
                     .context("listening on the bridge")
             });
+        self.run_api_proxy(bound)
+    }
+
+    /// The same for pods of a container runtime whose network is not ours.
+    async fn carry_from_cri(&mut self, runtime: &Cri, api: &(String, u16)) -> bool {
+        let opened = open_service_nat(&self.data, runtime, api.1).await;
+        let bound = opened.and_then(|nat| {
+            let endpoint = SocketAddr::V4(nat.endpoint());
+            let bound = ApiProxy::bind(None, &[endpoint], api.clone());
+            let bound = bound.with_context(|| format!("listening on {endpoint}"));
+            let watched = nat.clone();
+            let watching = plumb_supervise::process().keep("service-nat", move || watched.watch());
+            self.running.spawn(watching);
+            self.service_nat = Some(nat);
+            bound
+        });
+        self.run_api_proxy(bound)
+    }
+
+    fn run_api_proxy(&mut self, bound: anyhow::Result<ApiProxy>) -> bool {
         match bound {
             Ok(proxy) => {
                 let proxy = Arc::new(proxy);
@@ -249,6 +279,7 @@ impl Ground {
                 let (watched, tell_health) = (opened.clone(), self.tell_health.clone());
                 let watching = move || cri::watch_health(watched.clone(), tell_health.clone());
                 self.running.spawn(plumb_supervise::process().keep("container-runtime-health", watching));
+                service_reachable = self.carry_from_cri(&opened, &site.api).await;
                 opened
             }
             RuntimeKind::Builtin | RuntimeKind::Auto => {
@@ -325,6 +356,15 @@ impl Ground {
         let agent = self.hands().spawn(agent).await.context("an agent ended badly")??;
         Ok((agent, usage))
     }
+}
+
+/// Makes the rules by which the pods of a container runtime reach the API server, those that run already among them.
+async fn open_service_nat(data: &Path, runtime: &Cri, port: u16) -> anyhow::Result<Arc<ServiceNat>> {
+    let pods = runtime.pod_addresses().await.context("asking for the addresses of pods")?;
+    let service = SocketAddrV4::new(KUBERNETES_SERVICE, kubernetes_service::PORT);
+    let nat = Arc::new(ServiceNat::open(data, service, port, pods)?);
+    runtime.let_pods_reach(nat.clone());
+    Ok(nat)
 }
 
 /// What a node says of itself.

@@ -1,5 +1,6 @@
 //! `plumb up --runtime cri` with a real containerd. `.ci/containerd` runs these tests.
 
+use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
 
 use futures_util::SinkExt as _;
@@ -13,14 +14,19 @@ use plumb_cri::{CgroupDriver, Cri};
 use plumb_harness::{until, until_gone};
 use plumb_node::image_gc::{self, ImageGcConfig, ImageUse};
 use plumb_runtime::Runtime as _;
+use plumb_runtime::builtin::gateway_of;
 use plumb_runtime::cgroup::Layout;
 use plumb_testbed::{BUSYBOX, Containerd, PAUSE};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::cluster::{Cluster, up};
+use super::nodes::api::{answer_to, variable};
+use super::nodes::machine::{Groups, id};
 use super::streams::{open, spdy, text, until_received, websocket};
 
 /// A containerd, and a data directory for clusters whose pods run in it.
@@ -172,6 +178,55 @@ async fn a_pod_is_resized_in_place_and_survives_the_agent() {
     until_gone::<Pod>(pods.clone(), "web").await;
     drop(cluster);
     site.clear().await;
+}
+
+/// What the API server answers to a pod's process, with the token and the CA of its service account, about who it is.
+fn own_review(pid: i64) -> String {
+    let folder = format!("/proc/{pid}/root/var/run/secrets/kubernetes.io/serviceaccount");
+    let authority = CertificateDer::from_pem_file(format!("{folder}/ca.crt")).unwrap();
+    let token = std::fs::read_to_string(format!("{folder}/token")).unwrap();
+    let (host, port) = (variable(pid, "KUBERNETES_SERVICE_HOST"), variable(pid, "KUBERNETES_SERVICE_PORT"));
+    let address: SocketAddr = format!("{host}:{port}").parse().unwrap();
+    assert_eq!(address.to_string(), "10.96.0.1:443");
+    let body = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}"#;
+    let request = format!(
+        "POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\r\nHost: kubernetes\r\n\
+         Authorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{body}",
+        body.len()
+    );
+    answer_to(pid, address, authority, request)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn a_pod_reaches_the_api_server_with_its_service_account_and_the_default_listen() {
+    let site = Site::start().await;
+    let cluster = site.up_with_pods();
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client().await);
+    let resources = equal("100m", "64Mi");
+    pods.create(&PostParams::default(), &web(resources.clone())).await.unwrap();
+    let running = until(pods.clone(), "web", |pod: &Pod| has(pod, &resources)).await;
+    let pid = Groups::of(&running).pid(&id(&running, "main")).unwrap();
+    let user = "system:serviceaccount:default:default";
+    let answer = own_review(pid);
+    assert!(answer.contains(user), "{answer}");
+
+    // The next agent lets the pods that run reach it again.
+    drop(cluster);
+    site.end_plumb();
+    let cluster = site.up_with_pods();
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client().await);
+    until(pods.clone(), "web", |pod: &Pod| has(pod, &resources)).await;
+    let answer = own_review(pid);
+    assert!(answer.contains(user), "{answer}");
+    // What it is reached by is gone when the pods are.
+    let endpoint = gateway_of(&site.folder.path().join("data")).unwrap();
+    let exists = || TcpListener::bind((endpoint, 0)).is_ok();
+    assert!(exists());
+    drop(cluster);
+    site.clear().await;
+    assert!(!exists());
 }
 
 #[tokio::test]

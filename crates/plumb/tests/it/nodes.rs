@@ -1,6 +1,6 @@
 //! Nodes with real containers: what the kernel holds while their agent works, dies and comes back.
 
-mod api;
+pub(crate) mod api;
 mod cpus;
 mod deaths;
 mod downward_api;

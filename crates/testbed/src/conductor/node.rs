@@ -13,7 +13,7 @@ use tokio::process::Command;
 use super::PATIENCE;
 use super::control_plane::{self, ControlPlane};
 use super::crew::{self, Crew};
-use crate::assets::{NodeAssets, RuntimeAssets};
+use crate::assets::{NodeAssets, Programs, RuntimeAssets};
 use crate::error::{Error, IoContext as _};
 use crate::image;
 use crate::instance::Instance;
@@ -213,6 +213,11 @@ fn is_ready(node: &Node) -> bool {
 }
 
 fn cni_config(instance: &Instance) -> String {
+    let mut routes = vec![json!({ "dst": instance.service_subnet() })];
+    if let Programs::Containerd(_) = instance.programs {
+        // The Services of the cluster that a test runs in it, as a default route would cover them.
+        routes.push(json!({ "dst": "10.96.0.0/16" }));
+    }
     let config = json!({
         "cniVersion": "0.4.0",
         "name": "testbed",
@@ -229,7 +234,7 @@ fn cni_config(instance: &Instance) -> String {
                     "rangeStart": instance.first_pod_address(),
                     "gateway": instance.gateway(),
                 }]],
-                "routes": [{ "dst": instance.service_subnet() }],
+                "routes": routes,
             },
         }],
     });

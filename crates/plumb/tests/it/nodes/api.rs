@@ -21,7 +21,7 @@ use super::machine::{Groups, Machine, create, equal, id, is_settled, load, pod, 
 use crate::it::cluster::Cluster;
 
 /// A variable of a process.
-fn variable(pid: i64, name: &str) -> String {
+pub(crate) fn variable(pid: i64, name: &str) -> String {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
     let prefix = format!("{name}=");
     let all = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy);
@@ -30,6 +30,17 @@ fn variable(pid: i64, name: &str) -> String {
 
 /// What the API server answers to `GET /version` when a process asks it, from that process's network.
 fn version_from(pid: i64, address: SocketAddr, authority: CertificateDer<'static>) -> String {
+    let request = "GET /version HTTP/1.1\r\nHost: kubernetes\r\nConnection: close\r\n\r\n";
+    answer_to(pid, address, authority, request.to_owned())
+}
+
+/// What the API server answers to a request from the network of a process.
+pub(crate) fn answer_to(
+    pid: i64,
+    address: SocketAddr,
+    authority: CertificateDer<'static>,
+    request: String,
+) -> String {
     let network = File::open(format!("/proc/{pid}/ns/net")).unwrap();
     let asking = std::thread::spawn(move || {
         // Of this thread alone, which ends with it.
@@ -42,7 +53,7 @@ fn version_from(pid: i64, address: SocketAddr, authority: CertificateDer<'static
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         let name = ServerName::from(address.ip());
         let mut stream = StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream);
-        stream.write_all(b"GET /version HTTP/1.1\r\nHost: kubernetes\r\nConnection: close\r\n\r\n").unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
         let mut answer = Vec::new();
         // The server may end the connection without TLS' own goodbye.
         drop(stream.read_to_end(&mut answer));
@@ -52,7 +63,7 @@ fn version_from(pid: i64, address: SocketAddr, authority: CertificateDer<'static
 }
 
 /// Asks until an object is as it must become.
-async fn soon<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn soon<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let wait = async {
         loop {
             if let Some(found) = ask().await {
