@@ -92,14 +92,83 @@ fn apply(class: &Class, spec: &mut Value) -> Result<(), String> {
         }
         spec["nodeSelector"][key] = json!(value);
     }
-    for toleration in scheduling.tolerations.iter().flatten().map(|toleration| json!(toleration)) {
-        let own = spec["tolerations"].as_array();
-        if own.is_none_or(|own| !own.contains(&toleration)) {
-            match spec["tolerations"].as_array_mut() {
-                Some(own) => own.push(toleration),
-                None => spec["tolerations"] = json!([toleration]),
-            }
-        }
+    if let Some(of_class) = scheduling.tolerations.as_ref().filter(|tolerations| !tolerations.is_empty()) {
+        let own = spec["tolerations"].as_array().map_or(&[][..], Vec::as_slice);
+        let all: Vec<Value> =
+            own.iter().cloned().chain(of_class.iter().map(|toleration| json!(toleration))).collect();
+        spec["tolerations"] = Value::Array(merge_tolerations(&all));
     }
     Ok(())
+}
+
+/// Leaves out what another toleration covers; of equal ones the first stays.
+fn merge_tolerations(all: &[Value]) -> Vec<Value> {
+    let mut merged: Vec<Value> = Vec::new();
+    for (at, toleration) in all.iter().enumerate() {
+        let covers = |other: &Value| covers(other, toleration);
+        let is_covered_later = all[at + 1..].iter().any(|other| other != toleration && covers(other));
+        if !is_covered_later && !merged.iter().any(covers) {
+            merged.push(toleration.clone());
+        }
+    }
+    merged
+}
+
+/// Whether a toleration tolerates all that another one does.
+fn covers(wide: &Value, narrow: &Value) -> bool {
+    if wide == narrow {
+        return true;
+    }
+    let text = |of: &Value, name: &str| of[name].as_str().unwrap_or_default().to_owned();
+    let same = |name: &str| text(wide, name) == text(narrow, name);
+    let exists = text(wide, "operator") == "Exists";
+    let every_key = text(wide, "key").is_empty() && exists;
+    let every_effect = text(wide, "effect").is_empty();
+    if !(same("key") || every_key) || !(same("effect") || every_effect) {
+        return false;
+    }
+    if let (Some(limit), "NoExecute") = (wide["tolerationSeconds"].as_i64(), text(wide, "effect").as_str())
+        && narrow["tolerationSeconds"].as_i64().is_none_or(|seconds| seconds > limit)
+    {
+        return false;
+    }
+    match text(wide, "operator").as_str() {
+        "Exists" => true,
+        // SPEC: upstream takes an empty operator as Equal for the one toleration, not for the other.
+        "Equal" | "" => text(narrow, "operator") == "Equal" && same("value"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_tolerations_that_cover_each_other_the_widest_stay() {
+        let exists = |key: &str, effect: &str| json!({ "key": key, "operator": "Exists", "effect": effect });
+        let equal = |key: &str, value: &str| json!({ "key": key, "operator": "Equal", "value": value });
+        let for_seconds = |seconds: i64| json!({ "key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds });
+        let all_keys = json!({ "operator": "Exists" });
+        let implied = json!({ "key": "a", "value": "1" });
+        let table = [
+            // (of the pod and of the class, merged)
+            (vec![equal("a", "1"), equal("a", "1")], vec![equal("a", "1")]),
+            (vec![equal("a", "1"), equal("a", "2")], vec![equal("a", "1"), equal("a", "2")]),
+            (vec![equal("a", "1"), exists("a", "")], vec![exists("a", "")]),
+            (vec![exists("a", ""), equal("a", "1")], vec![exists("a", "")]),
+            (vec![exists("a", "NoSchedule"), exists("a", "")], vec![exists("a", "")]),
+            (
+                vec![exists("a", "NoSchedule"), exists("b", "")],
+                vec![exists("a", "NoSchedule"), exists("b", "")],
+            ),
+            (vec![exists("a", "NoSchedule"), all_keys.clone()], vec![all_keys]),
+            (vec![for_seconds(10), for_seconds(20)], vec![for_seconds(20)]),
+            (vec![for_seconds(10), exists("a", "NoExecute")], vec![exists("a", "NoExecute")]),
+            (vec![implied.clone(), equal("a", "1")], vec![implied]),
+        ];
+        for (all, merged) in table {
+            assert_eq!(merge_tolerations(&all), merged, "{all:?}");
+        }
+    }
 }

@@ -210,6 +210,38 @@ async fn a_runtime_class_sets_the_overhead_of_its_pods() {
 }
 
 #[tokio::test]
+async fn a_runtime_class_says_where_its_pods_run() {
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    let taint = |effect: &str| json!({ "key": "box", "operator": "Exists", "effect": effect });
+    let class = json!({
+        "metadata": { "name": "box" }, "handler": "box",
+        "scheduling": { "nodeSelector": { "kind": "box" }, "tolerations": [taint("NoSchedule")] },
+    });
+    apiserver.post("/apis/node.k8s.io/v1/runtimeclasses", &class).await.ok();
+    let with = |name: &str, selector: Value, tolerations: Value| {
+        let mut pod = pod(name, "1m", "1Mi");
+        pod["spec"]["runtimeClassName"] = json!("box");
+        pod["spec"]["nodeSelector"] = selector;
+        pod["spec"]["tolerations"] = tolerations;
+        pod
+    };
+    let other = json!({ "key": "other", "operator": "Exists" });
+    let made = apiserver.post(PODS, &with("a", json!({ "disk": "ssd" }), json!([other]))).await.ok();
+    assert_eq!(made["spec"]["nodeSelector"], json!({ "disk": "ssd", "kind": "box" }));
+    let tolerations = made["spec"]["tolerations"].as_array().unwrap();
+    assert!(tolerations.starts_with(&[other, taint("NoSchedule")]), "{tolerations:?}");
+    // What the pod tolerates already is not added.
+    let wide = json!({ "key": "box", "operator": "Exists" });
+    let made = apiserver.post(PODS, &with("b", json!({}), json!([wide]))).await.ok();
+    let tolerations = made["spec"]["tolerations"].as_array().unwrap();
+    assert!(tolerations.contains(&wide) && !tolerations.contains(&taint("NoSchedule")), "{tolerations:?}");
+    let refused = apiserver.post(PODS, &with("c", json!({ "kind": "plain" }), json!([]))).await.refused().2;
+    let why =
+        "conflict: runtimeClass.scheduling.nodeSelector[kind] = box; pod.spec.nodeSelector[kind] = plain";
+    assert_eq!(refused, format!("pods \"c\" is forbidden: {why}"));
+}
+
+#[tokio::test]
 async fn admission_has_the_messages_of_kube_apiserver() {
     let apiserver = TestApiServer::open_with(Rules::v1_36(), Plugins::default());
     scenarios::play(&apiserver, include_str!("admission.json")).await;
