@@ -270,7 +270,7 @@ impl Runtime for Cri {
         let parent = state.cgroups.parent(config.class, uid);
         let request = api::RunPodSandboxRequest {
             config: Some(convert::sandbox_config(&config, &state.cluster, parent)),
-            runtime_handler: String::new(),
+            runtime_handler: config.runtime_handler.clone(),
         };
         let about = About { doing: "running a sandbox", what: "sandbox", id: "" };
         let response: api::RunPodSandboxResponse =

@@ -199,6 +199,8 @@ pub struct PodSandboxStatus {
     pub labels: Map,
     #[prost(btree_map = "string, string", tag = "8")]
     pub annotations: Map,
+    #[prost(string, tag = "9")]
+    pub runtime_handler: String,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]

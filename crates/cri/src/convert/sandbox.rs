@@ -90,6 +90,7 @@ pub(crate) fn status(status: api::PodSandboxStatus, resources: Option<LinuxResou
             ipc: mode(options.ipc()),
         },
         resources,
+        runtime_handler: status.runtime_handler,
         sandbox: listed(api::PodSandbox {
             id: status.id,
             metadata: status.metadata,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use plumb_runtime::image::Load;
 use plumb_runtime::types::{
-    ContainerFilter, ContainerState, LinuxResources, LogLimits, Resources, SandboxFilter, SandboxState,
-    StatsFilter,
+    ContainerFilter, ContainerState, LinuxResources, LogLimits, Resources, SandboxConfig, SandboxFilter,
+    SandboxState, StatsFilter,
 };
 use plumb_runtime::{Error, Runtime as _};
 use plumb_testbed::{Cache, RuntimeAssets};
@@ -16,6 +16,24 @@ use crate::node::{MIB, Node, TIMEOUT, eventually, figures, resources, shell, sto
 async fn actual(node: &Node, id: &plumb_runtime::types::ContainerId) -> LinuxResources {
     let status = node.runtime.container_status(id).await.unwrap();
     status.resources.as_ref().and_then(Resources::linux).unwrap().clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn a_sandbox_runs_with_the_handler_of_its_runtime_class() {
+    let node = Node::start().await;
+    let of = |name: &str, handler: &str| {
+        let config = node.sandbox_config(name);
+        node.runtime.run_sandbox(SandboxConfig { runtime_handler: handler.to_owned(), ..config })
+    };
+    for handler in ["", "other"] {
+        let sandbox = of(&format!("web-{handler}"), handler).await.unwrap();
+        assert_eq!(node.runtime.sandbox_status(&sandbox).await.unwrap().runtime_handler, handler);
+        node.runtime.remove_sandbox(&sandbox).await.unwrap();
+    }
+    let refused = of("web", "missing").await.unwrap_err().to_string();
+    assert!(refused.contains(r#"no runtime for "missing" is configured"#), "{refused}");
+    node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

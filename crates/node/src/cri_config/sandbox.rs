@@ -68,6 +68,7 @@ pub fn sandbox(
         }),
         sysctls: sysctls.map(|sysctl| (sysctl.name.clone(), sysctl.value.clone())).collect(),
         resources,
+        runtime_handler: String::new(),
         labels,
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),
     })

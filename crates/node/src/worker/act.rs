@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use plumb_resize::plan::{CgroupState, Step, inherited, start_with};
 use plumb_resize::resource::Requirements;
 use plumb_runtime::Error;
-use plumb_runtime::types::{ContainerConfig, ContainerId, Dns, Image, LinuxResources, SandboxId};
+use plumb_runtime::types::{
+    ContainerConfig, ContainerId, Dns, Image, LinuxResources, SandboxConfig, SandboxId,
+};
 
 use super::error::{GenerateError, SandboxError, SyncError};
 use super::start_backoff::{Retry, StartBackoff};
@@ -97,10 +99,10 @@ impl Worker {
 
     async fn run_sandbox(&self, attempt: u32, resources: LinuxResources) -> Result<(), SandboxError> {
         let runtime_class = self.pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
-        runtime_class::check(&self.node.client, runtime_class).await?;
+        let handler = runtime_class::handler(&self.node.client, runtime_class).await?;
         let (class, defaults) = (self.info.shape.qos, &self.node.sandbox_defaults);
         let config = cri_config::sandbox(&self.pod, class, attempt, resources, defaults, self.pod_dns()?)?;
-        self.node.runtime.run_sandbox(config).await?;
+        self.node.runtime.run_sandbox(SandboxConfig { runtime_handler: handler, ..config }).await?;
         Ok(())
     }
 

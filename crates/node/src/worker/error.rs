@@ -53,7 +53,7 @@ impl SyncError {
 /// Why a sandbox could not be created.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SandboxError {
-    /// The node does not have the pod's runtime class.
+    /// The handler of the pod's runtime class is not known.
     #[error(transparent)]
     RuntimeClass(#[from] RuntimeClassError),
     /// The DNS configuration of the host could not be read.

@@ -5,8 +5,9 @@ use std::process::Stdio;
 
 use futures_util::SinkExt as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Node, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plumb_client::Api;
@@ -25,7 +26,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::cluster::{Cluster, up};
-use super::nodes::api::{answer_to, variable};
+use super::nodes::api::{self, answer_to, variable};
 use super::nodes::machine::{Groups, id};
 use super::streams::{open, spdy, text, until_received, websocket};
 
@@ -227,6 +228,44 @@ async fn a_pod_reaches_the_api_server_with_its_service_account_and_the_default_l
     drop(cluster);
     site.clear().await;
     assert!(!exists());
+}
+
+#[tokio::test]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn the_handler_of_a_runtime_class_is_that_of_the_sandbox() {
+    let site = Site::start().await;
+    let cluster = site.up_with_pods();
+    let client = cluster.client().await;
+    let classes: Api<RuntimeClass> = Api::all(client.clone());
+    for handler in ["other", "missing"] {
+        let class = json!({ "metadata": { "name": handler }, "handler": handler });
+        classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+    }
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let resources = equal("100m", "64Mi");
+    let of = |class: &str| {
+        let mut pod = web(resources.clone());
+        pod.metadata.name = Some(class.to_owned());
+        pod.spec.as_mut().unwrap().runtime_class_name = Some(class.to_owned());
+        pod
+    };
+    pods.create(&PostParams::default(), &of("other")).await.unwrap();
+    until(pods.clone(), "other", |pod: &Pod| has(pod, &resources)).await;
+    pods.create(&PostParams::default(), &of("missing")).await.unwrap();
+    let events: Api<Event> = Api::default_namespaced(client);
+    let failed = |event: &Event| {
+        event.involved_object.name.as_deref() == Some("missing")
+            && event.reason.as_deref() == Some("FailedCreatePodSandBox")
+    };
+    let refused = async || {
+        let all = events.list(&ListParams::default()).await.unwrap();
+        all.items.into_iter().find(failed)
+    };
+    let message = api::soon("refused", refused).await.message.unwrap();
+    assert!(message.starts_with("Failed to create pod sandbox: "), "{message}");
+    assert!(message.contains(r#"no runtime for "missing" is configured"#), "{message}");
+    drop(cluster);
+    site.clear().await;
 }
 
 #[tokio::test]

@@ -90,6 +90,7 @@ impl Runtime for Builtin {
     }
 
     async fn run_sandbox(&self, config: SandboxConfig) -> Result<SandboxId> {
+        config.check_handler()?;
         let state = self.state.clone();
         blocking(move || state.make_sandbox(config)).await
     }
@@ -124,8 +125,12 @@ impl Runtime for Builtin {
 
     async fn sandbox_status(&self, id: &SandboxId) -> Result<SandboxStatus> {
         let entry = self.sandbox(id)?;
-        let namespaces = entry.record.lock().config.namespaces;
+        let (namespaces, runtime_handler) = {
+            let record = entry.record.lock();
+            (record.config.namespaces, record.config.runtime_handler.clone())
+        };
         Ok(SandboxStatus {
+            runtime_handler,
             sandbox: entry.sandbox(),
             ips: entry.ips(),
             namespaces,

@@ -8,6 +8,7 @@ use plumb_resize::qos::QosClass;
 use serde::{Deserialize, Serialize};
 
 use super::{LinuxResources, Pairs, SandboxId};
+use crate::error::{Error, Result};
 
 /// Which pod a sandbox is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -52,6 +53,9 @@ pub struct SandboxConfig {
     pub sysctls: Pairs,
     /// The resources of the pod's cgroup.
     pub resources: LinuxResources,
+    /// The handler of the pod's `RuntimeClass`: a name of one of the runtime's configurations; empty is its default one.
+    #[serde(default)]
+    pub runtime_handler: String,
     /// Labels, which filters match.
     pub labels: Pairs,
     /// Annotations, which the runtime only stores; the virtual runtime reads its model from them.
@@ -73,8 +77,19 @@ impl SandboxConfig {
             privileged: false,
             sysctls: Pairs::new(),
             resources: LinuxResources::default(),
+            runtime_handler: String::new(),
             labels: Pairs::new(),
             annotations: Pairs::new(),
+        }
+    }
+
+    /// Checks that a runtime with one way to run pods has the handler of this sandbox. A pod that asks for a stronger sandbox
+    /// does not run in a weaker one.
+    pub(crate) fn check_handler(&self) -> Result<()> {
+        match self.runtime_handler.as_str() {
+            // containerd's name of its default handler.
+            "" | "runc" => Ok(()),
+            handler => Err(Error::FailedPrecondition(format!("no runtime for {handler:?} is configured"))),
         }
     }
 }
@@ -182,6 +197,8 @@ pub struct SandboxStatus {
     pub namespaces: Namespaces,
     /// The actual resources of the pod's cgroup, as read back; `None` if it has none.
     pub resources: Option<LinuxResources>,
+    /// The handler that it was run with; empty is the runtime's default one.
+    pub runtime_handler: String,
 }
 
 /// Selects sandboxes. All fields that are set must match; an empty filter matches all.

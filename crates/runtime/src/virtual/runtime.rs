@@ -126,6 +126,7 @@ impl Runtime for Virtual {
     }
 
     async fn run_sandbox(&self, config: SandboxConfig) -> Result<SandboxId> {
+        config.check_handler()?;
         let mut all = self.pods.all.lock();
         // One sandbox has one id: asking twice finds the first without looking at all others.
         let meta = &config.meta;
@@ -171,6 +172,7 @@ impl Runtime for Virtual {
             ips: sandbox.ip.into_iter().collect(),
             namespaces: sandbox.config.namespaces,
             resources: Some(sandbox.resources.clone()),
+            runtime_handler: sandbox.config.runtime_handler.clone(),
         })
     }
 

@@ -276,6 +276,14 @@ runtime_type = "io.containerd.runc.v2"
 BinaryName = {runc}
 SystemdCgroup = false
 
+# A second handler, for pods of a RuntimeClass.
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.other]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.other.options]
+BinaryName = {runc}
+SystemdCgroup = false
+
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = {plugins}
 conf_dir = {network}

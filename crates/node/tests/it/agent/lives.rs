@@ -216,7 +216,7 @@ async fn a_pod_for_another_operating_system_is_rejected_in_the_kubelets_words() 
 
 #[tokio::test]
 async fn a_pod_whose_runtime_class_names_another_runtime_gets_no_sandbox() {
-    let site = Site::start(kep()).await;
+    let mut site = Site::start(kep()).await;
     let classes: Api<RuntimeClass> = Api::all(site.cluster.admin());
     for (name, handler) in [("plain", "runc"), ("strong", "runsc")] {
         let class = json!({ "metadata": { "name": name }, "handler": handler });
@@ -231,6 +231,13 @@ async fn a_pod_whose_runtime_class_names_another_runtime_gets_no_sandbox() {
     site.settled("plain").await;
     site.delete("strong").await;
     site.gone("strong").await;
+    // A class that was deleted after its pod was created.
+    site.kill_agent().await;
+    site.pod_of("late", of("strong")).await;
+    classes.delete("strong", &DeleteParams::default()).await.unwrap();
+    site.start_agent().await;
+    let message = r#"Failed to create pod sandbox: runtimeclass.node.k8s.io "strong" not found"#;
+    assert_eq!(site.event("late", "FailedCreatePodSandBox").await, message);
 }
 
 #[tokio::test]
