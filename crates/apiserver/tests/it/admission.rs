@@ -235,7 +235,7 @@ async fn a_runtime_class_says_where_its_pods_run() {
     let made = apiserver.post(PODS, &with("b", json!({}), json!([wide]))).await.ok();
     let tolerations = made["spec"]["tolerations"].as_array().unwrap();
     assert!(tolerations.contains(&wide) && !tolerations.contains(&taint("NoSchedule")), "{tolerations:?}");
-    let refused = apiserver.post(PODS, &with("c", json!({ "kind": "plain" }), json!([]))).await.refused().2;
+    let refused = apiserver.post(PODS, &with("c", json!({ "kind": "plain" }), json!([]))).await.rejected().2;
     let why =
         "conflict: runtimeClass.scheduling.nodeSelector[kind] = box; pod.spec.nodeSelector[kind] = plain";
     assert_eq!(refused, format!("pods \"c\" is forbidden: {why}"));

@@ -318,42 +318,43 @@ async fn values_that_were_invalid_before_a_rule_are_tolerated_until_they_change(
 /// The scales of custom and of built-in kinds are of one kind, and are decoded as strictly as any object.
 #[tokio::test]
 async fn a_patch_of_a_scale_is_as_strict_as_one_of_an_object() {
-    let door = Door::open(Rules::kep());
-    door.post(DEFINITIONS, &clones()).await.ok();
-    door.post(CLONES, &set("web")).await.ok();
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(DEFINITIONS, &clones()).await.ok();
+    apiserver.post(CLONES, &set("web")).await.ok();
     let sets = "/apis/apps/v1/namespaces/default/replicasets";
     let template = json!({ "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "a", "image": "i" }] } });
     let spec =
         json!({ "replicas": 1, "selector": { "matchLabels": { "app": "web" } }, "template": template });
-    door.post(sets, &json!({ "metadata": { "name": "web" }, "spec": spec })).await.ok();
+    apiserver.post(sets, &json!({ "metadata": { "name": "web" }, "spec": spec })).await.ok();
     for scale in [format!("{CLONES}/web/scale"), format!("{sets}/web/scale")] {
         let patch = async |query: &str, operations: Value| {
             let path = format!("{scale}{query}");
-            door.ask(Method::PATCH, &path, "application/json-patch+json", operations.to_string()).await
+            apiserver.ask(Method::PATCH, &path, "application/json-patch+json", operations.to_string()).await
         };
         let unknown = json!([{ "op": "add", "path": "/spec/size", "value": 2 }]);
         let warned = patch("", unknown.clone()).await;
         assert_eq!(warned.warnings, [r#"299 - "unknown field \"spec.size\"""#], "{scale}");
         assert_eq!(patch("?fieldValidation=Ignore", unknown.clone()).await.warnings, [""; 0], "{scale}");
-        let (code, _, message) = patch("?fieldValidation=Strict", unknown).await.refused();
+        let (code, _, message) = patch("?fieldValidation=Strict", unknown).await.rejected();
         assert_eq!(code, 422, "{message}");
         assert!(message.ends_with(r#"strict decoding error: unknown field "spec.size""#), "{message}");
-        let mut whole = door.get(&scale).await.ok();
+        let mut whole = apiserver.get(&scale).await.ok();
         whole["spec"]["size"] = json!(2);
-        let (code, _, message) = door.put(&format!("{scale}?fieldValidation=Strict"), &whole).await.refused();
+        let (code, _, message) =
+            apiserver.put(&format!("{scale}?fieldValidation=Strict"), &whole).await.rejected();
         assert_eq!(code, 400, "{message}");
 
         // A Scale without replicas has no such field.
         let none = patch("", json!([{ "op": "replace", "path": "/spec/replicas", "value": 0 }])).await.ok();
         assert_eq!(none["spec"], json!({}), "{scale}");
         let (code, _, message) =
-            patch("", json!([{ "op": "test", "path": "/spec/replicas", "value": 0 }])).await.refused();
+            patch("", json!([{ "op": "test", "path": "/spec/replicas", "value": 0 }])).await.rejected();
         assert_eq!(code, 422, "{message}");
         let some = patch("", json!([{ "op": "replace", "path": "/spec/replicas", "value": 3 }])).await.ok();
         assert_eq!(some["spec"]["replicas"], 3, "{scale}");
     }
     let merged = json!({ "spec": { "replicas": 4 } });
-    let (code, _, message) = door.strategic(&format!("{CLONES}/web/scale"), &merged).await.refused();
+    let (code, _, message) = apiserver.strategic(&format!("{CLONES}/web/scale"), &merged).await.rejected();
     assert_eq!(code, 415, "{message}");
-    assert_eq!(door.strategic(&format!("{sets}/web/scale"), &merged).await.ok()["spec"]["replicas"], 4);
+    assert_eq!(apiserver.strategic(&format!("{sets}/web/scale"), &merged).await.ok()["spec"]["replicas"], 4);
 }
