@@ -6,8 +6,8 @@
 
 mod claims;
 mod discovery;
+mod issue;
 mod key;
-pub(crate) mod request;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -20,9 +20,10 @@ use serde::Deserialize;
 
 use crate::pki::{Clock, SigningKey};
 use crate::user::User;
-use claims::{Claims, Reference};
+use claims::Claims;
 use key::TokenKey;
 
+pub(crate) use claims::{Bound, Reference};
 pub(crate) use key::sha256;
 
 /// The tolerated difference between clocks.

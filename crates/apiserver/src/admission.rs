@@ -51,8 +51,6 @@ mod webhook;
 pub use plugins::{Plugins, UnknownPlugin};
 pub(crate) use priority::system_classes;
 
-use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -68,6 +66,7 @@ use crate::place::Place;
 use crate::server::{ApiServer, Call};
 use crate::target::{Query, Verb};
 use crate::user::User;
+use crate::warnings::Warnings;
 use awaited::Awaited;
 use policy::{MutatingPolicies, ValidatingPolicies};
 use webhook::Webhooks;
@@ -286,49 +285,6 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// How many characters all warnings of a response have, and each of them if that is exceeded.
-const MOST_OF_WARNINGS: usize = 4 * 1024;
-const MOST_OF_A_WARNING: usize = 256;
-
-/// What a client is told besides the answer, each once.
-#[derive(Debug, Default)]
-pub(crate) struct Warnings(parking_lot::Mutex<Said>);
-
-/// Warnings in the order in which they were added.
-#[derive(Debug, Default)]
-struct Said {
-    order: Vec<Arc<str>>,
-    known: HashSet<Arc<str>>,
-}
-
-impl Warnings {
-    /// Adds one, unless it was said already.
-    pub(crate) fn add(&self, text: impl Into<Arc<str>>) {
-        let (text, mut said) = (text.into(), self.0.lock());
-        if said.known.insert(text.clone()) {
-            said.order.push(text);
-        }
-    }
-
-    /// Everything that was added. If that is more than headers take, each is cut, and those that exceed the limit are
-    /// left out, as upstream.
-    pub(crate) fn said(&self) -> Vec<String> {
-        let all = self.0.lock().order.clone();
-        let length = |text: &str| text.chars().count();
-        if all.iter().map(|text| length(text)).sum::<usize>() <= MOST_OF_WARNINGS {
-            return all.iter().map(ToString::to_string).collect();
-        }
-        let mut written = 0;
-        let cut = all.iter().map(|text| text.chars().take(MOST_OF_A_WARNING).collect::<String>());
-        cut.take_while(|text| {
-            let fits = written < MOST_OF_WARNINGS;
-            written += length(text);
-            fits
-        })
-        .collect()
-    }
-}
-
 /// One who has a say in writes.
 pub(crate) trait Plugin: Send + Sync {
     /// Its name on the command line of kube-apiserver.
@@ -472,27 +428,5 @@ impl Chain {
     /// Each write expects what was seen, so that whoever counts at the same time counts again.
     pub(crate) fn charge(&self, attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Write>, ApiError> {
         if self.quota { resource_quota::charge(attributes, new) } else { Ok(Vec::new()) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Comparing each with each, this would run for minutes.
-    #[test]
-    fn each_warning_is_said_once_in_the_order_of_its_first_addition() {
-        let warnings = Warnings::default();
-        for round in 0..3 {
-            for number in (round..100_000).step_by(2) {
-                warnings.add(format!("{number:06}"));
-            }
-        }
-        let all = warnings.0.lock().order.clone();
-        assert_eq!(all.len(), 100_000);
-        assert_eq!([&*all[0], &*all[1], &*all[50_000]], ["000000", "000002", "000001"]);
-        let said = warnings.said();
-        assert_eq!(said.first().map(String::as_str), Some("000000"));
-        assert_eq!(said.len(), MOST_OF_WARNINGS.div_ceil(6));
     }
 }

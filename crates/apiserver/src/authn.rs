@@ -7,11 +7,13 @@
 mod bootstrap;
 mod certificate;
 mod csv;
+mod peer;
 mod token;
 mod tokens;
 
 pub use crate::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, User};
 pub use certificate::CertificateIdentity;
+pub use peer::Peer;
 pub use token::Token;
 pub use tokens::{TokenError, Tokens};
 
@@ -24,7 +26,6 @@ use plumb_store::Store;
 use crate::{
     accounts::{Accounts, Refused},
     pki::Clock,
-    serve::Peer,
 };
 
 /// The identity of a component in this process, an extension of its request. A request over the network cannot have

@@ -1,7 +1,7 @@
 //! Errors of the Kubernetes API: a `Status` with a reason, details and a code.
 
 use http::StatusCode;
-use plumb_store::WriteError;
+use plumb_store::{RevisionError, WriteError};
 use plumb_validation::field::{FieldError, aggregate_message};
 use serde_json::{Value, json};
 
@@ -116,15 +116,11 @@ impl ApiError {
     }
 
     /// 405: the definition of the custom resource is terminating, so that none can be created.
-    pub(crate) fn not_supported_while_terminating(row: &crate::kinds::Row) -> Self {
-        let what = qualified(row.group(), row.plural());
+    pub(crate) fn not_supported_while_terminating(group: &str, plural: &str) -> Self {
+        let what = qualified(group, plural);
         let why = "create not allowed while custom resource definition is terminating";
         let message = format!("{why} is not supported on resources of kind {what:?}");
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).about(
-            row.group(),
-            row.plural(),
-            "",
-        )
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).about(group, plural, "")
     }
 
     /// 409: an object of that name exists.
@@ -359,6 +355,16 @@ pub(crate) fn store_failed(error: &WriteError) -> ApiError {
         WriteError::Busy => ApiError::too_many_requests(),
         WriteError::TooLarge { .. } => ApiError::body_too_large(plumb_store::MAX_VALUE),
         other => ApiError::internal(other.to_string()),
+    }
+}
+
+/// The error for a read at a revision that the store cannot serve.
+pub(crate) fn gone(error: RevisionError) -> ApiError {
+    match error {
+        RevisionError::Compacted { asked, oldest } => {
+            ApiError::expired(format!("too old resource version: {asked} ({oldest})"))
+        }
+        RevisionError::Future { asked, current } => ApiError::too_large_resource_version(asked, current),
     }
 }
 

@@ -106,7 +106,7 @@ impl ListOptions {
             (RevisionError::Compacted { .. }, None) => {
                 ApiError::expired("The resourceVersion for the provided list is too old.")
             }
-            (error, _) => crate::read::gone(error),
+            (error, _) => crate::error::gone(error),
         })
     }
 }

@@ -2,13 +2,11 @@
 
 mod converted;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use plumb_store::{Object, Page, RevisionError};
-use serde::Deserialize;
+use plumb_store::{Object, Page};
 
 use crate::body::Body;
 use crate::custom::{has_converter, presented_value};
@@ -31,19 +29,6 @@ pub(crate) struct Selection {
     pub(crate) fields: FieldSelector,
     /// The kind, if it is a custom one: its defaults count, also for objects that were stored without them.
     custom: Option<Row>,
-}
-
-/// What of an object a selector looks at without reading all of it.
-#[derive(Deserialize)]
-struct Labelled<'a> {
-    #[serde(borrow, default)]
-    metadata: Labels<'a>,
-}
-
-#[derive(Default, Deserialize)]
-struct Labels<'a> {
-    #[serde(borrow, default)]
-    labels: BTreeMap<&'a str, &'a str>,
 }
 
 impl Selection {
@@ -81,7 +66,7 @@ impl Selection {
     }
 
     fn wants_labels(&self, bytes: &[u8]) -> bool {
-        has_labels(bytes, &self.labels)
+        self.labels.matches_encoded(bytes)
     }
 
     fn wants_fields(&self, object: &Object) -> bool {
@@ -114,14 +99,6 @@ fn identity<'a>(object: &'a Object, field: &str) -> Option<&'a str> {
         }
         _ => None,
     }
-}
-
-/// Whether the labels of a stored object are selected.
-pub(crate) fn has_labels(bytes: &[u8], selector: &LabelSelector) -> bool {
-    // Labels hold no escapes, so they can be borrowed from the bytes.
-    selector.is_everything()
-        || serde_json::from_slice::<Labelled<'_>>(bytes)
-            .is_ok_and(|object| selector.matches(&object.metadata.labels))
 }
 
 /// Answers with one object.
@@ -178,14 +155,4 @@ pub(crate) fn show_page(call: &Call, page: &Page, selection: &Selection) -> Resu
     };
     let objects: Vec<&Bytes> = page.objects.iter().map(|object| &object.value).collect();
     show_list(call, &objects, &metadata)
-}
-
-/// The refusal of a revision that cannot be shown.
-pub(crate) fn gone(error: RevisionError) -> ApiError {
-    match error {
-        RevisionError::Compacted { asked, oldest } => {
-            ApiError::expired(format!("too old resource version: {asked} ({oldest})"))
-        }
-        RevisionError::Future { asked, current } => ApiError::too_large_resource_version(asked, current),
-    }
 }

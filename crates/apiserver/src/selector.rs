@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Display;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::ApiError;
@@ -26,6 +27,19 @@ enum Operator {
     DoesNotExist,
     GreaterThan(i64),
     LessThan(i64),
+}
+
+/// The labels of an object, decoded without the rest of it.
+#[derive(Deserialize)]
+struct Labelled<'a> {
+    #[serde(borrow, default)]
+    metadata: Labels<'a>,
+}
+
+#[derive(Default, Deserialize)]
+struct Labels<'a> {
+    #[serde(borrow, default)]
+    labels: BTreeMap<&'a str, &'a str>,
 }
 
 impl LabelSelector {
@@ -72,6 +86,14 @@ impl LabelSelector {
     /// Whether it selects an object with these labels.
     pub fn matches(&self, labels: &BTreeMap<&str, &str>) -> bool {
         self.0.iter().all(|requirement| requirement.holds(labels.get(requirement.key.as_str()).copied()))
+    }
+
+    /// Whether it selects an object, by the bytes in which the object is stored.
+    pub(crate) fn matches_encoded(&self, object: &[u8]) -> bool {
+        // Labels have no escapes, so they can be borrowed from the bytes.
+        self.is_everything()
+            || serde_json::from_slice::<Labelled<'_>>(object)
+                .is_ok_and(|object| self.matches(&object.metadata.labels))
     }
 }
 

@@ -7,7 +7,7 @@
 //!                                   Peer ───────────────────▶ Peer, Shutdown ──▶ the service
 //! ```
 //!
-//! The extensions of a request have its client ([`Peer`]) and the signal that ends long responses ([`Shutdown`]). ALPN decides
+//! The extensions of a request have its client ([`Peer`](crate::authn::Peer)) and the signal that ends long responses ([`Shutdown`]). ALPN decides
 //! the protocol, not the first bytes of the connection: the server does not wait for them, so that a client that sends none
 //! holds no connection open.
 //!
@@ -22,7 +22,6 @@ mod connection;
 mod connections;
 mod limits;
 mod listener;
-mod peer;
 mod place;
 mod tls;
 
@@ -32,6 +31,5 @@ pub use connection::Interactive;
 pub use connections::ConnectionMetrics;
 pub use limits::Limits;
 pub use listener::{BindError, Listener};
-pub use peer::Peer;
 pub(crate) use tls::Wall;
 pub use tls::{TlsError, install_crypto, tls, tls_of};

@@ -21,7 +21,7 @@ use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 
 use crate::accounts::Accounts;
-use crate::admission::{self, Chain, Plugins, Warnings};
+use crate::admission::{self, Chain, Plugins};
 use crate::allocation::{self, Allocations};
 use crate::authn::Authenticator;
 use crate::authz::{About, Ask, Authorizer, Selectors, impersonate};
@@ -44,6 +44,7 @@ use crate::shutdown::Shutdown;
 use crate::target::{Address, Query, Target, Verb};
 use crate::usage::{self, UsageSource};
 use crate::user::User;
+use crate::warnings::Warnings;
 use crate::{
     bootstrap_roles, defaults, delete, discovery, exchange, health, read, reviews, scope, subresource, watch,
     write,
@@ -535,7 +536,7 @@ impl Call {
             Some(served) => refuse(&served.refusal(&self.row, error)),
             None => refuse(&error),
         });
-        warn(&mut response, &self.warnings.said());
+        warn(&mut response, &self.warnings.to_send());
         if self.target.is_connect() {
             response.extensions_mut().insert(Interactive);
         }
@@ -547,7 +548,8 @@ impl Call {
         if let Some(custom) = self.row.custom() {
             self.warn(custom.version.deprecation.iter().cloned().collect());
             if custom.terminating && self.verb == Verb::Create {
-                return Err(ApiError::not_supported_while_terminating(&self.row));
+                let (group, plural) = (self.row.group(), self.row.plural());
+                return Err(ApiError::not_supported_while_terminating(group, plural));
             }
         }
         if self.target.subresource.is_some() {

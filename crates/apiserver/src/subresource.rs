@@ -2,12 +2,12 @@
 
 mod eviction;
 mod scale;
+mod token;
 
 use http::{Response, StatusCode};
 use plumb_apischema::Schema;
 use serde_json::{Value, json};
 
-use crate::accounts;
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
 use crate::error::ApiError;
@@ -39,7 +39,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         _ => {}
     }
     match (name.as_str(), call.verb) {
-        ("token", Verb::Create) => accounts::request::create(call).await,
+        ("token", Verb::Create) => token::create(call).await,
         ("binding", Verb::Create) if is_pod => bind(call).await,
         ("exec", Verb::Get | Verb::Create) if is_pod => Box::pin(nodes::streams::exec(call)).await,
         ("attach", Verb::Get | Verb::Create) if is_pod => Box::pin(nodes::streams::attach(call)).await,

@@ -14,11 +14,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::body::Body;
-use crate::error::ApiError;
+use crate::error::{ApiError, gone};
 use crate::kinds::Row;
 use crate::object::moment;
 use crate::present::{show_value, show_values};
-use crate::read::{Selection, gone};
+use crate::read::Selection;
 use crate::server::Call;
 use crate::target::Verb;
 

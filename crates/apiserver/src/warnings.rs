@@ -3,6 +3,9 @@
 
 pub(crate) mod addresses;
 pub(crate) mod no_effect;
+mod recorder;
+
+pub(crate) use recorder::Warnings;
 
 use serde_json::Value;
 

@@ -33,33 +33,33 @@ pub(super) struct Claims {
 
 /// The objects that a token is bound to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Bound {
+pub(crate) struct Bound {
     /// The namespace of the service account.
-    pub(super) namespace: String,
+    pub(crate) namespace: String,
     /// The node: that of the pod, or the one that the token itself is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) node: Option<Reference>,
+    pub(crate) node: Option<Reference>,
     /// The pod.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) pod: Option<Reference>,
+    pub(crate) pod: Option<Reference>,
     /// The Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) secret: Option<Reference>,
+    pub(crate) secret: Option<Reference>,
     /// The service account.
-    pub(super) serviceaccount: Reference,
+    pub(crate) serviceaccount: Reference,
     /// When clients should have a newer token.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) warnafter: Option<i64>,
+    pub(crate) warnafter: Option<i64>,
 }
 
 /// An object by name and uid.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Reference {
+pub(crate) struct Reference {
     /// Its name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Its uid.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(super) uid: String,
+    pub(crate) uid: String,
 }
 
 impl Claims {

@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::{Attributes, Operation, Options, Warnings};
+use super::{Attributes, Operation, Options};
 use crate::kinds::Row;
 use crate::kinds::conversion::Shown;
 use crate::place::Place;
 use crate::server::ApiServer;
 use crate::target::{Query, Verb};
 use crate::user::User;
+use crate::warnings::Warnings;
 
 /// The attributes and the new object of a write. Expressions neither add warnings nor call webhooks.
 pub(super) struct Snapshot {

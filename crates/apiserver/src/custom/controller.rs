@@ -90,7 +90,7 @@ async fn pass(server: &ApiServer, changed: Option<Revision>) -> Result<Vec<Watch
     prefixes.extend(terminating(server)?);
     let watch = |prefix| server.store().watch(EventFilter::prefix(prefix), from);
     let watches: Result<Vec<Watch>, _> = prefixes.into_iter().map(watch).collect();
-    watches.map_err(crate::read::gone)
+    watches.map_err(crate::error::gone)
 }
 
 /// The revision of the next change that any of the watches sees.

@@ -18,10 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Notify, watch};
 
 use super::{CLEANUP, Converter, Custom, Since, StaleWrite};
-use crate::error::ApiError;
+use crate::error::{ApiError, gone};
 use crate::kinds::{Name, Resource, Row, Subresource};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
-use crate::read::gone;
 use crate::server::{ApiServer, Call};
 use crate::webhook::Connections;
 
@@ -210,7 +209,8 @@ pub(crate) fn writable(
     if is_new {
         let served = served.ok_or_else(ApiError::no_such_path)?;
         if served.terminating {
-            return Err(ApiError::not_supported_while_terminating(&call.row));
+            let (group, plural) = (call.row.group(), call.row.plural());
+            return Err(ApiError::not_supported_while_terminating(group, plural));
         }
         if own.definition != served.definition {
             return Err(ApiError::no_such_path());

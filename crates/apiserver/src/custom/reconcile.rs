@@ -14,11 +14,10 @@ use serde_json::{Value, json};
 
 use super::definitions::{all, row, serve};
 use super::{CLEANUP, StaleWrite};
-use crate::error::ApiError;
 use crate::error::store_failed;
+use crate::error::{ApiError, gone};
 use crate::kinds::attributes;
 use crate::object::{decode, encode, encode_as, finalizers, is_deleting, meta, metadata, moment};
-use crate::read::gone;
 use crate::server::ApiServer;
 
 /// How often a write of a definition is tried.

@@ -20,9 +20,9 @@ use std::borrow::Cow;
 use std::io;
 
 use super::streams::switch;
+use crate::authn::Peer;
 use crate::body::Body;
 use crate::error::ApiError;
-use crate::serve::Peer;
 use crate::server::Call;
 use crate::target::{Verb, percent_decode};
 use backend::Backend;

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::validate::{Validation, invalid};
 use super::{Context, Strategy, generation, reset};
-use crate::admission::Warnings;
 use crate::custom::Custom;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::meta;
 use crate::validation::{NameFormat, metadata};
+use crate::warnings::Warnings;
 
 impl Strategy for Custom {
     fn counts_generation(&self) -> bool {

@@ -11,17 +11,16 @@ use serde_json::Value;
 
 use super::core::pod;
 use super::{SubresourceStrategy, generation, pod_template, reset, validate};
-use crate::admission::Warnings;
 use crate::allocation::Reservation;
+use crate::authn::Peer;
 use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::{Attribute, FieldLabelError, Row};
-use crate::serve::Peer;
 use crate::server::{ApiServer, Call};
 use crate::table::{NAME_AND_AGE, PrintColumns};
 use crate::user::User;
 use crate::validation::{Errors, NameFormat};
-use crate::warnings;
+use crate::warnings::{self, Warnings};
 
 /// What a strategy can use beside the objects: the kind as it is served, the server, and who sent the request.
 #[derive(Clone, Copy)]

@@ -28,12 +28,15 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tower::{Service, ServiceExt as _};
 
 use super::{
-    Limits, Peer, Shutdown,
+    Limits, Shutdown,
     activity::{Activity, Tracked},
     connections::{Connections, Open},
     place::Placed,
 };
-use crate::{authn::CertificateIdentity, error::ApiError};
+use crate::{
+    authn::{CertificateIdentity, Peer},
+    error::ApiError,
+};
 
 /// The largest header: selectors in a query can be long.
 const MAX_HEAD: u32 = 256 << 10;

@@ -111,7 +111,7 @@ fn budget_of(call: &Call, pod: &Value) -> Result<Option<Key>, ApiError> {
     let labels: BTreeMap<&str, &str> =
         labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect();
     let list = List::all(row.prefix(call.namespace())?);
-    let page = call.server.store().list(&list).map_err(crate::read::gone)?;
+    let page = call.server.store().list(&list).map_err(crate::error::gone)?;
     let mut found = Vec::new();
     for object in page.objects {
         let budget = decode(&object.value)?;

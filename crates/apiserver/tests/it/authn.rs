@@ -4,9 +4,8 @@ use std::{os::unix::fs::PermissionsExt as _, sync::Arc};
 
 use http::request::Parts;
 use plumb_apiserver::{
-    authn::{Authenticator, CertificateIdentity, InProcess, Tokens, Unauthorized, User},
+    authn::{Authenticator, CertificateIdentity, InProcess, Peer, Tokens, Unauthorized, User},
     pki::{ADMIN_USER, Pki},
-    serve::Peer,
 };
 
 use super::pki::{Place, TestClock};

@@ -10,7 +10,6 @@ use super::super::matching::labels;
 use super::index::{Binding, Policy};
 use crate::custom::{all_in_version, has_converter, presented_value};
 use crate::kinds::Row;
-use crate::read::has_labels;
 use crate::selector::LabelSelector;
 
 /// The resource of a policy's `paramKind`, if it has one. The error is a configuration error of the policy.
@@ -122,7 +121,7 @@ async fn selected(
     let mut objects = page.objects;
     // A conversion webhook may change labels.
     if !has_converter(row) {
-        objects.retain(|object| has_labels(&object.value, selector));
+        objects.retain(|object| selector.matches_encoded(&object.value));
     }
     let mut params = shown(row, objects, attributes).await?;
     params.retain(|param| selector.matches(&labels(param)));

@@ -13,10 +13,10 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plumb_apiserver::{
-    authn::{Authenticator, Token},
+    authn::{Authenticator, Peer, Token},
     pki::{ADMIN_USER, Clock as _, KeyedCertificate, Pki},
     serve::{
-        Drained, Interactive, Limits, Listener, Peer, Shutdown, Trigger, install_crypto, serve, shutdown, tls,
+        Drained, Interactive, Limits, Listener, Shutdown, Trigger, install_crypto, serve, shutdown, tls,
     },
 };
 use rustls::{

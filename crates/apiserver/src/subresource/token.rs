@@ -5,10 +5,8 @@ use jiff::SignedDuration;
 use plumb_apischema::Schema;
 use plumb_validation::field::FieldError;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
-use super::Accounts;
-use super::claims::{Bound, Claims, Reference};
+use crate::accounts::{Accounts, Bound, Reference};
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
 use crate::error::ApiError;
@@ -22,11 +20,6 @@ const KIND: &str = "TokenRequest";
 const USUAL: i64 = 60 * 60;
 const SHORTEST: i64 = 10 * 60;
 const LONGEST: i64 = 1 << 32;
-/// The lifetime that pods request by default. Such a token is valid for a year instead, with a warning after this time:
-/// older clients do not read their token again.
-const PROJECTED: i64 = 60 * 60 + 7;
-const EXTENDED: i64 = 365 * 24 * 60 * 60;
-
 /// Issues a token.
 pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     let accounts = call.server.accounts().ok_or_else(ApiError::no_such_path)?;
@@ -54,14 +47,16 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     let bound = bind(call, &request, &account)?;
 
     let mut seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(USUAL);
-    let longest = accounts.settings.longest.as_ref().map(SignedDuration::as_secs);
+    let longest = accounts.longest().map(|longest| longest.as_secs());
     if let Some(longest) = longest.filter(|longest| seconds > *longest) {
         let warning = format!("requested expiration of {seconds} seconds shortened to {longest} seconds");
         call.warn(vec![warning]);
         seconds = longest;
         request["spec"]["expirationSeconds"] = json!(seconds);
     }
-    let token = accounts.issue(bound, &request, seconds, call)?;
+    let audiences = request["spec"]["audiences"].as_array().into_iter().flatten();
+    let audiences = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
+    let token = accounts.issue(bound, audiences, seconds, call.server.now())?;
     let end = call.server.now() + SignedDuration::from_secs(seconds);
     request["status"] = json!({ "token": token, "expirationTimestamp": moment(end) });
     Ok(answer_value(StatusCode::CREATED, &request))
@@ -185,38 +180,4 @@ fn node_of_pod(call: &Call, pod: &Value) -> Option<Reference> {
         found
             .map_or_else(|| Reference { name: name.to_owned(), uid: String::new() }, |node| reference(&node)),
     )
-}
-
-impl Accounts {
-    fn issue(
-        &self,
-        mut bound: Bound,
-        request: &Value,
-        seconds: i64,
-        call: &Call,
-    ) -> Result<String, ApiError> {
-        let now = call.server.now().as_second();
-        let audiences = request["spec"]["audiences"].as_array().into_iter().flatten();
-        let audiences: Vec<String> = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
-        let for_us = audiences.iter().all(|audience| self.audiences().contains(audience));
-        let mut end = now.saturating_add(seconds);
-        if bound.pod.is_some() && seconds == PROJECTED && for_us {
-            bound.warnafter = Some(end);
-            end = now.saturating_add(EXTENDED);
-        }
-        let claims = Claims {
-            aud: audiences,
-            exp: Some(end),
-            iat: Some(now),
-            iss: self.settings.issuer.clone(),
-            jti: Uuid::new_v4().to_string(),
-            sub: format!("system:serviceaccount:{}:{}", bound.namespace, bound.serviceaccount.name),
-            kubernetes: bound,
-            nbf: Some(now),
-        };
-        let claims = serde_json::to_value(claims).map_err(|error| ApiError::internal(error.to_string()))?;
-        self.key
-            .sign(&claims)
-            .ok_or_else(|| ApiError::internal("failed to generate token: no random numbers"))
-    }
 }

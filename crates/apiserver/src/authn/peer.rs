@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use crate::authn::CertificateIdentity;
+use super::CertificateIdentity;
 
 /// The client of a connection; every request has one as an extension.
 #[derive(Clone, Debug)]
