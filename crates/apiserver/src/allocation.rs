@@ -19,6 +19,7 @@ mod stored;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
@@ -29,7 +30,6 @@ use uuid::Uuid;
 use crate::authz::followed::Followed;
 use crate::error::ApiError;
 use crate::object::meta;
-use crate::server::ApiServer;
 pub(crate) use repair::run;
 use stored::Stored;
 
@@ -72,6 +72,7 @@ enum Reserved {
 
 /// Everything that is allocated, or about to be.
 pub(crate) struct Allocations {
+    store: Store,
     stored: Followed<Stored>,
     reserved: Mutex<Reservations>,
 }
@@ -111,13 +112,13 @@ impl Reserved {
 impl Allocations {
     /// The allocations of stored services.
     pub(crate) fn of(store: Store) -> Self {
-        Self { stored: Followed::of(store), reserved: Mutex::default() }
+        Self { stored: Followed::of(store.clone()), store, reserved: Mutex::default() }
     }
 }
 
 /// What a write has reserved for its service.
 pub(crate) struct Reservation {
-    server: ApiServer,
+    allocations: Arc<Allocations>,
     /// Which write; 0 as long as it has reserved nothing.
     write: u64,
     resources: Vec<Resource>,
@@ -139,9 +140,9 @@ pub(crate) enum AllocationError {
 }
 
 impl Reservation {
-    /// Nothing yet.
-    pub(crate) fn none(server: &ApiServer) -> Self {
-        Self { server: server.clone(), write: 0, resources: Vec::new(), accepted: false }
+    /// A reservation of nothing yet.
+    pub(crate) fn none(allocations: &Arc<Allocations>) -> Self {
+        Self { allocations: Arc::clone(allocations), write: 0, resources: Vec::new(), accepted: false }
     }
 
     /// Reserves a certain cluster IP, or says why not.
@@ -183,7 +184,7 @@ impl Reservation {
     }
 
     fn reserve(&mut self, resource: Resource) -> bool {
-        let allocations = self.server.allocations();
+        let allocations = &self.allocations;
         let mut reserved = allocations.reserved.lock();
         // In this order: a reservation ends only after the index can know of what was stored.
         if reserved.contains(resource) || allocations.stored.ask(|stored| stored.contains(resource)) {
@@ -207,7 +208,7 @@ impl Reservation {
         if self.resources.is_empty() {
             return store();
         }
-        let reserved = self.server.allocations().reserved.lock();
+        let reserved = self.allocations.reserved.lock();
         if let Some(lost) = self.resources.iter().find(|own| !reserved.is_held_by(**own, self.write)) {
             return Err(ApiError::timeout(&format!("the reservation of {lost} has expired")));
         }
@@ -222,7 +223,7 @@ impl Reservation {
         if self.resources.is_empty() {
             return;
         }
-        let mut reserved = self.server.allocations().reserved.lock();
+        let mut reserved = self.allocations.reserved.lock();
         for resource in self.resources.drain(..) {
             if reserved.is_held_by(resource, self.write) {
                 reserved.by_resource.remove(&resource);
@@ -236,11 +237,11 @@ impl Drop for Reservation {
         if !self.accepted {
             return self.release();
         }
-        let mut reserved = self.server.allocations().reserved.lock();
+        let mut reserved = self.allocations.reserved.lock();
         for resource in self.resources.drain(..) {
             if reserved.is_held_by(resource, self.write) {
                 // It waits for all that the store has accepted so far, which the write is among.
-                let outcome = self.server.store().sync();
+                let outcome = self.allocations.store.sync();
                 reserved.by_resource.insert(resource, Reserved::Accepted(outcome));
             }
         }
@@ -266,83 +267,66 @@ pub(crate) fn refuse(service: &Value, errors: &[plumb_validation::field::FieldEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::Plugins;
-    use crate::authn::{Authenticator, Tokens};
-    use crate::pki::SystemClock;
-    use crate::server::{Config, Limits};
-    use plumb_resize::rules::Rules;
     use plumb_store::{Key, Options, Write};
     use serde_json::json;
-    use std::sync::Arc;
 
     const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 50);
 
-    fn server(store: Store) -> ApiServer {
-        let tokens = Tokens::default();
-        ApiServer::new(Config {
-            store,
-            rules: Rules::kep(),
-            clock: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
-            limits: Limits::default(),
-            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
-            nodes: None,
-            plugins: Plugins::default(),
-            usage: None,
-        })
-        .unwrap()
+    fn allocations(store: Store) -> Arc<Allocations> {
+        Arc::new(Allocations::of(store))
     }
 
     /// The write that stores a service with the address.
-    fn store_service(server: &ApiServer) -> Result<Ticket<Vec<Arc<plumb_store::Event>>>, Conflict> {
+    fn store_service(store: &Store) -> Result<Ticket<Vec<Arc<plumb_store::Event>>>, Conflict> {
         let service = json!({ "spec": { "clusterIPs": [ADDRESS.to_string()] } });
         let key = Key::new("core/services/default/web").unwrap();
-        server.store().try_transact(server.store().epoch(), vec![Write::create(key, service.to_string())])
+        store.try_transact(store.epoch(), vec![Write::create(key, service.to_string())])
     }
 
     #[test]
     fn what_one_write_has_reserved_no_other_gets_until_it_is_released() {
-        let server = server(Store::in_memory(&Options::default()));
-        let mut first = Reservation::none(&server);
+        let allocations = allocations(Store::in_memory(&Options::default()));
+        let mut first = Reservation::none(&allocations);
         first.address(ADDRESS).unwrap();
-        let refused = Reservation::none(&server).address(ADDRESS).unwrap_err();
+        let refused = Reservation::none(&allocations).address(ADDRESS).unwrap_err();
         assert_eq!(refused.to_string(), "provided IP is already allocated");
         drop(first);
-        Reservation::none(&server).address(ADDRESS).unwrap();
+        Reservation::none(&allocations).address(ADDRESS).unwrap();
     }
 
     #[test]
     fn a_reservation_that_is_dropped_after_the_store_accepted_its_write_lasts_until_the_service_is_stored() {
         let folder = tempfile::tempdir().unwrap();
-        let server = server(Store::open(folder.path(), Options::default()).unwrap());
-        let mut reserved = Reservation::none(&server);
+        let allocations = allocations(Store::open(folder.path(), Options::default()).unwrap());
+        let mut reserved = Reservation::none(&allocations);
         reserved.address(ADDRESS).unwrap();
-        let ticket = reserved.commit(|| Ok(store_service(&server))).unwrap().unwrap();
+        let ticket = reserved.commit(|| Ok(store_service(&allocations.store))).unwrap().unwrap();
         drop(reserved);
         // Whether it is durable by now or not.
-        assert!(Reservation::none(&server).address(ADDRESS).is_err());
+        assert!(Reservation::none(&allocations).address(ADDRESS).is_err());
         ticket.wait().unwrap();
         // It becomes durable after what the reservation waits for.
         let later = Key::new("core/services/default/later").unwrap();
-        server.store().write(Write::create(later, "{}")).wait().unwrap();
-        assert!(Reservation::none(&server).address(ADDRESS).is_err());
-        assert!(server.allocations().reserved.lock().by_resource.is_empty(), "the index knows it now");
+        allocations.store.write(Write::create(later, "{}")).wait().unwrap();
+        assert!(Reservation::none(&allocations).address(ADDRESS).is_err());
+        assert!(allocations.reserved.lock().by_resource.is_empty(), "the index knows it now");
     }
 
     #[test]
     fn a_reservation_that_no_write_uses_expires_and_the_write_that_comes_too_late_is_refused() {
-        let server = server(Store::in_memory(&Options::default()));
-        let mut late = Reservation::none(&server);
+        let allocations = allocations(Store::in_memory(&Options::default()));
+        let mut late = Reservation::none(&allocations);
         late.address(ADDRESS).unwrap();
         for _ in 0..repair::PASSES {
-            repair::release_unused(&server);
-            assert!(Reservation::none(&server).address(ADDRESS).is_err());
+            repair::release_unused(&allocations);
+            assert!(Reservation::none(&allocations).address(ADDRESS).is_err());
         }
-        repair::release_unused(&server);
-        let mut other = Reservation::none(&server);
+        repair::release_unused(&allocations);
+        let mut other = Reservation::none(&allocations);
         other.address(ADDRESS).unwrap();
-        let refused = late.commit(|| Ok(store_service(&server))).map(|_| ()).unwrap_err();
+        let refused = late.commit(|| Ok(store_service(&allocations.store))).map(|_| ()).unwrap_err();
         assert_eq!(refused.code.as_u16(), 504);
         drop(late);
-        other.commit(|| Ok(store_service(&server))).unwrap().unwrap().wait().unwrap();
+        other.commit(|| Ok(store_service(&allocations.store))).unwrap().unwrap().wait().unwrap();
     }
 }

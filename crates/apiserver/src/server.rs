@@ -131,7 +131,7 @@ struct Shared {
     kinds: ArcSwap<Kinds>,
     definitions: Definitions,
     admission: Chain,
-    allocations: Allocations,
+    allocations: Arc<Allocations>,
     authorizer: Authorizer,
     documents: Documents,
     request_bodies: RequestBodies,
@@ -188,7 +188,7 @@ impl ApiServer {
         let kinds = Kinds::builtin().under(&config.rules);
         let shared = Shared {
             authorizer: Authorizer::new(&config.store),
-            allocations: Allocations::of(config.store.clone()),
+            allocations: Arc::new(Allocations::of(config.store.clone())),
             config,
             kinds: ArcSwap::from_pointee(kinds),
             definitions: Definitions::default(),
@@ -233,7 +233,7 @@ impl ApiServer {
         &self.shared.admission
     }
 
-    pub(crate) fn allocations(&self) -> &Allocations {
+    pub(crate) fn allocations(&self) -> &Arc<Allocations> {
         &self.shared.allocations
     }
 

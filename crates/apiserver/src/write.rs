@@ -285,7 +285,7 @@ async fn try_change(
     part.prepare_for_update(call, &old, &mut new)?;
     let mut reserved = match part {
         Part::Main => strategy.allocate(cx, Some(&old), &mut new)?,
-        _ => Reservation::none(&call.server),
+        _ => Reservation::none(call.server.allocations()),
     };
     part.count_generation(call, &old, &mut new);
     managers::put(&mut new, kept);

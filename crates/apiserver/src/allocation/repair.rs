@@ -16,7 +16,9 @@ use plumb_store::{Key, Object};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::{NETWORK_TEXT, PORTS, PORTS_TEXT, Reserved, Resource, is_cluster_ip, stored::Stored};
+use super::{
+    Allocations, NETWORK_TEXT, PORTS, PORTS_TEXT, Reserved, Resource, is_cluster_ip, stored::Stored,
+};
 use crate::authn::InProcess;
 use crate::authz::MASTERS;
 use crate::object::{decode, meta, moment};
@@ -30,7 +32,7 @@ pub(super) const PASSES: u32 = 3;
 /// Repairs at once, and then as often as is said, until the shutdown.
 pub(crate) async fn run(server: &ApiServer, every: Duration, mut shutdown: Shutdown) {
     loop {
-        release_unused(server);
+        release_unused(server.allocations());
         report(server).await;
         tokio::select! {
             () = tokio::time::sleep(every) => {}
@@ -41,8 +43,8 @@ pub(crate) async fn run(server: &ApiServer, every: Duration, mut shutdown: Shutd
 
 /// Ends reservations whose write has an outcome, or none after several passes. A write that comes back later for one
 /// that was released is refused.
-pub(super) fn release_unused(server: &ApiServer) {
-    server.allocations().reserved.lock().by_resource.retain(|resource, reserved| {
+pub(super) fn release_unused(allocations: &Allocations) {
+    allocations.reserved.lock().by_resource.retain(|resource, reserved| {
         if reserved.is_over() {
             return false;
         }
@@ -65,7 +67,7 @@ struct Problem {
 
 /// Reports what is wrong with stored services.
 async fn report(server: &ApiServer) {
-    for problem in problems(server) {
+    for problem in problems(server.allocations()) {
         if let Err(error) = emit(server, &problem).await {
             let (service, resource) = (&problem.service.key, problem.resource);
             tracing::error!(%service, %resource, reason = problem.reason, %error, "cannot emit an event");
@@ -73,10 +75,10 @@ async fn report(server: &ApiServer) {
     }
 }
 
-fn problems(server: &ApiServer) -> Vec<Problem> {
+fn problems(allocations: &Allocations) -> Vec<Problem> {
     let (duplicates, out_of_range) =
-        server.allocations().stored.ask(|stored| (Stored::duplicates(stored), Stored::out_of_range(stored)));
-    let stored = |key: &Key| server.store().get(key);
+        allocations.stored.ask(|stored| (Stored::duplicates(stored), Stored::out_of_range(stored)));
+    let stored = |key: &Key| allocations.store.get(key);
     let mut problems = Vec::new();
     for (resource, services) in duplicates {
         let mut services: Vec<Arc<Object>> = services.iter().filter_map(stored).collect();

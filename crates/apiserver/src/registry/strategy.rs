@@ -258,7 +258,7 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         _old: Option<&Value>,
         _new: &mut Value,
     ) -> Result<Reservation, ApiError> {
-        Ok(Reservation::none(cx.server))
+        Ok(Reservation::none(cx.server.allocations()))
     }
 
     /// Checks a new object; its metadata was checked before.

@@ -57,7 +57,7 @@ impl<'a> Attempts<'a> {
         object: Option<&Value>,
         beside: impl Fn() -> Result<Vec<Write>, ApiError>,
     ) -> Result<Option<Arc<Event>>, ApiError> {
-        self.commit_reserved(seen, object, beside, &mut Reservation::none(&self.call.server)).await
+        self.commit_reserved(seen, object, beside, &mut Reservation::none(self.call.server.allocations())).await
     }
 
     /// The same for an object that holds what was reserved for it. The reservation ends when the outcome of the write

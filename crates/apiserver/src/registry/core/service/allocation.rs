@@ -1,22 +1,22 @@
 //! Allocation of the cluster IPs and node ports of Services, and normalization of the fields around them.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Value, json};
 
 use super::validation;
-use crate::allocation::{Reservation, refuse};
+use crate::allocation::{Allocations, Reservation, refuse};
 use crate::error::ApiError;
-use crate::server::ApiServer;
 
 /// Normalizes a service, and reserves the cluster IPs and node ports that it needs.
 pub(super) fn allocate(
-    server: &ApiServer,
+    allocations: &Arc<Allocations>,
     old: Option<&Value>,
     new: &mut Value,
 ) -> Result<Reservation, ApiError> {
-    let mut reserved = Reservation::none(server);
+    let mut reserved = Reservation::none(allocations);
     if let Some(old) = old {
         patch_allocated_values(&old["spec"], &mut new["spec"]);
     }
