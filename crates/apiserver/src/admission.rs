@@ -27,10 +27,10 @@
 mod awaited;
 mod certificates;
 mod claim_resize;
-pub(crate) mod condition;
+mod condition;
 mod defaults;
 mod effort;
-pub(crate) mod expression;
+mod evaluation;
 mod limit_ranger;
 mod matching;
 mod namespace_lifecycle;

@@ -26,6 +26,7 @@ mod delete;
 mod discovery;
 pub mod error;
 mod exchange;
+mod expression;
 mod go;
 mod health;
 mod inside;

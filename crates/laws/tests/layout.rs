@@ -42,7 +42,7 @@ const UNVERIFIED: [&str; 3] = ["InsecureSkipVerify", ".dangerous()", "ServerCert
 
 /// Crates with folders that import each other in cycles, and how many of their folders do. No other crate has such folders,
 /// and these numbers only go down.
-const FOLDERS_IN_CYCLES: &[(&str, usize)] = &[("plumb-apiserver", 4)];
+const FOLDERS_IN_CYCLES: &[(&str, usize)] = &[("plumb-apiserver", 3)];
 
 /// The crate whose dependencies are there for their features alone, and that every crate depends on.
 const HACK: &str = "workspace-hack";

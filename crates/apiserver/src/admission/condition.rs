@@ -1,21 +1,12 @@
 //! Match conditions of webhooks and policies.
 
-use plumb_cel::{Composition, Env, Type, Value as Outcome};
+use plumb_cel::{Composition, Value as Outcome};
 use plumb_validation::field::aggregate_texts;
 use serde_json::Value;
 
 use super::effort::{Effort, Interrupted};
-use super::expression::{CONDITIONS_BUDGET, Ended, Expression, Inputs, Reads, environment};
-
-/// The CEL environment of a webhook's match conditions.
-pub(crate) fn webhook_environment() -> Env {
-    environment(Reads { params: false, authorizer: true })
-}
-
-/// Compiles a match condition.
-pub(crate) fn compile(expression: &str, env: &Env) -> Expression {
-    Expression::compile(expression, env, &[Type::Bool])
-}
+use super::evaluation::{CONDITIONS_BUDGET, Ended, Inputs, value_of};
+use crate::expression::Expression;
 
 /// Whether all match conditions of a webhook are true, or the error of their evaluation.
 pub(super) fn hold(
@@ -25,7 +16,7 @@ pub(super) fn hold(
 ) -> Result<Result<bool, String>, Interrupted> {
     let mut values = inputs.bindings(None, &Value::Null);
     inputs.bind_authorizer(&mut values);
-    all(conditions, |condition, left| condition.evaluate(&values, None, left, effort))
+    all(conditions, |condition, left| value_of(condition, &values, None, left, effort))
 }
 
 /// Whether all match conditions of a policy, which can use its variables, are true, or the error of their evaluation.
@@ -35,7 +26,7 @@ pub(super) fn hold_composed<'a>(
     composition: &Composition<'a>,
     effort: &mut Effort,
 ) -> Result<Result<bool, String>, Interrupted> {
-    all(conditions, |condition, left| condition.evaluate(values, Some(composition), left, effort))
+    all(conditions, |condition, left| value_of(condition, values, Some(composition), left, effort))
 }
 
 /// Whether all conditions are true. A false condition takes precedence over errors of others.

@@ -13,7 +13,7 @@
 //! lock; expensive ones on a thread for blocking work ([`super::effort`]). Policies do not apply to policies and their
 //! bindings, so that a broken policy can be repaired.
 
-pub(crate) mod compiled;
+mod compiled;
 mod controller;
 mod decide;
 mod index;
@@ -33,7 +33,7 @@ pub(super) use mutate::{MutatingPolicies, Round};
 pub(super) use permission::ParameterPermission;
 
 use super::effort::{Effort, Pace, evaluate_long};
-use super::expression::Inputs;
+use super::evaluation::Inputs;
 use super::matching::{Invocation, Versions};
 use super::snapshot::Snapshot;
 use super::{Attributes, Plugins};

@@ -3,9 +3,9 @@
 use plumb_cel::{Bindings, Composition, Env, Type, Variables};
 use serde_json::Value;
 
-use super::super::condition;
 use super::super::effort::Effort;
-use super::super::expression::{CALL_BUDGET, Expression, Reading, Reads, environment};
+use super::super::evaluation::{CALL_BUDGET, Reading};
+use crate::expression::{Expression, Reads, apply_configuration, condition, environment, json_patch};
 
 /// The compiled expressions of a policy. An expression that does not compile fails when it is evaluated.
 #[derive(Debug)]
@@ -58,16 +58,6 @@ impl Mutation {
     }
 }
 
-/// Compiles the expression of a JSON patch.
-pub(crate) fn json_patch(expression: &str, env: &Env) -> Expression {
-    Expression::compile(expression, env, &[Type::List(Type::Message("JSONPatch".into()).into())])
-}
-
-/// Compiles the expression of an apply configuration.
-pub(crate) fn apply_configuration(expression: &str, env: &Env) -> Expression {
-    Expression::compile(expression, env, &[Type::Message("Object".into())])
-}
-
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object[field].as_str().unwrap_or_default()
 }
@@ -104,9 +94,8 @@ impl Compiled {
         // Message expressions cannot use the authorizer.
         let mut message_env = environment(Reads { params, authorizer: false }).composed();
         message_env.declare_variables_of(&env);
-        let conditions = list(spec, "matchConditions")
-            .map(|condition| condition::compile(text(condition, "expression"), &env))
-            .collect();
+        let conditions =
+            list(spec, "matchConditions").map(|own| condition(text(own, "expression"), &env)).collect();
         let validations = list(spec, "validations").map(|validation| {
             let message = Some(text(validation, "messageExpression")).filter(|text| !text.is_empty());
             Validation {

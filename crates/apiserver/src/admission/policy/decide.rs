@@ -4,7 +4,7 @@ use plumb_cel::Value as Cel;
 
 use super::super::condition;
 use super::super::effort::{Effort, Interrupted};
-use super::super::expression::{CONDITIONS_BUDGET, Inputs, POLICY_BUDGET};
+use super::super::evaluation::{CONDITIONS_BUDGET, Inputs, POLICY_BUDGET, value_of};
 use super::compiled::{Annotation, Compiled, Validation};
 use crate::error::ApiError;
 use serde_json::Value;
@@ -58,7 +58,7 @@ pub(super) fn decide(
     let mut denials = Vec::new();
     let mut unmet: Vec<(usize, &Validation)> = Vec::new();
     for validation in &compiled.validations {
-        match validation.expression.evaluate(&values, Some(&composition), &mut left, effort) {
+        match value_of(&validation.expression, &values, Some(&composition), &mut left, effort) {
             Err(ended) => return ended.why().map(|why| Ok(failed(why))),
             Ok(Ok(Cel::Bool(true))) => {}
             Ok(Ok(_)) => {
@@ -76,7 +76,7 @@ pub(super) fn decide(
         for (place, validation) in unmet {
             let made = validation.message_expression.as_ref();
             let made = made
-                .map(|message| message.evaluate(&values, Some(&composition), &mut left, effort))
+                .map(|message| value_of(message, &values, Some(&composition), &mut left, effort))
                 .transpose();
             denials[place].message = match made {
                 Ok(made) => message(validation, made.and_then(Result::ok).as_ref()),
@@ -125,7 +125,7 @@ fn annotations(
     let composition = compiled.composition(&values, POLICY_BUDGET, effort);
     let mut wrong = Vec::new();
     for annotation in annotations {
-        let value = match annotation.value.evaluate(&values, Some(&composition), &mut left, effort) {
+        let value = match value_of(&annotation.value, &values, Some(&composition), &mut left, effort) {
             Ok(value) => value,
             Err(ended) => return ended.why().map(Err),
         };

@@ -14,7 +14,7 @@ use plumb_store::Store;
 use serde_json::{Value, json};
 
 use super::super::effort::{self, Effort, Interrupted, Pace};
-use super::super::expression::{CONDITIONS_BUDGET, Expression, Inputs, POLICY_BUDGET};
+use super::super::evaluation::{CONDITIONS_BUDGET, Inputs, POLICY_BUDGET, value_of};
 use super::super::matching::{Invocation, Versions};
 use super::super::{Attributes, Operation, Plugins, condition, patched};
 use super::compiled::Mutation;
@@ -23,6 +23,7 @@ use super::is_exempt;
 use super::params::{self, Parameters};
 use crate::authz::followed::Followed;
 use crate::error::{ApiError, Cause};
+use crate::expression::Expression;
 use crate::object::meta;
 
 /// The name of the plugin.
@@ -302,7 +303,7 @@ fn run<'a>(
         return Ok(Err(mistake.to_string()));
     }
     let mut left = POLICY_BUDGET;
-    match expression.evaluate(values, Some(composition), &mut left, effort) {
+    match value_of(expression, values, Some(composition), &mut left, effort) {
         Ok(value) => Ok(value),
         Err(ended) => ended.why().map(Err),
     }

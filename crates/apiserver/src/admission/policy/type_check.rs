@@ -12,9 +12,9 @@ use plumb_cel::{AUTHORIZER, Decl, DeclKind, Env, Field, Program, Type, escape};
 use plumb_crd::rules::declare;
 use serde_json::{Value, json};
 
-use super::super::expression::{Reads, environment, simple};
 use super::super::matching::texts;
 use super::compiled::variables;
+use crate::expression::{Reads, environment, simple};
 use crate::kinds::{Kinds, Row};
 
 /// The maximum number of kinds that a policy is checked against.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use plumb_store::{Object, Revision};
 use serde_json::Value;
 
-use super::super::condition;
-use super::super::expression::{Expression, Reading};
+use super::super::evaluation::Reading;
 use super::super::matching::{Criteria, texts};
 use crate::error::ApiError;
+use crate::expression::{self, Expression};
 use crate::object::decode;
 use crate::webhook::{Backend, Connections};
 
@@ -71,12 +71,12 @@ pub(super) fn compile<'a>(
 
 fn hook(webhook: &Value, connections: &Connections) -> Hook {
     let text = |field: &str| webhook[field].as_str().unwrap_or_default();
-    let env = condition::webhook_environment();
+    let env = expression::webhook_environment();
     let conditions = webhook["matchConditions"]
         .as_array()
         .into_iter()
         .flatten()
-        .map(|own| condition::compile(own["expression"].as_str().unwrap_or_default().trim(), &env));
+        .map(|own| expression::condition(own["expression"].as_str().unwrap_or_default().trim(), &env));
     let conditions: Vec<Expression> = conditions.collect();
     let seconds = webhook["timeoutSeconds"].as_u64().unwrap_or(10);
     Hook {

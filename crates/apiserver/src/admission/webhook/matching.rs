@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::effort::{self, Pace};
-use super::super::expression::Inputs;
+use super::super::evaluation::Inputs;
 use super::super::matching::{Invocation, Versions};
 use super::super::{Attributes, condition};
 use super::configuration::Hook;

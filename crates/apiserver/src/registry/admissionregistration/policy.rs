@@ -9,8 +9,7 @@ use plumb_validation::names;
 use serde_json::Value;
 
 use super::webhook;
-use crate::admission::expression::{Expression, Reads, environment};
-use crate::admission::policy::compiled;
+use crate::expression::{Expression, Reads, apply_configuration, environment, json_patch};
 use crate::validation::json::{list, shown, text, texts};
 use crate::validation::{Errors, add_invalid, conditions, format, labels, typed};
 
@@ -406,9 +405,9 @@ fn validate_mutation(mutation: &Value, env: &Env, path: &Path<'_>, errors: &mut 
     let (own, field, other, compile): (_, _, _, fn(&str, &Env) -> Expression) =
         match text(mutation, "patchType") {
             "" => return errors.push(FieldError::required(path.child("patchType"), "")),
-            "JSONPatch" => ("JSONPatch", "jsonPatch", "applyConfiguration", compiled::json_patch),
+            "JSONPatch" => ("JSONPatch", "jsonPatch", "applyConfiguration", json_patch),
             "ApplyConfiguration" => {
-                ("ApplyConfiguration", "applyConfiguration", "jsonPatch", compiled::apply_configuration)
+                ("ApplyConfiguration", "applyConfiguration", "jsonPatch", apply_configuration)
             }
             other => return errors.push(FieldError::not_supported(path.child("patchType"), other, &kinds)),
         };

@@ -8,7 +8,7 @@ use plumb_validation::field::{BadValue, FieldError, Path};
 use plumb_validation::webhook as client;
 use serde_json::Value;
 
-use crate::admission::condition;
+use crate::expression;
 use crate::validation::json::{int, list, text, texts};
 use crate::validation::{Errors, add_invalid, format, labels, typed};
 
@@ -73,13 +73,8 @@ fn validate_webhook(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
             labels::validate_label_selector(&selector, &path.child(field), errors);
         }
     }
-    validate_client_config(&webhook["clientConfig"], &path.child("clientConfig"), errors);
-    validate_match_conditions(
-        webhook,
-        &condition::webhook_environment(),
-        &path.child("matchConditions"),
-        errors,
-    );
+    client_config(&webhook["clientConfig"], &path.child("clientConfig"), errors);
+    conditions(webhook, &expression::webhook_environment(), &path.child("matchConditions"), errors);
 }
 
 fn validate_fully_qualified_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
@@ -195,11 +190,11 @@ pub(super) fn validate_match_conditions(webhook: &Value, env: &Env, path: &Path<
     }
     let mut names = BTreeSet::new();
     for (index, one) in list(webhook, "matchConditions").iter().enumerate() {
-        let (path, name, expression) = (path.index(index), text(one, "name"), text(one, "expression").trim());
-        if expression.is_empty() {
+        let (path, name, given) = (path.index(index), text(one, "name"), text(one, "expression").trim());
+        if given.is_empty() {
             errors.push(FieldError::required(path.child("expression"), ""));
-        } else if let Some(mistake) = condition::compile(expression, env).mistake() {
-            errors.push(mistake.error(path.child("expression"), expression));
+        } else if let Some(mistake) = expression::condition(given, env).mistake() {
+            errors.push(mistake.error(path.child("expression"), given));
         }
         if name.is_empty() {
             errors.push(FieldError::required(path.child("name"), ""));
