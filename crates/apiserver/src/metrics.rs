@@ -240,7 +240,7 @@ fn build(text: &mut Text) {
         ("compiler", "rustc"),
         ("git_commit", ""),
         ("git_tree_state", "clean"),
-        ("git_version", crate::VERSION),
+        ("git_version", crate::version::VERSION),
         ("go_version", ""),
         ("major", "1"),
         ("minor", "36"),

@@ -46,12 +46,9 @@ use crate::usage::{self, UsageSource};
 use crate::user::User;
 use crate::warnings::Warnings;
 use crate::{
-    bootstrap_roles, defaults, delete, discovery, exchange, health, read, reviews, scope, subresource, watch,
-    write,
+    bootstrap_roles, defaults, delete, discovery, exchange, health, read, reviews, scope, subresource,
+    version, watch, write,
 };
-
-/// The version that `/version` and discovery report.
-pub const VERSION: &str = "v1.36.4+plumb";
 
 /// The configuration of an API server.
 pub struct Config {
@@ -487,7 +484,7 @@ impl ApiServer {
         }
         match path {
             "/metrics" => Ok(self.figures()),
-            "/version" => Ok(answer_value(StatusCode::OK, &version())),
+            "/version" => Ok(answer_value(StatusCode::OK, &version::document())),
             "/openapi/v2" => self.shared.documents.swagger(&self.kinds(), &head.headers),
             path if path.starts_with("/openapi/v3") => {
                 self.shared.documents.answer(&self.kinds(), path.trim_start_matches("/openapi/v3"))
@@ -499,15 +496,6 @@ impl ApiServer {
             }
         }
     }
-}
-
-fn version() -> Value {
-    json!({
-        "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
-        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": VERSION,
-        "gitCommit": "", "gitTreeState": "clean", "buildDate": "", "goVersion": "", "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
-    })
 }
 
 impl Call {

@@ -20,12 +20,13 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
+use plumb_store::Store;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
-use crate::server::{ApiServer, VERSION};
+use crate::version::VERSION;
 use place::Place;
 
 /// The largest answer that is read: that of the largest object, patched all over.
@@ -82,7 +83,7 @@ impl Connections {
     pub(crate) async fn post(
         &self,
         backend: &Result<Arc<Backend>, String>,
-        server: &ApiServer,
+        store: &Store,
         timeout: Duration,
         body: String,
     ) -> Result<Value, String> {
@@ -90,7 +91,7 @@ impl Connections {
         let target = format!("{}?timeout={}s", backend.place.path(), timeout.as_secs());
         let shown = format!("Post \"https://{}{target}\"", backend.place.authority());
         let pick = self.calls.fetch_add(1, Ordering::Relaxed);
-        let dialed = backend.place.dialed(server, pick).map_err(|why| format!("{shown}: {why}"))?;
+        let dialed = backend.place.dialed(store, pick).map_err(|why| format!("{shown}: {why}"))?;
         match tokio::time::timeout(timeout, backend.post(&dialed, &target, body)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Broken::Transport(why))) => Err(format!("{shown}: {why}")),

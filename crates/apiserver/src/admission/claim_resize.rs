@@ -29,7 +29,8 @@ impl Plugin for PersistentVolumeClaimResize {
             return Err(attributes.forbidden("Only bound persistent volume claims can be expanded"));
         }
         let class = new["spec"]["storageClassName"].as_str().unwrap_or_default();
-        let class = stored::one(attributes.server, ("storage.k8s.io", "storageclasses"), None, class)?;
+        let class =
+            stored::one(attributes.server.store(), ("storage.k8s.io", "storageclasses"), None, class)?;
         if class.is_some_and(|class| class["allowVolumeExpansion"] == true) {
             return Ok(());
         }

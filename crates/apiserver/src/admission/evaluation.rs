@@ -179,7 +179,7 @@ impl<'a> Inputs<'a> {
         let namespace = match self.attributes.namespace.filter(|_| !self.attributes.row.is_namespace()) {
             None => Value::Null,
             Some(name) => {
-                let found = stored::one(self.attributes.server, ("", "namespaces"), None, name)?;
+                let found = stored::one(self.attributes.server.store(), ("", "namespaces"), None, name)?;
                 shown_namespace(&found.ok_or_else(|| ApiError::not_found("", "namespaces", name))?)
             }
         };

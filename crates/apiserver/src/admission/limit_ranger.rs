@@ -84,7 +84,8 @@ fn resources(pod: &Value) -> impl Iterator<Item = Option<&Value>> {
 }
 
 fn ranges(attributes: &Attributes<'_>) -> Result<Vec<LimitRangeSpec>, ApiError> {
-    let found: Vec<LimitRange> = stored::all(attributes.server, ("", "limitranges"), attributes.namespace)?;
+    let found: Vec<LimitRange> =
+        stored::all(attributes.server.store(), ("", "limitranges"), attributes.namespace)?;
     Ok(found.into_iter().filter_map(|range| range.spec).collect())
 }
 

@@ -244,7 +244,7 @@ impl Criteria {
         if attributes.is("", "namespaces") && attributes.operation != Operation::Delete {
             return Ok(self.namespaces.matches(&labels(new)));
         }
-        let found = stored::one(attributes.server, ("", "namespaces"), None, namespace)?;
+        let found = stored::one(attributes.server.store(), ("", "namespaces"), None, namespace)?;
         let found = found.ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?;
         Ok(self.namespaces.matches(&labels(&found)))
     }

@@ -91,7 +91,7 @@ pub(super) fn charge(attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Wri
     if !handles(attributes) {
         return Ok(Vec::new());
     }
-    let quotas = stored::raw(attributes.server, ("", "resourcequotas"), attributes.namespace)?;
+    let quotas = stored::raw(attributes.server.store(), ("", "resourcequotas"), attributes.namespace)?;
     if quotas.is_empty() {
         return Ok(Vec::new());
     }

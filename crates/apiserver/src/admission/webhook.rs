@@ -174,7 +174,7 @@ impl Webhooks {
         let body = review::request(&uid, invocation, attributes, new).to_string();
         let answer = self
             .connections
-            .post(&hook.backend, attributes.server, hook.timeout, body)
+            .post(&hook.backend, attributes.server.store(), hook.timeout, body)
             .await
             .map_err(|why| Failure::Unreachable(format!("failed to call webhook: {why}")))?;
         let verdict = review::verdict(&uid, mutating, &answer)

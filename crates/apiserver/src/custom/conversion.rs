@@ -89,7 +89,7 @@ impl Converter {
             "request": { "uid": uid, "desiredAPIVersion": wanted, "objects": objects },
         });
         let connections = &server.definitions().connections;
-        let answer = connections.post(&self.backend, server, TIMEOUT, request.to_string()).await;
+        let answer = connections.post(&self.backend, server.store(), TIMEOUT, request.to_string()).await;
         let answer = answer.and_then(|answer| converted(&answer, review, &uid));
         let converted = answer.map_err(|why| failed(format!("failed: {why}")))?;
         if converted.len() != objects.len() {

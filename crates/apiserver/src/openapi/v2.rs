@@ -53,7 +53,7 @@ pub(super) fn document<'a>(documents: impl Iterator<Item = &'a [u8]>) -> Value {
     }
     json!({
         "swagger": "2.0",
-        "info": { "title": "Kubernetes", "version": crate::server::VERSION },
+        "info": { "title": "Kubernetes", "version": crate::version::VERSION },
         "paths": paths,
         "definitions": definitions,
     })

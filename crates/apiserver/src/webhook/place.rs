@@ -6,10 +6,11 @@
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use plumb_store::Store;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::server::ApiServer;
+use crate::error::ApiError;
 use crate::stored;
 
 /// The address of a webhook.
@@ -84,17 +85,17 @@ impl Place {
     }
 
     /// Host and port to connect to now. The number selects one of several endpoints.
-    pub(super) fn dialed(&self, server: &ApiServer, pick: usize) -> Result<String, String> {
+    pub(super) fn dialed(&self, store: &Store, pick: usize) -> Result<String, String> {
         let (namespace, name, port) = match self {
             Self::Url { dialed, .. } => return Ok(dialed.clone()),
             Self::Service { namespace, name, port, .. } => (namespace, name, *port),
         };
-        let unreadable = |error: crate::ApiError| error.message;
-        let service = stored::one(server, ("", "services"), Some(namespace), name).map_err(unreadable)?;
+        let unreadable = |error: ApiError| error.message;
+        let service = stored::one(store, ("", "services"), Some(namespace), name).map_err(unreadable)?;
         let service = service.ok_or_else(|| format!("service {name:?} not found"))?;
         let service = Service::deserialize(service).map_err(|error| error.to_string())?;
         let slices: Vec<EndpointSlice> =
-            stored::all(server, ("discovery.k8s.io", "endpointslices"), Some(namespace))
+            stored::all(store, ("discovery.k8s.io", "endpointslices"), Some(namespace))
                 .map_err(unreadable)?;
         let label = "kubernetes.io/service-name";
         let own = |slice: &EndpointSlice| {

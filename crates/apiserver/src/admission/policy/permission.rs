@@ -87,7 +87,7 @@ fn binding(attributes: &Attributes<'_>, new: &Value) -> Result<Option<String>, A
     let mutating = attributes.row.kind() == "MutatingAdmissionPolicyBinding";
     let plural = if mutating { "mutatingadmissionpolicies" } else { "validatingadmissionpolicies" };
     let policy_name = spec["policyName"].as_str().unwrap_or_default();
-    let policy = stored::one(attributes.server, (GROUP, plural), None, policy_name)?;
+    let policy = stored::one(attributes.server.store(), (GROUP, plural), None, policy_name)?;
     let kind = policy.as_ref().map_or(&Value::Null, |policy| &policy["spec"]["paramKind"]);
     let (group, plural) = resource(kind, attributes);
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
