@@ -21,8 +21,8 @@ mod table;
 
 pub(crate) use controller::{reconcile_now, run};
 pub(crate) use conversion::{
-    Converter, REVIEW_BYTES, all_in_version, between_versions, has_converter, in_storage_version, in_version,
-    is_stored_as, tried,
+    REVIEW_BYTES, all_in_version, between_versions, dry_run, has_converter, in_storage_version, in_version,
+    is_stored_as,
 };
 pub(crate) use definitions::{
     Definitions, accept_names, prepare_create, prepare_update, release, serve_current, writable,
@@ -33,15 +33,18 @@ pub(crate) use show::{Presenter, presented, presented_value};
 pub(crate) use since::{Since, StaleWrite};
 pub(crate) use table::table;
 
+use futures_util::future::BoxFuture;
 use plumb_apischema::Schema;
 use plumb_apischema::apply::Types;
 use plumb_apischema::json::{DecodeError, Decoded, StrictError};
 use plumb_crd::Version;
 use plumb_validation::field::Path;
 use serde_json::{Map, Value, json};
+use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
+use crate::error::ApiError;
 use crate::readable::Readable as _;
 
 /// The finalizer of a definition, until its objects are deleted.
@@ -62,7 +65,7 @@ pub struct Custom {
     /// The storage version: `example.com/v1`.
     pub(crate) stored: String,
     /// The conversion webhook of the definition, if it has one.
-    pub(crate) converter: Option<Arc<Converter>>,
+    pub(crate) converter: Option<Arc<dyn Converter>>,
     /// Which objects were written under this schema.
     pub(crate) since: Arc<Since>,
     /// Whether all versions have the same schema, so that it does not matter which one an object was written in.
@@ -71,6 +74,19 @@ pub struct Custom {
     pub(crate) terminating: bool,
     /// Closed when the definition is changed or deleted.
     pub(crate) life: watch::Receiver<()>,
+}
+
+/// What converts the objects of a definition from one version to another.
+pub(crate) trait Converter: fmt::Debug + Send + Sync {
+    /// Objects in a version, in the order in which they are given.
+    fn convert<'a>(
+        &'a self,
+        objects: Vec<Value>,
+        wanted: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
+
+    /// The storage version.
+    fn storage_version(&self) -> &Version;
 }
 
 impl Custom {

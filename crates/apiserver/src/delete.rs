@@ -184,7 +184,7 @@ async fn try_remove(
     attempts: &mut Attempts<'_>,
 ) -> Result<Option<(Bytes, bool)>, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(name))?;
-    let old = presented_value(&call.row, &in_version(&call.server, &call.row, &current.value).await?)?;
+    let old = presented_value(&call.row, &in_version(&call.row, &current.value).await?)?;
     preconditions(call, options, &old, &current)?;
     let (chain, mut nothing) = (call.server.admission(), Value::Null);
     let attributes = Attributes {

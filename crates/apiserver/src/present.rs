@@ -283,7 +283,7 @@ pub(crate) async fn show_stored(
     status: StatusCode,
     bytes: &Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    show(call, status, &in_version(&call.server, &call.row, bytes).await?)
+    show(call, status, &in_version(&call.row, bytes).await?)
 }
 
 /// Responds with an object that is not stored.

@@ -26,7 +26,7 @@ use crate::negotiation::Form;
 use crate::object::restamp;
 use crate::present::View;
 use crate::read::Selection;
-use crate::server::{ApiServer, Call};
+use crate::server::Call;
 use crate::share::Held;
 use crate::shutdown::Shutdown;
 
@@ -68,7 +68,6 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     };
     let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let watcher = Watcher {
-        server: call.server.clone(),
         row: call.row.clone(),
         view: View::of(call)?,
         watched: call.server.metrics().watched(
@@ -126,12 +125,7 @@ impl Initial {
     }
 
     /// The next object that is wanted, in the version of the row.
-    async fn next(
-        &mut self,
-        selection: &Selection,
-        server: &ApiServer,
-        row: &Row,
-    ) -> Result<Option<Arc<Object>>, ApiError> {
+    async fn next(&mut self, selection: &Selection, row: &Row) -> Result<Option<Arc<Object>>, ApiError> {
         loop {
             if let Some(object) = self.batch.pop_front() {
                 return Ok(Some(object));
@@ -152,7 +146,7 @@ impl Initial {
             let Some(last) = last else { return Ok(None) };
             self.after = Some(last.key.clone());
             if converts {
-                let converted = all_in_version(server, row, std::mem::take(&mut self.batch).into()).await?;
+                let converted = all_in_version(row, std::mem::take(&mut self.batch).into()).await?;
                 self.batch = converted.into_iter().filter(|object| selection.wants(object)).collect();
             }
             tokio::task::consume_budget().await;
@@ -162,7 +156,6 @@ impl Initial {
 
 /// The watch of one client.
 struct Watcher {
-    server: ApiServer,
     row: Row,
     view: View,
     watched: Arc<Watched>,
@@ -203,7 +196,7 @@ impl Watcher {
             if Instant::now() > initial.deadline {
                 return Some((self.too_slow(), true));
             }
-            let next = initial.next(&self.selection, &self.server, &self.row);
+            let next = initial.next(&self.selection, &self.row);
             let next = tokio::select! {
                 biased;
                 next = next => next,
@@ -235,7 +228,7 @@ impl Watcher {
                         self.last_revision = event.revision;
                         let states = tokio::select! {
                             biased;
-                            states = states(&event, &self.selection, &self.server, &self.row) => states,
+                            states = states(&event, &self.selection, &self.row) => states,
                             () = Shutdown::requested_if_any(&mut self.shutdown) => return None,
                         };
                         match states {
@@ -307,12 +300,7 @@ type States = (Option<Arc<Object>>, Option<Arc<Object>>);
 
 /// The object of an event before and after it, in the version of a row. The one before is converted only if its content is
 /// needed.
-async fn states(
-    event: &Event,
-    selection: &Selection,
-    server: &ApiServer,
-    row: &Row,
-) -> Result<States, ApiError> {
+async fn states(event: &Event, selection: &Selection, row: &Row) -> Result<States, ApiError> {
     let (previous, current) = (event.previous().cloned(), event.current().cloned());
     if !has_converter(row) {
         return Ok((previous, current));
@@ -321,12 +309,12 @@ async fn states(
         return Ok((None, None));
     }
     if current.is_some() && (previous.is_none() || selection.is_everything()) {
-        let current = all_in_version(server, row, current.into_iter().collect()).await?.pop();
+        let current = all_in_version(row, current.into_iter().collect()).await?.pop();
         return Ok((previous, current));
     }
     let is_deletion = current.is_none();
     let both = previous.into_iter().chain(current).collect();
-    let mut both = all_in_version(server, row, both).await?;
+    let mut both = all_in_version(row, both).await?;
     let current = if is_deletion { None } else { both.pop() };
     Ok((both.pop(), current))
 }

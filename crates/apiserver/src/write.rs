@@ -20,7 +20,7 @@ pub(crate) use part::Part;
 use crate::admission::{Attributes, Operation, system_classes};
 use crate::allocation::Reservation;
 use crate::body::Body;
-use crate::custom::{in_version, is_stored_as, presented_value, tried};
+use crate::custom::{dry_run, in_version, is_stored_as, presented_value};
 use crate::error::{ApiError, store_failed};
 use crate::exchange::{FieldValidation, of_another_kind};
 use crate::kinds::Row;
@@ -153,7 +153,8 @@ async fn try_make(
         None if attributes.dry_run => {
             let answer = match charge() {
                 Ok(_) => {
-                    tried(call, new.clone()).await.and_then(|new| show_value(call, StatusCode::CREATED, new))
+                    let new = dry_run(&call.row, new.clone(), &call.called_webhooks).await;
+                    new.and_then(|new| show_value(call, StatusCode::CREATED, new))
                 }
                 Err(error) => Err(error),
             };
@@ -262,7 +263,7 @@ async fn try_change(
     attempts: &mut Attempts<'_>,
 ) -> Result<Changed, ApiError> {
     let Some(current) = attempts.begin()? else { return Ok(Changed::Missing) };
-    let mut old = presented_value(&call.row, &in_version(&call.server, &call.row, &current.value).await?)?;
+    let mut old = presented_value(&call.row, &in_version(&call.row, &current.value).await?)?;
     let (cx, strategy) = (Context::of(call), call.row.strategy());
     strategy.apply_defaults_to_stored(cx, &mut old);
     let mut new = asked.apply(call, &old)?;
@@ -296,10 +297,10 @@ async fn try_change(
     rest::canonicalize(&call.row, &mut new);
     if attributes.dry_run {
         chain.charge(&attributes, &new)?;
-        return tried(call, new).await.map(Changed::Tried);
+        return dry_run(&call.row, new, &call.called_webhooks).await.map(Changed::Tried);
     }
     // Both carry the resource version of the stored object by now.
-    if new == old && is_stored_as(call, &current, &new).await? {
+    if new == old && is_stored_as(&call.row, &current, &new, &call.called_webhooks).await? {
         return Ok(Changed::Kept(current));
     }
     let stored = (!released(&new)).then_some(&new);

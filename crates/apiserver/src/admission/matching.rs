@@ -92,7 +92,7 @@ impl Invocation {
         // A write that called webhooks is retried less often on conflicts.
         attributes.called_webhooks.store(true, Ordering::Relaxed);
         let both = [new, attributes.old].into_iter().filter(|object| object.is_object()).cloned().collect();
-        let both = between_versions(attributes.server, attributes.row, &self.row, both).await?;
+        let both = between_versions(attributes.row, &self.row, both).await?;
         let mut both = both.into_iter();
         let mut next =
             |given: &Value| if given.is_object() { both.next().unwrap_or_default() } else { Value::Null };
@@ -147,7 +147,7 @@ impl Invocation {
         }
         if let Some(custom) = self.row.custom().filter(|_| has_converter(attributes.row)) {
             custom.version.complete(&mut object);
-            let back = between_versions(attributes.server, &self.row, attributes.row, vec![object]).await;
+            let back = between_versions(&self.row, attributes.row, vec![object]).await;
             let back = back.map_err(|error| ApiError::internal(error.message))?;
             return Ok(back.into_iter().next().unwrap_or_default());
         }

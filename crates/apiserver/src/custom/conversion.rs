@@ -11,22 +11,21 @@
 //! its webhook sees it. A definition with the strategy `None` has no converter, and its objects never come here.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use plumb_crd::Version;
-use plumb_store::Object;
+use plumb_store::{Object, Store};
 use plumb_validation::field::aggregate_message;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{signed_numbers, whole_numbers};
-use crate::error::ApiError;
-use crate::error::store_failed;
+use super::{Converter, signed_numbers, whole_numbers};
+use crate::error::{ApiError, store_failed};
 use crate::kinds::Row;
 use crate::object::{decode, encode_at, head, meta};
-use crate::server::{ApiServer, Call};
 use crate::validation::label_errors;
 use crate::webhook::{Backend, Connections};
 
@@ -39,17 +38,23 @@ pub(crate) const REVIEW_BYTES: usize = 2 << 20;
 
 /// The conversion webhook of a definition.
 #[derive(Debug)]
-pub(crate) struct Converter {
+pub(super) struct WebhookConverter {
+    store: Store,
+    connections: Arc<Connections>,
     /// The version of the review; none if the webhook reads none that is known here.
     review: Option<&'static str>,
     backend: Result<Arc<Backend>, String>,
-    /// What objects are stored in.
+    /// The storage version.
     storage: Version,
 }
 
-impl Converter {
+impl WebhookConverter {
     /// The webhook of a definition, if it has one.
-    pub(super) fn of(definition: &Value, connections: &Connections) -> Option<Arc<Self>> {
+    pub(super) fn of(
+        definition: &Value,
+        store: &Store,
+        connections: &Arc<Connections>,
+    ) -> Option<Arc<dyn Converter>> {
         let conversion = &definition["spec"]["conversion"];
         if conversion["strategy"] != "Webhook" {
             return None;
@@ -63,6 +68,8 @@ impl Converter {
         let versions = plumb_crd::definition::versions(definition);
         let storage = versions.iter().find(|version| version["storage"] == true)?;
         Some(Arc::new(Self {
+            store: store.clone(),
+            connections: Arc::clone(connections),
             review: webhook["conversionReviewVersions"].as_array().into_iter().flatten().find_map(known),
             backend: connections.backend(&webhook["clientConfig"]),
             storage: Version::compile(definition, storage),
@@ -70,26 +77,20 @@ impl Converter {
     }
 
     /// Objects in a version, by one call.
-    async fn convert(
-        &self,
-        server: &ApiServer,
-        objects: Vec<Value>,
-        wanted: &str,
-    ) -> Result<Vec<Value>, ApiError> {
+    async fn call(&self, objects: Vec<Value>, wanted: &str) -> Result<Vec<Value>, ApiError> {
         // Upstream names the kind of the first.
         let named = objects.first().map(kind_of).unwrap_or_default();
         let failed = |why: String| ApiError::unexplained(format!("conversion webhook for {named} {why}"));
         let review =
             self.review.ok_or_else(|| ApiError::unexplained("no supported conversion review versions"))?;
         // An object may be known here before it is durable.
-        server.store().sync().await.map_err(|error| store_failed(&error))?;
+        self.store.sync().await.map_err(|error| store_failed(&error))?;
         let uid = Uuid::new_v4().to_string();
         let request = json!({
             "kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{review}"),
             "request": { "uid": uid, "desiredAPIVersion": wanted, "objects": objects },
         });
-        let connections = &server.definitions().connections;
-        let answer = connections.post(&self.backend, server.store(), TIMEOUT, request.to_string()).await;
+        let answer = self.connections.post(&self.backend, &self.store, TIMEOUT, request.to_string()).await;
         let answer = answer.and_then(|answer| converted(&answer, review, &uid));
         let converted = answer.map_err(|why| failed(format!("failed: {why}")))?;
         if converted.len() != objects.len() {
@@ -101,6 +102,20 @@ impl Converter {
             accept(original, converted, wanted).map_err(|invalid| failed(invalid.shown(index, alone)))
         };
         objects.iter().zip(converted).enumerate().map(accept).collect()
+    }
+}
+
+impl Converter for WebhookConverter {
+    fn convert<'a>(
+        &'a self,
+        objects: Vec<Value>,
+        wanted: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+        Box::pin(self.call(objects, wanted))
+    }
+
+    fn storage_version(&self) -> &Version {
+        &self.storage
     }
 }
 
@@ -232,14 +247,13 @@ fn go_type(value: &Value) -> &'static str {
 }
 
 /// The converter of a row, if its definition has one.
-fn converter(row: &Row) -> Option<&Arc<Converter>> {
-    row.custom().and_then(|custom| custom.converter.as_ref())
+fn converter(row: &Row) -> Option<&dyn Converter> {
+    row.custom().and_then(|custom| custom.converter.as_deref())
 }
 
 /// Stored objects in the version of a row: those that were stored in another are converted, one review after the other.
 async fn convert_all(
-    converter: &Converter,
-    server: &ApiServer,
+    converter: &dyn Converter,
     row: &Row,
     mut stored: Vec<Bytes>,
 ) -> Result<Vec<Bytes>, ApiError> {
@@ -247,7 +261,7 @@ async fn convert_all(
     let others = stored.iter().enumerate().filter(|(_, bytes)| !bytes.starts_with(own.as_bytes()));
     let others: Vec<(usize, Bytes)> = others.map(|(place, bytes)| (place, bytes.clone())).collect();
     for review in reviews(&others, |(_, bytes)| bytes.len()) {
-        for (place, converted) in convert_some(converter, server, row, review).await? {
+        for (place, converted) in convert_some(converter, row, review).await? {
             stored[place] = converted;
         }
     }
@@ -270,8 +284,7 @@ fn reviews<T>(mut objects: &[T], size: impl Fn(&T) -> usize) -> impl Iterator<It
 
 /// Stored objects in the version of a row, by one review. Each comes with its place in the list.
 async fn convert_some(
-    converter: &Converter,
-    server: &ApiServer,
+    converter: &dyn Converter,
     row: &Row,
     stored: &[(usize, Bytes)],
 ) -> Result<Vec<(usize, Bytes)>, ApiError> {
@@ -287,7 +300,7 @@ async fn convert_some(
     if objects.is_empty() {
         return Ok(Vec::new());
     }
-    let converted = converter.convert(server, objects, &wanted).await?;
+    let converted = converter.convert(objects, &wanted).await?;
     let encoded = |(place, mut object): (usize, Value)| {
         signed_numbers(&mut object);
         if let Some(custom) = row.custom() {
@@ -300,49 +313,57 @@ async fn convert_some(
 }
 
 /// A stored object in the version of a row.
-pub(crate) async fn in_version(server: &ApiServer, row: &Row, stored: &Bytes) -> Result<Bytes, ApiError> {
+pub(crate) async fn in_version(row: &Row, stored: &Bytes) -> Result<Bytes, ApiError> {
     let Some(converter) = converter(row) else { return Ok(stored.clone()) };
-    let converted = Box::pin(convert_all(converter, server, row, vec![stored.clone()])).await?;
+    let converted = Box::pin(convert_all(converter, row, vec![stored.clone()])).await?;
     converted.into_iter().next().ok_or_else(|| ApiError::internal("a conversion without an object"))
 }
 
 /// Stored objects in the version of a row.
 pub(crate) async fn all_in_version(
-    server: &ApiServer,
     row: &Row,
     objects: Vec<Arc<Object>>,
 ) -> Result<Vec<Arc<Object>>, ApiError> {
     let Some(converter) = converter(row) else { return Ok(objects) };
     let stored = objects.iter().map(|object| object.value.clone()).collect();
-    let converted = Box::pin(convert_all(converter, server, row, stored)).await?;
+    let converted = Box::pin(convert_all(converter, row, stored)).await?;
     let replaced = |(object, value): (Arc<Object>, Bytes)| {
         if object.value == value { object } else { Arc::new(Object { value, ..(*object).clone() }) }
     };
     Ok(objects.into_iter().zip(converted).map(replaced).collect())
 }
 
-/// An object of a request as it is to be stored; none if that is as it is.
-pub(crate) async fn in_storage_version(call: &Call, object: &Value) -> Result<Option<Value>, ApiError> {
-    let Some(converter) = converter(&call.row) else { return Ok(None) };
-    let stored = call.row.custom().map_or("", |custom| &custom.stored);
-    if call.row.api_version() == stored {
+/// An object of a request in the storage version; none if that is the version of the row. The flag is set if a webhook is
+/// called, since such a write has fewer attempts.
+pub(crate) async fn in_storage_version(
+    row: &Row,
+    object: &Value,
+    called_webhooks: &AtomicBool,
+) -> Result<Option<Value>, ApiError> {
+    let Some(converter) = converter(row) else { return Ok(None) };
+    let stored = row.custom().map_or("", |custom| &custom.stored);
+    if row.api_version() == stored {
         return Ok(None);
     }
-    // Such a write is not tried as often as others if it meets conflicts.
-    call.called_webhooks.store(true, Ordering::Relaxed);
-    let converted = Box::pin(converter.convert(&call.server, vec![object.clone()], stored)).await?;
+    called_webhooks.store(true, Ordering::Relaxed);
+    let converted = converter.convert(vec![object.clone()], stored).await?;
     let converted = converted.into_iter().next();
     let mut converted = converted.ok_or_else(|| ApiError::internal("a conversion without an object"))?;
     signed_numbers(&mut converted);
-    converter.storage.prune(&mut converted);
+    converter.storage_version().prune(&mut converted);
     Ok(Some(converted))
 }
 
 /// Whether an object is stored as it would be stored now. It is not if the storage version or its schema has changed
 /// since: then an update without changes writes it, which is how objects are migrated to another storage version.
-pub(crate) async fn is_stored_as(call: &Call, stored: &Object, object: &Value) -> Result<bool, ApiError> {
-    let Some(custom) = call.row.custom() else { return Ok(true) };
-    let mut current = match in_storage_version(call, object).await? {
+pub(crate) async fn is_stored_as(
+    row: &Row,
+    stored: &Object,
+    object: &Value,
+    called_webhooks: &AtomicBool,
+) -> Result<bool, ApiError> {
+    let Some(custom) = row.custom() else { return Ok(true) };
+    let mut current = match in_storage_version(row, object, called_webhooks).await? {
         Some(converted) => converted,
         None => object.clone(),
     };
@@ -353,13 +374,12 @@ pub(crate) async fn is_stored_as(call: &Call, stored: &Object, object: &Value) -
 
 /// Objects of one version of a definition in another, which its conversion webhook converts.
 pub(crate) async fn between_versions(
-    server: &ApiServer,
     from: &Row,
     to: &Row,
     objects: Vec<Value>,
 ) -> Result<Vec<Value>, ApiError> {
     let converter = converter(from).ok_or_else(|| ApiError::internal("a conversion without a webhook"))?;
-    let mut converted = Box::pin(converter.convert(server, objects, &to.api_version())).await?;
+    let mut converted = converter.convert(objects, &to.api_version()).await?;
     converted.iter_mut().for_each(signed_numbers);
     Ok(converted)
 }
@@ -369,14 +389,17 @@ pub(crate) fn has_converter(row: &Row) -> bool {
     converter(row).is_some()
 }
 
-/// What a dry run answers with: as upstream, the object as it would have been stored and read.
-pub(crate) async fn tried(call: &Call, object: Value) -> Result<Value, ApiError> {
-    let Some(stored) = in_storage_version(call, &object).await? else { return Ok(object) };
-    let Some(converter) = converter(&call.row) else { return Ok(object) };
-    let wanted = call.row.api_version();
-    let converted = Box::pin(converter.convert(&call.server, vec![stored], &wanted)).await?;
+/// The object of the response to a dry run: as upstream, the object as it would have been stored and read.
+pub(crate) async fn dry_run(
+    row: &Row,
+    object: Value,
+    called_webhooks: &AtomicBool,
+) -> Result<Value, ApiError> {
+    let Some(stored) = in_storage_version(row, &object, called_webhooks).await? else { return Ok(object) };
+    let Some(converter) = converter(row) else { return Ok(object) };
+    let converted = converter.convert(vec![stored], &row.api_version()).await?;
     let mut converted = converted.into_iter().next().unwrap_or(object);
-    if let Some(custom) = call.row.custom() {
+    if let Some(custom) = row.custom() {
         signed_numbers(&mut converted);
         custom.version.complete(&mut converted);
     }

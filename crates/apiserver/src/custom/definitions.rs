@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Notify, watch};
 
+use super::conversion::WebhookConverter;
 use super::{CLEANUP, Converter, Custom, Since, StaleWrite};
 use crate::error::{ApiError, gone};
 use crate::kinds::{Name, Resource, Row, Subresource};
@@ -34,7 +35,7 @@ pub(crate) struct Definitions {
     writing_objects: RwLock<()>,
     served: Mutex<BTreeMap<String, Entry>>,
     /// The connections to conversion webhooks.
-    pub(super) connections: Connections,
+    connections: Arc<Connections>,
     /// The table of kinds agrees with the definitions at this revision.
     served_at: AtomicU64,
     /// Everything up to this revision was reconciled.
@@ -152,6 +153,8 @@ pub(super) fn serve(server: &ApiServer) -> Result<All, ApiError> {
     let snapshot = server.store().snapshot();
     let all = all_in(&snapshot, server)?;
     let (mut next, mut changed) = (BTreeMap::new(), Vec::new());
+    let converter =
+        |definition: &Value| WebhookConverter::of(definition, server.store(), &definitions.connections);
     for (object, definition) in &all {
         let name = meta(definition, "name").to_owned();
         let terminating = is_deleting(definition);
@@ -166,14 +169,14 @@ pub(super) fn serve(server: &ApiServer) -> Result<All, ApiError> {
             Some(entry) if entry.made_of == made_of && entry.terminating == terminating => entry,
             Some(Entry { made_of: same, life, since, .. }) if same == made_of => {
                 // Watches go on, so that they see the objects being deleted.
-                let rows = rows(definition, &since, &life.subscribe(), &definitions.connections);
+                let rows = rows(definition, &since, &life.subscribe(), &converter);
                 Entry { made_of, terminating, rows, since, life }
             }
             _ => {
                 let (sender, life) = watch::channel(());
                 let since = Since::new(object.mod_revision);
                 changed.push(since.clone());
-                let rows = rows(definition, &since, &life, &definitions.connections);
+                let rows = rows(definition, &since, &life, &converter);
                 Entry { made_of, terminating, rows, since, life: sender }
             }
         };
@@ -225,7 +228,7 @@ fn rows(
     definition: &Value,
     since: &Arc<Since>,
     life: &watch::Receiver<()>,
-    connections: &Connections,
+    converter: impl Fn(&Value) -> Option<Arc<dyn Converter>>,
 ) -> Vec<Row> {
     if !holds(definition, "Established") {
         return Vec::new();
@@ -247,7 +250,7 @@ fn rows(
     };
     let replicas: Arc<[_]> =
         versions.iter().filter_map(|json| Some((full(json), plumb_crd::Scale::of(json)?.spec))).collect();
-    let converter = Converter::of(definition, connections);
+    let converter = converter(definition);
     let served = versions.iter().filter(|version| version["served"] == true);
     served
         .map(|json| {

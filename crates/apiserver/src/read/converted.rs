@@ -21,8 +21,8 @@ pub(super) async fn page(
     options: &ListOptions,
     selection: &Selection,
 ) -> Result<Page, ApiError> {
-    let (server, row, limit) = (&call.server, &call.row, options.limit());
-    let mut page = options.rest(&server.store().snapshot(), row.prefix(call.namespace())?)?;
+    let (row, limit) = (&call.row, options.limit());
+    let mut page = options.rest(&call.server.store().snapshot(), row.prefix(call.namespace())?)?;
     let all = std::mem::take(&mut page.objects);
     if selection.is_everything() {
         let wanted = &all[..limit.min(all.len())];
@@ -34,7 +34,7 @@ pub(super) async fn page(
         let mut part = Part::next(&all[read..], most, |object| selection.may_want(object));
         hold(call, &page.objects, bytes(&part.objects))?;
         converted += part.objects.len();
-        let objects = all_in_version(server, row, part.objects).await?;
+        let objects = all_in_version(row, part.objects).await?;
         for (place, object) in part.places.into_iter().zip(objects) {
             if selection.wants(&object) {
                 page.objects.push(object);

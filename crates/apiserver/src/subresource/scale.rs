@@ -28,7 +28,7 @@ fn kind() -> Result<&'static Kind, ApiError> {
 pub(super) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.row.key(call.namespace(), call.name())?;
     let stored = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
-    let stored = in_version(&call.server, &call.row, &stored.value).await?;
+    let stored = in_version(&call.row, &stored.value).await?;
     show(call, &presented_value(&call.row, &stored)?)
 }
 
@@ -54,7 +54,7 @@ pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
 /// The object with its new scale, unless somebody came between.
 async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<Value>, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
-    let old = presented_value(&call.row, &in_version(&call.server, &call.row, &current.value).await?)?;
+    let old = presented_value(&call.row, &in_version(&call.row, &current.value).await?)?;
     let scaling = Scaling::new(call, kind()?);
     let mut old_scale = found(call, &old)?;
     scaling.begin(&old, &mut old_scale)?;
@@ -78,7 +78,9 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     let cx = Context::of(call);
     call.row.strategy().validate_object_update(cx, &old, &new, &call.warnings)?;
     chain.validate(&attributes, &scale).await?;
-    if attributes.dry_run || (new == old && is_stored_as(call, &current, &new).await?) {
+    if attributes.dry_run
+        || (new == old && is_stored_as(&call.row, &current, &new, &call.called_webhooks).await?)
+    {
         return Ok(Some(new));
     }
     let charge = || chain.charge(&attributes, &scale);
@@ -86,7 +88,7 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
         None => Ok(None),
         Some(event) => match event.current() {
             Some(object) => {
-                let stored = in_version(&call.server, &call.row, &object.value).await?;
+                let stored = in_version(&call.row, &object.value).await?;
                 presented_value(&call.row, &stored).map(Some)
             }
             None => Ok(None),

@@ -57,7 +57,8 @@ impl<'a> Attempts<'a> {
         object: Option<&Value>,
         beside: impl Fn() -> Result<Vec<Write>, ApiError>,
     ) -> Result<Option<Arc<Event>>, ApiError> {
-        self.commit_reserved(seen, object, beside, &mut Reservation::none(self.call.server.allocations())).await
+        self.commit_reserved(seen, object, beside, &mut Reservation::none(self.call.server.allocations()))
+            .await
     }
 
     /// The same for an object that holds what was reserved for it. The reservation ends when the outcome of the write
@@ -72,7 +73,7 @@ impl<'a> Attempts<'a> {
         let (server, row) = (&self.call.server, &self.call.row);
         // Before any lock is taken: a conversion webhook may take its time.
         let converted = match object {
-            Some(object) => custom::in_storage_version(self.call, object).await?,
+            Some(object) => custom::in_storage_version(row, object, &self.call.called_webhooks).await?,
             None => None,
         };
         let object = converted.as_ref().or(object);

@@ -107,7 +107,7 @@ async fn named(
     // An object with an invalid key does not exist.
     let Ok(key) = stored.key(namespace, name) else { return Ok(Vec::new()) };
     let found = attributes.server.store().get(&key);
-    shown(row, found.into_iter().collect(), attributes).await
+    shown(row, found.into_iter().collect()).await
 }
 
 async fn selected(
@@ -123,7 +123,7 @@ async fn selected(
     if !has_converter(row) {
         objects.retain(|object| selector.matches_encoded(&object.value));
     }
-    let mut params = shown(row, objects, attributes).await?;
+    let mut params = shown(row, objects).await?;
     params.retain(|param| selector.matches(&labels(param)));
     Ok(params)
 }
@@ -135,12 +135,8 @@ fn stored_row(row: &Row, attributes: &Attributes<'_>) -> Row {
 }
 
 /// Stored objects in the version that `paramKind` names.
-async fn shown(
-    row: &Row,
-    objects: Vec<Arc<Object>>,
-    attributes: &Attributes<'_>,
-) -> Result<Vec<Value>, String> {
-    let objects = all_in_version(attributes.server, row, objects).await.map_err(|error| error.message)?;
+async fn shown(row: &Row, objects: Vec<Arc<Object>>) -> Result<Vec<Value>, String> {
+    let objects = all_in_version(row, objects).await.map_err(|error| error.message)?;
     let mut params = Vec::with_capacity(objects.len());
     for object in &objects {
         let mut param = presented_value(row, &object.value).map_err(|error| error.message)?;
