@@ -15,7 +15,7 @@ use crate::alpha;
 use crate::body::Body;
 use crate::custom::naming::{Unnamed, is_legible, is_named};
 use crate::error::ApiError;
-use crate::readable::Readable;
+use crate::kinds::Readable;
 use crate::target::Query;
 use crate::yaml;
 

@@ -4,7 +4,10 @@
 //! are shared, not copied.
 
 pub(crate) mod conversion;
+mod custom;
+mod encoding;
 mod fields;
+mod readable;
 mod resource;
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,18 +19,24 @@ use plumb_apischema::schema::{Kind, Scope};
 use plumb_resize::rules::Rules;
 use plumb_store::{EventFilter, Key, MAX_ATTRIBUTE, Prefix};
 
+pub use custom::Custom;
+pub(crate) use custom::{Converter, Since, StaleWrite, signed_numbers, whole_numbers};
+pub(crate) use encoding::{encode, encode_as, encode_at, head, head_before_metadata, restamp};
 pub(crate) use fields::attributes;
 pub use fields::{Attribute, FieldLabelError, field_label, field_value};
+pub(crate) use readable::Readable;
 pub use resource::{Name, Resource, Subresource};
 
 use conversion::StoredAs;
 
-use crate::custom::Custom;
 use crate::error::ApiError;
 use crate::registry::{self, Strategy};
 use crate::selector::FieldSelector;
+use crate::stored;
 use crate::target::Target;
-use crate::usage;
+
+/// The group of the metrics API.
+pub(crate) const METRICS_GROUP: &str = "metrics.k8s.io";
 
 /// A kind as it is served and stored. Clones are the same row.
 #[derive(Clone, Debug)]
@@ -158,8 +167,7 @@ impl Row {
 
     /// The prefix of its objects in the store.
     fn root(&self) -> String {
-        let group = if self.group().is_empty() { "core" } else { self.group() };
-        format!("{group}/{}", self.plural())
+        stored::root(self.group(), self.plural())
     }
 
     /// The key of an object.
@@ -224,7 +232,7 @@ impl Kinds {
         let rows = schema
             .resources()
             .iter()
-            .filter(|resource| is_stable(resource.version) || resource.group == usage::GROUP)
+            .filter(|resource| is_stable(resource.version) || resource.group == METRICS_GROUP)
             .filter_map(|resource| {
                 let body = schema.kind(resource.group, resource.version, resource.kind)?;
                 let key = (resource.group, resource.version, resource.plural);

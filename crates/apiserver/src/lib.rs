@@ -46,7 +46,6 @@ pub mod pki;
 mod place;
 mod present;
 mod read;
-mod readable;
 pub mod registry;
 mod request_body;
 mod reviews;

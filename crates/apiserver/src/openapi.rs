@@ -13,10 +13,10 @@ use plumb_apischema::{Schema as Kubernetes, openapi, protobuf};
 use serde_json::Value;
 
 use crate::body::Body;
-use crate::custom::{self, Since};
+use crate::custom;
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
-use crate::kinds::Kinds;
+use crate::kinds::{Kinds, Since};
 
 /// The documents, built at the first request, as they are large and many clusters do not need them. Those of custom
 /// kinds are rebuilt when a definition changes.

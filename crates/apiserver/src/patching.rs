@@ -15,7 +15,7 @@ use crate::custom::naming;
 use crate::error::ApiError;
 use crate::exchange::{media_type, of_another_kind};
 use crate::go;
-use crate::readable::Readable;
+use crate::kinds::Readable;
 
 /// The patch formats of custom resources.
 const CUSTOM_FORMATS: &[&str] =

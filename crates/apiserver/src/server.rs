@@ -31,7 +31,7 @@ use crate::custom::{self, Definitions};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, refuse, warn};
 use crate::kinds::conversion::Shown;
-use crate::kinds::{Kinds, Row};
+use crate::kinds::{Kinds, METRICS_GROUP, Row};
 use crate::metrics::{self, Labels, Metrics, Present, Series};
 use crate::negotiation::{Accepted, Form, Format};
 use crate::nodes::NodeLink;
@@ -549,7 +549,7 @@ impl Call {
         if let Some(question) = reviews::question(&self.row) {
             return reviews::answer(self, question);
         }
-        if self.row.group() == usage::GROUP {
+        if self.row.group() == METRICS_GROUP {
             return usage::answer(self);
         }
         match self.verb {

@@ -15,15 +15,12 @@ use serde_json::{Map, Value, json};
 
 use crate::body::Body;
 use crate::error::{ApiError, gone};
-use crate::kinds::Row;
+use crate::kinds::{METRICS_GROUP, Row};
 use crate::object::moment;
 use crate::present::{show_value, show_values};
 use crate::read::Selection;
 use crate::server::Call;
 use crate::target::Verb;
-
-/// The group of what is measured.
-pub(crate) const GROUP: &str = "metrics.k8s.io";
 
 /// A source of usage. A request asks it for one node or pod after the other, so it must answer from memory.
 pub trait UsageSource: Send + Sync {
@@ -153,7 +150,7 @@ fn unknown(call: &Call) -> ApiError {
         Some(namespace) => format!("{namespace}/{}", call.name()),
         None => call.name().to_owned(),
     };
-    ApiError::not_found(GROUP, &call.row.kind().to_ascii_lowercase(), &name)
+    ApiError::not_found(METRICS_GROUP, &call.row.kind().to_ascii_lowercase(), &name)
 }
 
 impl Amounts {

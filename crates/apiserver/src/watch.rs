@@ -17,13 +17,12 @@ use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::body::Body;
-use crate::custom::{Custom, REVIEW_BYTES, all_in_version, has_converter, presented};
+use crate::custom::{REVIEW_BYTES, all_in_version, has_converter, presented};
 use crate::error::{ApiError, gone};
-use crate::kinds::Row;
+use crate::kinds::{Custom, Row, restamp};
 use crate::list_options::WatchOptions;
 use crate::metrics::Watched;
 use crate::negotiation::Form;
-use crate::object::restamp;
 use crate::present::View;
 use crate::read::Selection;
 use crate::server::Call;

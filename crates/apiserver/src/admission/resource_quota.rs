@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::{Attributes, Operation};
 use crate::error::ApiError;
-use crate::kinds::Row;
 use crate::kinds::attributes as index;
-use crate::object::{decode, encode};
+use crate::kinds::{Row, encode};
+use crate::object::decode;
 use crate::stored;
 
 /// The name of the plugin.

@@ -22,10 +22,9 @@ use plumb_validation::field::aggregate_message;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Converter, signed_numbers, whole_numbers};
 use crate::error::{ApiError, store_failed};
-use crate::kinds::Row;
-use crate::object::{decode, encode_at, head, meta};
+use crate::kinds::{Converter, Row, encode_at, head, signed_numbers, whole_numbers};
+use crate::object::{decode, meta};
 use crate::validation::label_errors;
 use crate::webhook::{Backend, Connections};
 

@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Notify, watch};
 
+use super::CLEANUP;
 use super::conversion::WebhookConverter;
-use super::{CLEANUP, Converter, Custom, Since, StaleWrite};
 use crate::error::{ApiError, gone};
-use crate::kinds::{Name, Resource, Row, Subresource};
+use crate::kinds::{Converter, Custom, Name, Resource, Row, Since, StaleWrite, Subresource};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
 use crate::server::{ApiServer, Call};
 use crate::webhook::Connections;

@@ -5,8 +5,8 @@ use serde_json::Value;
 use std::fmt;
 
 use crate::error::{ApiError, Cause};
+use crate::kinds::Readable;
 use crate::object::meta;
-use crate::readable::Readable;
 
 /// Why the kind of an object is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]

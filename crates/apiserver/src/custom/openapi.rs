@@ -6,8 +6,7 @@ use std::sync::LazyLock;
 use plumb_apischema::{Schema, openapi};
 use serde_json::{Map, Value, json};
 
-use crate::custom::Custom;
-use crate::kinds::{Kinds, Row};
+use crate::kinds::{Custom, Kinds, Row};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 

@@ -12,12 +12,12 @@ use plumb_crd::names::{Condition, settle};
 use plumb_store::{Event, List, Object, Precondition, Prefix, Ticket, Write, WriteError};
 use serde_json::{Value, json};
 
+use super::CLEANUP;
 use super::definitions::{all, row, serve};
-use super::{CLEANUP, StaleWrite};
 use crate::error::store_failed;
 use crate::error::{ApiError, gone};
-use crate::kinds::attributes;
-use crate::object::{decode, encode, encode_as, finalizers, is_deleting, meta, metadata, moment};
+use crate::kinds::{StaleWrite, attributes, encode, encode_as};
+use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
 use crate::server::ApiServer;
 
 /// How often a write of a definition is tried.

@@ -6,10 +6,9 @@ use bytes::Bytes;
 use plumb_store::Revision;
 use serde_json::{Value, json};
 
-use super::signed_numbers;
 use crate::error::ApiError;
-use crate::kinds::Row;
-use crate::object::{decode, encode_at, head, meta};
+use crate::kinds::{Row, encode_at, head, signed_numbers};
+use crate::object::{decode, meta};
 
 /// Presents stored objects in the version of a row. One value serves all objects of a response.
 pub(crate) struct Presenter<'a> {

@@ -12,8 +12,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::kinds::Row;
-use crate::readable::Readable as _;
+use crate::kinds::{Readable as _, Row};
 
 /// The kind that objects are stored as.
 #[derive(Clone, Debug)]

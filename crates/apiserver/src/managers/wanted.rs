@@ -7,11 +7,10 @@ use serde_json::{Value, json};
 
 use super::{manager, with_tracker};
 use crate::alpha;
-use crate::custom::whole_numbers;
 use crate::error::{ApiError, Cause};
 use crate::exchange::{FieldValidation, media_type};
+use crate::kinds::{Readable as _, whole_numbers};
 use crate::object::{meta, metadata};
-use crate::readable::Readable as _;
 use crate::server::Call;
 use crate::yaml;
 

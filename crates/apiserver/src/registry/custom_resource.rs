@@ -7,9 +7,8 @@ use serde_json::Value;
 
 use super::validate::{Validation, invalid};
 use super::{Context, Strategy, generation, reset};
-use crate::custom::Custom;
 use crate::error::ApiError;
-use crate::kinds::Row;
+use crate::kinds::{Custom, Row};
 use crate::object::meta;
 use crate::validation::{NameFormat, metadata};
 use crate::warnings::Warnings;

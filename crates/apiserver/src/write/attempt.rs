@@ -7,11 +7,10 @@ use plumb_store::{Epoch, Event, Key, Object, Precondition, Write};
 use serde_json::Value;
 
 use crate::allocation::Reservation;
-use crate::custom::{self, StaleWrite};
+use crate::custom;
 use crate::error::ApiError;
 use crate::error::store_failed;
-use crate::kinds::attributes;
-use crate::object::encode;
+use crate::kinds::{StaleWrite, attributes, encode};
 use crate::server::Call;
 
 /// How often a write is tried. Each conflict means that another writer succeeded.

@@ -14,23 +14,23 @@ pub(crate) struct Since {
 }
 
 impl Since {
-    pub(super) fn new(revision: Revision) -> Arc<Self> {
+    pub(crate) fn new(revision: Revision) -> Arc<Self> {
         Arc::new(Self { revision: AtomicU64::new(revision), stale_writes: AtomicUsize::new(0) })
     }
 
     /// Whether an object that was written at a revision, and has been read, was written under the schema.
-    pub(super) fn covers(&self, revision: Revision) -> bool {
+    pub(crate) fn covers(&self, revision: Revision) -> bool {
         // A stale write is counted before it can be read, and no more once the revision is past it.
         self.stale_writes.load(Ordering::Acquire) == 0 && revision > self.revision.load(Ordering::Acquire)
     }
 
     /// Nothing up to this revision is known to be written under the schema.
-    pub(super) fn raise(&self, revision: Revision) {
+    pub(crate) fn raise(&self, revision: Revision) {
         self.revision.fetch_max(revision, Ordering::AcqRel);
     }
 
     /// Begins a write of an object that is not complete under the schema.
-    pub(super) fn stale_write(self: &Arc<Self>) -> StaleWrite {
+    pub(crate) fn stale_write(self: &Arc<Self>) -> StaleWrite {
         self.stale_writes.fetch_add(1, Ordering::AcqRel);
         StaleWrite { since: self.clone(), revision: 0 }
     }

@@ -6,7 +6,7 @@ use plumb_apischema::schema::Kind;
 use serde_json::Value;
 use std::num::IntErrorKind;
 
-use crate::kinds::{Form, Row};
+use super::{Form, Row};
 use crate::registry::TEMPLATE_GENERATION;
 
 /// A kind that a body can be read as.
