@@ -11,9 +11,8 @@ use crate::authz::defaults::{AUTOUPDATE, DefaultObject, default_objects};
 use crate::authz::escalation::uncovered;
 use crate::authz::rule::Rule;
 use crate::error::{ApiError, store_failed};
-use crate::kinds::{Row, encode};
+use crate::kinds::{Row, encode, rest};
 use crate::object::{decode, meta, metadata};
-use crate::registry::{Context, rest};
 use crate::server::ApiServer;
 use crate::write::fill_system_fields;
 
@@ -43,7 +42,7 @@ fn fresh(server: &ApiServer, row: &Row, wanted: DefaultObject) -> Result<Value, 
     if let Some(namespace) = wanted.namespace {
         metadata(&mut object).insert("namespace".into(), json!(namespace));
     }
-    let cx = Context::of_server(server, row);
+    let cx = server.context(row);
     row.strategy().apply_defaults(cx, &Value::Null, &mut object)?;
     fill_system_fields(server, row, &mut object);
     rest::prepare_for_create(cx, &mut object)?;

@@ -12,11 +12,11 @@ use crate::body::Body;
 use crate::custom::{in_version, presented_value};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
+use crate::kinds::GarbageCollectionPolicy;
 use crate::list_options::ListOptions;
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
 use crate::present::{show_stored, show_value};
 use crate::read::{Selection, page, show_page};
-use crate::registry::{Context, GarbageCollectionPolicy};
 use crate::server::Call;
 use crate::subresource::success;
 use crate::write::Attempts;
@@ -219,7 +219,7 @@ pub(crate) fn deletion(call: &Call, options: &Options, old: &Value) -> Deletion 
     let Some(grace) = grace(call, options, old) else { return Deletion::Unchanged };
     let mut object = old.clone();
     set_dependents_finalizer(call, options, &mut object);
-    call.row.strategy().prepare_for_delete(Context::of(call), &mut object);
+    call.row.strategy().prepare_for_delete(call.context(), &mut object);
     let waits = grace > 0
         || !finalizers(&object).is_empty()
         || object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());

@@ -9,6 +9,8 @@ mod encoding;
 mod fields;
 mod readable;
 mod resource;
+pub(crate) mod rest;
+pub(crate) mod strategy;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
@@ -26,11 +28,14 @@ pub(crate) use fields::attributes;
 pub use fields::{Attribute, FieldLabelError, field_label, field_value};
 pub(crate) use readable::Readable;
 pub use resource::{Name, Resource, Subresource};
+pub(crate) use strategy::{
+    Context, GarbageCollectionPolicy, MetadataChecks, Requester, StatusMetadataChecks, Strategy,
+    SubresourceStrategy, Validation, invalid,
+};
 
 use conversion::StoredAs;
 
 use crate::error::ApiError;
-use crate::registry::{self, Strategy};
 use crate::selector::FieldSelector;
 use crate::stored;
 use crate::target::Target;
@@ -51,18 +56,26 @@ pub struct Served {
     pub body: Form,
     /// The kind that its objects are stored as, if another.
     pub stored_as: Option<StoredAs>,
-    /// The strategy of a built-in kind. A custom kind has its own.
-    builtin_strategy: &'static dyn Strategy,
 }
 
 /// The schema of the objects of a kind.
 #[derive(Debug)]
 pub enum Form {
-    /// A built-in kind: the tables of the Kubernetes API.
-    Builtin(&'static Kind),
+    /// A built-in kind.
+    Builtin(Builtin),
     /// A custom kind: its `CustomResourceDefinition`.
     Custom(Custom),
 }
+
+/// The schema of a built-in kind, in the tables of the Kubernetes API, and its strategy.
+#[derive(Clone, Copy, Debug)]
+pub struct Builtin {
+    pub(crate) kind: &'static Kind,
+    strategy: &'static dyn Strategy,
+}
+
+/// The strategies of the built-in kinds, by group and kind.
+pub(crate) type Strategies = fn(&str, &str) -> &'static dyn Strategy;
 
 impl Deref for Row {
     type Target = Served;
@@ -73,22 +86,29 @@ impl Deref for Row {
 }
 
 impl Row {
-    /// A built-in kind.
-    fn builtin(resource: &'static plumb_apischema::schema::Resource, body: &'static Kind) -> Self {
+    /// A built-in kind with a strategy.
+    fn of_builtin(
+        resource: &'static plumb_apischema::schema::Resource,
+        kind: &'static Kind,
+        strategies: Strategies,
+    ) -> Self {
         let stored_as = conversion::builtin(resource.group, resource.version, resource.kind);
-        let builtin_strategy = registry::find(resource.group, resource.kind);
-        Self(Arc::new(Served {
-            resource: resource.into(),
-            body: Form::Builtin(body),
-            stored_as,
-            builtin_strategy,
-        }))
+        let strategy = strategies(resource.group, resource.kind);
+        let body = Form::Builtin(Builtin { kind, strategy });
+        Self(Arc::new(Served { resource: resource.into(), body, stored_as }))
     }
 
     /// A custom kind.
     pub(crate) fn defined(resource: Resource, custom: Custom) -> Self {
-        let builtin_strategy = registry::default_strategy();
-        Self(Arc::new(Served { resource, body: Form::Custom(custom), stored_as: None, builtin_strategy }))
+        Self(Arc::new(Served { resource, body: Form::Custom(custom), stored_as: None }))
+    }
+
+    /// The schema of a built-in kind.
+    pub(crate) fn builtin(&self) -> Option<&'static Kind> {
+        match &self.body {
+            Form::Builtin(builtin) => Some(builtin.kind),
+            Form::Custom(_) => None,
+        }
     }
 
     /// The definition of a custom kind.
@@ -102,7 +122,7 @@ impl Row {
     /// The strategy of the kind.
     pub(crate) fn strategy(&self) -> &dyn Strategy {
         match &self.body {
-            Form::Builtin(_) => self.builtin_strategy,
+            Form::Builtin(builtin) => builtin.strategy,
             Form::Custom(custom) => custom,
         }
     }
@@ -227,16 +247,16 @@ pub struct Kinds {
 impl Kinds {
     /// The stable kinds of Kubernetes: those that are stored, and reviews, which can only be created; and the metrics API, which
     /// has no stable version.
-    pub fn builtin() -> Self {
+    pub(crate) fn builtin(strategies: Strategies) -> Self {
         let schema = Schema::builtin();
         let rows = schema
             .resources()
             .iter()
             .filter(|resource| is_stable(resource.version) || resource.group == METRICS_GROUP)
             .filter_map(|resource| {
-                let body = schema.kind(resource.group, resource.version, resource.kind)?;
+                let kind = schema.kind(resource.group, resource.version, resource.kind)?;
                 let key = (resource.group, resource.version, resource.plural);
-                Some((key, Row::builtin(resource, body)))
+                Some((key, Row::of_builtin(resource, kind, strategies)))
             })
             .filter(|(_, row)| row.resource.allows("get") || is_review(row))
             .collect();
@@ -248,17 +268,12 @@ impl Kinds {
     pub fn under(mut self, rules: &Rules) -> Self {
         if !rules.resize
             && let Some(row) = Arc::make_mut(&mut self.builtin).get_mut(&("", "v1", "pods"))
-            && let Form::Builtin(body) = row.body
+            && let Form::Builtin(builtin) = row.body
         {
             let mut resource = row.resource.clone();
             resource.subresources.retain(|below| below.name != "resize");
-            let builtin_strategy = row.builtin_strategy;
-            *row = Row(Arc::new(Served {
-                resource,
-                body: Form::Builtin(body),
-                stored_as: None,
-                builtin_strategy,
-            }));
+            let body = Form::Builtin(builtin);
+            *row = Row(Arc::new(Served { resource, body, stored_as: None }));
         }
         self
     }

@@ -20,9 +20,8 @@ use serde_json::{Map, Value};
 pub(crate) use wanted::Wanted;
 
 use crate::error::ApiError;
-use crate::kinds::{Form, Row};
+use crate::kinds::{Form, Row, rest};
 use crate::object::moment;
-use crate::registry::rest;
 use crate::server::Call;
 use crate::target::Verb;
 
@@ -131,7 +130,7 @@ fn with_tracker<T>(call: &Call, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
     };
     match (&row.body, &call.row.body) {
         (Form::Builtin(own), Form::Builtin(stored)) => {
-            work(&Spoken { call, kinds: (own, stored), api_version: api_version.clone(), ignored })
+            work(&Spoken { call, kinds: (own.kind, stored.kind), api_version: api_version.clone(), ignored })
         }
         (Form::Custom(custom), _) | (_, Form::Custom(custom)) => work(&CustomVersions {
             kind: row.kind(),

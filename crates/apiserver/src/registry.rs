@@ -3,14 +3,15 @@
 //!
 //! ```text
 //!   create, update, patch, delete, list, watch      the generic path: knows no kind
-//!        │ rest, validate                           what is done with every kind
+//!        │ kinds::rest                              what is done with every kind
 //!        ▼
-//!   Strategy                                        what a kind can decide, each with a default
+//!   kinds::Strategy                                 what a kind can decide, each with a default
 //!        ▲
 //!   core::PodStrategy, apps::DeploymentStrategy, …  a kind overrides what is special about it
 //! ```
 //!
-//! A [`Row`](crate::kinds::Row) has the strategy of its kind, which `find` looks up once, when the row is made.
+//! The server makes the table of kinds with these strategies: a [`Row`](crate::kinds::Row) has that of its kind, which
+//! `strategy_of` looks up once. Neither the table of kinds nor the generic path imports the registry.
 
 mod admissionregistration;
 mod apiextensions;
@@ -21,33 +22,29 @@ mod batch;
 mod certificates;
 mod coordination;
 mod core;
-mod custom_resource;
 mod disabled_fields;
 mod discovery;
 mod events;
 mod flowcontrol;
-mod generation;
 mod metrics;
 mod networking;
 mod node;
 mod pod_template;
 mod policy;
 mod rbac;
-pub(crate) mod reset;
 mod resource;
-pub(crate) mod rest;
 mod scheduling;
 mod storage;
-mod strategy;
-mod subresource;
 pub mod validate;
 
-pub(crate) use apps::TEMPLATE_GENERATION;
 pub(crate) use autoscaling::scale;
 pub(crate) use certificates::certificate_signing_request;
 pub(crate) use core::pod;
-pub(crate) use strategy::{Context, GarbageCollectionPolicy, MetadataChecks, StatusMetadataChecks, Strategy};
-pub(crate) use subresource::SubresourceStrategy;
+
+use crate::kinds::strategy::{generation, reset};
+use crate::kinds::{
+    Context, GarbageCollectionPolicy, MetadataChecks, StatusMetadataChecks, Strategy, SubresourceStrategy,
+};
 
 /// The strategies of the built-in kinds.
 const STRATEGIES: &[(&str, &str, &dyn Strategy)] = &[
@@ -150,14 +147,9 @@ struct DefaultStrategy;
 impl Strategy for DefaultStrategy {}
 
 /// The strategy of a built-in kind.
-pub(crate) fn find(group: &str, kind: &str) -> &'static dyn Strategy {
+pub(crate) fn strategy_of(group: &str, kind: &str) -> &'static dyn Strategy {
     let found = STRATEGIES.iter().find(|(of, name, _)| (*of, *name) == (group, kind));
-    found.map_or(default_strategy(), |(_, _, strategy)| *strategy)
-}
-
-/// The strategy of a built-in kind about which nothing is special.
-pub(crate) fn default_strategy() -> &'static dyn Strategy {
-    &DefaultStrategy
+    found.map_or(&DefaultStrategy, |(_, _, strategy)| *strategy)
 }
 
 #[cfg(test)]
@@ -169,7 +161,7 @@ mod tests {
 
     #[test]
     fn every_strategy_is_the_only_one_of_a_kind_that_is_served() {
-        let kinds = Kinds::builtin();
+        let kinds = Kinds::builtin(super::strategy_of);
         let served: BTreeSet<_> = kinds.iter().map(|row| (row.group(), row.kind())).collect();
         let mut seen = BTreeSet::new();
         for (group, kind, _) in STRATEGIES {

@@ -31,11 +31,12 @@ pub(crate) fn check(row: &Row, target: &Target, method: &Method) -> Result<(), A
 mod tests {
     use super::*;
     use crate::kinds::Kinds;
+    use crate::registry::strategy_of;
     use crate::target::Address;
 
     /// The code of the answer; 200 where authorization would come next.
     fn code(method: &Method, path: &str) -> u16 {
-        let kinds = Kinds::builtin();
+        let kinds = Kinds::builtin(strategy_of);
         let checked = Address::parse(path).and_then(|address| match address {
             Address::Objects(target) => {
                 check(kinds.row(&target).expect("the kind is served"), &target, method)

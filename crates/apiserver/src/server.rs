@@ -31,7 +31,7 @@ use crate::custom::{self, Definitions};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, refuse, warn};
 use crate::kinds::conversion::Shown;
-use crate::kinds::{Kinds, METRICS_GROUP, Row};
+use crate::kinds::{Context as StrategyContext, Kinds, METRICS_GROUP, Requester, Row};
 use crate::metrics::{self, Labels, Metrics, Present, Series};
 use crate::negotiation::{Accepted, Form, Format};
 use crate::nodes::NodeLink;
@@ -46,8 +46,8 @@ use crate::usage::{self, UsageSource};
 use crate::user::User;
 use crate::warnings::Warnings;
 use crate::{
-    bootstrap_roles, defaults, delete, discovery, exchange, health, read, reviews, scope, subresource,
-    version, watch, write,
+    bootstrap_roles, defaults, delete, discovery, exchange, health, read, registry, reviews, scope,
+    subresource, version, watch, write,
 };
 
 /// The configuration of an API server.
@@ -182,7 +182,7 @@ impl ApiServer {
     pub fn new(config: Config) -> Result<Self, ApiError> {
         let limits = config.limits;
         let chain = Chain::new(&config.plugins, &config.store);
-        let kinds = Kinds::builtin().under(&config.rules);
+        let kinds = Kinds::builtin(registry::strategy_of).under(&config.rules);
         let shared = Shared {
             authorizer: Authorizer::new(&config.store),
             allocations: Arc::new(Allocations::of(config.store.clone())),
@@ -210,6 +210,18 @@ impl ApiServer {
 
     pub(crate) fn rules(&self) -> &Rules {
         &self.shared.config.rules
+    }
+
+    /// What the strategy of a kind can use for an object that the server itself creates.
+    pub(crate) fn context<'a>(&'a self, row: &'a Row) -> StrategyContext<'a> {
+        StrategyContext {
+            row,
+            store: self.store(),
+            rules: self.rules(),
+            allocations: self.allocations(),
+            clock: &*self.shared.config.clock,
+            requester: None,
+        }
     }
 
     /// The kinds as they are served now.
@@ -504,6 +516,12 @@ impl Call {
         let selectors = Selectors::default();
         let about = selectors.about(verb, &self.target);
         self.server.authorizer().authorize(&Ask { user: &self.user, verb: verb.name(), about })
+    }
+
+    /// What the strategy of the kind can use for this request.
+    pub(crate) fn context(&self) -> StrategyContext<'_> {
+        let requester = Requester { user: &self.user, extensions: &self.head.extensions, name: self.name() };
+        StrategyContext { requester: Some(requester), ..self.server.context(&self.row) }
     }
 
     /// Whether the request writes to the store.

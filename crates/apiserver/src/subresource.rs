@@ -80,7 +80,7 @@ async fn try_bind(call: &Call, binding: &Value, attempts: &mut Attempts<'_>) -> 
     let (chain, mut binding) = (call.server.admission(), binding.clone());
     let attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
     chain.mutate(&attributes, &mut binding).await?;
-    let bound = pod::bind(call, &current, &binding)?;
+    let bound = pod::bind(call.name(), &current, &binding, call.server.now())?;
     chain.validate(&attributes, &binding).await?;
     if attributes.dry_run {
         return Ok(true);

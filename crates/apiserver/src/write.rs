@@ -23,12 +23,11 @@ use crate::body::Body;
 use crate::custom::{dry_run, in_version, is_stored_as, presented_value};
 use crate::error::{ApiError, store_failed};
 use crate::exchange::{FieldValidation, of_another_kind};
-use crate::kinds::{Row, encode};
+use crate::kinds::{Row, encode, rest};
 use crate::managers::{self, Wanted};
 use crate::object::{finalizers, generate_name, is_deleting, meta, metadata, moment};
 use crate::patching::Patch;
 use crate::present::{show_stored, show_value};
-use crate::registry::{Context, rest};
 use crate::server::{ApiServer, Call};
 use crate::target::Verb;
 
@@ -74,7 +73,7 @@ pub(crate) async fn make(call: &Call, mut asked: Value) -> Result<Response<Body>
 async fn refuse_versioned(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiError> {
     let attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
     call.server.admission().mutate(&attributes, &mut asked).await?;
-    let cx = Context::of(call);
+    let cx = call.context();
     fill_system_fields(&call.server, &call.row, &mut asked);
     call.warn(rest::prepare_for_create(cx, &mut asked)?);
     let _reserved = call.row.strategy().allocate(cx, None, &mut asked)?;
@@ -87,7 +86,7 @@ async fn refuse_versioned(call: &Call, mut asked: Value) -> Result<Response<Body
 fn default_new(call: &Call, asked: &mut Value) -> Result<(), ApiError> {
     clear(asked);
     set_kind(&call.row, asked);
-    call.row.strategy().apply_defaults(Context::of(call), &Value::Null, asked)
+    call.row.strategy().apply_defaults(call.context(), &Value::Null, asked)
 }
 
 /// Has an object say what it is. What one of a custom kind says of its kind is for the rules to judge.
@@ -134,7 +133,7 @@ async fn try_make(
     attributes: &Attributes<'_>,
     mut new: Value,
 ) -> Result<Option<Response<Body>>, ApiError> {
-    let (server, chain, cx) = (&call.server, call.server.admission(), Context::of(call));
+    let (server, chain, cx) = (&call.server, call.server.admission(), call.context());
     fill_system_fields(server, &call.row, &mut new);
     call.warn(rest::prepare_for_create(cx, &mut new)?);
     let mut reserved = call.row.strategy().allocate(cx, None, &mut new)?;
@@ -264,7 +263,7 @@ async fn try_change(
 ) -> Result<Changed, ApiError> {
     let Some(current) = attempts.begin()? else { return Ok(Changed::Missing) };
     let mut old = presented_value(&call.row, &in_version(&call.row, &current.value).await?)?;
-    let (cx, strategy) = (Context::of(call), call.row.strategy());
+    let (cx, strategy) = (call.context(), call.row.strategy());
     strategy.apply_defaults_to_stored(cx, &mut old);
     let mut new = asked.apply(call, &old)?;
     // SPEC: of a patch owners that come twice are dropped only once it has its managers.
@@ -474,7 +473,7 @@ fn make_first(server: &ApiServer, (group, plural): (&str, &str), mut object: Val
         return Ok(());
     }
     fill_system_fields(server, &row, &mut object);
-    let cx = Context::of_server(server, &row);
+    let cx = server.context(&row);
     row.strategy().apply_defaults(cx, &Value::Null, &mut object)?;
     rest::prepare_for_create(cx, &mut object)?;
     match server.store().write(Write::create(key, encode(&row, &object)?)).wait() {

@@ -6,7 +6,6 @@ use serde_json::Value;
 use super::Attributes;
 use super::matching::Invocation;
 use crate::error::ApiError;
-use crate::registry::Context;
 
 /// Decodes an object that was changed in the version of an invocation, applies defaults and converts it back.
 pub(super) async fn accept(
@@ -24,7 +23,7 @@ pub(super) async fn accept(
         None => patched,
     };
     if attributes.is_whole() {
-        let cx = Context::of_server(attributes.server, attributes.row);
+        let cx = attributes.server.context(attributes.row);
         attributes.row.strategy().apply_defaults(cx, attributes.old, &mut patched)?;
     }
     Ok(patched)

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 use super::CLEANUP;
 use super::conversion::WebhookConverter;
 use crate::error::{ApiError, gone};
-use crate::kinds::{Converter, Custom, Name, Resource, Row, Since, StaleWrite, Subresource};
+use crate::kinds::{Context, Converter, Custom, Name, Resource, Row, Since, StaleWrite, Subresource};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
 use crate::server::{ApiServer, Call};
 use crate::webhook::Connections;
@@ -72,12 +72,12 @@ pub(super) type All = Vec<(Arc<Object>, Value)>;
 
 /// All definitions.
 pub(super) fn all(server: &ApiServer) -> Result<All, ApiError> {
-    all_in(&server.store().snapshot(), server)
+    all_in(&server.store().snapshot(), &row(server)?)
 }
 
 /// All definitions at a revision. One that cannot be decoded is reported, and does not keep others from being served.
-fn all_in(snapshot: &Snapshot, server: &ApiServer) -> Result<All, ApiError> {
-    let page = snapshot.list(&List::all(row(server)?.prefix(None)?)).map_err(gone)?;
+fn all_in(snapshot: &Snapshot, row: &Row) -> Result<All, ApiError> {
+    let page = snapshot.list(&List::all(row.prefix(None)?)).map_err(gone)?;
     let read = |object: Arc<Object>| match decode(&object.value) {
         Ok(value) => Some((object, value)),
         Err(error) => {
@@ -88,25 +88,19 @@ fn all_in(snapshot: &Snapshot, server: &ApiServer) -> Result<All, ApiError> {
     Ok(page.objects.into_iter().filter_map(read).collect())
 }
 
-/// Makes a new definition what it has to be.
-pub(crate) fn prepare_create(new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
-    new["status"] = json!({});
+/// Sets the stored versions of a definition that is to be written, and accepts its names.
+pub(crate) fn prepare(cx: Context<'_>, new: &mut Value) -> Result<(), ApiError> {
     definition::note_stored_version(new);
-    accept_names(new, server)
+    accept_names(cx, new)
 }
 
-/// Makes a changed definition what it has to be.
-pub(crate) fn prepare_update(new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
-    definition::note_stored_version(new);
-    accept_names(new, server)
-}
-
-/// Accepts the names that a definition asks for, as far as no other has them.
+/// Accepts the names that a definition asks for, as far as no other definition has them.
 ///
-/// Once more when it is stored, under the lock: while its webhooks were called, another may have taken them.
-pub(crate) fn accept_names(new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
-    let now = moment(server.now());
-    let others = all(server)?;
+/// The names are accepted again when the definition is stored, under the lock: another definition may have got them while
+/// webhooks were called.
+pub(crate) fn accept_names(cx: Context<'_>, new: &mut Value) -> Result<(), ApiError> {
+    let now = moment(cx.now());
+    let others = all_in(&cx.store.snapshot(), cx.row)?;
     let own = meta(new, "name").to_owned();
     settle(new, others.iter().map(|(_, other)| other).filter(|other| meta(other, "name") != own), &now);
     Ok(())
@@ -151,7 +145,7 @@ pub(super) fn serve(server: &ApiServer) -> Result<All, ApiError> {
     // Under the lock, so that the table of kinds never becomes older than it was.
     let is_first = definitions.served_at.load(Ordering::Acquire) == 0;
     let snapshot = server.store().snapshot();
-    let all = all_in(&snapshot, server)?;
+    let all = all_in(&snapshot, &row(server)?)?;
     let (mut next, mut changed) = (BTreeMap::new(), Vec::new());
     let converter =
         |definition: &Value| WebhookConverter::of(definition, server.store(), &definitions.connections);
@@ -169,14 +163,14 @@ pub(super) fn serve(server: &ApiServer) -> Result<All, ApiError> {
             Some(entry) if entry.made_of == made_of && entry.terminating == terminating => entry,
             Some(Entry { made_of: same, life, since, .. }) if same == made_of => {
                 // Watches go on, so that they see the objects being deleted.
-                let rows = rows(definition, &since, &life.subscribe(), &converter);
+                let rows = rows(definition, &since, &life.subscribe(), converter);
                 Entry { made_of, terminating, rows, since, life }
             }
             _ => {
                 let (sender, life) = watch::channel(());
                 let since = Since::new(object.mod_revision);
                 changed.push(since.clone());
-                let rows = rows(definition, &since, &life, &converter);
+                let rows = rows(definition, &since, &life, converter);
                 Entry { made_of, terminating, rows, since, life: sender }
             }
         };

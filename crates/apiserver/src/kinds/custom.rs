@@ -1,6 +1,8 @@
 //! The schema of a custom kind, which a `CustomResourceDefinition` defines.
 
+mod finalizers;
 mod since;
+mod strategy;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,15 +1,13 @@
-//! What bodies can be read as: kinds of the table, and kinds that were defined later.
+//! The decoding of request bodies: as built-in kinds by their schema, and as custom kinds by their definition.
 
 use plumb_apischema::Schema;
 use plumb_apischema::json::{self, DecodeError, Decoded};
 use plumb_apischema::schema::Kind;
 use serde_json::Value;
-use std::num::IntErrorKind;
 
-use super::{Form, Row};
-use crate::registry::TEMPLATE_GENERATION;
+use super::{Builtin, Form, Row};
 
-/// A kind that a body can be read as.
+/// A kind that a body can be decoded as.
 pub(crate) trait Readable {
     /// The kind's name.
     fn name(&self) -> &str;
@@ -20,13 +18,13 @@ pub(crate) trait Readable {
     /// `v1`.
     fn version(&self) -> &str;
 
-    /// Reads JSON.
+    /// Decodes JSON.
     fn decode(&self, body: &[u8]) -> Result<Decoded, DecodeError>;
 
-    /// Reads what was read as JSON before.
+    /// Decodes an object that was parsed as JSON before.
     fn decode_value(&self, value: Value) -> Result<Decoded, DecodeError>;
 
-    /// The kind of the table, if it is one.
+    /// The schema, if it is a built-in kind.
     fn builtin(&self) -> Option<&Kind>;
 }
 
@@ -48,11 +46,11 @@ impl Readable for Kind {
     }
 
     fn decode(&self, body: &[u8]) -> Result<Decoded, DecodeError> {
-        json::decode(Schema::builtin(), self, body).and_then(|decoded| storable(self, decoded))
+        json::decode(Schema::builtin(), self, body)
     }
 
     fn decode_value(&self, value: Value) -> Result<Decoded, DecodeError> {
-        json::decode_value(Schema::builtin(), self, value).and_then(|decoded| storable(self, decoded))
+        json::decode_value(Schema::builtin(), self, value)
     }
 
     fn builtin(&self) -> Option<&Kind> {
@@ -60,18 +58,12 @@ impl Readable for Kind {
     }
 }
 
-/// An object that can be stored: upstream keeps some annotations as fields of their own, which are numbers.
-fn storable(kind: &Kind, decoded: Decoded) -> Result<Decoded, DecodeError> {
-    if (kind.group, kind.name) == ("apps", "DaemonSet")
-        && let Some(count) =
-            decoded.value["metadata"]["annotations"].get(TEMPLATE_GENERATION).and_then(Value::as_str)
-        && let Err(error) = count.parse::<i64>()
-    {
-        let overflows = matches!(error.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow);
-        let why = if overflows { "value out of range" } else { "invalid syntax" };
-        return Err(DecodeError::Unstorable(format!("strconv.ParseInt: parsing {count:?}: {why}")));
+impl Builtin {
+    /// A decoded object, unless the strategy of its kind rejects it.
+    fn check(&self, decoded: Decoded) -> Result<Decoded, DecodeError> {
+        self.strategy.check_decoded(&decoded.value)?;
+        Ok(decoded)
     }
-    Ok(decoded)
 }
 
 impl Readable for Row {
@@ -89,7 +81,7 @@ impl Readable for Row {
 
     fn decode(&self, body: &[u8]) -> Result<Decoded, DecodeError> {
         match &self.body {
-            Form::Builtin(kind) => kind.decode(body),
+            Form::Builtin(builtin) => builtin.check(builtin.kind.decode(body)?),
             Form::Custom(custom) => {
                 let parsed = json::parse(body)?;
                 let mut decoded = custom.decode(parsed.value)?;
@@ -101,15 +93,12 @@ impl Readable for Row {
 
     fn decode_value(&self, value: Value) -> Result<Decoded, DecodeError> {
         match &self.body {
-            Form::Builtin(kind) => kind.decode_value(value),
+            Form::Builtin(builtin) => builtin.check(builtin.kind.decode_value(value)?),
             Form::Custom(custom) => custom.decode(value),
         }
     }
 
     fn builtin(&self) -> Option<&Kind> {
-        match &self.body {
-            Form::Builtin(kind) => Some(kind),
-            Form::Custom(_) => None,
-        }
+        Self::builtin(self)
     }
 }

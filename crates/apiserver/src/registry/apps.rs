@@ -10,7 +10,6 @@ mod validation;
 
 pub(super) use controller_revision::ControllerRevisionStrategy;
 pub(super) use daemon_set::DaemonSetStrategy;
-pub(crate) use daemon_set::TEMPLATE_GENERATION;
 pub(super) use deployment::DeploymentStrategy;
 pub(super) use replica_set::ReplicaSetStrategy;
 pub(super) use stateful_set::StatefulSetStrategy;

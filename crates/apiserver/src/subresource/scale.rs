@@ -9,13 +9,13 @@ use crate::admission::{Attributes, Operation};
 use crate::body::Body;
 use crate::custom::{self, in_version, is_stored_as, presented_value};
 use crate::error::ApiError;
-use crate::exchange::{FieldValidation, object as read_object};
-use crate::kinds::Row;
+use crate::exchange::object as read_object;
+use crate::kinds::{Row, rest};
 use crate::managers::{self, Scaling, Wanted};
 use crate::object::meta;
 use crate::patching::Patch;
 use crate::present::show_other;
-use crate::registry::{Context, rest, scale};
+use crate::registry::scale;
 use crate::server::Call;
 use crate::target::Verb;
 use crate::write::{Attempts, agrees_with_url};
@@ -75,7 +75,7 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     scaling.end(&scale, &mut new)?;
     managers::settle(&old, &mut new);
     rest::count_generation(&call.row, &old, &mut new);
-    let cx = Context::of(call);
+    let cx = call.context();
     call.row.strategy().validate_object_update(cx, &old, &new, &call.warnings)?;
     chain.validate(&attributes, &scale).await?;
     if attributes.dry_run

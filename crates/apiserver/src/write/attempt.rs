@@ -83,7 +83,7 @@ impl<'a> Attempts<'a> {
         let _alone = if reconciles { Some(server.definitions().writing.lock().await) } else { None };
         let mut named = None;
         if let Some(definition) = object.filter(|_| row.is_definition()) {
-            custom::accept_names(named.insert(definition.clone()), server)?;
+            custom::accept_names(self.call.context(), named.insert(definition.clone()))?;
         }
         let object = named.as_ref().or(object);
         loop {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::registry::{Context, SubresourceStrategy, rest};
+use crate::kinds::{SubresourceStrategy, rest};
 use crate::server::Call;
 
 /// What a write updates.
@@ -22,7 +22,7 @@ impl Part {
     pub(crate) fn apply_defaults(self, call: &Call, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         match self {
             Self::Subresource(strategy) if !strategy.applies_defaults() => Ok(()),
-            _ => call.row.strategy().apply_defaults(Context::of(call), old, new),
+            _ => call.row.strategy().apply_defaults(call.context(), old, new),
         }
     }
 
@@ -33,7 +33,7 @@ impl Part {
         old: &Value,
         new: &mut Value,
     ) -> Result<(), ApiError> {
-        let cx = Context::of(call);
+        let cx = call.context();
         match self {
             Self::Main => rest::prepare_for_update(cx, old, new),
             Self::Status => rest::prepare_for_status_update(cx, old, new),
@@ -55,7 +55,7 @@ impl Part {
 
     /// Checks the update.
     pub(crate) fn validate_update(self, call: &Call, old: &Value, new: &Value) -> Result<(), ApiError> {
-        let (cx, strategy) = (Context::of(call), call.row.strategy());
+        let (cx, strategy) = (call.context(), call.row.strategy());
         match self {
             Self::Main => {
                 let ((row, old), (_, new)) = (call.validated(old), call.validated(new));

@@ -2,7 +2,7 @@
 
 use plumb_crd::definition;
 use plumb_resize::rules::Rules;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::custom;
 use crate::error::ApiError;
@@ -29,12 +29,13 @@ impl Strategy for CustomResourceDefinitionStrategy {
     }
 
     fn prepare_for_create(&self, cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
-        custom::prepare_create(new, cx.server)?;
+        new["status"] = json!({});
+        custom::prepare(cx, new)?;
         Ok(Vec::new())
     }
 
     fn prepare_for_update(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
-        custom::prepare_update(new, cx.server)
+        custom::prepare(cx, new)
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
@@ -58,6 +59,6 @@ impl Strategy for CustomResourceDefinitionStrategy {
     }
 
     fn prepare_for_delete(&self, cx: Context<'_>, object: &mut Value) {
-        custom::release(object, &moment(cx.server.now()));
+        custom::release(object, &moment(cx.now()));
     }
 }

@@ -1,5 +1,8 @@
 //! `DaemonSets`.
 
+use std::num::IntErrorKind;
+
+use plumb_apischema::json::DecodeError;
 use plumb_resize::rules::Rules;
 use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
@@ -8,7 +11,7 @@ use super::print::{CONTAINERS_OF_TEMPLATE, SELECTOR};
 use super::validation;
 use crate::error::ApiError;
 use crate::object::metadata;
-use crate::registry::core::pod::validation as pod;
+use crate::registry::core::pod::{validation as pod, warnings as pod_warnings};
 use crate::registry::{Context, Strategy, pod_template};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
@@ -19,8 +22,8 @@ use crate::validation::{Errors, percent, template, validate_nonnegative_fields};
 
 const SPEC: Path<'_> = Path::root("spec");
 
-/// The annotation with the template generation of a `DaemonSet`. Upstream's internal type has a field for it.
-pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+/// The annotation in which a `DaemonSet` counts its templates. Upstream has a field for it in its internal type.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// The strategy of `DaemonSets`.
 #[derive(Debug)]
@@ -35,8 +38,23 @@ impl Strategy for DaemonSetStrategy {
         true
     }
 
-    fn pod_template(&self) -> Option<&'static str> {
-        Some("/spec/template")
+    fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
+        pod_template::drop_disabled_fields("/spec/template", old, new);
+    }
+
+    fn warnings(&self, new: &Value) -> Vec<String> {
+        pod_warnings::template(new, "/spec/template")
+    }
+
+    /// Upstream converts the annotation with the generation of the template to a number.
+    fn check_decoded(&self, object: &Value) -> Result<(), DecodeError> {
+        let given = object["metadata"]["annotations"].get(TEMPLATE_GENERATION).and_then(Value::as_str);
+        let Some((given, error)) = given.and_then(|given| Some((given, given.parse::<i64>().err()?))) else {
+            return Ok(());
+        };
+        let overflows = matches!(error.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow);
+        let why = if overflows { "value out of range" } else { "invalid syntax" };
+        Err(DecodeError::Unstorable(format!("strconv.ParseInt: parsing {given:?}: {why}")))
     }
 
     fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::print::{CONTAINERS_OF_TEMPLATE, READY, SELECTOR, ready};
 use super::validation;
 use crate::kinds::Row;
-use crate::registry::{Strategy, generation};
+use crate::registry::core::pod::warnings as pod_warnings;
+use crate::registry::{Strategy, generation, pod_template};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::requirements;
@@ -37,8 +38,12 @@ impl Strategy for DeploymentStrategy {
         annotations(old) != annotations(new) || generation::is_spec_changed(row, old, new)
     }
 
-    fn pod_template(&self) -> Option<&'static str> {
-        Some("/spec/template")
+    fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
+        pod_template::drop_disabled_fields("/spec/template", old, new);
+    }
+
+    fn warnings(&self, new: &Value) -> Vec<String> {
+        pod_warnings::template(new, "/spec/template")
     }
 
     fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {

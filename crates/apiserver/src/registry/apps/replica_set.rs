@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::print::{CONTAINERS_OF_TEMPLATE, SELECTOR};
 use super::validation;
-use crate::registry::Strategy;
+use crate::registry::core::pod::warnings as pod_warnings;
+use crate::registry::{Strategy, pod_template};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::selector;
@@ -29,8 +30,12 @@ impl Strategy for ReplicaSetStrategy {
         true
     }
 
-    fn pod_template(&self) -> Option<&'static str> {
-        Some("/spec/template")
+    fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
+        pod_template::drop_disabled_fields("/spec/template", old, new);
+    }
+
+    fn warnings(&self, new: &Value) -> Vec<String> {
+        pod_warnings::template(new, "/spec/template")
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::print::{CONTAINERS_OF_TEMPLATE, READY, ready};
 use super::validation::{self, STATEFUL_SET_FIELDS};
 use crate::registry::core::persistent_volume_claim::{validation as claim, warnings as claim_warnings};
-use crate::registry::core::pod::validation as pod;
+use crate::registry::core::pod::{validation as pod, warnings as pod_warnings};
 use crate::registry::{StatusMetadataChecks, Strategy, disabled_fields, pod_template};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, IMAGES, NAME};
@@ -45,8 +45,8 @@ impl Strategy for StatefulSetStrategy {
         true
     }
 
-    fn pod_template(&self) -> Option<&'static str> {
-        Some(TEMPLATE)
+    fn warnings(&self, new: &Value) -> Vec<String> {
+        pod_warnings::template(new, TEMPLATE)
     }
 
     fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {

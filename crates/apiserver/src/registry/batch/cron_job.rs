@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::SELECTOR;
 use super::job::validation::validate_job_spec;
 use super::job::warnings_of_spec;
-use crate::registry::{StatusMetadataChecks, Strategy};
+use crate::registry::{StatusMetadataChecks, Strategy, pod_template};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::selector;
@@ -37,8 +37,8 @@ impl Strategy for CronJobStrategy {
         true
     }
 
-    fn pod_template(&self) -> Option<&'static str> {
-        Some("/spec/jobTemplate/spec/template")
+    fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
+        pod_template::drop_disabled_fields("/spec/jobTemplate/spec/template", old, new);
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {

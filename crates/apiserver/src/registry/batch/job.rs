@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::kinds::{FieldLabelError, Row};
 use crate::object::{meta, metadata};
 use crate::registry::core::pod::warnings as pod_warnings;
-use crate::registry::{Context, GarbageCollectionPolicy, MetadataChecks, Strategy};
+use crate::registry::{Context, GarbageCollectionPolicy, MetadataChecks, Strategy, pod_template};
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::selector;
 use crate::table::view::View;
@@ -43,8 +43,8 @@ impl Strategy for JobStrategy {
         true
     }
 
-    fn pod_template(&self) -> Option<&'static str> {
-        Some("/spec/template")
+    fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
+        pod_template::drop_disabled_fields("/spec/template", old, new);
     }
 
     /// SPEC: a Job with `generateName` gets the labels that its pod template has in the request.

@@ -8,7 +8,7 @@ use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::registry::validate::{Validation, invalid};
+use crate::kinds::{Validation, invalid};
 use crate::registry::{Context, Strategy, SubresourceStrategy, reset};
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::View;
@@ -55,7 +55,7 @@ impl Strategy for CertificateSigningRequestStrategy {
         old: &Value,
         new: &mut Value,
     ) -> Result<(), ApiError> {
-        request::prepare_conditions(old, new, false, cx.server.now());
+        request::prepare_conditions(old, new, false, cx.now());
         Ok(())
     }
 
@@ -78,7 +78,7 @@ struct ApprovalStrategy;
 
 impl SubresourceStrategy for ApprovalStrategy {
     fn prepare_for_update(&self, cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
-        request::prepare_conditions(old, new, true, cx.server.now());
+        request::prepare_conditions(old, new, true, cx.now());
         let given = new.pointer("/status/conditions").cloned();
         reset::field(old, new, "spec");
         reset::field(old, new, "status");

@@ -84,14 +84,14 @@ impl Strategy for PodStrategy {
 
     fn apply_defaults(&self, cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         if !old.is_null() {
-            resources::restore_dropped_fields(old, new, cx.server.rules())?;
+            resources::restore_omitted(old, new, cx.rules)?;
         }
-        defaults::apply("", "v1", "Pod", new, cx.server.rules());
+        defaults::apply("", "v1", "Pod", new, cx.rules);
         Ok(())
     }
 
     fn apply_defaults_to_stored(&self, cx: Context<'_>, stored: &mut Value) {
-        resources::apply_defaults_to_stored(stored, cx.server.rules());
+        resources::apply_defaults_to_stored(stored, cx.rules);
     }
 
     fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
@@ -101,12 +101,12 @@ impl Strategy for PodStrategy {
     }
 
     fn prepare_for_create(&self, cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
-        resources::prepare_for_create(new, cx.server)?;
-        Ok(create::prepare(new, cx.server.now()))
+        resources::prepare_for_create(new, cx.rules)?;
+        Ok(create::prepare(new, cx.now()))
     }
 
     fn prepare_for_update(&self, cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
-        resources::prepare_for_update(old, new, cx.server)
+        resources::prepare_for_update(old, new, cx.rules)
     }
 
     fn prepare_for_status_update(
@@ -115,7 +115,7 @@ impl Strategy for PodStrategy {
         old: &Value,
         new: &mut Value,
     ) -> Result<(), ApiError> {
-        resources::prepare_for_status_update(old, new, cx.server.rules())?;
+        resources::prepare_for_status_update(old, new, cx.rules)?;
         status::prepare(old, new);
         Ok(())
     }

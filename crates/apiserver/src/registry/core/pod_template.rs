@@ -5,8 +5,8 @@ use plumb_resize::rules::Rules;
 use plumb_validation::field::Path;
 use serde_json::{Value, json};
 
-use super::pod::validation as pod;
-use crate::registry::Strategy;
+use super::pod::{validation as pod, warnings as pod_warnings};
+use crate::registry::{Strategy, pod_template};
 use crate::table::PrintColumns;
 use crate::table::column::{CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::labels;
@@ -25,8 +25,12 @@ impl Strategy for PodTemplateStrategy {
         true
     }
 
-    fn pod_template(&self) -> Option<&'static str> {
-        Some("/template")
+    fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
+        pod_template::drop_disabled_fields("/template", old, new);
+    }
+
+    fn warnings(&self, new: &Value) -> Vec<String> {
+        pod_warnings::template(new, "/template")
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {

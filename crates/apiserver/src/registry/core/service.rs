@@ -42,7 +42,7 @@ impl Strategy for ServiceStrategy {
         old: Option<&Value>,
         new: &mut Value,
     ) -> Result<Reservation, ApiError> {
-        allocation::allocate(cx.server.allocations(), old, new)
+        allocation::allocate(cx.allocations, old, new)
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {

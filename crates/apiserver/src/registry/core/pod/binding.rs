@@ -1,16 +1,15 @@
 //! The subresource `/binding`: the scheduler binds a pod to a node.
 
+use jiff::Timestamp;
 use plumb_store::Object;
 use plumb_validation::field::{FieldError, aggregate_message};
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::object::{decode, is_deleting, meta, metadata, moment};
-use crate::server::Call;
 
-/// Binds a pod to a node.
-pub(crate) fn bind(call: &Call, stored: &Object, binding: &Value) -> Result<Value, ApiError> {
-    let name = call.name();
+/// The pod of a name as it is stored, bound to the node that a `Binding` names.
+pub(crate) fn bind(name: &str, stored: &Object, binding: &Value, now: Timestamp) -> Result<Value, ApiError> {
     if meta(binding, "name") != name {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }
@@ -61,7 +60,7 @@ pub(crate) fn bind(call: &Call, stored: &Object, binding: &Value) -> Result<Valu
             own.as_object_mut().into_iter().for_each(|own| own.extend(given.clone()));
         }
     }
-    set_scheduled(&mut pod["status"], &moment(call.server.now()));
+    set_scheduled(&mut pod["status"], &moment(now));
     Ok(pod)
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::validation;
 use crate::error::ApiError;
-use crate::registry::validate::invalid;
+use crate::kinds::invalid;
 use crate::registry::{Context, SubresourceStrategy, reset};
 
 /// The strategy of `/ephemeralcontainers`: only the ephemeral containers change.

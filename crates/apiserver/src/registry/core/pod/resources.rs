@@ -16,10 +16,9 @@ use serde_json::{Value, json};
 use super::validation;
 use crate::defaults;
 use crate::error::ApiError;
+use crate::kinds::invalid;
 use crate::object::metadata;
-use crate::registry::validate::invalid;
 use crate::registry::{Context, SubresourceStrategy};
-use crate::server::ApiServer;
 
 /// A pod in the API's types.
 pub(crate) fn typed(object: &Value) -> Result<Pod, ApiError> {
@@ -58,8 +57,7 @@ fn unreadable(error: BadQuantity) -> ApiError {
 }
 
 /// Sets the phase, the QoS class and the allocation of a new pod that has its defaults.
-pub(super) fn prepare_for_create(new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
-    let rules = server.rules();
+pub(super) fn prepare_for_create(new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
     let before = typed(new)?;
     let mut pod = before.clone();
     drop_disabled(None, &mut pod, rules);
@@ -74,8 +72,7 @@ pub(super) fn prepare_for_create(new: &mut Value, server: &ApiServer) -> Result<
 }
 
 /// Prepares a pod update.
-pub(super) fn prepare_for_update(old: &Value, new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
-    let rules = server.rules();
+pub(super) fn prepare_for_update(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
     let stored = typed(old)?;
     let before = typed(new)?;
     let mut pod = before.clone();
@@ -159,7 +156,7 @@ pub(super) struct ResizeStrategy;
 
 impl SubresourceStrategy for ResizeStrategy {
     fn prepare_for_update(&self, cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
-        prepare_resize(old, new, cx.server.rules())
+        prepare_resize(old, new, cx.rules)
     }
 
     fn counts_generation(&self) -> bool {
@@ -167,7 +164,7 @@ impl SubresourceStrategy for ResizeStrategy {
     }
 
     fn validate_update(&self, cx: Context<'_>, old: &Value, new: &Value) -> Result<(), ApiError> {
-        invalid(cx.row, new, &validation::resize(old, new, cx.server.rules()))
+        invalid(cx.row, new, &validation::resize(old, new, cx.rules))
     }
 }
 

@@ -29,7 +29,7 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::PodStrategy;
-use crate::registry::validate::Validation;
+use crate::kinds::Validation;
 use crate::validation::{Errors, labels, typed};
 
 const SPEC: Path<'_> = Path::root("spec");

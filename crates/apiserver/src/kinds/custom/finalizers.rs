@@ -10,8 +10,8 @@ use crate::object::finalizers;
 /// The finalizers of Kubernetes.
 const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
-/// Warnings about the finalizers that an update adds.
-pub(super) fn new_finalizers(old: &Value, new: &Value) -> Vec<String> {
+/// Warnings about the finalizers that an object has and had not before.
+pub(super) fn warnings(old: &Value, new: &Value) -> Vec<String> {
     let known = finalizers(old);
     let added: BTreeSet<&str> = finalizers(new).into_iter().filter(|own| !known.contains(own)).collect();
     added.into_iter().flat_map(check).collect()

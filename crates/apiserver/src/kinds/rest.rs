@@ -4,10 +4,9 @@
 use plumb_apischema::{Schema, apply, json as schema_json};
 use serde_json::{Value, json};
 
-use super::Context;
-use super::reset;
+use super::strategy::reset;
+use super::{Context, Row};
 use crate::error::ApiError;
-use crate::kinds::{Form, Row};
 use crate::object::metadata;
 
 /// Prepares a new object for validation, after defaulting. Returns warnings about its changes.
@@ -27,7 +26,7 @@ pub(crate) fn prepare_for_create(cx: Context<'_>, new: &mut Value) -> Result<Vec
 /// Resets the status of a new object to its initial value, which has the required fields.
 fn reset_status(row: &Row, new: &mut Value) {
     let Some(object) = new.as_object_mut() else { return };
-    let Form::Builtin(kind) = &row.body else {
+    let Some(kind) = row.builtin() else {
         object.remove("status");
         return;
     };
@@ -72,10 +71,7 @@ pub(crate) fn count_generation(row: &Row, old: &Value, new: &mut Value) {
 
 /// Whether an object has the form in which it is stored.
 pub(crate) fn is_canonical(row: &Row, object: &Value) -> bool {
-    match &row.body {
-        Form::Builtin(kind) => schema_json::is_settled(Schema::builtin(), kind, object),
-        Form::Custom(_) => true,
-    }
+    row.builtin().is_none_or(|kind| schema_json::is_settled(Schema::builtin(), kind, object))
 }
 
 /// Brings a valid object into the form in which it is stored and returned. Upstream does this when it decodes the stored
@@ -92,7 +88,7 @@ pub(crate) fn canonicalize_new(row: &Row, new: &mut Value) {
 }
 
 fn canonicalize_fields(row: &Row, new: &mut Value) {
-    if let Form::Builtin(kind) = &row.body {
+    if let Some(kind) = row.builtin() {
         schema_json::settle(Schema::builtin(), kind, new);
     }
 }

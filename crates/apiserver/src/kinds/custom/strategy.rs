@@ -1,14 +1,12 @@
 //! Custom resources: the `CustomResourceDefinition` has their defaults and validation.
 
-mod warnings;
-
 use plumb_validation::field::FieldError;
 use serde_json::Value;
 
-use super::validate::{Validation, invalid};
-use super::{Context, Strategy, generation, reset};
+use super::{Custom, finalizers};
 use crate::error::ApiError;
-use crate::kinds::{Custom, Row};
+use crate::kinds::strategy::{generation, reset};
+use crate::kinds::{Context, Row, Strategy, Validation, invalid};
 use crate::object::meta;
 use crate::validation::{NameFormat, metadata};
 use crate::warnings::Warnings;
@@ -86,11 +84,11 @@ impl Strategy for Custom {
     }
 
     fn warnings_on_create(&self, new: &Value) -> Vec<String> {
-        warnings::new_finalizers(&Value::Null, new)
+        finalizers::warnings(&Value::Null, new)
     }
 
     fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
-        warnings::new_finalizers(old, new)
+        finalizers::warnings(old, new)
     }
 }
 

@@ -1,76 +1,30 @@
 //! The interface between the generic path of a request and the kinds: one [`Strategy`] per kind, as upstream's
-//! `RESTCreateStrategy`, `RESTUpdateStrategy` and `RESTDeleteStrategy`.
+//! `RESTCreateStrategy`, `RESTUpdateStrategy` and `RESTDeleteStrategy`. The registry has those of the built-in kinds.
 //!
 //! Every method has a default, which is right for most kinds. A kind overrides what is special about it.
 
-use std::fmt;
-use std::net::IpAddr;
+mod context;
+pub(crate) mod generation;
+pub(crate) mod reset;
+mod subresource;
+mod validation;
 
+use std::fmt;
+
+use plumb_apischema::json::DecodeError;
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
-use super::core::pod;
-use super::{SubresourceStrategy, generation, pod_template, reset, validate};
+pub(crate) use context::{Context, Requester};
+pub(crate) use subresource::SubresourceStrategy;
+pub(crate) use validation::{Validation, invalid};
+
+use super::{Attribute, FieldLabelError, Row};
 use crate::allocation::Reservation;
-use crate::authn::Peer;
-use crate::defaults;
 use crate::error::ApiError;
-use crate::kinds::{Attribute, FieldLabelError, Row};
-use crate::server::{ApiServer, Call};
 use crate::table::{NAME_AND_AGE, PrintColumns};
-use crate::user::User;
 use crate::validation::{Errors, NameFormat};
 use crate::warnings::{self, Warnings};
-
-/// What a strategy can use beside the objects: the kind as it is served, the server, and who sent the request.
-#[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
-    /// The kind, in the version in which the object is.
-    pub(crate) row: &'a Row,
-    /// The server.
-    pub(crate) server: &'a ApiServer,
-    /// The request; none for the objects that the server itself creates.
-    call: Option<&'a Call>,
-}
-
-impl<'a> Context<'a> {
-    /// The context of a request.
-    pub(crate) fn of(call: &'a Call) -> Self {
-        Self { row: &call.row, server: &call.server, call: Some(call) }
-    }
-
-    /// The context of an object that the server creates.
-    pub(crate) fn of_server(server: &'a ApiServer, row: &'a Row) -> Self {
-        Self { row, server, call: None }
-    }
-
-    /// The same request, about another kind or another version of the kind.
-    pub(crate) fn with_row(self, row: &'a Row) -> Self {
-        Self { row, ..self }
-    }
-
-    /// Fills in the defaults that the types of the fields have, whichever kind they are in.
-    pub(crate) fn apply_defaults_of_types(self, new: &mut Value) {
-        let Self { row, server, .. } = self;
-        defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
-    }
-
-    /// The user who sent the request.
-    pub(crate) fn user(self) -> Option<&'a User> {
-        self.call.map(|call| &*call.user)
-    }
-
-    /// The address that the request came from.
-    pub(crate) fn remote_address(self) -> Option<IpAddr> {
-        let peer = self.call?.head.extensions.get::<Peer>()?;
-        Some(peer.remote().ip())
-    }
-
-    /// The name of the object in the URL.
-    pub(crate) fn name_in_url(self) -> &'a str {
-        self.call.map_or("", Call::name)
-    }
-}
 
 /// Which checks of the metadata a kind repeats in an update. Upstream's kinds differ in this, and each check lists its
 /// errors again.
@@ -175,11 +129,6 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         generation::is_spec_changed(row, old, new)
     }
 
-    /// The JSON pointer to the pod template in an object.
-    fn pod_template(&self) -> Option<&'static str> {
-        None
-    }
-
     /// Whether an update may leave out the resource version of the object that it replaces.
     fn allow_unconditional_update(&self) -> bool {
         true
@@ -208,6 +157,11 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Rejects an object of a request that has the types of its fields, but that the internal version cannot hold.
+    fn check_decoded(&self, _object: &Value) -> Result<(), DecodeError> {
+        Ok(())
+    }
+
     /// Fills in the defaults of the fields that an object leaves out. `old` is null if the object is new.
     fn apply_defaults(&self, cx: Context<'_>, _old: &Value, new: &mut Value) -> Result<(), ApiError> {
         cx.apply_defaults_of_types(new);
@@ -219,11 +173,7 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
     fn apply_defaults_to_stored(&self, _cx: Context<'_>, _stored: &mut Value) {}
 
     /// Drops the fields of features that are off, unless the stored object uses them.
-    fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
-        if let Some(template) = self.pod_template() {
-            pod_template::drop_disabled_fields(template, old, new);
-        }
-    }
+    fn drop_disabled_fields(&self, _old: Option<&Value>, _new: &mut Value) {}
 
     /// Whether a new object has no labels of its own and gets those of its pod template once that has all of its own.
     fn takes_labels_of_pod_template(&self, _new: &Value) -> bool {
@@ -258,7 +208,7 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         _old: Option<&Value>,
         _new: &mut Value,
     ) -> Result<Reservation, ApiError> {
-        Ok(Reservation::none(cx.server.allocations()))
+        Ok(Reservation::none(cx.allocations))
     }
 
     /// Checks a new object; its metadata was checked before.
@@ -275,7 +225,7 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
     /// Checks a new object with its metadata. Only custom resources, which a definition has the rules of, override
     /// this; other kinds override [`validate`](Self::validate).
     fn validate_object(&self, cx: Context<'_>, new: &Value) -> Result<(), ApiError> {
-        validate::object(cx, new)
+        validation::object(cx, new)
     }
 
     /// Checks an updated object with its metadata. What was invalid before and did not change is a warning.
@@ -286,7 +236,7 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         new: &Value,
         _warnings: &Warnings,
     ) -> Result<(), ApiError> {
-        validate::object_update(cx, old, new)
+        validation::object_update(cx, old, new)
     }
 
     /// Checks an updated status, and the metadata with it. What was invalid before and did not change is a warning.
@@ -297,12 +247,12 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         new: &Value,
         _warnings: &Warnings,
     ) -> Result<(), ApiError> {
-        validate::object_status_update(cx, old, new)
+        validation::object_status_update(cx, old, new)
     }
 
-    /// Warnings about what a valid object desires: those about its pod template, if it has one.
-    fn warnings(&self, new: &Value) -> Vec<String> {
-        self.pod_template().map_or_else(Vec::new, |template| pod::warnings::template(new, template))
+    /// Warnings about what a valid object desires.
+    fn warnings(&self, _new: &Value) -> Vec<String> {
+        Vec::new()
     }
 
     /// Warnings about a valid new object.

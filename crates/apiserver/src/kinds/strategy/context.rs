@@ -1,0 +1,78 @@
+//! What a strategy can use beside the objects.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::Extensions;
+use jiff::Timestamp;
+use plumb_resize::rules::Rules;
+use plumb_store::Store;
+use serde_json::Value;
+
+use crate::allocation::Allocations;
+use crate::authn::Peer;
+use crate::defaults;
+use crate::kinds::Row;
+use crate::user::User;
+
+/// What a strategy can use beside the objects: the kind as it is served, what the server has, and who sent the request.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    /// The kind, in the version in which the object is.
+    pub(crate) row: &'a Row,
+    /// The stored objects.
+    pub(crate) store: &'a Store,
+    /// The rules for resizes.
+    pub(crate) rules: &'a Rules,
+    /// The allocations of cluster IPs and node ports.
+    pub(crate) allocations: &'a Arc<Allocations>,
+    /// The clock of the server.
+    pub(crate) clock: &'a (dyn Fn() -> Timestamp + Send + Sync),
+    /// Who sent the request; none for the objects that the server itself creates.
+    pub(crate) requester: Option<Requester<'a>>,
+}
+
+/// Who sent a request, and for which object.
+#[derive(Clone, Copy)]
+pub(crate) struct Requester<'a> {
+    /// The user.
+    pub(crate) user: &'a User,
+    /// The extensions of the request, which have the client of its connection.
+    pub(crate) extensions: &'a Extensions,
+    /// The name of the object in the URL; empty if there is none.
+    pub(crate) name: &'a str,
+}
+
+impl<'a> Context<'a> {
+    /// The same request, about another kind or another version of the kind.
+    pub(crate) fn with_row(self, row: &'a Row) -> Self {
+        Self { row, ..self }
+    }
+
+    /// Fills in the defaults that the types of the fields have, whichever kind they are in.
+    pub(crate) fn apply_defaults_of_types(self, new: &mut Value) {
+        let Self { row, rules, .. } = self;
+        defaults::apply(row.group(), row.version(), row.kind(), new, rules);
+    }
+
+    /// The time.
+    pub(crate) fn now(self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// The user who sent the request.
+    pub(crate) fn user(self) -> Option<&'a User> {
+        self.requester.map(|requester| requester.user)
+    }
+
+    /// The address that the request came from.
+    pub(crate) fn remote_address(self) -> Option<IpAddr> {
+        let peer = self.requester?.extensions.get::<Peer>()?;
+        Some(peer.remote().ip())
+    }
+
+    /// The name of the object in the URL.
+    pub(crate) fn name_in_url(self) -> &'a str {
+        self.requester.map_or("", |requester| requester.name)
+    }
+}
