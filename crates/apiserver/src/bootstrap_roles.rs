@@ -44,7 +44,7 @@ fn fresh(server: &ApiServer, row: &Row, wanted: DefaultObject) -> Result<Value, 
     }
     let cx = server.context(row);
     row.strategy().apply_defaults(cx, &Value::Null, &mut object)?;
-    fill_system_fields(server, row, &mut object);
+    fill_system_fields(row, &mut object, server.now());
     rest::prepare_for_create(cx, &mut object)?;
     Ok(object)
 }

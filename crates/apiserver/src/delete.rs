@@ -171,8 +171,8 @@ async fn remove(call: &Call, options: &Options, key: Key, name: &str) -> Result<
     loop {
         match try_remove(call, options, name, &mut attempts).await {
             Ok(None) => {}
-            Ok(Some(removed)) => return attempts.settled(Ok(removed)).await,
-            Err(error) => return attempts.settled(Err(error)).await,
+            Ok(Some(removed)) => return attempts.once_durable(Ok(removed)).await,
+            Err(error) => return attempts.once_durable(Err(error)).await,
         }
     }
 }

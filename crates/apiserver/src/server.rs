@@ -198,7 +198,7 @@ impl ApiServer {
             supervisor: OnceLock::new(),
         };
         let server = Self { shared: Arc::new(shared) };
-        write::make_first_objects(&server)?;
+        write::create_system_objects(&server)?;
         bootstrap_roles::ensure(&server)?;
         server.load_definitions()?;
         Ok(server)
@@ -575,7 +575,7 @@ impl Call {
             Verb::List => read::list(self).await,
             Verb::Watch => watch::watch(self),
             Verb::Create => write::create(self).await,
-            Verb::Update | Verb::Patch => write::change(self, write::Part::Main).await,
+            Verb::Update | Verb::Patch => write::update(self, write::Part::Main).await,
             Verb::Delete => delete::delete(self).await,
             Verb::DeleteCollection => delete::delete_collection(self).await,
         }

@@ -35,7 +35,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     };
     match (part, call.verb) {
         (Some(_), Verb::Get) => return read::get(call).await,
-        (Some(part), Verb::Update | Verb::Patch) => return write::change(call, part).await,
+        (Some(part), Verb::Update | Verb::Patch) => return write::update(call, part).await,
         _ => {}
     }
     match (name.as_str(), call.verb) {
@@ -68,8 +68,8 @@ async fn bind(call: &Call) -> Result<Response<Body>, ApiError> {
     loop {
         match try_bind(call, &binding, &mut attempts).await {
             Ok(false) => {}
-            Ok(true) => return attempts.settled(Ok(answer_value(StatusCode::CREATED, &success()))).await,
-            Err(error) => return attempts.settled(Err(error)).await,
+            Ok(true) => return attempts.once_durable(Ok(answer_value(StatusCode::CREATED, &success()))).await,
+            Err(error) => return attempts.once_durable(Err(error)).await,
         }
     }
 }

@@ -47,9 +47,9 @@ pub(super) async fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
             Ok(true) => {
                 let mut done = super::success();
                 done["code"] = json!(201);
-                return attempts.settled(Ok(answer_value(StatusCode::CREATED, &done))).await;
+                return attempts.once_durable(Ok(answer_value(StatusCode::CREATED, &done))).await;
             }
-            Err(error) => return attempts.settled(Err(error)).await,
+            Err(error) => return attempts.once_durable(Err(error)).await,
         }
     }
 }

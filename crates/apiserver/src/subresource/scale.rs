@@ -18,7 +18,7 @@ use crate::present::show_other;
 use crate::registry::scale;
 use crate::server::Call;
 use crate::target::Verb;
-use crate::write::{Attempts, agrees_with_url};
+use crate::write::{Attempts, check_url};
 
 fn kind() -> Result<&'static Kind, ApiError> {
     Schema::builtin().kind("autoscaling", "v1", "Scale").ok_or_else(ApiError::no_such_path)
@@ -45,8 +45,8 @@ pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
     loop {
         match try_change(call, &mut attempts).await {
             Ok(None) => {}
-            Ok(Some(object)) => return attempts.settled(show(call, &object)).await,
-            Err(error) => return attempts.settled(Err(error)).await,
+            Ok(Some(object)) => return attempts.once_durable(show(call, &object)).await,
+            Err(error) => return attempts.once_durable(Err(error)).await,
         }
     }
 }
@@ -59,7 +59,7 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     let mut old_scale = found(call, &old)?;
     scaling.begin(&old, &mut old_scale)?;
     let mut scale = asked(call, &scaling, &old_scale)?;
-    agrees_with_url(call, &mut scale)?;
+    check_url(call, &mut scale)?;
     let given = meta(&scale, "resourceVersion");
     if !given.is_empty() && given != current.mod_revision.to_string() {
         return Err(call.row.modified(call.name()));

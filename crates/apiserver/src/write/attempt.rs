@@ -13,19 +13,19 @@ use crate::error::store_failed;
 use crate::kinds::{StaleWrite, attributes, encode};
 use crate::server::Call;
 
-/// How often a write is tried. Each conflict means that another writer succeeded.
+/// The most attempts of a write. Each conflict means that another writer succeeded.
 const ATTEMPTS: usize = 1_000;
-/// How often a write is tried that webhooks are called for: as often as upstream retries a patch.
+/// The most attempts of a write that webhooks are called for: as many as upstream's of a patch.
 const ATTEMPTS_WITH_WEBHOOKS: usize = 5;
 
-/// Attempts to write one object. What an attempt has read may not be durable: a request that ends without a write responds
-/// through [`Attempts::settled`].
+/// Attempts to write one object. What an attempt has read may not be durable yet: a request that ends without a write
+/// responds through [`Attempts::once_durable`].
 pub(crate) struct Attempts<'a> {
     call: &'a Call,
     key: Key,
     left: usize,
     begun: usize,
-    /// What was seen is of this epoch of the store.
+    /// The epoch of the store in which the current attempt has read.
     epoch: Epoch,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Attempts<'a> {
         Self { call, key, left: ATTEMPTS, begun: 0, epoch: call.server.store().epoch() }
     }
 
-    /// Begins a try: the object as it stands.
+    /// Begins an attempt. Returns the stored object, if there is one.
     pub(crate) fn begin(&mut self) -> Result<Option<Arc<Object>>, ApiError> {
         if self.call.called_webhooks.load(Ordering::Relaxed) {
             self.left = self.left.min(ATTEMPTS_WITH_WEBHOOKS.saturating_sub(self.begun));
@@ -46,39 +46,38 @@ impl<'a> Attempts<'a> {
         Ok(store.get_uncommitted(&self.key))
     }
 
-    /// Writes the object, or deletes it if there is none to write, together with what is to be written beside it.
-    /// Returns none after a conflict with another writer: then it is time for another attempt.
+    /// Writes the object, or deletes it if there is none to write, in one transaction with other writes, such as those of
+    /// quotas. Returns none after a conflict with another writer, which calls for another attempt.
     ///
-    /// If only what is beside the object changed meanwhile, that alone is asked for again.
+    /// If only the objects of the other writes have changed meanwhile, only these writes are made again.
     pub(crate) async fn commit(
         &mut self,
         seen: Option<&Arc<Object>>,
         object: Option<&Value>,
-        beside: impl Fn() -> Result<Vec<Write>, ApiError>,
+        others: impl Fn() -> Result<Vec<Write>, ApiError>,
     ) -> Result<Option<Arc<Event>>, ApiError> {
-        self.commit_reserved(seen, object, beside, &mut Reservation::none(self.call.server.allocations()))
+        self.commit_reserved(seen, object, others, &mut Reservation::none(self.call.server.allocations()))
             .await
     }
 
-    /// The same for an object that holds what was reserved for it. The reservation ends when the outcome of the write
-    /// is known.
+    /// The same for an object with a reservation, which ends when the outcome of the write is known.
     pub(crate) async fn commit_reserved(
         &mut self,
         seen: Option<&Arc<Object>>,
         object: Option<&Value>,
-        beside: impl Fn() -> Result<Vec<Write>, ApiError>,
+        others: impl Fn() -> Result<Vec<Write>, ApiError>,
         reserved: &mut Reservation,
     ) -> Result<Option<Arc<Event>>, ApiError> {
         let (server, row) = (&self.call.server, &self.call.row);
-        // Before any lock is taken: a conversion webhook may take its time.
+        // Before any lock is taken: a conversion webhook may be slow.
         let converted = match object {
             Some(object) => custom::in_storage_version(row, object, &self.call.called_webhooks).await?,
             None => None,
         };
         let object = converted.as_ref().or(object);
         let expect = seen.map_or(Precondition::Absent, |seen| Precondition::Revision(seen.mod_revision));
-        // What changes the kinds that are served is stored and reconciled by one request at a time, so that the next
-        // request, of any client, finds it.
+        // One request at a time stores and reconciles what changes the kinds that are served, so that the next request, of
+        // any client, finds them.
         let reconciles = row.is_definition() || row.custom().is_some_and(|custom| custom.terminating);
         let _alone = if reconciles { Some(server.definitions().writing.lock().await) } else { None };
         let mut named = None;
@@ -94,9 +93,9 @@ impl<'a> Attempts<'a> {
                 None => Write::delete(self.key.clone()),
             };
             let mut writes = vec![write.precondition(expect)];
-            writes.extend(beside()?);
-            // Until the store has the write, nothing happened that dropping this request does not undo. From then on
-            // the request is completed, whether its client waits for it or not. There is no await between the two.
+            writes.extend(others()?);
+            // Until the store has the write, dropping this request undoes everything. From then on the request is completed,
+            // whether its client waits for it or not. There is no await between the two.
             let store = || {
                 let custom = row.custom().filter(|_| object.is_some());
                 let writable = custom.map(|_| custom::writable(self.call, seen.is_none())).transpose()?;
@@ -129,10 +128,10 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// An answer that nothing was written for, once what it was drawn from is durable.
-    pub(crate) async fn settled<T>(&self, answer: Result<T, ApiError>) -> Result<T, ApiError> {
+    /// The response to a request without a write, once everything that it has read is durable.
+    pub(crate) async fn once_durable<T>(&self, response: Result<T, ApiError>) -> Result<T, ApiError> {
         self.call.server.store().sync_in(self.epoch).await.map_err(|error| store_failed(&error))?;
-        answer
+        response
     }
 
     fn contended(&self) -> ApiError {

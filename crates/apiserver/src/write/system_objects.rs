@@ -1,0 +1,39 @@
+//! The namespaces and priority classes that every cluster has.
+
+use plumb_store::{Key, Write, WriteError};
+use serde_json::{Value, json};
+
+use super::fill_system_fields;
+use crate::admission::system_classes;
+use crate::error::{ApiError, store_failed};
+use crate::kinds::{encode, rest};
+use crate::object::meta;
+use crate::server::ApiServer;
+
+/// Creates the objects that every cluster has, if they are missing.
+pub(crate) fn create_system_objects(server: &ApiServer) -> Result<(), ApiError> {
+    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        create(server, ("", "namespaces"), json!({ "metadata": { "name": name } }))?;
+    }
+    for class in system_classes() {
+        create(server, ("scheduling.k8s.io", "priorityclasses"), class)?;
+    }
+    Ok(())
+}
+
+/// Creates a cluster-scoped object, unless it exists.
+fn create(server: &ApiServer, (group, plural): (&str, &str), mut object: Value) -> Result<(), ApiError> {
+    let Some(row) = server.kinds().find(group, plural) else { return Ok(()) };
+    let key: Key = row.key(None, meta(&object, "name"))?;
+    if server.store().get(&key).is_some() {
+        return Ok(());
+    }
+    fill_system_fields(&row, &mut object, server.now());
+    let cx = server.context(&row);
+    row.strategy().apply_defaults(cx, &Value::Null, &mut object)?;
+    rest::prepare_for_create(cx, &mut object)?;
+    match server.store().write(Write::create(key, encode(&row, &object)?)).wait() {
+        Ok(_) | Err(WriteError::Conflict(_)) => Ok(()),
+        Err(error) => Err(store_failed(&error)),
+    }
+}
