@@ -59,11 +59,12 @@ use plumb_apischema::schema::Kind;
 use plumb_store::{Store, Write};
 use serde_json::{Value, json};
 
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::kinds::conversion::Shown;
 use crate::place::Place;
-use crate::server::{ApiServer, Call};
+use crate::state::ApiServer;
 use crate::target::{Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;

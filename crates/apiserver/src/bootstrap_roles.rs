@@ -13,7 +13,7 @@ use crate::authz::rule::Rule;
 use crate::error::{ApiError, store_failed};
 use crate::kinds::{Row, encode, rest};
 use crate::object::{decode, meta, metadata};
-use crate::server::ApiServer;
+use crate::state::ApiServer;
 use crate::write::fill_system_fields;
 
 /// Creates the default roles and bindings, and restores what they lack.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
+use crate::call::Call;
 use crate::custom::{in_version, presented_value};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
@@ -17,7 +18,6 @@ use crate::list_options::ListOptions;
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
 use crate::present::{show_stored, show_value};
 use crate::read::{Selection, page, show_page};
-use crate::server::Call;
 use crate::subresource::success;
 use crate::write::Attempts;
 

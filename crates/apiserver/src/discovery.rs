@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::error::ApiError;
 use crate::exchange::answer_value;
 use crate::kinds::{Kinds, Row};
-use crate::server::ApiServer;
+use crate::state::ApiServer;
 use crate::target::Address;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

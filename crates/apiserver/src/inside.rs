@@ -9,7 +9,7 @@ use http::{Request, Response};
 
 use crate::authn::InProcess;
 use crate::body::Body;
-use crate::server::ApiServer;
+use crate::state::ApiServer;
 use crate::user::User;
 
 /// Leaves `managedFields` out of lists and watches: it is most of a small object, and no component of this process reads it

@@ -19,10 +19,10 @@ use serde_json::{Map, Value};
 
 pub(crate) use wanted::Wanted;
 
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::kinds::{Form, Row, rest};
 use crate::object::moment;
-use crate::server::Call;
 use crate::target::Verb;
 
 /// The longest name of a field manager.

@@ -17,6 +17,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use http::request::Parts;
 use parking_lot::Mutex;
@@ -25,7 +26,6 @@ use plumb_metrics::Text;
 use crate::authn::InProcess;
 use crate::authz::NODES;
 use crate::error::ApiError;
-use crate::server::Limits;
 use crate::share::{Exhausted, Held, Pool};
 use crate::target::{Target, Verb};
 use crate::user::User;
@@ -35,6 +35,43 @@ const OF_SHORT: usize = 3;
 const OF_LONG: usize = 1;
 /// What bytes of lists are counted in.
 const UNIT: usize = 1 << 10;
+
+/// The limits of requests in flight. Watches, logs and exec do not count as requests in flight, and have limits of their own.
+/// The defaults are upstream's, where it has any.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests that read, until their response is sent.
+    pub reading: usize,
+    /// Requests that write.
+    pub writing: usize,
+    /// Watches.
+    pub watches: usize,
+    /// Logs, commands and proxies. Each has a connection to a node.
+    pub streams: usize,
+    /// Watches that are sending their initial events.
+    pub initial_lists: usize,
+    /// Bytes of lists that are being sent.
+    pub lists: usize,
+    /// Bytes of request bodies in memory.
+    pub bodies: usize,
+    /// The timeout to receive a body.
+    pub body: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            reading: 400,
+            writing: 200,
+            watches: 10_000,
+            streams: 1_000,
+            initial_lists: 400,
+            lists: 512 << 20,
+            bodies: 256 << 20,
+            body: Duration::from_mins(1),
+        }
+    }
+}
 
 /// All places.
 pub(crate) struct Places {

@@ -10,6 +10,7 @@ use plumb_store::Revision;
 use serde_json::{Value, json};
 
 use crate::body::Body;
+use crate::call::Call;
 use crate::custom::{self, Presenter, in_version, presented};
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
@@ -19,7 +20,7 @@ use crate::kinds::{Row, head_before_metadata};
 use crate::negotiation::{Accepted, Form};
 use crate::object::{decode, meta};
 use crate::pieces;
-use crate::server::{ApiServer, Call};
+use crate::state::ApiServer;
 use crate::table::{self, PrintColumns};
 use crate::target::Query;
 

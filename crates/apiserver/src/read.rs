@@ -9,6 +9,7 @@ use http::{Response, StatusCode};
 use plumb_store::{Object, Page};
 
 use crate::body::Body;
+use crate::call::Call;
 use crate::custom::{has_converter, presented_value};
 use crate::error::ApiError;
 use crate::kinds::{Row, field_label, field_value};
@@ -16,7 +17,6 @@ use crate::list_options::{Continue, ListOptions, minimum_revision};
 use crate::object::decode;
 use crate::present::{ListMetadata, show_list, show_stored};
 use crate::selector::{FieldSelector, LabelSelector};
-use crate::server::Call;
 
 /// How many times its own size an object takes in memory that is decoded to be shown: as a row of a table, or in another
 /// version.

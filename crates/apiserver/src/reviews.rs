@@ -11,11 +11,11 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::body::Body;
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::exchange::{FieldValidation, answer_value};
 use crate::kinds::Row;
 use crate::object::metadata;
-use crate::server::Call;
 
 /// Performs a review: takes the object of the request, and returns that of the response.
 pub(crate) type Question = fn(&Call, Value) -> Result<Value, ApiError>;

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
 use crate::nodes;
 use crate::read;
 use crate::registry::pod;
-use crate::server::Call;
 use crate::target::Verb;
 use crate::write::{self, Attempts, Part};
 
@@ -68,7 +68,9 @@ async fn bind(call: &Call) -> Result<Response<Body>, ApiError> {
     loop {
         match try_bind(call, &binding, &mut attempts).await {
             Ok(false) => {}
-            Ok(true) => return attempts.once_durable(Ok(answer_value(StatusCode::CREATED, &success()))).await,
+            Ok(true) => {
+                return attempts.once_durable(Ok(answer_value(StatusCode::CREATED, &success()))).await;
+            }
             Err(error) => return attempts.once_durable(Err(error)).await,
         }
     }

@@ -14,12 +14,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::body::Body;
+use crate::call::Call;
 use crate::error::{ApiError, gone};
 use crate::kinds::{METRICS_GROUP, Row};
 use crate::object::moment;
 use crate::present::{show_value, show_values};
 use crate::read::Selection;
-use crate::server::Call;
 use crate::target::Verb;
 
 /// A source of usage. A request asks it for one node or pod after the other, so it must answer from memory.

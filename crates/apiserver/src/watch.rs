@@ -17,6 +17,7 @@ use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::body::Body;
+use crate::call::Call;
 use crate::custom::{REVIEW_BYTES, all_in_version, has_converter, presented};
 use crate::error::{ApiError, gone};
 use crate::kinds::{Custom, Row, restamp};
@@ -25,7 +26,6 @@ use crate::metrics::Watched;
 use crate::negotiation::Form;
 use crate::present::View;
 use crate::read::Selection;
-use crate::server::Call;
 use crate::share::Held;
 use crate::shutdown::Shutdown;
 

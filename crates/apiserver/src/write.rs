@@ -41,9 +41,9 @@ pub(crate) use update::update;
 
 use serde_json::Value;
 
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::exchange::{FieldValidation, of_another_kind};
-use crate::server::Call;
 
 /// When an object was found to have duplicate owner references, in the words of the warning.
 const AFTER_ADMISSION: &str = " after mutating admission happens";

@@ -9,7 +9,7 @@ use super::{Attributes, Operation, Options};
 use crate::kinds::Row;
 use crate::kinds::conversion::Shown;
 use crate::place::Place;
-use crate::server::ApiServer;
+use crate::state::ApiServer;
 use crate::target::{Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;

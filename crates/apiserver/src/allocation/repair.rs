@@ -22,8 +22,8 @@ use super::{
 use crate::authn::InProcess;
 use crate::authz::MASTERS;
 use crate::object::{decode, meta, moment};
-use crate::server::ApiServer;
 use crate::shutdown::Shutdown;
+use crate::state::ApiServer;
 use crate::user::User;
 
 /// After how many passes a reservation is released that its write has not used. As upstream's.

@@ -14,8 +14,8 @@ use super::definitions::row;
 use super::reconcile::{reconcile, terminating};
 use crate::completion::without_panic;
 use crate::error::ApiError;
-use crate::server::ApiServer;
 use crate::shutdown::Shutdown;
+use crate::state::ApiServer;
 
 /// How long to wait after errors in a row.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(30));

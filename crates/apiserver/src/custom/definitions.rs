@@ -19,10 +19,11 @@ use tokio::sync::{Notify, watch};
 
 use super::CLEANUP;
 use super::conversion::WebhookConverter;
+use crate::call::Call;
 use crate::error::{ApiError, gone};
 use crate::kinds::{Context, Converter, Custom, Name, Resource, Row, Since, StaleWrite, Subresource};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
-use crate::server::{ApiServer, Call};
+use crate::state::ApiServer;
 use crate::webhook::Connections;
 
 /// The definitions that are served.

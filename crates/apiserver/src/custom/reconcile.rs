@@ -18,7 +18,7 @@ use crate::error::store_failed;
 use crate::error::{ApiError, gone};
 use crate::kinds::{StaleWrite, attributes, encode, encode_as};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
-use crate::server::ApiServer;
+use crate::state::ApiServer;
 
 /// How often a write of a definition is tried.
 const ATTEMPTS: usize = 100;

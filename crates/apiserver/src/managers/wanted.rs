@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::{manager, with_tracker};
 use crate::alpha;
+use crate::call::Call;
 use crate::error::{ApiError, Cause};
 use crate::exchange::{FieldValidation, media_type};
 use crate::kinds::{Readable as _, whole_numbers};
 use crate::object::{meta, metadata};
-use crate::server::Call;
 use crate::yaml;
 
 /// The content type of server-side apply.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::object::decode;
-use crate::server::ApiServer;
+use crate::state::ApiServer;
 
 /// The port of agents whose Node has none.
 const USUAL_PORT: u16 = 10250;

@@ -14,9 +14,9 @@ use std::io;
 
 use super::endpoint::Endpoint;
 use crate::body::Body;
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::object::{decode, meta, moment};
-use crate::server::Call;
 use crate::target::Query;
 
 /// How much of an error response is read.

@@ -22,8 +22,8 @@ use std::io;
 use super::streams::switch;
 use crate::authn::Peer;
 use crate::body::Body;
+use crate::call::Call;
 use crate::error::ApiError;
-use crate::server::Call;
 use crate::target::{Verb, percent_decode};
 use backend::Backend;
 

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::endpoint::Endpoint;
 use super::log::{container, refusal, words};
 use crate::body::Body;
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::object::{decode, meta};
-use crate::server::Call;
 use crate::shutdown::Shutdown;
 use crate::target::Verb;
 

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use plumb_store::{Object, Page};
 
 use super::{Selection, hold};
+use crate::call::Call;
 use crate::custom::{REVIEW_BYTES, all_in_version};
 use crate::error::ApiError;
 use crate::list_options::ListOptions;
-use crate::server::Call;
 
 /// The page of objects that a request wants, in its version.
 pub(super) async fn page(

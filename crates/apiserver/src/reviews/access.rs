@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::{text, texts};
 use crate::authz::{Ask, Objects};
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::object::meta;
 use crate::selector::{FieldSelector, LabelSelector, any_field};
-use crate::server::Call;
 use crate::user::User;
 
 /// `SubjectAccessReview`.

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::text;
 use crate::authz::node_of;
+use crate::call::Call;
 use crate::error::ApiError;
-use crate::server::Call;
 
 /// The rules of the user.
 pub(super) fn own(call: &Call, review: Value) -> Result<Value, ApiError> {

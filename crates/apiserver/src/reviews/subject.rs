@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{text, texts};
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::object::moment;
-use crate::server::Call;
 use crate::user::User;
 
 /// A user as reviews have it.

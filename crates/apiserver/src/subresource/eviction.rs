@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
+use crate::call::Call;
 use crate::delete::{Deletion, Options, deletion, preconditions};
 use crate::error::{ApiError, Cause, Details};
 use crate::exchange::{answer_value, object};
 use crate::kinds::encode;
 use crate::object::{decode, is_deleting, meta, moment};
 use crate::selector::LabelSelector;
-use crate::server::Call;
 use crate::write::Attempts;
 
 /// How many evicted pods a budget remembers before its controller has seen them go.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
+use crate::call::Call;
 use crate::custom::{self, in_version, is_stored_as, presented_value};
 use crate::error::ApiError;
 use crate::exchange::object as read_object;
@@ -16,7 +17,6 @@ use crate::object::meta;
 use crate::patching::Patch;
 use crate::present::show_other;
 use crate::registry::scale;
-use crate::server::Call;
 use crate::target::Verb;
 use crate::write::{Attempts, check_url};
 

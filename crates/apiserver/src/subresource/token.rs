@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::accounts::{Accounts, Bound, Reference};
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::exchange::{FieldValidation, answer_value, object};
 use crate::object::{decode, meta, metadata, moment};
-use crate::server::Call;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";

@@ -7,11 +7,11 @@ use plumb_store::{Epoch, Event, Key, Object, Precondition, Write};
 use serde_json::Value;
 
 use crate::allocation::Reservation;
+use crate::call::Call;
 use crate::custom;
 use crate::error::ApiError;
 use crate::error::store_failed;
 use crate::kinds::{StaleWrite, attributes, encode};
-use crate::server::Call;
 
 /// The most attempts of a write. Each conflict means that another writer succeeded.
 const ATTEMPTS: usize = 1_000;

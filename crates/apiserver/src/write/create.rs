@@ -8,13 +8,13 @@ use super::stages::{Admitted, Defaulted, Mutated, Prepared, Requested, Validated
 use super::{AFTER_ADMISSION, Attempts, read_body};
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
+use crate::call::Call;
 use crate::custom::dry_run;
 use crate::error::ApiError;
 use crate::kinds::rest;
 use crate::managers::{self, Wanted};
 use crate::object::{meta, metadata};
 use crate::present::{show_stored, show_value};
-use crate::server::Call;
 use crate::target::Verb;
 
 /// How many names the server generates for one object before it responds with an error.

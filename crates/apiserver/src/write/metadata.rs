@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::stages::Current;
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::{finalizers, generate_name, is_deleting, meta, metadata, moment};
-use crate::server::Call;
 use crate::target::Verb;
 
 /// Sets the kind and the version of an object. The kind of a custom resource is left to its validation.

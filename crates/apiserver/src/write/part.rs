@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::kinds::{SubresourceStrategy, rest};
-use crate::server::Call;
 
 /// What a write updates.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use crate::admission::system_classes;
 use crate::error::{ApiError, store_failed};
 use crate::kinds::{encode, rest};
 use crate::object::meta;
-use crate::server::ApiServer;
+use crate::state::ApiServer;
 
 /// Creates the objects that every cluster has, if they are missing.
 pub(crate) fn create_system_objects(server: &ApiServer) -> Result<(), ApiError> {

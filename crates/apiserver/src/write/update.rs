@@ -12,6 +12,7 @@ use super::{AFTER_ADMISSION, Attempts, Part, create, read_body};
 use crate::admission::{Attributes, Operation};
 use crate::allocation::Reservation;
 use crate::body::Body;
+use crate::call::Call;
 use crate::custom::{dry_run, in_version, is_stored_as, presented_value};
 use crate::error::ApiError;
 use crate::exchange::FieldValidation;
@@ -19,7 +20,6 @@ use crate::kinds::rest;
 use crate::managers::{self, Wanted};
 use crate::patching::Patch;
 use crate::present::{show_stored, show_value};
-use crate::server::Call;
 use crate::target::Verb;
 
 /// Updates, patches or applies an object, or a part of it.
@@ -139,12 +139,7 @@ async fn read_current(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option
 }
 
 /// Stage: the requested change, the defaults and the field managers.
-fn apply_change(
-    call: &Call,
-    part: Part,
-    change: &Change,
-    current: &Current,
-) -> Result<Defaulted, ApiError> {
+fn apply_change(call: &Call, part: Part, change: &Change, current: &Current) -> Result<Defaulted, ApiError> {
     let mut new = change.apply(call, &current.old)?;
     // SPEC: duplicate owner references in a patch are dropped only after its field managers are set.
     if call.verb == Verb::Update {

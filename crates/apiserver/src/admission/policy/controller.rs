@@ -18,8 +18,8 @@ use crate::completion::without_panic;
 use crate::error::{ApiError, gone};
 use crate::kinds::Kinds;
 use crate::object::{decode, is_deleting, meta};
-use crate::server::ApiServer;
 use crate::shutdown::Shutdown;
+use crate::state::ApiServer;
 use crate::user::User;
 
 /// The field manager of the status, as upstream.
@@ -154,7 +154,8 @@ mod tests {
     use crate::admission::Plugins;
     use crate::authn::{Authenticator, Tokens};
     use crate::pki::SystemClock;
-    use crate::server::{Config, Limits};
+    use crate::place::Limits;
+    use crate::state::Config;
 
     fn server() -> ApiServer {
         ApiServer::new(Config {

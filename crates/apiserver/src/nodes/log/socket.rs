@@ -19,8 +19,8 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use crate::body::Body;
+use crate::call::Call;
 use crate::error::ApiError;
-use crate::server::Call;
 use crate::shutdown::Shutdown;
 
 /// What every server appends to a client's key (RFC 6455, 1.3).

@@ -10,9 +10,9 @@ use hyper::body::Incoming;
 use serde_json::Value;
 
 use super::super::endpoint::Endpoint;
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::object::{decode, meta};
-use crate::server::Call;
 
 /// Where a request goes.
 pub(super) enum Backend {

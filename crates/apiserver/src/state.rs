@@ -1,0 +1,258 @@
+//! The state of the API server, which all requests share.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use arc_swap::{ArcSwap, Guard};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use jiff::Timestamp;
+use plumb_resize::rules::Rules;
+use plumb_store::Store;
+use plumb_supervise::Supervisor;
+
+use crate::accounts::Accounts;
+use crate::admission::{Chain, Plugins};
+use crate::allocation::Allocations;
+use crate::authn::Authenticator;
+use crate::authz::Authorizer;
+use crate::body::Body;
+use crate::completion::Tasks;
+use crate::custom::Definitions;
+use crate::error::ApiError;
+use crate::kinds::{Context as StrategyContext, Kinds, Row};
+use crate::metrics::Metrics;
+use crate::nodes::NodeLink;
+use crate::openapi::Documents;
+use crate::place::{Limits, Places};
+use crate::request_body::{Received, RequestBodies};
+use crate::serve::ConnectionMetrics;
+use crate::usage::UsageSource;
+
+/// The configuration of an API server.
+pub struct Config {
+    /// The store of all objects.
+    pub store: Store,
+    /// The rules for resizes.
+    pub rules: Rules,
+    /// The clock.
+    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// The limits of requests in flight.
+    pub limits: Limits,
+    /// How clients are authenticated.
+    pub authenticator: Authenticator,
+    /// The connection to nodes, for logs, exec and proxies; without it these requests fail.
+    pub nodes: Option<NodeLink>,
+    /// The admission plugins.
+    pub plugins: Plugins,
+    /// What measures nodes and pods, for `metrics.k8s.io`; without it that group answers 503.
+    pub usage: Option<Arc<dyn UsageSource>>,
+}
+
+/// What handles requests. It is neither generic nor `async`, so that the handlers are compiled with this crate and not with
+/// each crate that calls it.
+pub(crate) type Handler =
+    fn(ApiServer, Request<Received>) -> BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+/// The API server. Clones share all state.
+#[derive(Clone)]
+pub struct ApiServer {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiServer").finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    config: Config,
+    handler: Handler,
+    /// Replaced as a whole when a kind is added or removed.
+    kinds: ArcSwap<Kinds>,
+    definitions: Definitions,
+    admission: Chain,
+    allocations: Arc<Allocations>,
+    authorizer: Authorizer,
+    documents: Documents,
+    request_bodies: RequestBodies,
+    places: Places,
+    metrics: Metrics,
+    /// Tasks that complete writes after their client has disconnected.
+    tasks: Arc<Tasks>,
+    /// The long-lived tasks of this process, for the health checks.
+    supervisor: OnceLock<Supervisor>,
+}
+
+impl ApiServer {
+    /// An API server over a store, which serves kinds by a handler.
+    pub(crate) fn of(config: Config, kinds: Kinds, handler: Handler) -> Self {
+        let limits = config.limits;
+        let shared = Shared {
+            authorizer: Authorizer::new(&config.store),
+            allocations: Arc::new(Allocations::of(config.store.clone())),
+            admission: Chain::new(&config.plugins, &config.store),
+            config,
+            handler,
+            kinds: ArcSwap::from_pointee(kinds),
+            definitions: Definitions::default(),
+            documents: Documents::default(),
+            request_bodies: RequestBodies::new(limits.bodies, limits.body),
+            places: Places::new(limits),
+            metrics: Metrics::default(),
+            tasks: Arc::new(Tasks::new()),
+            supervisor: OnceLock::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Handles a request.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let Ok(response) = (self.shared.handler)(self.clone(), request.map(Received::of)).await;
+        response
+    }
+
+    /// Waits until all writes are completed whose clients have disconnected.
+    pub async fn writes_completed(&self) {
+        self.shared.tasks.finished().await;
+    }
+
+    /// The metrics of connections, for [`Listener::counting`](crate::serve::Listener::counting).
+    pub fn connection_metrics(&self) -> Arc<ConnectionMetrics> {
+        self.shared.metrics.connections()
+    }
+
+    /// Adds the metrics of another component of this process to `/metrics`.
+    pub fn also_show(&self, figures: impl Fn(&mut plumb_metrics::Text) + Send + 'static) {
+        self.shared.metrics.also_show(figures);
+    }
+
+    /// Shows the long-lived tasks of this process under `/readyz`, `/livez` and `/metrics`. Only the first call counts.
+    pub fn show_tasks(&self, supervisor: &Supervisor) {
+        if self.shared.supervisor.set(supervisor.clone()).is_ok() {
+            let supervisor = supervisor.clone();
+            self.also_show(move |text| supervisor.render(text));
+        }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.shared.config.store
+    }
+
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.shared.config.rules
+    }
+
+    /// What the strategy of a kind can use for an object that the server itself creates.
+    pub(crate) fn context<'a>(&'a self, row: &'a Row) -> StrategyContext<'a> {
+        StrategyContext {
+            row,
+            store: self.store(),
+            rules: self.rules(),
+            allocations: self.allocations(),
+            clock: &*self.shared.config.clock,
+            requester: None,
+        }
+    }
+
+    /// The kinds as they are served now.
+    pub(crate) fn kinds(&self) -> Guard<Arc<Kinds>> {
+        self.shared.kinds.load()
+    }
+
+    /// Replaces the table of kinds.
+    pub(crate) fn set_kinds(&self, kinds: Kinds) {
+        self.shared.kinds.store(Arc::new(kinds));
+    }
+
+    pub(crate) fn definitions(&self) -> &Definitions {
+        &self.shared.definitions
+    }
+
+    pub(crate) fn admission(&self) -> &Chain {
+        &self.shared.admission
+    }
+
+    pub(crate) fn allocations(&self) -> &Arc<Allocations> {
+        &self.shared.allocations
+    }
+
+    pub(crate) fn authenticator(&self) -> &Authenticator {
+        &self.shared.config.authenticator
+    }
+
+    pub(crate) fn accounts(&self) -> Option<&Accounts> {
+        self.authenticator().accounts()
+    }
+
+    pub(crate) fn authorizer(&self) -> &Authorizer {
+        &self.shared.authorizer
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.shared.config.clock)()
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// The connection to nodes.
+    pub(crate) fn nodes(&self) -> Result<&NodeLink, ApiError> {
+        let nodes = self.shared.config.nodes.as_ref();
+        nodes.ok_or_else(|| ApiError::unavailable("this server has no way to its nodes"))
+    }
+
+    /// What measures nodes and pods.
+    pub(crate) fn usage(&self) -> Result<&dyn UsageSource, ApiError> {
+        let source = self.shared.config.usage.as_deref();
+        source.ok_or_else(|| ApiError::unavailable("nothing here measures what nodes and pods use"))
+    }
+
+    /// The limits of requests in flight.
+    pub(crate) fn places(&self) -> &Places {
+        &self.shared.places
+    }
+
+    pub(crate) fn request_bodies(&self) -> &RequestBodies {
+        &self.shared.request_bodies
+    }
+
+    pub(crate) fn documents(&self) -> &Documents {
+        &self.shared.documents
+    }
+
+    pub(crate) fn tasks(&self) -> &Arc<Tasks> {
+        &self.shared.tasks
+    }
+
+    pub(crate) fn supervisor(&self) -> Option<&Supervisor> {
+        self.shared.supervisor.get()
+    }
+}
+
+impl<B> tower::Service<Request<B>> for ApiServer
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        (self.shared.handler)(self.clone(), request.map(Received::of))
+    }
+}
