@@ -61,9 +61,9 @@ use serde_json::{Value, json};
 
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::in_flight::Permit;
 use crate::kinds::Row;
 use crate::kinds::conversion::Shown;
-use crate::place::Place;
 use crate::state::ApiServer;
 use crate::target::{Query, Verb};
 use crate::user::User;
@@ -132,8 +132,8 @@ pub(crate) struct Attributes<'a> {
     pub(crate) warnings: &'a Warnings,
     /// Set when a webhook is called.
     pub(crate) called_webhooks: &'a AtomicBool,
-    /// The place that the request has among those under way.
-    pub(crate) place: &'a Place,
+    /// The permit of the request in the limits of requests in flight.
+    pub(crate) permit: &'a Permit,
 }
 
 /// How a write was asked for.
@@ -200,7 +200,7 @@ impl<'a> Attributes<'a> {
             deadline: call.deadline,
             warnings: &call.warnings,
             called_webhooks: &call.called_webhooks,
-            place: &call.place,
+            permit: &call.permit,
         })
     }
 
@@ -222,7 +222,7 @@ impl<'a> Attributes<'a> {
             deadline: call.deadline,
             warnings: &call.warnings,
             called_webhooks: &call.called_webhooks,
-            place: &call.place,
+            permit: &call.permit,
         }
     }
 

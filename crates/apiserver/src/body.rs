@@ -9,8 +9,8 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 
+use crate::in_flight::Permit;
 use crate::metrics::Running;
-use crate::place::Place;
 
 /// The body of a response.
 #[derive(Debug)]
@@ -18,16 +18,16 @@ pub struct Body {
     inner: Inner,
     /// Dropped with the body: when its last byte was passed to HTTP, or the client has disconnected.
     running: Option<Running>,
-    place: Option<Place>,
+    permit: Option<Permit>,
 }
 
 /// Bytes that hold their request's share of the limits until the last reference is dropped: until they are written.
-struct Placed {
+struct Held {
     bytes: Bytes,
-    _place: Place,
+    _permit: Permit,
 }
 
-impl AsRef<[u8]> for Placed {
+impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -45,7 +45,7 @@ impl Body {
     where
         B: http_body::Body<Data = Bytes, Error = io::Error> + Send + 'static,
     {
-        Self { inner: Inner::Stream(body.boxed_unsync()), running: None, place: None }
+        Self { inner: Inner::Stream(body.boxed_unsync()), running: None, permit: None }
     }
 
     /// The same body, whose request counts as in flight until it is dropped.
@@ -58,13 +58,13 @@ impl Body {
     /// The same body, whose request counts against the limits until the body is sent. A list holds its share until its bytes
     /// are written, since it may be large; other bodies may still be in the buffers of HTTP when the share is released.
     #[must_use]
-    pub(crate) fn placed(mut self, place: Place) -> Self {
+    pub(crate) fn with_permit(mut self, permit: Permit) -> Self {
         match &mut self.inner {
-            Inner::Whole(bytes) if place.settle_list(bytes.len()) => {
-                let placed = Placed { bytes: std::mem::take(bytes), _place: place };
-                *bytes = Bytes::from_owner(placed);
+            Inner::Whole(bytes) if permit.set_list_size(bytes.len()) => {
+                let held = Held { bytes: std::mem::take(bytes), _permit: permit };
+                *bytes = Bytes::from_owner(held);
             }
-            _ => self.place = Some(place),
+            _ => self.permit = Some(permit),
         }
         self
     }
@@ -80,7 +80,7 @@ impl Body {
 
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Self {
-        Self { inner: Inner::Whole(bytes.into()), running: None, place: None }
+        Self { inner: Inner::Whole(bytes.into()), running: None, permit: None }
     }
 }
 

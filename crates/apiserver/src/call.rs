@@ -12,10 +12,10 @@ use serde_json::Value;
 use crate::authz::{Ask, Selectors};
 use crate::completion::Effects;
 use crate::error::ApiError;
+use crate::in_flight::{Origin, Permit};
 use crate::kinds::conversion::Shown;
 use crate::kinds::{Context, Requester, Row};
 use crate::negotiation::{Accepted, Form, Format};
-use crate::place::{Origin, Place};
 use crate::state::ApiServer;
 use crate::target::{Query, Target, Verb};
 use crate::user::User;
@@ -45,8 +45,8 @@ pub(crate) struct Call {
     pub(crate) called_webhooks: AtomicBool,
     /// Its origin, for the limits of requests in flight.
     pub(crate) origin: Origin,
-    /// Its share of the limit of requests in flight.
-    pub(crate) place: Place,
+    /// Its permit in the limits of requests in flight.
+    pub(crate) permit: Permit,
     /// Whether it has had effects, and so is completed even if its client disconnects.
     pub(crate) effects: Effects,
 }

@@ -1,11 +1,11 @@
 //! Writes that outlive their request.
 //!
-//! A client that disconnects, or an HTTP/2 stream that is reset, drops the future of its request at whichever await it
-//! stands. Before the first effect that is right: nothing was stored, and whatever the handler reserved is released by
-//! its destructor. After it the handler must run to its end, since what it has still to do belongs to what is stored.
+//! If a client disconnects or resets an HTTP/2 stream, hyper drops the future of the request at its current await. Before the
+//! first effect that is right: the request has stored nothing, and the destructors release what the handler reserved. After
+//! the first effect the handler must run to its end, since its remaining work belongs to the object that it has stored.
 //!
-//! So a handler marks its first effect ([`Effects::begin`]), and [`Completed`] hands a handler that is dropped later than
-//! that to a task of its own. A request that is not dropped costs no task.
+//! So a handler marks its first effect ([`Effects::begin`]), and [`Completed`] moves a handler that is dropped after that to
+//! a task. A request that is not dropped needs no task.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -30,18 +30,18 @@ impl Effects {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether there was any.
+    /// Whether there was an effect.
     pub(crate) fn have_begun(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// The tasks that complete requests whose client is gone.
+/// The tasks that complete requests whose clients have disconnected.
 ///
-/// There are never more of them than requests may write at once: each holds the place of its request.
+/// The limit of writing requests in flight bounds their number: each task holds the permit of its request.
 #[derive(Debug)]
 pub(crate) struct Tasks {
-    /// The runtime that the server was made in. A client's own may end before the server does.
+    /// The runtime in which the server was created. The runtime of a client may shut down before the server does.
     runtime: Option<Handle>,
     running: watch::Sender<usize>,
 }
@@ -62,7 +62,7 @@ impl Tasks {
 
     /// Waits until no task runs.
     pub(crate) async fn finished(&self) {
-        // It is an error only if the sender is gone, which is `self`'s.
+        // An error would mean that the sender is dropped, and `self` has it.
         let _ = self.running.subscribe().wait_for(|running| *running == 0).await;
     }
 
@@ -80,16 +80,16 @@ impl Tasks {
             async move {
                 drop(work.await);
                 drop(running);
-                tracing::debug!("completed a request whose client is gone");
+                tracing::debug!("completed a request whose client has disconnected");
             }
             .instrument(span),
         );
     }
 }
 
-/// The future of a handler that runs to its end once it has begun to have effects, even if this is dropped.
+/// The future of a handler. After the first effect the handler runs to its end, even if this future is dropped.
 pub(crate) struct Completed<T: Send + 'static> {
-    /// Taken when it has ended.
+    /// None after the handler has returned.
     work: Option<BoxFuture<'static, T>>,
     effects: Effects,
     tasks: Arc<Tasks>,
@@ -107,7 +107,7 @@ impl<T: Send + 'static> Future for Completed<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         let Some(work) = &mut self.work else {
-            // Polled again after its end, a misuse, which must not end other requests.
+            // Polling again after completion is a bug of the caller, which must not affect other requests.
             return Poll::Pending;
         };
         let outcome = work.as_mut().poll(context);
@@ -128,10 +128,10 @@ impl<T: Send + 'static> Drop for Completed<T> {
     }
 }
 
-/// Runs a handler, and answers with `on_panic` if it panics.
+/// Runs a handler, and returns the value of `on_panic` if the handler panics.
 pub(crate) async fn without_panic<T>(work: impl Future<Output = T>, on_panic: impl FnOnce(&str) -> T) -> T {
-    // What a handler shares with others is behind locks that do not poison, and is whole between two statements of
-    // theirs: the store is written by one call, and indexes follow the store.
+    // Locks without poisoning guard all state that handlers share, and the state is consistent between any two statements
+    // under a lock: one call writes the store, and indexes follow the store.
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -145,7 +145,7 @@ mod tests {
     use std::time::Duration;
     use tokio::sync::oneshot;
 
-    /// A handler that has its effect, if any, at its first poll, waits, and says at its end that it is there.
+    /// A handler that has its effect, if any, at its first poll, waits, and sends a message at its end.
     fn handler(
         effects: &Effects,
         has_effect: bool,

@@ -19,8 +19,8 @@ use plumb_store::{Prefix, Store};
 pub(crate) use plumb_metrics::CONTENT_TYPE;
 pub(crate) use series::{Labels, Running, Series, Watched};
 
+use crate::in_flight::InFlight;
 use crate::kinds::Kinds;
-use crate::place::Places;
 use crate::serve::ConnectionMetrics;
 use series::Table;
 
@@ -57,7 +57,7 @@ struct Counts {
 pub(crate) struct Present<'a> {
     pub(crate) store: &'a Store,
     pub(crate) kinds: &'a Kinds,
-    pub(crate) places: &'a Places,
+    pub(crate) in_flight: &'a InFlight,
 }
 
 impl Metrics {
@@ -82,7 +82,7 @@ impl Metrics {
         let mut text = Text::default();
         self.requests(&mut text);
         self.watches(&mut text);
-        present.places.render(&mut text);
+        present.in_flight.render(&mut text);
         connections(&mut text, &self.connections);
         self.objects(&mut text, present);
         store(&mut text, present.store);

@@ -124,7 +124,7 @@ fn hold(call: &Call, listed: &[Arc<Object>], converting: usize) -> Result<(), Ap
     let size = listed.iter().map(|object| object.value.len()).sum::<usize>();
     let size = if call.is_copied() { size } else { size.saturating_mul(DECODED) };
     let size = size.saturating_add(converting.saturating_mul(DECODED));
-    call.server.places().hold_list(&call.place, call.origin, &call.user, size)
+    call.server.in_flight().hold_list(&call.permit, call.origin, &call.user, size)
 }
 
 /// The page of objects that a request wants, in its version. The request holds its bytes until they are sent.

@@ -18,12 +18,12 @@ use crate::call::Call;
 use crate::completion::{Completed, Effects, without_panic};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, refuse, warn};
+use crate::in_flight::{Origin, Permit};
 use crate::kinds::conversion::Shown;
 use crate::kinds::{Kinds, METRICS_GROUP, Row};
 use crate::metrics::{self, Labels, Present, Series};
 use crate::negotiation::Accepted;
 use crate::outgoing::ResponseEncoding;
-use crate::place::{Origin, Place};
 use crate::request_body::{Received, RequestBody};
 use crate::serve::Interactive;
 use crate::shutdown::Shutdown;
@@ -43,8 +43,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 struct Noted {
     encoding: ResponseEncoding,
     series: Option<Arc<Series>>,
-    /// Its share of the limit of requests in flight, until the response is sent.
-    place: Option<Place>,
+    /// Its permit in the limits of requests in flight, until the response is sent.
+    permit: Option<Permit>,
 }
 
 /// Handles a request.
@@ -69,14 +69,14 @@ impl ApiServer {
     async fn timed(&self, request: Request<Received>) -> Response<Body> {
         let began = Instant::now();
         let mut noted =
-            Noted { encoding: ResponseEncoding::of(request.headers()), series: None, place: None };
+            Noted { encoding: ResponseEncoding::of(request.headers()), series: None, permit: None };
         let response = match self.respond(request, &mut noted).await {
             Ok(response) => response,
             Err(error) => refuse(&error),
         };
         let response = noted.encoding.encode(response).await;
-        let response = match noted.place {
-            Some(place) if response.status().is_success() => response.map(|body| body.placed(place)),
+        let response = match noted.permit {
+            Some(permit) if response.status().is_success() => response.map(|body| body.with_permit(permit)),
             _ => response,
         };
         let Some(series) = noted.series else { return response };
@@ -118,7 +118,7 @@ impl ApiServer {
                 // Probes are exempt from the limit of requests in flight, as in upstream's `exempt` priority level.
                 if !matches!(&address, Address::Other(path) if health::is_health(path)) {
                     let origin = Origin::of(&head, &user);
-                    noted.place = Some(self.places().take_for_path(origin, &user).await?);
+                    noted.permit = Some(self.in_flight().acquire_for_path(origin, &user).await?);
                     custom::serve_current(self)?;
                 }
                 return self.answer_path(address, &head, noted);
@@ -149,7 +149,7 @@ impl ApiServer {
         noted.encoding.format = accepted.format;
         let request_body = self.request_bodies().read(&head.headers, body, user.name()).await?;
         let origin = Origin::of(&head, &user);
-        let place = self.places().take(origin, &user, verb, &target).await?;
+        let permit = self.in_flight().acquire(origin, &user, verb, &target).await?;
         let body = request_body.bytes.clone();
         let (server, warnings) = (self.clone(), Warnings::default());
         let call = Call {
@@ -167,21 +167,21 @@ impl ApiServer {
             warnings,
             called_webhooks: AtomicBool::new(false),
             origin,
-            place,
+            permit,
             effects: Effects::default(),
         };
-        let (response, place) = if call.is_write() {
+        let (response, permit) = if call.is_write() {
             let (effects, tasks) = (call.effects.clone(), Arc::clone(self.tasks()));
             Completed::new(Box::pin(respond_to(call, request_body)), effects, tasks).await
         } else {
             respond_to(call, request_body).await
         };
-        noted.place = Some(place);
+        noted.permit = Some(permit);
         Ok(response)
     }
 
     fn figures(&self) -> Response<Body> {
-        let present = Present { store: self.store(), kinds: &self.kinds(), places: self.places() };
+        let present = Present { store: self.store(), kinds: &self.kinds(), in_flight: self.in_flight() };
         let mut response = Response::new(Body::from(self.metrics().render(&present)));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
         response
@@ -250,9 +250,9 @@ impl ApiServer {
     }
 }
 
-/// Handles the request, and drops its body then. Its share of the limit of requests in flight is freed once the
+/// Handles the request, and drops its body then. Its permit is released once the
 /// response is sent.
-async fn respond_to(call: Call, request_body: RequestBody) -> (Response<Body>, Place) {
+async fn respond_to(call: Call, request_body: RequestBody) -> (Response<Body>, Permit) {
     let panicked = |panic: &str| {
         let (verb, path) = (call.verb.name(), call.head.uri.path());
         tracing::error!(panic, verb, path, user = call.user.name(), "a request panicked");
@@ -268,7 +268,7 @@ async fn respond_to(call: Call, request_body: RequestBody) -> (Response<Body>, P
         response.extensions_mut().insert(Interactive);
     }
     drop(request_body);
-    (response, call.place)
+    (response, call.permit)
 }
 
 /// Passes a request for objects to its handler.

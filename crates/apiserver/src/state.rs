@@ -23,11 +23,11 @@ use crate::body::Body;
 use crate::completion::Tasks;
 use crate::custom::Definitions;
 use crate::error::ApiError;
+use crate::in_flight::{InFlight, Limits};
 use crate::kinds::{Context as StrategyContext, Kinds, Row};
 use crate::metrics::Metrics;
 use crate::nodes::NodeLink;
 use crate::openapi::Documents;
-use crate::place::{Limits, Places};
 use crate::request_body::{Received, RequestBodies};
 use crate::serve::ConnectionMetrics;
 use crate::usage::UsageSource;
@@ -80,7 +80,7 @@ struct Shared {
     authorizer: Authorizer,
     documents: Documents,
     request_bodies: RequestBodies,
-    places: Places,
+    in_flight: InFlight,
     metrics: Metrics,
     /// Tasks that complete writes after their client has disconnected.
     tasks: Arc<Tasks>,
@@ -102,7 +102,7 @@ impl ApiServer {
             definitions: Definitions::default(),
             documents: Documents::default(),
             request_bodies: RequestBodies::new(limits.bodies, limits.body),
-            places: Places::new(limits),
+            in_flight: InFlight::new(limits),
             metrics: Metrics::default(),
             tasks: Arc::new(Tasks::new()),
             supervisor: OnceLock::new(),
@@ -217,9 +217,9 @@ impl ApiServer {
         source.ok_or_else(|| ApiError::unavailable("nothing here measures what nodes and pods use"))
     }
 
-    /// The limits of requests in flight.
-    pub(crate) fn places(&self) -> &Places {
-        &self.shared.places
+    /// The requests in flight, and their limits.
+    pub(crate) fn in_flight(&self) -> &InFlight {
+        &self.shared.in_flight
     }
 
     pub(crate) fn request_bodies(&self) -> &RequestBodies {

@@ -52,7 +52,7 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         return Ok(respond(stream::once(ready(error_event(&error)))));
     }
     let (initial, from) = if options.initial_events {
-        let held = call.server.places().initial_list(call.origin, &call.user)?;
+        let held = call.server.in_flight().initial_list(call.origin, &call.user)?;
         let initial = Initial::new(store.snapshot(), prefix, held);
         let from = initial.snapshot.revision();
         (Some(initial), from)

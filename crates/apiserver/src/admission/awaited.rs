@@ -16,8 +16,8 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// Waits until the object exists or the timeout expires. Meanwhile the request releases its in-flight slot, which
-    /// the writer of the object may need.
+    /// Waits until the object is there, or it has taken too long: then whoever needs it finds out. Meanwhile the
+    /// request releases its permit, which the writer of the object may need.
     pub(super) async fn come(&self, attributes: &Attributes<'_>) {
         // The watch reports all writes after this read.
         let store = attributes.server.store();
@@ -33,7 +33,7 @@ impl Awaited {
                 }
             }
         };
-        // On a timeout the plugin reads the object itself and rejects the request if it is missing.
-        let _ = attributes.place.left_for(tokio::time::timeout(self.patience, written)).await;
+        // Out of time is an answer too: the plugin looks, and says what is missing.
+        let _ = attributes.permit.released_while(tokio::time::timeout(self.patience, written)).await;
     }
 }

@@ -6,15 +6,15 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::{Attributes, Operation, Options};
+use crate::in_flight::Permit;
 use crate::kinds::Row;
 use crate::kinds::conversion::Shown;
-use crate::place::Place;
 use crate::state::ApiServer;
 use crate::target::{Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;
 
-/// The attributes and the new object of a write. Expressions neither add warnings nor call webhooks.
+/// The attributes of a write and its new version. Expressions neither warn nor call webhooks, and need no permit.
 pub(super) struct Snapshot {
     server: ApiServer,
     operation: Operation,
@@ -32,7 +32,7 @@ pub(super) struct Snapshot {
     deadline: Instant,
     warnings: Warnings,
     called_webhooks: AtomicBool,
-    place: Place,
+    permit: Permit,
 }
 
 /// The options of the request.
@@ -65,7 +65,7 @@ impl Snapshot {
             deadline: attributes.deadline,
             warnings: Warnings::default(),
             called_webhooks: AtomicBool::new(false),
-            place: Place::default(),
+            permit: Permit::default(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Snapshot {
             deadline: self.deadline,
             warnings: &self.warnings,
             called_webhooks: &self.called_webhooks,
-            place: &self.place,
+            permit: &self.permit,
         }
     }
 

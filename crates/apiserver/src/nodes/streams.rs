@@ -133,9 +133,9 @@ pub(super) fn switch(
     let shutdown = call.head.extensions.get::<Shutdown>().cloned();
     let other = hyper::upgrade::on(&mut answered);
     // The connection lives on after this response, and counts against the limit until it ends.
-    let place = call.place.keep();
+    let held = call.permit.detach();
     tokio::spawn(async move {
-        let _place = place;
+        let _held = held;
         if let Err(error) = join(client, other, shutdown).await {
             tracing::debug!(%error, "an upgraded connection ended badly");
         }

@@ -153,8 +153,8 @@ mod tests {
     use super::*;
     use crate::admission::Plugins;
     use crate::authn::{Authenticator, Tokens};
+    use crate::in_flight::Limits;
     use crate::pki::SystemClock;
-    use crate::place::Limits;
     use crate::state::Config;
 
     fn server() -> ApiServer {

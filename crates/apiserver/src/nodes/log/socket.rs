@@ -75,9 +75,9 @@ pub(super) fn answer(call: &Call, log: Incoming) -> Result<Response<Body>, ApiEr
     }
     let mut shutdown = call.head.extensions.get::<Shutdown>().cloned();
     // The log goes on after this response, and counts against the limit until it ends.
-    let place = call.place.keep();
+    let held = call.permit.detach();
     tokio::spawn(async move {
-        let _place = place;
+        let _held = held;
         tokio::select! {
             () = send(client, log, protocol == BASE64) => {}
             () = Shutdown::requested_if_any(&mut shutdown) => {}

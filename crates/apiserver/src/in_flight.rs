@@ -5,15 +5,15 @@
 //! | reads, writes | [`Limits::reading`], [`Limits::writing`] | 3 times what is free |
 //! | watches | [`Limits::watches`] | as many as are free |
 //! | logs, commands, proxies | [`Limits::streams`] | as many as are free |
-//! | watches that send what is there | [`Limits::initial_lists`], until it is sent | 3 times what is free |
+//! | watches that send their initial events | [`Limits::initial_lists`], until these are sent | 3 times what is free |
 //! | bytes of lists | [`Limits::lists`], until they are sent | 3 times what is free |
 //!
-//! A request from outside that finds no place is refused with 429 and `Retry-After`. Nodes on other machines have
-//! places of their own, so that they go on while users take all of theirs.
+//! A request that comes over a socket and finds a limit reached is rejected with 429 and `Retry-After`. Nodes on other
+//! machines have limits of their own, so that users who reach theirs do not hold up nodes.
 //!
-//! The parts of this process are known and ask for a bounded number of things at once, so they wait in line, where a
-//! refusal would only make them ask again. That they have lines of their own keeps a thousand nodes that start together
-//! from having everybody else refused, and from having those wait who decide what nodes are to do.
+//! The components of this process send a bounded number of requests at once, so they wait in a queue: a rejection would only
+//! make them retry. The nodes of this process have a queue of their own, so that a thousand nodes that start together delay
+//! neither users nor the scheduler and the controllers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,10 +30,10 @@ use crate::share::{Exhausted, Held, Pool};
 use crate::target::{Target, Verb};
 use crate::user::User;
 
-/// How many times what is free one user may hold, of short requests and of long-running ones.
+/// How many times the free permits one user may hold: of short requests, and of long-running ones.
 const OF_SHORT: usize = 3;
 const OF_LONG: usize = 1;
-/// What bytes of lists are counted in.
+/// The unit in which bytes of lists are counted.
 const UNIT: usize = 1 << 10;
 
 /// The limits of requests in flight. Watches, logs and exec do not count as requests in flight, and have limits of their own.
@@ -73,19 +73,19 @@ impl Default for Limits {
     }
 }
 
-/// All places.
-pub(crate) struct Places {
-    outside: Class,
+/// The requests in flight, and their limits.
+pub(crate) struct InFlight {
+    clients: Class,
     remote_nodes: Class,
-    parts: Class,
-    nodes: Class,
+    components: Class,
+    local_nodes: Class,
     watches: Arc<Pool>,
     streams: Arc<Pool>,
     initial_lists: Arc<Pool>,
     lists: Arc<Pool>,
 }
 
-/// The places of short requests of one class of clients.
+/// The limits of short requests of one class of clients.
 struct Class {
     reading: Arc<Pool>,
     writing: Arc<Pool>,
@@ -97,17 +97,17 @@ impl Class {
     }
 }
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A connection.
-    Outside,
+    Client,
     /// A connection of a node on another machine.
     RemoteNode,
-    /// A part of this process that is there once.
-    Part,
-    /// A node that is a part of this process, of which there may be thousands.
-    Node,
+    /// A component of this process, such as the scheduler.
+    Component,
+    /// A node of this process, of which there may be thousands.
+    LocalNode,
 }
 
 impl Origin {
@@ -115,15 +115,15 @@ impl Origin {
     pub(crate) fn of(request: &Parts, user: &User) -> Self {
         match request.extensions.get::<InProcess>() {
             None if user.is_in(NODES) => Self::RemoteNode,
-            None => Self::Outside,
-            Some(InProcess(user)) if user.is_in(NODES) => Self::Node,
-            Some(_) => Self::Part,
+            None => Self::Client,
+            Some(InProcess(user)) if user.is_in(NODES) => Self::LocalNode,
+            Some(_) => Self::Component,
         }
     }
 
     /// Whether the request came over a socket, so that a client decides how long the response takes.
     pub(crate) fn is_socket(self) -> bool {
-        matches!(self, Self::Outside | Self::RemoteNode)
+        matches!(self, Self::Client | Self::RemoteNode)
     }
 }
 
@@ -133,13 +133,13 @@ impl From<Exhausted> for ApiError {
     }
 }
 
-impl Places {
+impl InFlight {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
-            outside: Class::new(limits),
+            clients: Class::new(limits),
             remote_nodes: Class::new(limits),
-            parts: Class::new(limits),
-            nodes: Class::new(limits),
+            components: Class::new(limits),
+            local_nodes: Class::new(limits),
             watches: Pool::new(limits.watches, OF_LONG),
             streams: Pool::new(limits.streams, OF_LONG),
             initial_lists: Pool::new(limits.initial_lists, OF_SHORT),
@@ -149,41 +149,41 @@ impl Places {
 
     fn class(&self, origin: Origin) -> &Class {
         match origin {
-            Origin::Outside => &self.outside,
+            Origin::Client => &self.clients,
             Origin::RemoteNode => &self.remote_nodes,
-            Origin::Part => &self.parts,
-            Origin::Node => &self.nodes,
+            Origin::Component => &self.components,
+            Origin::LocalNode => &self.local_nodes,
         }
     }
 
-    /// A place for a request for objects.
-    pub(crate) async fn take(
+    /// A permit for a request for objects.
+    pub(crate) async fn acquire(
         &self,
         origin: Origin,
         user: &User,
         verb: Verb,
         target: &Target,
-    ) -> Result<Place, ApiError> {
+    ) -> Result<Permit, ApiError> {
         let pool = match verb {
             _ if verb == Verb::Watch || target.is_connect() => {
                 let pool = if verb == Verb::Watch { &self.watches } else { &self.streams };
                 if !origin.is_socket() {
-                    return Ok(Place::default());
+                    return Ok(Permit::default());
                 }
                 pool
             }
             Verb::Get | Verb::List => &self.class(origin).reading,
             _ => &self.class(origin).writing,
         };
-        Place::of(pool, origin, user).await
+        Permit::of(pool, origin, user).await
     }
 
-    /// A place for a request for something that is no object: discovery, documents, figures.
-    pub(crate) async fn take_for_path(&self, origin: Origin, user: &User) -> Result<Place, ApiError> {
-        Place::of(&self.class(origin).reading, origin, user).await
+    /// A permit for a request for a non-resource path: discovery, OpenAPI, metrics.
+    pub(crate) async fn acquire_for_path(&self, origin: Origin, user: &User) -> Result<Permit, ApiError> {
+        Permit::of(&self.class(origin).reading, origin, user).await
     }
 
-    /// What a watch holds while it sends the objects that are there.
+    /// What a watch holds while it sends its initial events.
     pub(crate) fn initial_list(&self, origin: Origin, user: &User) -> Result<Held, ApiError> {
         if !origin.is_socket() {
             return Ok(Held::default());
@@ -191,17 +191,17 @@ impl Places {
         Ok(self.initial_lists.try_take(user.name(), 1)?)
     }
 
-    /// Has a request hold about so many bytes for its list until they are sent, if it does not hold as many yet. A list
-    /// that is larger than half of the limit counts as half of it, so that it can be had at all.
+    /// Adds to what a request holds until it holds this number of bytes for its list, until the list is sent. A list that is
+    /// larger than half of the limit counts as half of it, so that it can be sent at all.
     pub(crate) fn hold_list(
         &self,
-        place: &Place,
+        permit: &Permit,
         origin: Origin,
         user: &User,
         bytes: usize,
     ) -> Result<(), ApiError> {
-        let mut kept = place.held.lock();
-        let list = kept.list.get_or_insert_default();
+        let mut held = permit.held.lock();
+        let list = held.list.get_or_insert_default();
         if origin.is_socket() {
             let units = bytes.div_ceil(UNIT).min(self.lists.all() / 2).max(1);
             let missing = units.saturating_sub(list.many());
@@ -212,20 +212,20 @@ impl Places {
         Ok(())
     }
 
-    /// Writes what is taken, and how often a request was refused.
+    /// Renders the metrics: the limits, what of them is in use, and the rejected requests.
     pub(crate) fn render(&self, text: &mut Text) {
-        let (outside, nodes) = (&self.outside, &self.remote_nodes);
+        let (clients, nodes) = (&self.clients, &self.remote_nodes);
         let name = "apiserver_current_inflight_requests";
         text.gauge(name, "requests under way that count against a limit");
         for (kind, taken) in [
-            ("mutating", outside.writing.taken() + nodes.writing.taken()),
-            ("readOnly", outside.reading.taken() + nodes.reading.taken()),
+            ("mutating", clients.writing.taken() + nodes.writing.taken()),
+            ("readOnly", clients.reading.taken() + nodes.reading.taken()),
         ] {
             text.sample(name, &[("request_kind", kind)], taken);
         }
         let levels = [
-            ("mutating", "users", &outside.writing),
-            ("readOnly", "users", &outside.reading),
+            ("mutating", "users", &clients.writing),
+            ("readOnly", "users", &clients.reading),
             ("mutating", "system-nodes", &nodes.writing),
             ("readOnly", "system-nodes", &nodes.reading),
             ("watch", "all", &self.watches),
@@ -258,46 +258,46 @@ impl Places {
     }
 }
 
-/// The place of one request, if it needs one, and the bytes of the list that it is answered with.
+/// The permit of one request, if it needs one, and the bytes of the list in its response.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     pool: Option<Arc<Pool>>,
-    held: Mutex<Kept>,
+    held: Mutex<Holdings>,
 }
 
-/// What a request holds.
+/// What a request holds of the limits.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
-    place: Option<Held>,
+pub(crate) struct Holdings {
+    permit: Option<Held>,
     list: Option<Held>,
 }
 
-impl Place {
+impl Permit {
     async fn of(pool: &Arc<Pool>, origin: Origin, user: &User) -> Result<Self, ApiError> {
         let held = match origin {
-            Origin::Outside | Origin::RemoteNode => pool.try_take(user.name(), 1)?,
-            Origin::Part | Origin::Node => pool.take_in_line().await?,
+            Origin::Client | Origin::RemoteNode => pool.try_take(user.name(), 1)?,
+            Origin::Component | Origin::LocalNode => pool.take_in_line().await?,
         };
-        let kept = Kept { place: Some(held), list: None };
-        Ok(Self { pool: Some(Arc::clone(pool)), held: Mutex::new(kept) })
+        let holdings = Holdings { permit: Some(held), list: None };
+        Ok(Self { pool: Some(Arc::clone(pool)), held: Mutex::new(holdings) })
     }
 
-    /// Waits for what another request is to do, which may need the place for it. Afterwards the request has a place
-    /// again: it stands in line for one, before all who come new.
-    pub(crate) async fn left_for<T>(&self, waiting: impl Future<Output = T>) -> T {
-        let had = self.held.lock().place.as_mut().is_some_and(Held::release_permit);
+    /// Waits for the effect of another request, which may need the permit of this one. Afterwards this request has a permit
+    /// again: it is queued for one before all new requests.
+    pub(crate) async fn released_while<T>(&self, waiting: impl Future<Output = T>) -> T {
+        let had = self.held.lock().permit.as_mut().is_some_and(Held::release_permit);
         let outcome = waiting.await;
         if let Some(pool) = self.pool.as_ref().filter(|_| had) {
             let permit = Held::take_again(pool).await;
-            if let Some(held) = &mut self.held.lock().place {
+            if let Some(held) = &mut self.held.lock().permit {
                 held.restore_permit(permit);
             }
         }
         outcome
     }
 
-    /// The list is of so many bytes, now that it is written. True if there is a list.
-    pub(crate) fn settle_list(&self, bytes: usize) -> bool {
+    /// Sets the number of bytes of the list, once it is encoded. Returns whether there is a list.
+    pub(crate) fn set_list_size(&self, bytes: usize) -> bool {
         match &mut self.held.lock().list {
             Some(list) => {
                 list.shrink(bytes.div_ceil(UNIT));
@@ -307,8 +307,8 @@ impl Place {
         }
     }
 
-    /// What the request holds, for what goes on after its response.
-    pub(crate) fn keep(&self) -> Kept {
+    /// Moves what the request holds to a stream that outlives its response.
+    pub(crate) fn detach(&self) -> Holdings {
         std::mem::take(&mut self.held.lock())
     }
 }
@@ -330,31 +330,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_from_outside_are_rejected_and_those_of_this_process_wait() {
-        let places = Places::new(Limits { writing: 1, ..Limits::default() });
+    async fn requests_of_clients_are_rejected_and_those_of_this_process_wait() {
+        let in_flight = InFlight::new(Limits { writing: 1, ..Limits::default() });
         let (target, user) = (pods(), User::new("u", "", Vec::<String>::new()));
-        let take = |origin| places.take(origin, &user, Verb::Create, &target);
+        let acquire = |origin| in_flight.acquire(origin, &user, Verb::Create, &target);
 
-        let _outside = take(Origin::Outside).await.unwrap();
-        assert_eq!(take(Origin::Outside).await.err().map(|refused| refused.code.as_u16()), Some(429));
+        let _client = acquire(Origin::Client).await.unwrap();
+        assert_eq!(acquire(Origin::Client).await.err().map(|refused| refused.code.as_u16()), Some(429));
 
-        // The others' place does not count, and the second of them gets the first one's.
-        let first = take(Origin::Part).await.unwrap();
-        let (second, ()) = tokio::join!(biased; take(Origin::Part), async { drop(first) });
+        // Requests of clients do not count here, and the second request gets the permit of the first.
+        let first = acquire(Origin::Component).await.unwrap();
+        let (second, ()) = tokio::join!(biased; acquire(Origin::Component), async { drop(first) });
         assert!(second.is_ok());
-        assert_eq!((places.outside.reading.taken(), places.outside.writing.taken()), (0, 1));
+        assert_eq!((in_flight.clients.reading.taken(), in_flight.clients.writing.taken()), (0, 1));
     }
 
     #[tokio::test]
-    async fn a_user_has_no_more_watches_than_are_free_and_nodes_have_places_of_their_own() {
-        let places = Places::new(Limits { watches: 4, reading: 1, ..Limits::default() });
+    async fn a_user_has_no_more_watches_than_are_free_and_nodes_have_limits_of_their_own() {
+        let in_flight = InFlight::new(Limits { watches: 4, reading: 1, ..Limits::default() });
         let (one, two) = (User::new("one", "", Vec::<String>::new()), User::new("two", "", ["system:nodes"]));
         let target = pods();
         let mut held = Vec::new();
         let mut watch =
-            async |user: &User| match places.take(Origin::Outside, user, Verb::Watch, &target).await {
-                Ok(place) => {
-                    held.push(place);
+            async |user: &User| match in_flight.acquire(Origin::Client, user, Verb::Watch, &target).await {
+                Ok(permit) => {
+                    held.push(permit);
                     200
                 }
                 refused => code(refused),
@@ -362,43 +362,46 @@ mod tests {
         let codes = [watch(&one).await, watch(&one).await, watch(&one).await, watch(&two).await];
         assert_eq!(codes, [200, 200, 429, 200]);
 
-        let _reads = places.take(Origin::Outside, &one, Verb::Get, &target).await.unwrap();
-        assert_eq!(code(places.take(Origin::Outside, &two, Verb::Get, &target).await), 429);
-        assert_eq!(code(places.take(Origin::RemoteNode, &two, Verb::Get, &target).await), 200);
+        let _reads = in_flight.acquire(Origin::Client, &one, Verb::Get, &target).await.unwrap();
+        assert_eq!(code(in_flight.acquire(Origin::Client, &two, Verb::Get, &target).await), 429);
+        assert_eq!(code(in_flight.acquire(Origin::RemoteNode, &two, Verb::Get, &target).await), 200);
     }
 
     #[tokio::test]
     async fn a_command_counts_until_it_ends_and_not_only_until_its_response() {
-        let places = Places::new(Limits { streams: 2, ..Limits::default() });
+        let in_flight = InFlight::new(Limits { streams: 2, ..Limits::default() });
         let user = User::new("u", "", Vec::<String>::new());
         let exec = Target { name: Some("web".into()), subresource: Some("exec".into()), ..pods() };
-        let take = || places.take(Origin::Outside, &user, Verb::Create, &exec);
-        let place = take().await.unwrap();
-        assert_eq!(code(take().await), 429, "one of two for one user");
-        let kept = place.keep();
-        drop(place);
-        assert_eq!(code(take().await), 429);
-        drop(kept);
-        assert_eq!(code(take().await), 200);
-        assert_eq!((places.streams.taken(), places.outside.writing.taken()), (0, 0));
+        let acquire = || in_flight.acquire(Origin::Client, &user, Verb::Create, &exec);
+        let permit = acquire().await.unwrap();
+        assert_eq!(code(acquire().await), 429, "one of two for one user");
+        let held = permit.detach();
+        drop(permit);
+        assert_eq!(code(acquire().await), 429);
+        drop(held);
+        assert_eq!(code(acquire().await), 200);
+        assert_eq!((in_flight.streams.taken(), in_flight.clients.writing.taken()), (0, 0));
         // A node of this process is not limited.
-        let _inside = (places.take(Origin::Node, &user, Verb::Watch, &pods()).await.unwrap(), take().await);
-        assert_eq!(places.watches.taken(), 0);
+        let _inside = (
+            in_flight.acquire(Origin::LocalNode, &user, Verb::Watch, &pods()).await.unwrap(),
+            acquire().await,
+        );
+        assert_eq!(in_flight.watches.taken(), 0);
     }
 
     #[test]
     fn a_list_larger_than_the_limit_can_be_had_and_counts_as_what_it_is_in_the_end() {
-        let places = Places::new(Limits { lists: 100 << 10, ..Limits::default() });
+        let in_flight = InFlight::new(Limits { lists: 100 << 10, ..Limits::default() });
         let user = User::new("u", "", Vec::<String>::new());
-        let place = Place::default();
-        let hold = |bytes| places.hold_list(&place, Origin::Outside, &user, bytes);
+        let permit = Permit::default();
+        let hold = |bytes| in_flight.hold_list(&permit, Origin::Client, &user, bytes);
         for (bytes, taken) in [(10 << 10, 10), (20 << 10, 20), (10 << 10, 20), (usize::MAX, 50)] {
             hold(bytes).unwrap();
-            assert_eq!(places.lists.taken(), taken, "{bytes}");
+            assert_eq!(in_flight.lists.taken(), taken, "{bytes}");
         }
-        assert!(place.settle_list(2 << 10));
-        assert_eq!(places.lists.taken(), 2);
-        drop(place);
-        assert_eq!(places.lists.taken(), 0);
+        assert!(permit.set_list_size(2 << 10));
+        assert_eq!(in_flight.lists.taken(), 2);
+        drop(permit);
+        assert_eq!(in_flight.lists.taken(), 0);
     }
 }
