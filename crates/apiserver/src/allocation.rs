@@ -30,7 +30,7 @@ use uuid::Uuid;
 use crate::authz::followed::Followed;
 use crate::error::ApiError;
 use crate::object::meta;
-pub(crate) use repair::run;
+pub(crate) use repair::{EmitError, EventRecorder, run};
 use stored::Stored;
 
 /// The network of the services, as most clusters have it: 10.96.0.0/12.

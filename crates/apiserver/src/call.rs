@@ -9,6 +9,7 @@ use bytes::Bytes;
 use plumb_apischema::json::Decoded;
 use serde_json::Value;
 
+use crate::authn::Peer;
 use crate::authz::{Ask, Selectors};
 use crate::completion::Effects;
 use crate::error::ApiError;
@@ -61,7 +62,9 @@ impl Call {
 
     /// What the strategy of the kind can use for this request.
     pub(crate) fn context(&self) -> Context<'_> {
-        let requester = Requester { user: &self.user, extensions: &self.head.extensions, name: self.name() };
+        let peer = self.head.extensions.get::<Peer>();
+        let remote_address = peer.map(|peer| peer.remote().ip());
+        let requester = Requester { user: &self.user, remote_address, name: self.name() };
         Context { requester: Some(requester), ..self.server.context(&self.row) }
     }
 

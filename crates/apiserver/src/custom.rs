@@ -11,8 +11,6 @@
 mod controller;
 mod conversion;
 mod definitions;
-pub(crate) mod naming;
-mod openapi;
 mod reconcile;
 mod scale;
 mod show;
@@ -24,7 +22,6 @@ pub(crate) use conversion::{
     is_stored_as,
 };
 pub(crate) use definitions::{Definitions, accept_names, prepare, release, serve_current, writable};
-pub(crate) use openapi::{document, documents};
 pub(crate) use scale::{scale_of, set_replicas};
 pub(crate) use show::{Presenter, presented, presented_value};
 pub(crate) use table::table;

@@ -12,13 +12,12 @@ use crate::body::Body;
 use crate::call::Call;
 use crate::custom::{in_version, presented_value};
 use crate::error::ApiError;
-use crate::exchange::{answer_value, object};
+use crate::exchange::{answer_value, object, success};
 use crate::kinds::GarbageCollectionPolicy;
 use crate::list_options::ListOptions;
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
 use crate::present::{show_stored, show_value};
 use crate::read::{Selection, page, show_page};
-use crate::subresource::success;
 use crate::write::Attempts;
 
 /// The delete options of a request.

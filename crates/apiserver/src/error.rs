@@ -1,6 +1,8 @@
 //! Errors of the Kubernetes API: a `Status` with a reason, details and a code.
 
-use http::StatusCode;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
 use plumb_store::{RevisionError, WriteError};
 use plumb_validation::field::{FieldError, aggregate_message};
 use serde_json::{Value, json};
@@ -345,6 +347,20 @@ impl Cause {
             }
         }
         cause
+    }
+}
+
+impl ApiError {
+    /// The response of the error.
+    pub(crate) fn to_response(&self) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(self.to_status().to_string()));
+        *response.status_mut() = self.code;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seconds) = self.details.as_ref().and_then(|details| details.retry_after) {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
     }
 }
 

@@ -1,8 +1,10 @@
 //! Bodies of requests and responses, and their formats.
 
+pub(crate) mod naming;
+
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
-use http::header::{CONTENT_TYPE, RETRY_AFTER, WARNING};
+use http::header::{CONTENT_TYPE, WARNING};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use plumb_apischema::Schema;
 use plumb_apischema::json::{self, Decoded, StrictError};
@@ -13,11 +15,11 @@ use std::fmt::Display;
 
 use crate::alpha;
 use crate::body::Body;
-use crate::custom::naming::{Unnamed, is_legible, is_named};
 use crate::error::ApiError;
 use crate::kinds::Readable;
 use crate::target::Query;
 use crate::yaml;
+use naming::{Unnamed, is_legible, is_named};
 
 /// A response in JSON.
 pub(crate) fn answer(status: StatusCode, bytes: impl Into<Bytes>) -> Response<Body> {
@@ -32,13 +34,14 @@ pub(crate) fn answer_value(status: StatusCode, value: &Value) -> Response<Body> 
     answer(status, value.to_string())
 }
 
+/// The `Status` of a successful request that has no object.
+pub(crate) fn success() -> Value {
+    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" })
+}
+
 /// The response of an error.
 pub(crate) fn refuse(error: &ApiError) -> Response<Body> {
-    let mut response = answer_value(error.code, &error.to_status());
-    if let Some(seconds) = error.details.as_ref().and_then(|details| details.retry_after) {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-    }
-    response
+    error.to_response().map(Body::from)
 }
 
 /// Adds warning headers, which `kubectl` prints.

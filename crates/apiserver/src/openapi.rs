@@ -1,5 +1,6 @@
 //! The OpenAPI documents: `/openapi/v2` and `/openapi/v3`.
 
+mod custom;
 mod v2;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,6 @@ use plumb_apischema::{Schema as Kubernetes, openapi, protobuf};
 use serde_json::Value;
 
 use crate::body::Body;
-use crate::custom;
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
 use crate::kinds::{Kinds, Since};

@@ -11,9 +11,8 @@ use plumb_validation::field::FieldError;
 use serde_json::{Value, json};
 
 use crate::alpha;
-use crate::custom::naming;
 use crate::error::ApiError;
-use crate::exchange::{media_type, of_another_kind};
+use crate::exchange::{media_type, naming, of_another_kind};
 use crate::go;
 use crate::kinds::Readable;
 

@@ -32,8 +32,8 @@ use crate::target::{Address, Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;
 use crate::{
-    admission, allocation, bootstrap_roles, custom, delete, discovery, health, read, registry, reviews,
-    scope, subresource, usage, version, watch, write,
+    admission, allocation, bootstrap_roles, custom, delete, discovery, health, metrics_api, read, registry,
+    reviews, scope, subresource, version, watch, write,
 };
 
 /// The timeout of a request that is neither a watch nor a connection: upstream's default for `--request-timeout`.
@@ -95,7 +95,8 @@ impl ApiServer {
         Box::pin(async move {
             let definitions = custom::run(self, shutdown.clone());
             let policies = admission::policy::run(self, shutdown.clone());
-            tokio::join!(definitions, policies, allocation::run(self, repair_interval, shutdown));
+            let repair = allocation::run(self.allocations(), self, repair_interval, shutdown);
+            tokio::join!(definitions, policies, repair);
         })
     }
 
@@ -244,7 +245,7 @@ impl ApiServer {
             "/" => Ok(answer_value(StatusCode::OK, &json!({ "paths": discovery::paths(self) }))),
             path => {
                 let document = self.accounts().and_then(|accounts| accounts.document(path));
-                document.ok_or_else(ApiError::no_such_path)
+                document.map(|document| document.map(Body::from)).ok_or_else(ApiError::no_such_path)
             }
         }
     }
@@ -290,7 +291,7 @@ async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         return reviews::answer(call, question);
     }
     if call.row.group() == METRICS_GROUP {
-        return usage::answer(call);
+        return metrics_api::answer(call);
     }
     match call.verb {
         Verb::Get => read::get(call).await,

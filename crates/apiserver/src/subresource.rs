@@ -6,13 +6,13 @@ mod token;
 
 use http::{Response, StatusCode};
 use plumb_apischema::Schema;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::exchange::{answer_value, object};
+use crate::exchange::{answer_value, object, success};
 use crate::nodes;
 use crate::read;
 use crate::registry::pod;
@@ -89,9 +89,4 @@ async fn try_bind(call: &Call, binding: &Value, attempts: &mut Attempts<'_>) -> 
     }
     let charge = || chain.charge(&attributes, &binding);
     Ok(attempts.commit(Some(&current), Some(&bound), charge).await?.is_some())
-}
-
-/// A `Status` that says that all went well.
-pub(crate) fn success() -> Value {
-    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" })
 }

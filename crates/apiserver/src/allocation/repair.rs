@@ -9,9 +9,9 @@ use std::hash::{Hash as _, Hasher as _};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use futures_util::future::BoxFuture;
+use http::StatusCode;
+use jiff::Timestamp;
 use plumb_store::{Key, Object};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -19,23 +19,34 @@ use std::sync::Arc;
 use super::{
     Allocations, NETWORK_TEXT, PORTS, PORTS_TEXT, Reserved, Resource, is_cluster_ip, stored::Stored,
 };
-use crate::authn::InProcess;
-use crate::authz::MASTERS;
+use crate::error::ApiError;
 use crate::object::{decode, meta, moment};
 use crate::shutdown::Shutdown;
-use crate::state::ApiServer;
-use crate::user::User;
 
 /// After how many passes a reservation is released that its write has not used. As upstream's.
 pub(super) const PASSES: u32 = 3;
 
-/// Repairs at once, and then as often as is said, until the shutdown.
-pub(crate) async fn run(server: &ApiServer, every: Duration, mut shutdown: Shutdown) {
+/// Creates events through the API.
+pub(crate) trait EventRecorder: Send + Sync {
+    /// The time.
+    fn now(&self) -> Timestamp;
+
+    /// Creates an event. Returns false if an event of that name exists.
+    fn create<'a>(&'a self, event: &'a Value) -> BoxFuture<'a, Result<bool, EmitError>>;
+}
+
+/// Repairs at once, and then after every interval, until the shutdown.
+pub(crate) async fn run(
+    allocations: &Allocations,
+    recorder: &dyn EventRecorder,
+    interval: Duration,
+    mut shutdown: Shutdown,
+) {
     loop {
-        release_unused(server.allocations());
-        report(server).await;
+        release_unused(allocations);
+        report(allocations, recorder).await;
         tokio::select! {
-            () = tokio::time::sleep(every) => {}
+            () = tokio::time::sleep(interval) => {}
             () = shutdown.requested() => return,
         }
     }
@@ -66,9 +77,9 @@ struct Problem {
 }
 
 /// Reports what is wrong with stored services.
-async fn report(server: &ApiServer) {
-    for problem in problems(server.allocations()) {
-        if let Err(error) = emit(server, &problem).await {
+async fn report(allocations: &Allocations, recorder: &dyn EventRecorder) {
+    for problem in problems(allocations) {
+        if let Err(error) = emit(recorder, &problem).await {
             let (service, resource) = (&problem.service.key, problem.resource);
             tracing::error!(%service, %resource, reason = problem.reason, %error, "cannot emit an event");
         }
@@ -145,9 +156,9 @@ impl Resource {
 
 /// Why an event cannot be emitted.
 #[derive(Debug, thiserror::Error)]
-enum EmitError {
+pub(crate) enum EmitError {
     #[error("{}", .0.message)]
-    Service(crate::ApiError),
+    Service(ApiError),
     #[error(transparent)]
     Request(#[from] http::Error),
     #[error("reading the response: {0}")]
@@ -156,37 +167,23 @@ enum EmitError {
     Refused { status: StatusCode, body: String },
 }
 
-/// Emits an event for a service, unless there is one that says the same.
-async fn emit(server: &ApiServer, problem: &Problem) -> Result<(), EmitError> {
-    let event = event(server, problem).map_err(EmitError::Service)?;
-    let user = User::new("system:apiserver", "", [MASTERS]);
-    let request = Request::post(format!("/api/v1/namespaces/{}/events", meta(&event, "namespace")))
-        .header("content-type", "application/json")
-        .extension(InProcess(Arc::new(user)))
-        .body(Full::new(Bytes::from(event.to_string())))?;
-    let response = server.handle(request).await;
-    match response.status() {
-        // It was reported before.
-        StatusCode::CONFLICT => Ok(()),
-        status if status.is_success() => {
-            let (service, resource) = (&problem.service.key, problem.resource);
-            tracing::error!(%service, %resource, reason = problem.reason, "{}", problem.message);
-            Ok(())
-        }
-        status => {
-            let body = response.into_body().collect().await?;
-            Err(EmitError::Refused { status, body: String::from_utf8_lossy(&body.to_bytes()).into_owned() })
-        }
+/// Emits an event for a service, unless it was emitted before.
+async fn emit(recorder: &dyn EventRecorder, problem: &Problem) -> Result<(), EmitError> {
+    let event = event(recorder.now(), problem).map_err(EmitError::Service)?;
+    if recorder.create(&event).await? {
+        let (service, resource) = (&problem.service.key, problem.resource);
+        tracing::error!(%service, %resource, reason = problem.reason, "{}", problem.message);
     }
+    Ok(())
 }
 
-/// The event that says it. Its name is the same for the same problem, so that it is emitted once as long as it is kept.
-fn event(server: &ApiServer, problem: &Problem) -> Result<Value, crate::ApiError> {
+/// The event of a problem. Its name is the same for the same problem, so that it is emitted once as long as it is stored.
+fn event(now: Timestamp, problem: &Problem) -> Result<Value, ApiError> {
     let service = decode(&problem.service.value)?;
     let (name, uid) = (meta(&service, "name"), meta(&service, "uid"));
     let mut hasher = DefaultHasher::new();
     (uid, problem.reason, problem.resource).hash(&mut hasher);
-    let now = moment(server.now());
+    let now = moment(now);
     Ok(json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": { "name": format!("{name}.{:016x}", hasher.finish()), "namespace": meta(&service, "namespace") },

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body::Body;
@@ -285,8 +285,7 @@ async fn drive(
 async fn refuse(stream: TlsStream<TcpStream>, is_http2: bool) -> Result<(), BoxError> {
     let io = TokioIo::new(stream);
     let respond = service_fn(|_: Request<Incoming>| async {
-        let refused = crate::exchange::refuse(&ApiError::too_many_requests());
-        Ok::<_, Infallible>(refused.map(|body| Full::new(body.whole().cloned().unwrap_or_else(Bytes::new))))
+        Ok::<_, Infallible>(ApiError::too_many_requests().to_response().map(Full::new))
     });
     if is_http2 {
         http2::Builder::new(TokioExecutor::new()).serve_connection(io, respond).await?;

@@ -17,7 +17,7 @@ use crate::body::Body;
 use crate::call::Call;
 use crate::delete::{Deletion, Options, deletion, preconditions};
 use crate::error::{ApiError, Cause, Details};
-use crate::exchange::{answer_value, object};
+use crate::exchange::{answer_value, object, success};
 use crate::kinds::encode;
 use crate::object::{decode, is_deleting, meta, moment};
 use crate::selector::LabelSelector;
@@ -45,7 +45,7 @@ pub(super) async fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
         match try_evict(call, &options, &mut attempts).await {
             Ok(false) => {}
             Ok(true) => {
-                let mut done = super::success();
+                let mut done = success();
                 done["code"] = json!(201);
                 return attempts.once_durable(Ok(answer_value(StatusCode::CREATED, &done))).await;
             }

@@ -3,14 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::Extensions;
 use jiff::Timestamp;
 use plumb_resize::rules::Rules;
 use plumb_store::Store;
 use serde_json::Value;
 
 use crate::allocation::Allocations;
-use crate::authn::Peer;
 use crate::defaults;
 use crate::kinds::Row;
 use crate::user::User;
@@ -37,8 +35,8 @@ pub(crate) struct Context<'a> {
 pub(crate) struct Requester<'a> {
     /// The user.
     pub(crate) user: &'a User,
-    /// The extensions of the request, which have the client of its connection.
-    pub(crate) extensions: &'a Extensions,
+    /// The address that the request came from; none for a request of this process.
+    pub(crate) remote_address: Option<IpAddr>,
     /// The name of the object in the URL; empty if there is none.
     pub(crate) name: &'a str,
 }
@@ -67,8 +65,7 @@ impl<'a> Context<'a> {
 
     /// The address that the request came from.
     pub(crate) fn remote_address(self) -> Option<IpAddr> {
-        let peer = self.requester?.extensions.get::<Peer>()?;
-        Some(peer.remote().ip())
+        self.requester?.remote_address
     }
 
     /// The name of the object in the URL.
