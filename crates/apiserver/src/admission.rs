@@ -1,28 +1,29 @@
-//! Admission: what else has a say in a write, after the rules of the object itself.
+//! Admission: the plugins, policies and webhooks that mutate and validate a write, beside the rules of its kind.
 //!
 //! ```text
-//!   object as it stands ▸ what is asked ▸ defaults
+//!   stored object ▸ requested change ▸ defaults
 //!     ▸ mutate    plugins in order, then mutating policies, then mutating webhooks
-//!     ▸ prepare, validate (the kind's own rules: strategy, validation)
+//!     ▸ prepare, validate (the strategy of the kind)
 //!     ▸ validate  plugins in order, then validating policies, then validating webhooks
-//!     ▸ charge    quotas: writes that happen together with the object's own, or not at all
-//!     ▸ compare and swap; from the start if somebody came between
+//!     ▸ charge    quotas: writes in the same transaction as the object
+//!     ▸ store; after a conflict with another writer, from the start
 //! ```
 //!
-//! Every write passes here, whatever its door: create, update, patch, apply, delete, collections, and the
-//! subresources that write. Connections to what is behind an object pass the webhooks alone. `Attributes` say what is written and by whom. The new version is not among them:
-//! `Plugin::mutate` gets it to change, `Plugin::validate` to judge; it is null when an object is deleted.
+//! Every write passes admission: create, update, patch, apply, delete, deletecollection, and the subresources that write.
+//! Connections through an object (exec, proxy) pass policies and webhooks only. [`Attributes`] say what is written and by which
+//! user. The new version of the object is not among them: [`Plugin::mutate`] gets it to change, [`Plugin::validate`] to check;
+//! it is null in a deletion.
 //!
-//! # How a plugin is made
+//! # How to add a plugin
 //!
-//! One file below `admission/`, named as the plugin: a pure decision over values, and a `Plugin` that reads what
-//! the decision needs from the store and says `Plugin::handles` cheaply, by kind and operation, since everything
-//! is asked of every write. It joins `Chain::new` at its place in the order of kube-apiserver. Plugins are
-//! synchronous: what they ask is in memory. What somebody else is about to write is named by `Plugin::awaits`, and
-//! the chain waits for it. Else only webhooks wait for others, and nothing waits if none is concerned.
+//! Add a file below `admission/`, named as the plugin: a pure decision over values, and a [`Plugin`] that reads what the
+//! decision needs from the store. [`Plugin::handles`] must be cheap, by kind and operation, since the chain calls it for every
+//! write. Add the plugin to [`Chain::new`] at its position in the order of kube-apiserver. Plugins are synchronous: what they
+//! read is in memory. If a plugin needs an object that another client is about to write, it returns the object from
+//! [`Plugin::awaits`], and the chain waits for it.
 //!
-//! A plugin may be asked about the same write again, if somebody came between; it has no effects of its own. What
-//! is to be written beside the object is a charge.
+//! The chain may call a plugin several times for one write, after conflicts; a plugin has no effects of its own. What a plugin
+//! has to write beside the object is a charge.
 
 mod awaited;
 mod certificates;
@@ -72,22 +73,22 @@ use awaited::Awaited;
 use policy::{MutatingPolicies, ValidatingPolicies};
 use webhook::Webhooks;
 
-/// What a write does to an object.
+/// The operation of a request on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Operation {
-    /// It comes to be.
+    /// The object is created.
     Create,
-    /// It changes.
+    /// The object is updated.
     Update,
-    /// It goes.
+    /// The object is deleted.
     Delete,
-    /// It is connected to, by whatever leads through it: a proxy, a shell. Nothing is written; what is judged are the
-    /// options of the connection.
+    /// A client connects through the object, by exec or a proxy. The request writes no object; admission checks the options
+    /// of the connection.
     Connect,
 }
 
 impl Operation {
-    /// The word that webhooks use.
+    /// The operation in an `AdmissionRequest`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -98,37 +99,36 @@ impl Operation {
     }
 }
 
-/// What is written, and by whom.
+/// What a request writes, and which user sent it.
 #[derive(Clone, Copy)]
 pub(crate) struct Attributes<'a> {
-    /// Where objects are read and rules are asked.
+    /// The state of the server.
     pub(crate) server: &'a ApiServer,
-    /// What the write does.
+    /// The operation.
     pub(crate) operation: Operation,
-    /// The kind as it is stored, which old and new are of.
+    /// The kind in its stored version, in which the old and the new object are.
     pub(crate) row: &'a Row,
-    /// The version that the request is in, if it is another.
+    /// The version of the request, if it differs from the stored one.
     pub(crate) served: Option<&'a Shown>,
-    /// What hangs below the object, if the address goes on: then old and new may be of another kind, such as a
-    /// `Binding`.
+    /// The subresource, if the URL names one: then the old and the new object may be of another kind, such as `Binding`.
     pub(crate) subresource: Option<&'a str>,
     /// The namespace of the object; a Namespace is in itself, any other cluster-scoped object in none.
     pub(crate) namespace: Option<&'a str>,
-    /// The name; empty while it is not generated yet.
+    /// The name; empty before it is generated.
     pub(crate) name: &'a str,
-    /// What the name is generated after, if it is.
+    /// The prefix of a generated name.
     pub(crate) generate_name: &'a str,
-    /// The object as it stands; null if it comes to be.
+    /// The stored object; null in a create.
     pub(crate) old: &'a Value,
-    /// Who asks.
+    /// The user who sent the request.
     pub(crate) user: &'a User,
-    /// Whether the write is only tried.
+    /// Whether the request is a dry run.
     pub(crate) dry_run: bool,
-    /// How it was asked for.
+    /// The options of the request.
     pub(crate) options: Options<'a>,
-    /// When the request is answered at the latest.
+    /// The deadline of the request.
     pub(crate) deadline: Instant,
-    /// What the client is to be told besides.
+    /// The warnings of the response.
     pub(crate) warnings: &'a Warnings,
     /// Set when a webhook is called.
     pub(crate) called_webhooks: &'a AtomicBool,
@@ -136,19 +136,19 @@ pub(crate) struct Attributes<'a> {
     pub(crate) permit: &'a Permit,
 }
 
-/// How a write was asked for.
+/// The options of a request.
 #[derive(Clone, Copy)]
 pub(crate) enum Options<'a> {
-    /// By the parameters of a request.
+    /// The query parameters.
     Query(Verb, &'a Query),
-    /// By a body of `DeleteOptions`.
+    /// The `DeleteOptions` in the body.
     Delete(&'a Value),
-    /// In no way that has options.
+    /// The request has no options.
     None,
 }
 
 impl Options<'_> {
-    /// As an object, the way webhooks see them.
+    /// The options in an `AdmissionRequest`.
     pub(crate) fn to_value(self) -> Value {
         let (verb, query) = match self {
             Self::None => return Value::Null,
@@ -182,7 +182,7 @@ impl Options<'_> {
 }
 
 impl<'a> Attributes<'a> {
-    /// What a request writes.
+    /// The attributes of a write.
     pub(crate) fn of(call: &'a Call, operation: Operation, old: &'a Value) -> Result<Self, ApiError> {
         Ok(Self {
             server: &call.server,
@@ -204,7 +204,7 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    /// What a request connects to. Its parameters are the other side's.
+    /// The attributes of a connection. Its query parameters are for the backend.
     fn of_connection(call: &'a Call) -> Self {
         Self {
             server: &call.server,
@@ -226,22 +226,22 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The kind that the request names.
+    /// The kind in the version of the request.
     pub(crate) fn request_row(&self) -> &'a Row {
         self.served.map_or(self.row, |served| &served.row)
     }
 
-    /// Whether this is about objects of a kind themselves, and not about something below them.
+    /// Whether the request is for objects of a kind, and not for one of their subresources.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         self.subresource.is_none() && self.is_below(group, plural)
     }
 
-    /// Whether this is about objects of a kind or something below them.
+    /// Whether the request is for objects of a kind, or for one of their subresources.
     pub(crate) fn is_below(&self, group: &str, plural: &str) -> bool {
         (self.row.group(), self.row.plural()) == (group, plural)
     }
 
-    /// Whether old and new are objects of the kind that the address names.
+    /// Whether the old and the new object are of the kind in the URL.
     pub(crate) fn is_whole(&self) -> bool {
         matches!(
             self.subresource,
@@ -249,7 +249,7 @@ impl<'a> Attributes<'a> {
         )
     }
 
-    /// Group, version and kind of old and new.
+    /// Group, version and kind of the old and the new object.
     pub(crate) fn kind(&self) -> (&str, &str, &str) {
         match self.subresource {
             Some("binding") => ("", "v1", "Binding"),
@@ -264,18 +264,18 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The fields of old and new, if they are of a kind of Kubernetes itself.
+    /// The schema of the old and the new object, if their kind is built in.
     pub(crate) fn body(&self) -> Option<&'static Kind> {
         let (group, version, kind) = self.kind();
         Schema::builtin().kind(group, version, kind)
     }
 
-    /// The refusal of this write if it is past its deadline.
+    /// Rejects the request if it is past its deadline.
     fn in_time(&self) -> Result<(), ApiError> {
         if Instant::now() < self.deadline { Ok(()) } else { Err(effort::out_of_time()) }
     }
 
-    /// The refusal of this write.
+    /// The error that rejects the request.
     pub(crate) fn forbidden(&self, why: &str) -> ApiError {
         let name = match (self.name, self.generate_name) {
             ("", "") => "Unknown",
@@ -286,31 +286,31 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// One who has a say in writes.
+/// An admission plugin.
 pub(crate) trait Plugin: Send + Sync {
     /// Its name on the command line of kube-apiserver.
     fn name(&self) -> &'static str;
 
-    /// Whether it has anything to say about writes like this.
+    /// Whether the plugin handles requests with these attributes.
     fn handles(&self, attributes: &Attributes<'_>) -> bool;
 
-    /// What has to be there before this write is judged, if somebody is likely to be making it just now.
+    /// An object that the plugin needs, if another client is likely to create it right now.
     fn awaits(&self, _: &Attributes<'_>, _: &Value) -> Option<Awaited> {
         None
     }
 
-    /// Changes what is to be written, or refuses it.
+    /// Changes the new object, or rejects the request.
     fn mutate(&self, _: &Attributes<'_>, _: &mut Value) -> Result<(), ApiError> {
         Ok(())
     }
 
-    /// Refuses what is to be written.
+    /// Rejects the request.
     fn validate(&self, _: &Attributes<'_>, _: &Value) -> Result<(), ApiError> {
         Ok(())
     }
 }
 
-/// All who have a say, in order.
+/// The enabled plugins, policies and webhooks.
 pub(crate) struct Chain {
     plugins: Vec<Box<dyn Plugin>>,
     mutating: MutatingPolicies,
@@ -320,7 +320,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// The plugins that are on, in the order of kube-apiserver. Policies and webhooks are read from the store.
+    /// The enabled plugins, in the order of kube-apiserver. Policies and webhooks come from the store.
     pub(crate) fn new(on: &Plugins, store: &Store) -> Self {
         let all: [Box<dyn Plugin>; 18] = [
             Box::new(no_escalation::NoEscalation),
@@ -353,18 +353,17 @@ impl Chain {
         }
     }
 
-    fn concerned<'a>(&'a self, attributes: &'a Attributes<'a>) -> impl Iterator<Item = &'a dyn Plugin> {
+    fn handling<'a>(&'a self, attributes: &'a Attributes<'a>) -> impl Iterator<Item = &'a dyn Plugin> {
         self.plugins.iter().map(|plugin| &**plugin).filter(|plugin| plugin.handles(attributes))
     }
 
-    /// Has everyone change what is to be written.
+    /// Mutating admission: plugins, policies and webhooks change the new object.
     pub(crate) async fn mutate(&self, attributes: &Attributes<'_>, new: &mut Value) -> Result<(), ApiError> {
-        self.have_plugins_mutate(attributes, new).await?;
+        self.plugins_mutate(attributes, new).await?;
         self.extensions_mutate(attributes, new, true).await
     }
 
-    /// Has policies and webhooks change what is to be written, and again if what one of them changed may be news to
-    /// those before it; then to the plugins, too.
+    /// Calls mutating policies and webhooks, and reinvokes them if a later one changed the object; then the plugins too.
     async fn extensions_mutate(
         &self,
         attributes: &Attributes<'_>,
@@ -380,7 +379,7 @@ impl Chain {
             return Ok(());
         }
         if with_plugins {
-            self.have_plugins_mutate(attributes, new).await?;
+            self.plugins_mutate(attributes, new).await?;
         }
         self.mutating.mutate(&mut policies, attributes, new).await?;
         match &mut webhooks {
@@ -389,31 +388,27 @@ impl Chain {
         }
     }
 
-    async fn have_plugins_mutate(
-        &self,
-        attributes: &Attributes<'_>,
-        new: &mut Value,
-    ) -> Result<(), ApiError> {
-        for plugin in self.concerned(attributes) {
+    async fn plugins_mutate(&self, attributes: &Attributes<'_>, new: &mut Value) -> Result<(), ApiError> {
+        for plugin in self.handling(attributes) {
             if let Some(awaited) = plugin.awaits(attributes, new) {
-                awaited.come(attributes).await;
+                awaited.wait(attributes).await;
             }
             plugin.mutate(attributes, new)?;
         }
         Ok(())
     }
 
-    /// Has everyone judge what is to be written.
+    /// Validating admission: plugins, policies and webhooks check the new object.
     pub(crate) async fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
-        for plugin in self.concerned(attributes) {
+        for plugin in self.handling(attributes) {
             plugin.validate(attributes, new)?;
         }
         self.policies.validate(attributes, new).await?;
         self.webhooks.validate(attributes, new).await
     }
 
-    /// Has policies and webhooks have their say about a connection, and answers with its options as they leave them. No plugin here
-    /// has one, as upstream, where those that do are off.
+    /// Calls policies and webhooks for a connection, and returns its options as they leave them. Upstream's plugins for
+    /// connections are off by default, and Plumb has none.
     pub(crate) async fn connect(&self, call: &Call, mut options: Value) -> Result<Value, ApiError> {
         let attributes = Attributes::of_connection(call);
         let (_, version, kind) = attributes.kind();
@@ -424,9 +419,9 @@ impl Chain {
         Ok(options)
     }
 
-    /// What has to be written together with the object: nothing, unless a quota counts it.
+    /// The writes of quotas that count the object, which are stored in the same transaction.
     ///
-    /// Each write expects what was seen, so that whoever counts at the same time counts again.
+    /// Each has the revision that was read as a precondition, so that of two requests that count at once one counts again.
     pub(crate) fn charge(&self, attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Write>, ApiError> {
         if self.quota { resource_quota::charge(attributes, new) } else { Ok(Vec::new()) }
     }

@@ -57,7 +57,7 @@ pub(crate) fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
 fn list(call: &Call, source: &dyn UsageSource, measured: &Row) -> Result<Response<Body>, ApiError> {
     let selection = Selection::of(call)?;
     let all = List::all(measured.prefix(call.namespace())?);
-    let page = call.server.store().list_where(&all, |object| selection.wants(object)).map_err(gone)?;
+    let page = call.server.store().list_where(&all, |object| selection.selects(object)).map_err(gone)?;
     let mut items = Vec::with_capacity(page.objects.len());
     for object in &page.objects {
         items.extend(metrics(call, source, object)?);

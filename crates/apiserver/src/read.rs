@@ -1,4 +1,4 @@
-//! Reading objects: one, or a page of them.
+//! GET and LIST: one object, or a page of objects.
 
 mod converted;
 
@@ -18,21 +18,20 @@ use crate::object::decode;
 use crate::present::{ListMetadata, show_list, show_stored};
 use crate::selector::{FieldSelector, LabelSelector};
 
-/// How many times its own size an object takes in memory that is decoded to be shown: as a row of a table, or in another
-/// version.
+/// The memory of a decoded object, in multiples of its encoded size. Objects are decoded for tables and for other versions.
 const DECODED: usize = 8;
 
-/// Which objects of a kind a request wants.
+/// The objects of a kind that a request selects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     pub(crate) labels: LabelSelector,
     pub(crate) fields: FieldSelector,
-    /// The kind, if it is a custom one: its defaults count, also for objects that were stored without them.
+    /// The kind, if it is a custom one: selectors see its defaults, also in objects that were stored without them.
     custom: Option<Row>,
 }
 
 impl Selection {
-    /// Reads the selectors of a request; an address that names an object selects it.
+    /// Parses the selectors of a request. A URL that names an object selects it.
     pub(crate) fn of(call: &Call) -> Result<Self, ApiError> {
         let labels = LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default())?;
         let served = call.served.as_ref();
@@ -48,28 +47,28 @@ impl Selection {
         Ok(Self { labels, fields, custom: call.row.custom().map(|_| call.row.clone()) })
     }
 
-    /// Whether it wants every object.
+    /// Whether it selects every object.
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.terms().is_empty()
     }
 
-    /// Whether it wants an object. One that cannot be read is not wanted.
-    pub(crate) fn wants(&self, object: &Object) -> bool {
-        self.wants_labels(&object.value) && self.wants_fields(object)
+    /// Whether it selects an object. An object that cannot be decoded is not selected.
+    pub(crate) fn selects(&self, object: &Object) -> bool {
+        self.selects_labels(&object.value) && self.selects_fields(object)
     }
 
-    /// Whether it may want an object once it is converted. A conversion changes neither name nor namespace; labels and
-    /// all other fields are those of the converted object.
-    pub(crate) fn may_want(&self, object: &Object) -> bool {
+    /// Whether it may select an object after a conversion, which changes neither name nor namespace, but labels and all other
+    /// fields.
+    pub(crate) fn may_select(&self, object: &Object) -> bool {
         let identified = |field: &str| identity(object, field);
         self.fields.terms().iter().all(|term| identified(&term.field).is_none_or(|value| term.takes(value)))
     }
 
-    fn wants_labels(&self, bytes: &[u8]) -> bool {
+    fn selects_labels(&self, bytes: &[u8]) -> bool {
         self.labels.matches_encoded(bytes)
     }
 
-    fn wants_fields(&self, object: &Object) -> bool {
+    fn selects_fields(&self, object: &Object) -> bool {
         let beside = |field: &str| identity(object, field).or_else(|| object.attributes.get(field));
         let mut all_known = true;
         for term in self.fields.terms() {
@@ -101,7 +100,7 @@ fn identity<'a>(object: &'a Object, field: &str) -> Option<&'a str> {
     }
 }
 
-/// Answers with one object.
+/// Responds with one object.
 pub(crate) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.row.key(call.namespace(), call.name())?;
     let current = call.server.store().revision();
@@ -112,14 +111,14 @@ pub(crate) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     show_stored(call, StatusCode::OK, &object.value).await
 }
 
-/// Answers with a page of objects.
+/// Responds with a page of objects.
 pub(crate) async fn list(call: &Call) -> Result<Response<Body>, ApiError> {
     let (options, selection) = (ListOptions::of(&call.query)?, Selection::of(call)?);
     let page = page(call, &options, &selection).await?;
     show_page(call, &page, &selection)
 }
 
-/// Has a request hold what the list of some objects takes in memory, and what it takes to convert some of them.
+/// Counts the memory of a list, and of the objects that are being converted, against the limit of bytes of lists.
 fn hold(call: &Call, listed: &[Arc<Object>], converting: usize) -> Result<(), ApiError> {
     let size = listed.iter().map(|object| object.value.len()).sum::<usize>();
     let size = if call.is_copied() { size } else { size.saturating_mul(DECODED) };
@@ -127,7 +126,7 @@ fn hold(call: &Call, listed: &[Arc<Object>], converting: usize) -> Result<(), Ap
     call.server.in_flight().hold_list(&call.permit, call.origin, &call.user, size)
 }
 
-/// The page of objects that a request wants, in its version. The request holds its bytes until they are sent.
+/// The page of objects that a request selects, in its version. The request holds the bytes until they are sent.
 pub(crate) async fn page(
     call: &Call,
     options: &ListOptions,
@@ -137,7 +136,7 @@ pub(crate) async fn page(
         return converted::page(call, options, selection).await;
     }
     let (snapshot, prefix) = (call.server.store().snapshot(), call.row.prefix(call.namespace())?);
-    let page = options.page(&snapshot, prefix, |object| selection.wants(object))?;
+    let page = options.page(&snapshot, prefix, |object| selection.selects(object))?;
     hold(call, &page.objects, 0)?;
     Ok(page)
 }
@@ -147,7 +146,7 @@ pub(crate) fn show_page(call: &Call, page: &Page, selection: &Selection) -> Resu
     let metadata = ListMetadata {
         revision: page.revision,
         next: Continue::token(page),
-        // Upstream does not count what a selector would have to look at first.
+        // Upstream does not count the remaining objects of a list with a selector.
         remaining: (page.next.is_some()
             && selection.labels.is_everything()
             && selection.fields.terms().is_empty())

@@ -133,7 +133,7 @@ impl Initial {
             let converts = has_converter(row);
             for object in self.snapshot.iter_after(&self.prefix, self.after.as_ref()).take(BATCH) {
                 last = Some(object);
-                let wanted = if converts { selection.may_want(object) } else { selection.wants(object) };
+                let wanted = if converts { selection.may_select(object) } else { selection.selects(object) };
                 if wanted {
                     self.batch.push_back(Arc::clone(object));
                     bytes += object.value.len();
@@ -146,7 +146,7 @@ impl Initial {
             self.after = Some(last.key.clone());
             if converts {
                 let converted = all_in_version(row, std::mem::take(&mut self.batch).into()).await?;
-                self.batch = converted.into_iter().filter(|object| selection.wants(object)).collect();
+                self.batch = converted.into_iter().filter(|object| selection.selects(object)).collect();
             }
             tokio::task::consume_budget().await;
         }
@@ -262,7 +262,7 @@ impl Watcher {
 
     /// The event for this client. An object that enters the selection is added, and one that leaves it is deleted.
     fn event(&mut self, revision: Revision, (previous, current): States) -> Option<Bytes> {
-        let wanted = |object: Option<Arc<Object>>| object.filter(|object| self.selection.wants(object));
+        let wanted = |object: Option<Arc<Object>>| object.filter(|object| self.selection.selects(object));
         match (wanted(previous), wanted(current)) {
             (None, Some(now)) => self.line("ADDED", &now.value),
             (Some(_), Some(now)) => self.line("MODIFIED", &now.value),
@@ -304,7 +304,7 @@ async fn states(event: &Event, selection: &Selection, row: &Row) -> Result<State
     if !has_converter(row) {
         return Ok((previous, current));
     }
-    if current.as_ref().or(previous.as_ref()).is_some_and(|object| !selection.may_want(object)) {
+    if current.as_ref().or(previous.as_ref()).is_some_and(|object| !selection.may_select(object)) {
         return Ok((None, None));
     }
     if current.is_some() && (previous.is_none() || selection.is_everything()) {

@@ -1,4 +1,4 @@
-//! Objects that a plugin needs and that another component is about to create.
+//! An object that a plugin needs and that another client is about to create.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use plumb_store::{EventFilter, Key};
 
 use super::Attributes;
 
-/// An object to wait for, with a timeout.
+/// An object, and the timeout of the wait for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Awaited {
     /// The key of the object.
     pub(crate) key: Key,
-    /// The timeout of the wait.
-    pub(crate) patience: Duration,
+    /// The timeout.
+    pub(crate) timeout: Duration,
 }
 
 impl Awaited {
-    /// Waits until the object is there, or it has taken too long: then whoever needs it finds out. Meanwhile the
-    /// request releases its permit, which the writer of the object may need.
-    pub(super) async fn come(&self, attributes: &Attributes<'_>) {
-        // The watch reports all writes after this read.
+    /// Waits until the object exists, or until the timeout; then the plugin finds the object missing. Meanwhile the request
+    /// releases its permit, which the writer of the object may need.
+    pub(super) async fn wait(&self, attributes: &Attributes<'_>) {
+        // The watch has every write after this revision.
         let store = attributes.server.store();
-        let seen = store.revision();
+        let revision = store.revision();
         if store.get(&self.key).is_some() {
             return;
         }
-        let Ok(mut changes) = store.watch(EventFilter::prefix((&self.key).into()), seen) else { return };
+        let Ok(mut changes) = store.watch(EventFilter::prefix((&self.key).into()), revision) else { return };
         let written = async {
             while let Ok(event) = changes.next().await {
                 if event.key() == &self.key && event.current().is_some() {
@@ -33,7 +33,7 @@ impl Awaited {
                 }
             }
         };
-        // Out of time is an answer too: the plugin looks, and says what is missing.
-        let _ = attributes.permit.released_while(tokio::time::timeout(self.patience, written)).await;
+        // After the timeout the plugin reads the store, and says what is missing.
+        let _ = attributes.permit.released_while(tokio::time::timeout(self.timeout, written)).await;
     }
 }

@@ -20,8 +20,8 @@ const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const EXPIRES: i64 = 60 * 60 + 7;
 /// The account that a controller creates in every namespace.
 const DEFAULT: &str = "default";
-/// The timeout of the wait for that account in a new namespace: about that of upstream's retries.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a pod of a new namespace waits for that account: about as long as upstream goes on looking for it.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sets the service account of pods and mounts its token.
 pub(super) struct ServiceAccount;
@@ -41,7 +41,7 @@ impl Plugin for ServiceAccount {
         }
         let row = attributes.server.kinds().find("", "serviceaccounts")?;
         let key = row.key(attributes.namespace, DEFAULT).ok()?;
-        Some(Awaited { key, patience: PATIENCE })
+        Some(Awaited { key, timeout: TIMEOUT })
     }
 
     fn mutate(&self, attributes: &Attributes<'_>, new: &mut Value) -> Result<(), ApiError> {

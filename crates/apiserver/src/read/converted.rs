@@ -15,7 +15,7 @@ use crate::custom::{REVIEW_BYTES, all_in_version};
 use crate::error::ApiError;
 use crate::list_options::ListOptions;
 
-/// The page of objects that a request wants, in its version.
+/// The page of objects that a request selects, in its version.
 pub(super) async fn page(
     call: &Call,
     options: &ListOptions,
@@ -31,22 +31,22 @@ pub(super) async fn page(
     let (mut read, mut converted) = (0, 0);
     while read < all.len() && page.objects.len() < limit {
         let most = converted.max(limit - page.objects.len());
-        let mut part = Part::next(&all[read..], most, |object| selection.may_want(object));
+        let mut part = Part::next(&all[read..], most, |object| selection.may_select(object));
         hold(call, &page.objects, bytes(&part.objects))?;
         converted += part.objects.len();
         let objects = all_in_version(row, part.objects).await?;
-        for (place, object) in part.places.into_iter().zip(objects) {
-            if selection.wants(&object) {
+        for (index, object) in part.indexes.into_iter().zip(objects) {
+            if selection.selects(&object) {
                 page.objects.push(object);
                 if page.objects.len() == limit {
-                    part.end = place + 1;
+                    part.end = index + 1;
                     break;
                 }
             }
         }
         read += part.end;
     }
-    // The webhook may have made more of them.
+    // The converted objects may be larger.
     hold(call, &page.objects, 0)?;
     page.remaining = all.len() - read;
     page.next = page.objects.last().filter(|_| page.remaining > 0).map(|object| object.key.clone());
@@ -60,27 +60,27 @@ fn bytes(objects: &[Arc<Object>]) -> usize {
 /// The objects that are converted together.
 struct Part {
     objects: Vec<Arc<Object>>,
-    /// Where each of them is in the list.
-    places: Vec<usize>,
+    /// The index of each of them in the list.
+    indexes: Vec<usize>,
     /// Where the rest of the list begins.
     end: usize,
 }
 
 impl Part {
-    /// The next objects of a list that may be wanted: at most so many, and no more than a review has; but at least one, if
+    /// The next objects of a list that may be selected: at most so many, and no more than a review has; but at least one, if
     /// there is one.
-    fn next(list: &[Arc<Object>], most: usize, may_want: impl Fn(&Object) -> bool) -> Self {
-        let (mut part, mut size) = (Self { objects: Vec::new(), places: Vec::new(), end: 0 }, 0);
-        for (place, object) in list.iter().enumerate() {
-            if may_want(object) {
+    fn next(list: &[Arc<Object>], most: usize, may_select: impl Fn(&Object) -> bool) -> Self {
+        let (mut part, mut size) = (Self { objects: Vec::new(), indexes: Vec::new(), end: 0 }, 0);
+        for (index, object) in list.iter().enumerate() {
+            if may_select(object) {
                 size += object.value.len();
                 if !part.objects.is_empty() && (part.objects.len() >= most || size > REVIEW_BYTES) {
                     break;
                 }
                 part.objects.push(Arc::clone(object));
-                part.places.push(place);
+                part.indexes.push(index);
             }
-            part.end = place + 1;
+            part.end = index + 1;
         }
         part
     }
