@@ -1,15 +1,18 @@
 //! The Kubernetes API: discovery, REST, patches, watches, tables, resizes.
 //!
 //! ```text
-//!   request ▸ who asks ▸ what about (target) ▸ kind (a row of kinds)
+//!   request ▸ user (authn) ▸ target ▸ kind (a row of kinds) ▸ authorization ▸ limits (in_flight)
 //!                │
-//!                ├─ read, watch ──────────────────────────────▶ bytes copied from the store
-//!                └─ write, delete ▸ decode ▸ patch ▸ admission, prepare, validate ▸ store (again if someone came between)
+//!                ├─ read, watch ──────────▶ bytes copied from the store
+//!                └─ write, delete ▸ decode ▸ patch ▸ admission, prepare, validate ▸ store (again after a conflict)
 //! ```
 //!
 //! A kind is a row of a table ([`kinds`]); what is special about it is in its strategy, in its file of the [`registry`].
-//! Objects are held as encoded bytes, which reads and watches copy; only a write decodes them, and only the rules of a
-//! resize, which are `plumb-resize`'s, see them as types.
+//! Objects are stored as encoded bytes, which reads and watches copy. Only a write decodes them, and only the rules of a
+//! resize, which are `plumb-resize`'s, decode them to types.
+//!
+//! The modules are layers: `server` imports the handlers, the handlers import the request (`call`), and the request imports
+//! the state of the server (`state`). No folder imports another one that imports it, directly or through others.
 
 pub mod accounts;
 pub mod admission;
