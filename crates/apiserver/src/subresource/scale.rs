@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::call::Call;
 use crate::custom::{self, in_version, is_stored_as, presented_value};
 use crate::error::ApiError;
-use crate::exchange::object as read_object;
+use crate::exchange::{FieldValidation, object as read_object};
 use crate::kinds::{Row, rest};
 use crate::managers::{self, Scaling, Wanted};
 use crate::object::meta;

@@ -32,7 +32,7 @@ impl<'a> Validation<'a> {
         if self.strategy.metadata_checks() == MetadataChecks::None {
             self.strategy.validate(object, rules, &mut errors);
             if errors.is_empty() {
-                metadata::check(self.namespaced, NameFormat::PathSegment, object, &mut errors);
+                metadata::validate_object_meta(self.namespaced, NameFormat::PathSegment, object, &mut errors);
             }
             return errors;
         }
@@ -71,26 +71,26 @@ impl<'a> Validation<'a> {
     /// as often as kube-apiserver lists them.
     pub(crate) fn common_update(self, old: &Value, new: &Value) -> Errors {
         let mut errors = Errors::new();
-        metadata::check(self.namespaced, NameFormat::PathSegment, new, &mut errors);
-        metadata::check_update(old, new, &mut errors);
+        metadata::validate_object_meta(self.namespaced, NameFormat::PathSegment, new, &mut errors);
+        metadata::validate_object_meta_update(old, new, &mut errors);
         errors
     }
 
     /// The checks of the metadata of a new object.
     pub(crate) fn metadata(self, object: &Value, errors: &mut Errors) {
-        metadata::check(self.namespaced, self.strategy.name_format(), object, errors);
+        metadata::validate_object_meta(self.namespaced, self.strategy.name_format(), object, errors);
         self.finalizers(object, errors);
     }
 
     /// The checks of how the metadata changes.
     pub(crate) fn metadata_update(self, old: &Value, new: &Value, errors: &mut Errors) {
-        metadata::check_update(old, new, errors);
+        metadata::validate_object_meta_update(old, new, errors);
         self.finalizers(new, errors);
     }
 
     fn finalizers(self, object: &Value, errors: &mut Errors) {
         if !self.strategy.allows_any_finalizer() {
-            metadata::check_finalizers(object, errors);
+            metadata::validate_finalizer_names(object, errors);
         }
     }
 }

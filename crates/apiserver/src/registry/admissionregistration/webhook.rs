@@ -73,8 +73,13 @@ fn validate_webhook(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
             labels::validate_label_selector(&selector, &path.child(field), errors);
         }
     }
-    client_config(&webhook["clientConfig"], &path.child("clientConfig"), errors);
-    conditions(webhook, &expression::webhook_environment(), &path.child("matchConditions"), errors);
+    validate_client_config(&webhook["clientConfig"], &path.child("clientConfig"), errors);
+    validate_match_conditions(
+        webhook,
+        &expression::webhook_environment(),
+        &path.child("matchConditions"),
+        errors,
+    );
 }
 
 fn validate_fully_qualified_name(name: &str, path: &Path<'_>, errors: &mut Errors) {

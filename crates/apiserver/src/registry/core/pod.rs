@@ -84,7 +84,7 @@ impl Strategy for PodStrategy {
 
     fn apply_defaults(&self, cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         if !old.is_null() {
-            resources::restore_omitted(old, new, cx.rules)?;
+            resources::restore_dropped_fields(old, new, cx.rules)?;
         }
         defaults::apply("", "v1", "Pod", new, cx.rules);
         Ok(())
