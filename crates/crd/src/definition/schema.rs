@@ -357,18 +357,18 @@ impl Walk {
         if rule.rule.trim().is_empty() {
             self.errors.push(FieldError::required(path.child("rule"), "rule is not specified"));
         } else if !rule.message.is_empty() && message.is_empty() {
-            let message = "must be non-empty if specified";
-            self.errors.push(FieldError::invalid(path.child("message"), &rule.message, message));
+            let detail = "must be non-empty if specified";
+            self.errors.push(FieldError::invalid(path.child("message"), &rule.message, detail));
         } else if breaks(message) {
-            let message = "must not contain line breaks";
-            self.errors.push(FieldError::invalid(path.child("message"), &rule.message, message));
+            let detail = "must not contain line breaks";
+            self.errors.push(FieldError::invalid(path.child("message"), &rule.message, detail));
         } else if breaks(rule.rule.trim()) && message.is_empty() {
-            let message = "message must be specified if rule contains line breaks";
-            self.errors.push(FieldError::required(path.child("message"), message));
+            let detail = "message must be specified if rule contains line breaks";
+            self.errors.push(FieldError::required(path.child("message"), detail));
         }
         if !rule.message_expression.is_empty() && rule.message_expression.trim().is_empty() {
-            let message = "messageExpression must be non-empty if specified";
-            self.errors.push(FieldError::required(path.child("messageExpression"), message));
+            let detail = "messageExpression must be non-empty if specified";
+            self.errors.push(FieldError::required(path.child("messageExpression"), detail));
         }
         if let Some(reason) = rule.reason.as_ref().filter(|reason| !REASONS.contains(&reason.as_str())) {
             self.errors.push(FieldError::not_supported(path.child("reason"), reason, &REASONS));
@@ -376,12 +376,12 @@ impl Walk {
         let place = path.child("fieldPath");
         if !rule.field_path.is_empty() {
             if rule.field_path.trim().is_empty() {
-                let message = "must be non-empty if specified";
-                self.errors.push(FieldError::invalid(place, &rule.field_path, message));
+                let detail = "must be non-empty if specified";
+                self.errors.push(FieldError::invalid(place, &rule.field_path, detail));
             }
             if breaks(&rule.field_path) {
-                let message = "must not contain line breaks";
-                self.errors.push(FieldError::invalid(place, &rule.field_path, message));
+                let detail = "must not contain line breaks";
+                self.errors.push(FieldError::invalid(place, &rule.field_path, detail));
             }
             if field_path(&rule.field_path, schema, true).is_err() {
                 self.errors.push(FieldError::invalid(place, &rule.field_path, "must be a valid path"));
@@ -401,8 +401,8 @@ impl Walk {
                     if let Some(message) = &compiled.message {
                         let cost = message.worst_cost();
                         if !self.unchanged && cost > RULE_LIMIT {
-                            let message = exceeds("estimated messageExpression cost", cost, RULE_LIMIT);
-                            self.rules.push(FieldError::forbidden(message_path, message));
+                            let detail = exceeds("estimated messageExpression cost", cost, RULE_LIMIT);
+                            self.rules.push(FieldError::forbidden(message_path, detail));
                         }
                         self.total.add(message_path.to_string(), cost);
                     }
@@ -420,14 +420,14 @@ impl Walk {
             };
             if uses_old {
                 if let Some(above) = &context.uncorrelated {
-                    let message = format!(
+                    let detail = format!(
                         "oldSelf cannot be used on the uncorrelatable portion of the schema within {above}"
                     );
-                    self.rules.push(FieldError::invalid(rule_path, &rule.rule, message));
+                    self.rules.push(FieldError::invalid(rule_path, &rule.rule, detail));
                 }
             } else if let Some(optional) = rule.optional_old_self {
-                let message = "may not be set if oldSelf is not used in rule";
-                self.rules.push(FieldError::invalid(place.child("optionalOldSelf"), optional, message));
+                let detail = "may not be set if oldSelf is not used in rule";
+                self.rules.push(FieldError::invalid(place.child("optionalOldSelf"), optional, detail));
             }
         }
     }
@@ -436,8 +436,8 @@ impl Walk {
         let times = context.times.unwrap_or(MAX_REQUEST / (decl.min_size + 1));
         let cost = compiled.program.worst_cost().saturating_mul(times);
         if !self.unchanged && cost > RULE_LIMIT {
-            let message = exceeds("estimated rule cost", cost, RULE_LIMIT);
-            self.rules.push(FieldError::forbidden(path, message));
+            let detail = exceeds("estimated rule cost", cost, RULE_LIMIT);
+            self.rules.push(FieldError::forbidden(path, detail));
         }
         self.total.add(path.to_string(), cost);
     }

@@ -329,7 +329,9 @@ async fn a_patch_of_a_scale_is_as_strict_as_one_of_an_object() {
     for scale in [format!("{CLONES}/web/scale"), format!("{sets}/web/scale")] {
         let patch = async |query: &str, operations: Value| {
             let path = format!("{scale}{query}");
-            apiserver.request(Method::PATCH, &path, "application/json-patch+json", operations.to_string()).await
+            apiserver
+                .request(Method::PATCH, &path, "application/json-patch+json", operations.to_string())
+                .await
         };
         let unknown = json!([{ "op": "add", "path": "/spec/size", "value": 2 }]);
         let warned = patch("", unknown.clone()).await;
