@@ -2,6 +2,8 @@
 
 use futures_util::StreamExt as _;
 use plumb_cri::api;
+use plumb_resize::cgroup::WeightScale;
+use plumb_runtime::cgroup::Layout;
 use plumb_runtime::types::{
     ContainerChange, ContainerConfig, ContainerFilter, Event, LinuxResources, PodMeta, QosClass, Resources,
     SandboxConfig, WindowsResources,
@@ -152,4 +154,52 @@ async fn events_of_the_runtime_are_sent_on_if_they_are_about_our_pods() {
     let first = tokio::time::timeout(TIMEOUT, events.next()).await.unwrap().unwrap();
     let Event::Container { id, sandbox, change, .. } = first else { panic!("{first:?}") };
     assert_eq!((id.as_str(), sandbox.as_str(), change), ("b", "s", ContainerChange::Stopped));
+}
+
+#[tokio::test]
+async fn a_weight_is_read_as_the_shares_that_a_container_was_created_with() {
+    let fake = Fake::start();
+    let root = fake.cgroups();
+    let pod = root.join("plumb-fake/burstable/podu");
+    let container = pod.join("c");
+    std::fs::create_dir_all(&container).unwrap();
+    std::fs::write(root.join("cgroup.controllers"), "cpu memory").unwrap();
+    for folder in container.ancestors().skip(1).take_while(|folder| folder.starts_with(root)) {
+        std::fs::write(folder.join("cgroup.subtree_control"), "cpu memory").unwrap();
+    }
+    fake.answer("RunPodSandbox", &api::RunPodSandboxResponse { pod_sandbox_id: "s".into() });
+    let sandbox = api::PodSandboxStatus { id: "s".into(), ..Default::default() };
+    fake.answer(
+        "PodSandboxStatus",
+        &api::PodSandboxStatusResponse { status: Some(sandbox), ..Default::default() },
+    );
+    fake.answer("CreateContainer", &api::CreateContainerResponse { container_id: "c".into() });
+    let runtime = fake.client_with(Layout::v2(root).unwrap()).await.unwrap();
+    let meta = PodMeta { name: "web".into(), namespace: "ns".into(), uid: "u".into(), attempt: 0 };
+    let sandbox = runtime.run_sandbox(SandboxConfig::new(meta, QosClass::Burstable)).await.unwrap();
+    let linux = LinuxResources { cpu_shares: Some(333), ..LinuxResources::default() };
+    let config = ContainerConfig { resources: linux.into(), ..ContainerConfig::default() };
+    let id = runtime.create_container(&sandbox, config).await.unwrap();
+    let asked = fake.asked::<api::CreateContainerRequest>("CreateContainer").remove(0).config.unwrap();
+    // Such a runtime does not report the resources of a container.
+    let status = api::ContainerStatus {
+        id: "c".into(),
+        state: api::ContainerState::Running.into(),
+        annotations: asked.annotations,
+        ..Default::default()
+    };
+    fake.answer("ContainerStatus", &api::ContainerStatusResponse { status: Some(status) });
+    for (file, text) in [("cpu.max", "max 100000"), ("memory.max", "max"), ("memory.swap.max", "max")] {
+        std::fs::write(container.join(file), text).unwrap();
+    }
+    // The weight that a runtime writes, by its version, and one that another process has written since.
+    for (scale, of, expected) in [
+        (WeightScale::Quadratic, 333, 333),
+        (WeightScale::Linear, 333, 333),
+        (WeightScale::Quadratic, 1024, WeightScale::Quadratic.shares(WeightScale::Quadratic.weight(1024))),
+    ] {
+        std::fs::write(container.join("cpu.weight"), scale.weight(of).to_string()).unwrap();
+        let found = runtime.container_status(&id).await.unwrap().resources.unwrap();
+        assert_eq!(found.linux().unwrap().cpu_shares, Some(expected), "{scale:?} {of}");
+    }
 }

@@ -102,18 +102,23 @@ impl Fake {
         self.folder.path()
     }
 
-    /// A client.
+    /// A client on a machine with cgroup v1.
     pub(crate) async fn client(&self) -> Result<Cri> {
         let line = |controller: &str| {
             let point = self.folder.path().join(controller);
             format!("30 24 0:26 / {} rw - cgroup cgroup rw,{controller}\n", point.display())
         };
+        self.client_with(Layout::of_mountinfo(&(line("cpu") + &line("memory"))).unwrap()).await
+    }
+
+    /// A client on a machine with these cgroups.
+    pub(crate) async fn client_with(&self, cgroups: Layout) -> Result<Cri> {
         let config = Config {
             endpoint: format!("unix://{}", self.folder.path().join("cri.sock").display()),
             image_endpoint: None,
             cluster: "plumb-fake".into(),
             folder: self.folder.path().join("files"),
-            cgroups: Layout::of_mountinfo(&(line("cpu") + &line("memory"))).unwrap(),
+            cgroups,
             cgroup_driver: CgroupDriver::Cgroupfs,
             request_timeout: REQUEST_TIMEOUT,
         };
