@@ -284,7 +284,8 @@ pub(crate) struct Up {
     /// The number of nodes. More than one need the virtual runtime.
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) nodes: u16,
-    /// Abort every long-lived task at each SIGUSR1: for tests of what outlives a restart of it.
+    /// Abort every long-lived task at each SIGUSR1, and one after the other at each SIGUSR2: for tests of what outlives a
+    /// restart of it.
     #[arg(long, hide = true)]
     pub(crate) abort_tasks_on_signal: bool,
     #[command(flatten)]

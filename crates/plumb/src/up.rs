@@ -301,19 +301,42 @@ fn pod_gateway(args: &Up) -> anyhow::Result<Option<Ipv4Addr>> {
     gateway.context("finding the data directory")
 }
 
-/// Aborts every task once at each SIGUSR1, so that tests see each of them restarted.
+/// Aborts every task once at each SIGUSR1, and the next one at each SIGUSR2, so that tests see each of them restarted.
 async fn abort_on_signal(supervisor: &Supervisor) {
-    let Ok(mut asked) = signal(SignalKind::user_defined1()) else { return };
-    while asked.recv().await.is_some() {
-        // Some tasks end with others: first those that are part of another, then the others.
-        let (parts, wholes): (Vec<Task>, Vec<Task>) =
-            supervisor.tasks().into_iter().partition(|task| task.name.contains('/'));
-        for tasks in [parts, wholes] {
-            for task in tasks {
-                supervisor.abort(&task.name);
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
+    let (Ok(mut all), Ok(mut next)) =
+        (signal(SignalKind::user_defined1()), signal(SignalKind::user_defined2()))
+    else {
+        return;
+    };
+    let mut last = String::new();
+    loop {
+        tokio::select! {
+            Some(()) = all.recv() => abort_all(supervisor).await,
+            Some(()) = next.recv() => abort_next(supervisor, &mut last),
+            else => return,
         }
+    }
+}
+
+async fn abort_all(supervisor: &Supervisor) {
+    // Some tasks end with others: first those that are part of another, then the others.
+    let (parts, wholes): (Vec<Task>, Vec<Task>) =
+        supervisor.tasks().into_iter().partition(|task| task.name.contains('/'));
+    for tasks in [parts, wholes] {
+        for task in tasks {
+            supervisor.abort(&task.name);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Aborts the task after the last one, by name; after the last name comes the first.
+fn abort_next(supervisor: &Supervisor, last: &mut String) {
+    let names: Vec<String> = supervisor.tasks().into_iter().map(|task| task.name).collect();
+    let at = names.partition_point(|name| *name <= *last);
+    let in_turn = names[at..].iter().chain(&names[..at]);
+    if let Some(name) = in_turn.into_iter().find(|name| supervisor.abort(name)) {
+        last.clone_from(name);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Every long-lived task of a cluster is killed, and the cluster works.
 
+mod soak;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -126,7 +128,28 @@ async fn create<K>(api: &Api<K>, object: Value)
 where
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
-    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    let object = serde_json::from_value(object).unwrap();
+    answered("create", async || match api.create(&PostParams::default(), &object).await {
+        // The response to the first attempt was lost.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        created => created.map(drop),
+    })
+    .await;
+}
+
+/// Repeats a request until it has a response: the task that serves it may be killed meanwhile.
+async fn answered<T>(what: &str, mut ask: impl AsyncFnMut() -> kube::Result<T>) -> T {
+    until(what, async || match ask().await {
+        Ok(answer) => Some(answer),
+        Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
+            panic!("{what}: {status:?}")
+        }
+        Err(error) => {
+            println!("{what} is repeated: {error}");
+            None
+        }
+    })
+    .await
 }
 
 fn template() -> Value {
@@ -164,10 +187,11 @@ async fn work(client: &Client, namespace: &str, disturb: impl Fn()) {
     disturb();
     becomes(&deployments, "web", ready(3)).await;
     let scale = |replicas: i32| Patch::Merge(json!({ "spec": { "replicas": replicas } }));
-    deployments.patch("web", &PatchParams::default(), &scale(8)).await.unwrap();
+    let params = PatchParams::default();
+    answered("scale up", async || deployments.patch("web", &params, &scale(8)).await).await;
     disturb();
     becomes(&deployments, "web", ready(8)).await;
-    deployments.patch("web", &PatchParams::default(), &scale(2)).await.unwrap();
+    answered("scale down", async || deployments.patch("web", &params, &scale(2)).await).await;
     becomes(&deployments, "web", ready(2)).await;
     becomes(&quotas, "q", |quota| {
         let used = quota.status.as_ref().and_then(|status| status.used.as_ref()?.get("pods").cloned());
@@ -176,10 +200,12 @@ async fn work(client: &Client, namespace: &str, disturb: impl Fn()) {
     .await;
 
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let name = pods.list(&ListParams::default()).await.unwrap().items[0].metadata.name.clone().unwrap();
+    let listed = answered("list pods", async || pods.list(&ListParams::default()).await).await;
+    let name = listed.items[0].metadata.name.clone().unwrap();
     let amounts = json!({ "cpu": "20m", "memory": "32Mi" });
     let resized = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": amounts, "limits": amounts } }] } });
-    pods.patch_resize(&name, &PatchParams::default(), &Patch::Strategic(resized)).await.unwrap();
+    let resized = Patch::Strategic(resized);
+    answered("resize", async || pods.patch_resize(&name, &params, &resized).await).await;
     disturb();
     becomes(&pods, &name, |pod| {
         let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
@@ -202,17 +228,22 @@ async fn work(client: &Client, namespace: &str, disturb: impl Fn()) {
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     for reason in ["ScalingReplicaSet", "SuccessfulCreate", "Scheduled", "Started"] {
         until(&format!("an event {reason}"), async || {
-            let recorded = events.list(&ListParams::default()).await.unwrap();
+            let recorded = events.list(&ListParams::default()).await.ok()?;
             recorded.items.iter().any(|event| event.reason.as_deref() == Some(reason)).then_some(())
         })
         .await;
     }
-    namespaces.delete(namespace, &DeleteParams::default()).await.unwrap();
-    disturb();
-    until("the namespace goes", async || {
-        namespaces.get_opt(namespace).await.unwrap().is_none().then_some(())
+    answered("delete the namespace", async || {
+        match namespaces.delete(namespace, &DeleteParams::default()).await {
+            // The response to the first attempt was lost.
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+            deleted => deleted.map(drop),
+        }
     })
     .await;
+    disturb();
+    until("the namespace goes", async || namespaces.get_opt(namespace).await.ok()?.is_none().then_some(()))
+        .await;
 }
 
 /// The components count into one page, where each family begins once.
