@@ -13,7 +13,7 @@ use plumb_store::{OpenError, Options, Store};
 pub(crate) use running::serve;
 
 use crate::cli::{Backup, Restore};
-use crate::up::objects;
+use crate::data_dir::{self, objects};
 
 /// Writes a copy.
 pub(crate) fn backup(args: &Backup) -> anyhow::Result<()> {
@@ -60,6 +60,7 @@ fn copy(data: &Path, file: &File) -> anyhow::Result<()> {
 /// Makes a data directory from a copy.
 pub(crate) fn restore(args: &Restore) -> anyhow::Result<()> {
     let file = File::open(&args.file).with_context(|| format!("opening {}", args.file.display()))?;
+    data_dir::check_usable(&args.data_dir)?;
     let directory = objects(&args.data_dir);
     std::fs::create_dir_all(&args.data_dir).with_context(|| format!("making {}", args.data_dir.display()))?;
     let revision = plumb_store::restore(BufReader::new(file), &directory)

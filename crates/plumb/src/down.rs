@@ -10,13 +10,16 @@ use plumb_store::{OpenError, Options, Store};
 
 use crate::cli::Down;
 use crate::client::block_on;
+use crate::data_dir::{self, JOURNAL, objects};
 use crate::nodes::{builtin_config, remove_cri_pods};
-use crate::up::objects;
 
 pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     let data = &args.data_dir;
     if !data.is_dir() {
         bail!("there is no data directory {}; --data-dir names another", data.display());
+    }
+    if !data_dir::is_data_dir(data) {
+        bail!("{} is no data directory of Plumb; --data-dir names another", data.display());
     }
     let data = std::fs::canonicalize(data).with_context(|| format!("finding {}", data.display()))?;
     let had_containers = data.join(builtin::FOLDER).is_dir();
@@ -24,7 +27,7 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
         bail!("{} has held real containers: only root can remove what is left of them", data.display());
     }
     // Held until the end, so that no cluster starts meanwhile.
-    let _locks = [lock(&objects(&data))?, lock(&data.join("journal"))?];
+    let _locks = [lock(&objects(&data))?, lock(&data.join(JOURNAL))?];
     if had_containers {
         block_on(async {
             let runtime = Builtin::open(builtin_config(&data, false)?).await;
@@ -35,15 +38,27 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     block_on(remove_cri_pods(&data))?;
     unmount(&data)?;
     if args.purge {
-        plumb_runtime::untrusted::remove_tree(&data)
-            .with_context(|| format!("removing {}", data.display()))?;
+        match data_dir::remove(&data)? {
+            None => {}
+            Some(left) if left.is_empty() => {
+                eprintln!("plumb: the directory {} is in use and stays, empty", data.display());
+            }
+            Some(left) => {
+                let names: Vec<String> = left.iter().map(|name| name.display().to_string()).collect();
+                eprintln!(
+                    "plumb: {} stays with what Plumb did not make: {}",
+                    data.display(),
+                    names.join(", ")
+                );
+            }
+        }
     }
     Ok(())
 }
 
 /// Takes what a cluster would have to have in order to run. None if there never was one.
 fn lock(directory: &Path) -> anyhow::Result<Option<Store>> {
-    if !directory.is_dir() {
+    if !plumb_store::is_store(directory) {
         return Ok(None);
     }
     match Store::open(directory, Options::default()) {

@@ -22,7 +22,7 @@ use crate::cli::Node;
 use crate::invitation::{self, NodeSettings};
 use crate::nodes::{Ground, Site, is_api_server, shut_down};
 use crate::up::{Signals, Stop, stopping};
-use crate::{features, holder};
+use crate::{data_dir, features, holder};
 use enrol::Enrolled;
 
 /// Where agents listen, as the kubelet does.
@@ -45,6 +45,7 @@ pub(crate) fn run(args: Node) -> anyhow::Result<()> {
 
 async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     let data = &args.data_dir;
+    data_dir::check_usable(data)?;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
     // First, since its lock protects the data directory.
     let mut ground = Ground::lay(&args.like, data)?;
@@ -89,7 +90,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     let trusted: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(trusted.as_bytes()).collect();
     let trusted = trusted.context("reading the authorities of clients")?;
     let tls = serve::tls_of(trusted, resolver.clone(), Arc::new(SystemClock))?;
-    let file = data.join("pki").join(SERVING);
+    let file = data.join(data_dir::PKI).join(SERVING);
     let kept = NodeCertificate::load(&file)?;
     let serving_renewal = Renewal {
         node: name.clone(),

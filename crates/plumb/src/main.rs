@@ -6,6 +6,7 @@ mod cli;
 mod client;
 mod components;
 mod controllers;
+mod data_dir;
 mod definitions;
 mod down;
 mod durations;

@@ -24,7 +24,7 @@ use crate::cli::{RuntimeKind, Up, may_run_containers};
 use crate::components::{CONTROLLERS, Context, NODE};
 use crate::invitation::Binding;
 use crate::usage::{self, Measurements};
-use crate::{backup, features, holder, nodes};
+use crate::{backup, data_dir, features, holder, nodes};
 
 /// What the cluster is called in a kubeconfig.
 const CLUSTER: &str = "plumb";
@@ -38,11 +38,6 @@ const REPAIR_ALLOCATIONS: Duration = Duration::from_mins(3);
 const RECENT_BYTES: usize = 96 << 20;
 /// How long writes may take at the end whose client is gone.
 const COMPLETE_WRITES: Duration = Duration::from_secs(10);
-
-/// Where objects are kept in a data directory.
-pub(crate) fn objects(data_dir: &Path) -> PathBuf {
-    data_dir.join("objects")
-}
 
 /// Runs a cluster until it is asked to stop.
 pub(crate) fn run(args: Up) -> anyhow::Result<()> {
@@ -77,11 +72,13 @@ fn store_options() -> Options {
 async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let supervisor = plumb_supervise::process();
     let data = &args.data_dir;
+    data_dir::check_usable(data)?;
     // No directory is made for a cluster that cannot be served; one that is there says better who is in the way.
     let mut created = FreshDirectory::new(data);
     let early = (!data.exists()).then(|| holder::listen(args.listen, "--listen")).transpose()?;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
-    let store = Store::open(objects(data), store_options()).map_err(|error| unopened(error, data))?;
+    let store =
+        Store::open(data_dir::objects(data), store_options()).map_err(|error| unopened(error, data))?;
     let listener = early.map_or_else(|| holder::listen(args.listen, "--listen"), Ok)?;
     let copying = backup::serve(data, store.clone(), supervisor).inspect_err(|error| {
         tracing::warn!(%error, "no copies can be made while this runs (`plumb backup`)");
@@ -91,9 +88,9 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let gateway = pod_gateway(&args)?;
     let names = [Some(listener.address().ip()), Some(advertised.ip()), gateway.map(IpAddr::V4)];
     let names = names.into_iter().flatten().map(|address| address.to_string());
-    let pki = Arc::new(Pki::open(data.join("pki"), names, clock.clone())?);
+    let pki = Arc::new(Pki::open(data.join(data_dir::PKI), names, clock.clone())?);
     let tokens = args.token_auth_file.as_deref().map(Tokens::open).transpose()?.unwrap_or_default();
-    remove_administrator_token(&data.join("pki"));
+    remove_administrator_token(&data.join(data_dir::PKI));
 
     let url = listener.url();
     let settings = Settings::at(url.clone());
@@ -121,7 +118,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let gates = binding.gates.clone();
     server.also_show(move |text| features::render(&gates, text));
 
-    let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| data.join("kubeconfig"));
+    let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| data.join(data_dir::KUBECONFIG));
     write_kubeconfig(&pki, &url, &kubeconfig)?;
 
     let (trigger, shutdown) = serve::shutdown();

@@ -100,7 +100,7 @@ pub fn images_of(data_dir: &Path) -> Result<Images, ImageError> {
 
 /// Whether a data directory has an image store. [`images_of`] creates one.
 pub fn has_images(data_dir: &Path) -> bool {
-    data_dir.join(FOLDER).join(IMAGES).is_dir()
+    Images::exist_in(&data_dir.join(FOLDER).join(IMAGES))
 }
 
 /// Removes an image of a data directory by name or id, whether or not its runtime is open. Returns whether there was

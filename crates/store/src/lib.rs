@@ -107,6 +107,7 @@ pub use head::Epoch;
 pub use history::Recent;
 pub use journal::{Journal, JournalError, Record, Recovery, RecoveryError};
 pub use key::{Key, KeyError, MAX_KEY, Prefix};
+pub use log::is_store;
 pub use object::{Attributes, MAX_ATTRIBUTE, MAX_ATTRIBUTES, Object};
 pub use snapshot::{List, Page, RevisionError, Snapshot};
 pub use store::{Options, Stats, Store, UpdateOutcome};

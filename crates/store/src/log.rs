@@ -23,6 +23,7 @@ use std::{
 };
 
 pub(crate) use open::create;
+pub use open::is_store;
 
 use crate::{Disk, DiskFile, Event, Journal, JournalError, Revision, Snapshot, archive, disk::Sequential};
 

@@ -15,14 +15,15 @@ use plumb_supervise::Supervisor;
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
-const FOLDER: &str = "control";
+use crate::data_dir::CONTROL;
+
 const SOCKET: &str = "backup";
 /// How long the other side may keep this one waiting.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Writes backups of a store, one after the other, to clients. It ends when the returned handle is dropped.
 pub(crate) fn serve(data: &Path, store: Store, supervisor: &Supervisor) -> io::Result<JoinSet<()>> {
-    DirBuilder::new().recursive(true).mode(0o700).create(data.join(FOLDER))?;
+    DirBuilder::new().recursive(true).mode(0o700).create(data.join(CONTROL))?;
     let (_folder, socket) = socket(data)?;
     // That of a process that is no more: the data directory is ours alone.
     match std::fs::remove_file(&socket) {
@@ -68,7 +69,7 @@ pub(super) fn fetch(data: &Path, writer: &mut impl Write) -> io::Result<()> {
 /// The socket, under a name that is short however deep the data directory is: addresses of sockets have 107 bytes. The
 /// name is good as long as the folder is open.
 fn socket(data: &Path) -> io::Result<(File, PathBuf)> {
-    let folder = File::open(data.join(FOLDER))?;
+    let folder = File::open(data.join(CONTROL))?;
     let socket = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(SOCKET);
     Ok((folder, socket))
 }

@@ -107,7 +107,8 @@ pub(crate) struct Down {
     /// The data directory of the cluster, or of the node.
     #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
-    /// Remove the data directory as well, with all objects, images and certificates.
+    /// Remove the data directory as well, with all objects, images and certificates. Files in it that Plumb did not
+    /// make stay.
     #[arg(long)]
     pub(crate) purge: bool,
 }

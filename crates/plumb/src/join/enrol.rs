@@ -14,6 +14,7 @@ use plumb_node::join::{
 use rcgen::KeyPair;
 
 use crate::cli::Node;
+use crate::data_dir::PKI;
 
 /// What is kept below `pki` in the data directory.
 const AUTHORITY: &str = "ca.crt";
@@ -37,7 +38,7 @@ pub(super) struct Enrolled {
 
 /// Takes up the certificate of an earlier start, or gets one with a token.
 pub(super) async fn enrol(args: &Node, name: &str) -> anyhow::Result<Enrolled> {
-    let folder = args.data_dir.join("pki");
+    let folder = args.data_dir.join(PKI);
     let kept = NodeCertificate::load(&folder.join(CLIENT))?;
     let authority = read(&folder.join(AUTHORITY))?;
     let user = format!("system:node:{name}");

@@ -20,9 +20,8 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::cli::{CriFlags, DriverKind};
+use crate::data_dir::CRI;
 
-/// The directory in a data directory of what pods mount, and of what `plumb down` has to know.
-const FOLDER: &str = "cri";
 /// How often the runtime is asked whether it can run pods, and how long its answer may take.
 const ASK: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(10);
@@ -35,7 +34,7 @@ struct Endpoint {
 }
 
 fn endpoint_file(data: &Path) -> PathBuf {
-    data.join(FOLDER).join("endpoint.json")
+    data.join(CRI).join("endpoint.json")
 }
 
 /// Connects to the runtime of a data directory's pods.
@@ -50,7 +49,7 @@ pub(super) async fn open(data: &Path, flags: &CriFlags) -> anyhow::Result<Cri> {
         request_timeout: flags.runtime_request_timeout,
         ..config(data, endpoint)?
     };
-    let folder = data.join(FOLDER);
+    let folder = data.join(CRI);
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let opened = Cri::open(config, plumb_supervise::process()).await;
     let runtime = opened.map_err(|error| unopened(error, endpoint))?;
@@ -86,7 +85,7 @@ fn config(data: &Path, endpoint: &str) -> anyhow::Result<Config> {
         endpoint: endpoint.to_owned(),
         image_endpoint: None,
         cluster: cgroup_of(data).context("finding the data directory")?,
-        folder: data.join(FOLDER),
+        folder: data.join(CRI),
         cgroups: Layout::detect().context("finding the cgroups of this machine")?,
         cgroup_driver: CgroupDriver::Cgroupfs,
         request_timeout: plumb_cri::REQUEST_TIMEOUT,

@@ -43,15 +43,12 @@ use tokio::task::JoinSet;
 use super::aside::Aside;
 use super::cri;
 use crate::cli::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind, may_run_containers};
+use crate::data_dir::{JOURNAL, LOGS, VOLUMES};
 
 /// How often the machine is looked at for what it runs short of.
 const LOOK_AT_MACHINE: Duration = Duration::from_secs(10);
 /// The version of Kubernetes that the agent speaks as.
 const AGENT_VERSION: &str = "v1.36.4";
-
-/// Where in a data directory the volumes of pods are, and what their containers say.
-const VOLUMES: &str = "volumes";
-const LOGS: &str = "logs";
 
 /// What the nodes of a process stand on.
 pub(crate) struct Ground {
@@ -114,7 +111,7 @@ impl Ground {
         let data = std::path::absolute(data_dir).context("finding the data directory")?;
         let machine = Machine::read(Path::new("/")).and_then(|machine| machine.with_disk_of(&data));
         let machine = Arc::new(machine.context("finding out about this machine")?);
-        let (journal, damage) = open_store(&data.join("journal"))?;
+        let (journal, damage) = open_store(&data.join(JOURNAL))?;
         if let Some(damage) = &damage {
             tracing::warn!(
                 damage,

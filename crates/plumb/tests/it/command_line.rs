@@ -199,20 +199,87 @@ fn a_failed_start_leaves_no_data_directory_and_says_once_what_failed() {
     assert!(!data.exists(), "{:?}", fs::read_dir(&data).unwrap().collect::<Vec<_>>());
     // One that existed before stays.
     fs::create_dir(&data).unwrap();
-    fs::write(data.join("mine"), "").unwrap();
     fails();
-    assert!(data.join("mine").exists());
+    assert!(data.exists());
+}
+
+/// Runs `plumb` with a data directory.
+fn plumb(args: &[&str], data: &Path) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_plumb")).args(args).arg("--data-dir").arg(data).output();
+    printed(&output.unwrap())
+}
+
+#[test]
+fn a_directory_of_another_program_is_neither_written_to_nor_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("home");
+    // Names that a data directory has, too.
+    fs::create_dir_all(home.join("runtime")).unwrap();
+    fs::create_dir(home.join("objects")).unwrap();
+    fs::write(home.join("thesis.txt"), "").unwrap();
+    let listed = || {
+        let found = Command::new("find").arg(&home).output().unwrap();
+        String::from_utf8(found.stdout).unwrap()
+    };
+    let before = listed();
+    for args in [&["down"][..], &["down", "--purge"]] {
+        let refused =
+            format!("plumb: {} is no data directory of Plumb; --data-dir names another\n", home.display());
+        assert_eq!(plumb(args, &home), (Some(1), refused), "{args:?}");
+    }
+    let server = ["--server", "https://127.0.0.1:1"];
+    let up = ["up", "--runtime", "virtual", "--listen", "127.0.0.1:0"];
+    let file = folder.path().join("backup");
+    fs::write(&file, "").unwrap();
+    let file = file.to_str().unwrap();
+    for args in [&up[..], &[&["node"][..], &server].concat(), &["restore", file], &["image", "import", file]]
+    {
+        let (code, text) = plumb(args, &home);
+        assert_eq!(code, Some(1), "{args:?}: {text}");
+        assert!(
+            text.contains("is no data directory of Plumb and not empty (it has thesis.txt); choose"),
+            "{text}"
+        );
+        assert!(text.contains("--data-dir"), "{text}");
+    }
+    assert_eq!(listed(), before);
+    let (code, text) = plumb(&up, &home.join("thesis.txt"));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.ends_with("is no directory; choose another path with --data-dir\n"), "{text}");
+}
+
+#[test]
+fn a_purge_removes_what_plumb_made_and_names_what_it_leaves() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let start = || {
+        assert!(
+            Cluster::start_with(&data, &["--components", "apiserver,node", "--runtime", "virtual"])
+                .stop()
+                .success()
+        )
+    };
+    start();
+    fs::write(data.join("thesis.txt"), "").unwrap();
+    // A data directory stays one whatever else is put there.
+    start();
+    let (code, text) = plumb(&["down", "--purge"], &data);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("stays with what Plumb did not make: thesis.txt\n"), "{text}");
+    let left: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["thesis.txt"]);
+    fs::remove_file(data.join("thesis.txt")).unwrap();
+    start();
+    let (code, text) = plumb(&["down", "--purge"], &data);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(!data.exists());
 }
 
 #[test]
 fn images_are_listed_without_making_anything() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let plumb = |args: &[&str]| {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_plumb")).args(args).arg("--data-dir").arg(&data).output();
-        printed(&output.unwrap())
-    };
+    let plumb = |args: &[&str]| plumb(args, &data);
     let (code, text) = plumb(&["image", "ls"]);
     assert_eq!((code, text.lines().count()), (Some(0), 1), "{text}");
     assert!(!data.exists());
@@ -222,7 +289,7 @@ fn images_are_listed_without_making_anything() {
     fs::create_dir(&data).unwrap();
     assert_eq!(plumb(&["image", "ls"]).0, Some(0));
     let (code, text) = plumb(&["down"]);
-    assert_eq!((code, text.as_str()), (Some(0), ""));
+    assert_eq!(code, Some(1), "{text}");
     assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
     fs::remove_dir(&data).unwrap();
     let missing = format!("plumb: there is no data directory {}; --data-dir names another\n", data.display());

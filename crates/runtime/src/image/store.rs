@@ -118,6 +118,11 @@ struct Known {
 pub(super) struct Lock(#[expect(dead_code, reason = "held, not used")] File);
 
 impl Images {
+    /// Whether a folder holds images. Creates nothing.
+    pub fn exist_in(folder: &Path) -> bool {
+        [RECORDS, SNAPSHOTS, DOWNLOADS].iter().all(|part| folder.join(part).is_dir())
+    }
+
     /// The images in this folder, which is made if it is not there.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, ImageError> {
         let folder = folder.into();

@@ -1,7 +1,9 @@
 //! Opening: recovery from the files in the directory, with all checksums verified.
 
 use std::{
+    fs::File,
     io::{self, BufReader, Read},
+    path::Path,
     sync::Arc,
 };
 
@@ -19,6 +21,16 @@ use crate::{
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT: &str = "plumb-store 1";
+/// What the format of every version of a store starts with.
+const FORMAT_OF_ANY_VERSION: &str = "plumb-store ";
+
+/// Whether a directory holds a store, of whichever version. Creates and locks nothing.
+pub fn is_store(directory: impl AsRef<Path>) -> bool {
+    let mut found = Vec::new();
+    let read = File::open(directory.as_ref().join(FORMAT_FILE))
+        .and_then(|file| file.take(256).read_to_end(&mut found));
+    read.is_ok() && found.starts_with(FORMAT_OF_ANY_VERSION.as_bytes())
+}
 
 /// The files that make up a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,173 @@
+//! The data directory: which entries Plumb makes in it, and how it differs from other directories.
+//!
+//! `plumb up`, `plumb node`, `plumb restore` and `plumb image` write only to a directory that is missing, empty or Plumb's
+//! own, and `plumb down` removes only the entries that are listed here: a path that was mistyped costs no files.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use plumb_runtime::builtin;
+use plumb_runtime::untrusted::remove_tree;
+
+/// The objects that the API serves.
+pub(crate) const OBJECTS: &str = "objects";
+/// The allocations of the node.
+pub(crate) const JOURNAL: &str = "journal";
+/// Certificates and keys.
+pub(crate) const PKI: &str = "pki";
+/// The kubeconfig of the administrator.
+pub(crate) const KUBECONFIG: &str = "kubeconfig";
+/// The socket of `plumb backup`.
+pub(crate) const CONTROL: &str = "control";
+/// The volumes of pods.
+pub(crate) const VOLUMES: &str = "volumes";
+/// The logs of containers.
+pub(crate) const LOGS: &str = "logs";
+/// The files of pods in a runtime with a CRI socket.
+pub(crate) const CRI: &str = "cri";
+
+/// Every entry that Plumb makes, in the order of their removal: those by which a data directory is known come last, so that
+/// a removal that was interrupted can be repeated.
+const ENTRIES: [&str; 9] = [KUBECONFIG, CONTROL, LOGS, VOLUMES, CRI, PKI, builtin::FOLDER, JOURNAL, OBJECTS];
+/// What the node renames a damaged journal to, before a number.
+const DAMAGED_JOURNAL: &str = "journal.damaged-";
+/// Entries that a file system makes in its root.
+const OF_FILE_SYSTEM: [&str; 1] = ["lost+found"];
+
+/// Where objects are kept in a data directory.
+pub(crate) fn objects(data_dir: &Path) -> PathBuf {
+    data_dir.join(OBJECTS)
+}
+
+/// Whether Plumb has written to a directory.
+pub(crate) fn is_data_dir(directory: &Path) -> bool {
+    let pki = directory.join(PKI);
+    // A cluster whose objects were moved away, in order to restore a backup.
+    let has_cluster_keys = || ["sa.key", "admin.pem"].iter().all(|file| pki.join(file).is_file());
+    [OBJECTS, JOURNAL].iter().any(|store| plumb_store::is_store(directory.join(store)))
+        || builtin::has_images(directory)
+        || has_cluster_keys()
+}
+
+/// Refuses what is no data directory and cannot become one: a file, or a directory with entries that Plumb does not make.
+/// A directory that holds nothing but, say, `pki` may become one. Creates nothing.
+pub(crate) fn check_usable(directory: &Path) -> anyhow::Result<()> {
+    let entries = match entries(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => {
+            bail!("{} is no directory; choose another path with --data-dir", directory.display())
+        }
+        found => found.with_context(|| format!("reading the data directory {}", directory.display()))?,
+    };
+    if !is_data_dir(directory)
+        && let Some(foreign) = entries.iter().find(|name| !is_own(name))
+    {
+        bail!(
+            "{} is no data directory of Plumb and not empty (it has {}); choose an empty or a new directory with --data-dir",
+            directory.display(),
+            foreign.display()
+        );
+    }
+    Ok(())
+}
+
+/// Removes every entry that Plumb makes, and the directory if it is empty then. Returns what is left in it; none if
+/// the directory is removed.
+pub(crate) fn remove(directory: &Path) -> anyhow::Result<Option<Vec<OsString>>> {
+    let found = entries(directory).with_context(|| format!("reading {}", directory.display()))?;
+    let damaged = found.iter().filter(|name| is_damaged_journal(name)).map(|name| directory.join(name));
+    for path in damaged.chain(ENTRIES.iter().map(|name| directory.join(name))) {
+        remove_tree(&path).with_context(|| format!("removing {}", path.display()))?;
+    }
+    match std::fs::remove_dir(directory) {
+        Ok(()) => Ok(None),
+        // Busy is one that a file system is mounted at.
+        Err(error) if [ErrorKind::DirectoryNotEmpty, ErrorKind::ResourceBusy].contains(&error.kind()) => {
+            entries(directory).map(Some).with_context(|| format!("reading {}", directory.display()))
+        }
+        Err(error) => Err(error).with_context(|| format!("removing {}", directory.display())),
+    }
+}
+
+/// The names in a directory, without those that every file system has.
+fn entries(directory: &Path) -> std::io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        if !OF_FILE_SYSTEM.iter().any(|of_file_system| name == *of_file_system) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn is_own(name: &OsString) -> bool {
+    ENTRIES.iter().any(|own| name == own) || is_damaged_journal(name)
+}
+
+fn is_damaged_journal(name: &OsString) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with(DAMAGED_JOURNAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use plumb_store::{Options, Store};
+
+    use super::*;
+
+    #[test]
+    fn only_a_directory_that_has_nothing_of_others_becomes_a_data_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        check_usable(&at("missing")).unwrap();
+        assert!(!at("missing").exists());
+        fs::create_dir_all(at("empty/lost+found")).unwrap();
+        check_usable(&at("empty")).unwrap();
+        fs::create_dir_all(at("prepared/pki")).unwrap();
+        check_usable(&at("prepared")).unwrap();
+        fs::create_dir_all(at("home/logs")).unwrap();
+        fs::write(at("home/thesis.txt"), "").unwrap();
+        let refused = check_usable(&at("home")).unwrap_err().to_string();
+        assert!(refused.contains("(it has thesis.txt); choose an empty"), "{refused}");
+        let refused = check_usable(&at("home/thesis.txt")).unwrap_err().to_string();
+        assert!(refused.ends_with("is no directory; choose another path with --data-dir"), "{refused}");
+    }
+
+    #[test]
+    fn directories_of_others_are_no_data_directories_whatever_their_entries_are_called() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ENTRIES {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        fs::create_dir_all(folder.path().join("runtime/images")).unwrap();
+        fs::write(folder.path().join("objects/LOCK"), "").unwrap();
+        fs::write(folder.path().join("pki/sa.key"), "").unwrap();
+        assert!(!is_data_dir(folder.path()));
+        drop(Store::open(folder.path().join("journal"), Options::default()).unwrap());
+        assert!(is_data_dir(folder.path()));
+    }
+
+    #[test]
+    fn what_plumb_did_not_make_outlives_the_removal() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let make = || {
+            drop(Store::open(objects(&data), Options::default()).unwrap());
+            fs::create_dir_all(data.join("journal.damaged-1")).unwrap();
+            fs::write(data.join("kubeconfig"), "").unwrap();
+        };
+        make();
+        fs::write(data.join("thesis.txt"), "").unwrap();
+        assert_eq!(remove(&data).unwrap(), Some(vec!["thesis.txt".into()]));
+        assert_eq!(fs::read_dir(&data).unwrap().count(), 1);
+        fs::remove_file(data.join("thesis.txt")).unwrap();
+        make();
+        assert_eq!(remove(&data).unwrap(), None);
+        assert!(!data.exists());
+    }
+}
