@@ -1,15 +1,18 @@
 //! `plumb down`: removes what a cluster has left on this machine.
 
+use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use nix::mount::{MntFlags, umount2};
 use plumb_runtime::builtin::{self, Builtin};
-use plumb_runtime::mounts_below;
+use plumb_runtime::cgroup::{Layout, Tree};
+use plumb_runtime::types::{ContainerFilter, SandboxFilter};
+use plumb_runtime::{Runtime as _, mounts_below};
 use plumb_store::{OpenError, Options, Store};
 
 use crate::cli::Down;
-use crate::client::block_on;
+use crate::client::{block_on, write_out};
 use crate::data_dir::{self, JOURNAL, objects};
 use crate::nodes::{builtin_config, remove_cri_pods};
 
@@ -21,39 +24,95 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     if !data_dir::is_data_dir(data) {
         bail!("{} is no data directory of Plumb; --data-dir names another", data.display());
     }
-    let data = std::fs::canonicalize(data).with_context(|| format!("finding {}", data.display()))?;
+    let shown = data.display();
+    let data = std::fs::canonicalize(data).with_context(|| format!("finding {shown}"))?;
     let had_containers = data.join(builtin::FOLDER).is_dir();
     if had_containers && !nix::unistd::geteuid().is_root() {
         bail!("{} has held real containers: only root can remove what is left of them", data.display());
     }
     // Held until the end, so that no cluster starts meanwhile.
     let _locks = [lock(&objects(&data))?, lock(&data.join(JOURNAL))?];
+    let mut removed = Removed::default();
     if had_containers {
-        block_on(async {
-            let runtime = Builtin::open(builtin_config(&data, false)?).await;
-            let runtime = runtime.context("opening the built-in container runtime")?;
-            runtime.clear().await.context("removing what the containers left")
-        })?;
+        removed.cgroup = cgroup(&data)?;
+        removed.bridge = bridge(&data);
+        (removed.pods, removed.containers) = block_on(remove_builtin_pods(&data))?;
     }
-    block_on(remove_cri_pods(&data))?;
-    unmount(&data)?;
-    if args.purge {
+    removed.pods += block_on(remove_cri_pods(&data))?;
+    removed.mounts = unmount(&data)?;
+    let what_stays = if !args.purge {
+        "; objects and images stay".to_owned()
+    } else {
         match data_dir::remove(&data)? {
-            None => {}
+            None => format!("; removed {shown} with all objects and images"),
             Some(left) if left.is_empty() => {
-                eprintln!("plumb: the directory {} is in use and stays, empty", data.display());
+                format!("; removed all objects and images, the directory {shown} is in use and stays, empty")
             }
             Some(left) => {
                 let names: Vec<String> = left.iter().map(|name| name.display().to_string()).collect();
-                eprintln!(
-                    "plumb: {} stays with what Plumb did not make: {}",
-                    data.display(),
+                format!(
+                    "; removed all objects and images, {shown} stays with what Plumb did not make: {}",
                     names.join(", ")
-                );
+                )
             }
         }
+    };
+    write_out(&format!("{removed}{what_stays}\n"))
+}
+
+/// What was removed from this machine, besides files.
+#[derive(Debug, Default)]
+struct Removed {
+    pods: usize,
+    containers: usize,
+    mounts: usize,
+    cgroup: Option<String>,
+    bridge: Option<String>,
+}
+
+impl fmt::Display for Removed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counted = [(self.containers, "container"), (self.pods, "pod"), (self.mounts, "mount")];
+        let mut parts: Vec<String> = counted
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}{}", if count == 1 { "" } else { "s" }))
+            .collect();
+        parts.extend(self.cgroup.iter().map(|name| format!("cgroup {name}")));
+        parts.extend(self.bridge.iter().map(|name| format!("bridge {name}")));
+        if parts.is_empty() {
+            return f.write_str("no containers, cgroups or bridge were left");
+        }
+        write!(f, "removed {}", parts.join(", "))
     }
-    Ok(())
+}
+
+/// Removes the pods of the built-in runtime, its cgroups and its bridge. Returns the numbers of pods and of containers.
+async fn remove_builtin_pods(data: &Path) -> anyhow::Result<(usize, usize)> {
+    let runtime = Builtin::open(builtin_config(data, false)?).await;
+    let runtime = runtime.context("opening the built-in container runtime")?;
+    let pods = runtime.list_sandboxes(&SandboxFilter::default()).await.context("listing pods")?.len();
+    let containers = runtime.list_containers(&ContainerFilter::default()).await.context("listing containers")?;
+    runtime.clear().await.context("removing what the containers left")?;
+    Ok((pods, containers.len()))
+}
+
+/// The cgroup of the pods of a data directory, if it exists.
+fn cgroup(data: &Path) -> anyhow::Result<Option<String>> {
+    let layout = Layout::detect().context("finding the cgroups of this machine")?;
+    let name = builtin::cgroup_of(data).context("finding the data directory")?;
+    let exists = Tree::new(layout, &name).pods().exists();
+    Ok(exists.then_some(name))
+}
+
+/// The bridge of the pods of a data directory, by its address, if it exists.
+fn bridge(data: &Path) -> Option<String> {
+    let gateway = builtin::gateway_of(data).ok()?;
+    let mut interfaces = nix::ifaddrs::getifaddrs().ok()?;
+    let has_address = |address: nix::sys::socket::SockaddrStorage| {
+        address.as_sockaddr_in().is_some_and(|address| address.ip() == gateway)
+    };
+    interfaces.find(|one| one.address.is_some_and(has_address)).map(|one| one.interface_name)
 }
 
 /// Takes what a cluster would have to have in order to run. None if there never was one.
@@ -74,10 +133,25 @@ fn lock(directory: &Path) -> anyhow::Result<Option<Store>> {
     }
 }
 
-/// Lets go of every mount in a directory, the innermost first.
-fn unmount(directory: &Path) -> anyhow::Result<()> {
-    for point in mounts_below(directory).context("finding mounts")? {
-        umount2(&point, MntFlags::MNT_DETACH).with_context(|| format!("unmounting {}", point.display()))?;
+/// Unmounts what is mounted in a directory, the innermost first, and returns how many mounts there were.
+fn unmount(directory: &Path) -> anyhow::Result<usize> {
+    let points = mounts_below(directory).context("finding mounts")?;
+    for point in &points {
+        umount2(point, MntFlags::MNT_DETACH).with_context(|| format!("unmounting {}", point.display()))?;
     }
-    Ok(())
+    Ok(points.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_says_what_was_removed() {
+        let nothing = Removed::default();
+        assert_eq!(nothing.to_string(), "no containers, cgroups or bridge were left");
+        let name = Some("plumb-1f".to_owned());
+        let removed = Removed { pods: 1, containers: 2, mounts: 0, cgroup: name.clone(), bridge: name };
+        assert_eq!(removed.to_string(), "removed 2 containers, 1 pod, cgroup plumb-1f, bridge plumb-1f");
+    }
 }

@@ -14,7 +14,7 @@ use plumb_runtime::builtin::cgroup_of;
 use plumb_runtime::cgroup::Layout;
 use plumb_runtime::image::Load;
 use plumb_runtime::service_nat::ServiceNat;
-use plumb_runtime::types::RuntimeStatus;
+use plumb_runtime::types::{RuntimeStatus, SandboxFilter};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -92,18 +92,21 @@ fn config(data: &Path, endpoint: &str) -> anyhow::Result<Config> {
     })
 }
 
-/// Removes the pods of a data directory from the runtime that they were run in, if there is one.
-pub(crate) async fn remove(data: &Path) -> anyhow::Result<()> {
+/// Removes the pods of a data directory from the runtime that they were run in, if there is one, and returns how many
+/// there were.
+pub(crate) async fn remove(data: &Path) -> anyhow::Result<usize> {
     let file = endpoint_file(data);
     let record = match fs::read(&file) {
         Ok(record) => record,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
     };
     let Endpoint { endpoint } =
         serde_json::from_slice(&record).with_context(|| format!("reading {}", file.display()))?;
     let opened = Cri::open(config(data, &endpoint)?, plumb_supervise::process()).await;
     let runtime = opened.map_err(|error| unopened(error, &endpoint))?;
+    let pods = runtime.list_sandboxes(&SandboxFilter::default()).await;
+    let pods = pods.with_context(|| format!("listing the pods at {endpoint}"))?.len();
     runtime.clear().await.with_context(|| format!("removing the pods at {endpoint}"))?;
     ServiceNat::clear(data).context("removing the rules by which pods reached the API server")?;
     // Its directory is that of the files of pods, which may be gone with them.
@@ -111,7 +114,7 @@ pub(crate) async fn remove(data: &Path) -> anyhow::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("removing {}", file.display()))
         }
-        _ => Ok(()),
+        _ => Ok(pods),
     }
 }
 

@@ -265,13 +265,22 @@ fn a_purge_removes_what_plumb_made_and_names_what_it_leaves() {
     start();
     let (code, text) = plumb(&["down", "--purge"], &data);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("stays with what Plumb did not make: thesis.txt\n"), "{text}");
+    let line = format!(
+        "no containers, cgroups or bridge were left; removed all objects and images, {} stays with what Plumb did not \
+         make: thesis.txt\n",
+        data.display()
+    );
+    assert_eq!(text, line);
     let left: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["thesis.txt"]);
     fs::remove_file(data.join("thesis.txt")).unwrap();
     start();
+    let (code, text) = plumb(&["down"], &data);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(text, "no containers, cgroups or bridge were left; objects and images stay\n");
     let (code, text) = plumb(&["down", "--purge"], &data);
     assert_eq!(code, Some(0), "{text}");
+    assert!(text.ends_with(&format!("; removed {} with all objects and images\n", data.display())), "{text}");
     assert!(!data.exists());
 }
 

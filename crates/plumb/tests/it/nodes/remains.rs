@@ -83,8 +83,13 @@ async fn down_leaves_nothing_on_the_machine() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
         let done = command.args(["down", "--data-dir"]).arg(machine.data()).args(flags).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
     };
-    down(&[]);
+    let said = down(&[]);
+    assert!(said.starts_with("removed 1 container, 1 pod, "), "{said}");
+    assert!(said.contains("cgroup ") && said.contains("bridge "), "{said}");
+    let said = down(&[]);
+    assert_eq!(said, "no containers, cgroups or bridge were left; objects and images stay\n");
     assert_eq!(mounts(&machine.data()), 0);
     soon("gone", || groups.pid(&id(&before, "c")).is_none()).await;
 
