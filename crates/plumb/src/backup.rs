@@ -39,7 +39,7 @@ pub(crate) fn backup(args: &Backup) -> anyhow::Result<()> {
         // It is incomplete; the first error is reported.
         drop(std::fs::remove_file(&args.file));
     })?;
-    println!("backed up {} at revision {revision} to {}", args.data_dir.display(), args.file.display());
+    announce!("backed up {} at revision {revision} to {}", args.data_dir.display(), args.file.display());
     Ok(())
 }
 
@@ -65,6 +65,6 @@ pub(crate) fn restore(args: &Restore) -> anyhow::Result<()> {
     std::fs::create_dir_all(&args.data_dir).with_context(|| format!("making {}", args.data_dir.display()))?;
     let revision = plumb_store::restore(BufReader::new(file), &directory)
         .with_context(|| format!("restoring into {}", args.data_dir.display()))?;
-    println!("restored {} at revision {revision} from {}", args.data_dir.display(), args.file.display());
+    announce!("restored {} at revision {revision} from {}", args.data_dir.display(), args.file.display());
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! What the commands that talk to a cluster have in common.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
-use std::io::{ErrorKind, Write as _};
+use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -14,6 +14,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use plumb_autoscaler::explain::printable;
 use serde_json::Value;
+
+pub(crate) use crate::output::write_out;
 
 /// Which cluster.
 #[derive(Debug, Args)]
@@ -199,27 +201,6 @@ pub(crate) fn refusal(error: kube::Error) -> anyhow::Error {
 pub(crate) fn connection_failure(error: &kube::Error) -> Option<&std::io::Error> {
     let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
     chain.filter_map(|error| error.downcast_ref::<std::io::Error>()).last()
-}
-
-/// The reader of standard output closed it, as `head` does when it has enough.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OutputClosed;
-
-impl fmt::Display for OutputClosed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("standard output is closed")
-    }
-}
-
-/// Writes to standard output. The error is [`OutputClosed`] if its reader has closed it.
-pub(crate) fn write_out(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-            Err(anyhow::Error::new(error).context(OutputClosed))
-        }
-        written => written.context("writing to standard output"),
-    }
 }
 
 /// How something is printed.

@@ -92,7 +92,8 @@ async fn remove_builtin_pods(data: &Path) -> anyhow::Result<(usize, usize)> {
     let runtime = Builtin::open(builtin_config(data, false)?).await;
     let runtime = runtime.context("opening the built-in container runtime")?;
     let pods = runtime.list_sandboxes(&SandboxFilter::default()).await.context("listing pods")?.len();
-    let containers = runtime.list_containers(&ContainerFilter::default()).await.context("listing containers")?;
+    let containers =
+        runtime.list_containers(&ContainerFilter::default()).await.context("listing containers")?;
     runtime.clear().await.context("removing what the containers left")?;
     Ok((pods, containers.len()))
 }

@@ -1,6 +1,5 @@
 //! `plumb completion` and `plumb man`: both are made from the command line itself, so that they cannot differ from it.
 
-use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -8,15 +7,12 @@ use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 use crate::cli::Cli;
+use crate::client::write_out;
 
 pub(crate) fn completion(shell: Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "plumb", &mut script);
-    match std::io::stdout().write_all(&script) {
-        // The reader may have closed the pipe.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("writing the script"),
-    }
+    write_out(&String::from_utf8(script).context("the script is not UTF-8")?)
 }
 
 pub(crate) fn man(dir: &Path) -> anyhow::Result<()> {

@@ -26,7 +26,7 @@ pub(crate) fn run(image: Image) -> anyhow::Result<()> {
                 .with_context(|| format!("importing {}", file.display()))?;
             for record in imported {
                 let name = record.tags.first().map_or(record.id.as_str(), String::as_str);
-                println!("imported {name}");
+                announce!("imported {name}");
             }
         }
         ImageCommand::Pull(args) => pull::run(&image.data_dir, &args)?,

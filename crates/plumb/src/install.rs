@@ -1,7 +1,6 @@
 //! `plumb install` and `plumb uninstall`: Plumb's controllers on a Kubernetes that runs elsewhere.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser as _};
@@ -10,7 +9,7 @@ use plumb_install::uninstall::{Outcome, Removal, UninstallError, uninstall};
 use plumb_install::{Component, Options, manifests, yaml};
 
 use crate::cli::Cli;
-use crate::client::{Target, block_on, refusal};
+use crate::client::{Target, block_on, refusal, write_out};
 use crate::features;
 
 /// The namespace of an installation.
@@ -150,16 +149,14 @@ pub(crate) fn install(args: Install) -> anyhow::Result<()> {
     check(&options)?;
     if !args.apply {
         let text = yaml(&manifests(&options)).context("writing YAML")?;
-        // A reader that has seen enough is no failure.
-        let _ = std::io::stdout().write_all(text.as_bytes());
-        return Ok(());
+        return write_out(&text);
     }
     let mode = Mode { dry_run: args.dry_run, replace_vpa: args.replace_vpa };
     let suffix = if args.dry_run { " (dry run)" } else { "" };
     block_on(async {
         let (_, client) = args.target.config().await?;
         let mut report = |what: &str, change: plumb_install::apply::Change| {
-            println!("{what} {}{suffix}", change.word());
+            announce!("{what} {}{suffix}", change.word());
         };
         apply(&client, &options, mode, &mut report).await.map_err(explained)
     })
@@ -176,7 +173,7 @@ pub(crate) fn remove(args: Uninstall) -> anyhow::Result<()> {
     let suffix = if args.dry_run { " (dry run)" } else { "" };
     block_on(async {
         let (_, client) = args.target.config().await?;
-        let mut report = |what: &str, done: &str| println!("{what} {done}{suffix}");
+        let mut report = |what: &str, done: &str| announce!("{what} {done}{suffix}");
         let outcome = uninstall(&client, &removal, &mut report).await.map_err(|error| match error {
             UninstallError::Request(error) => explained(error),
             refused @ (UninstallError::Refused(_) | UninstallError::StillHeld(_)) => {
@@ -185,7 +182,7 @@ pub(crate) fn remove(args: Uninstall) -> anyhow::Result<()> {
         })?;
         if outcome == Outcome::NotInstalled {
             let namespace = &removal.namespace;
-            println!(
+            announce!(
                 "not installed in namespace {namespace} of this cluster: nothing to remove (--namespace names another)"
             );
         }

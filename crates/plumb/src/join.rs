@@ -120,13 +120,13 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     let ask_for_new = Arc::new(ask_for_new);
     ground.running.spawn(supervisor.keep("renewal-signal", move || renew_on_hangup(ask_for_new.clone())));
 
-    eprintln!("plumb: node {name} {}", ground.what_it_runs());
+    say!("plumb: node {name} {}", ground.what_it_runs());
     let mut signals = Signals::listen()?;
-    println!("plumb node {name} has joined {}", args.server);
+    announce!("plumb node {name} has joined {}", args.server);
     if let (Stop::Terminate, Some(periods)) = (signals.next().await, args.like.shutdown_periods()) {
         shut_down(&ground, periods, &mut signals).await;
     }
-    eprintln!("{}", stopping(!ground.is_virtual()));
+    say!("{}", stopping(!ground.is_virtual()));
     trigger.pull();
     answering.await.context("the node's server ended badly")?;
     ground.stop().await;

@@ -67,7 +67,7 @@ pub(crate) fn run(args: Issue) -> anyhow::Result<()> {
         let server = config.cluster_url.to_string();
         let entry = Entry::of_pem(&args.user, server.trim_end_matches('/'), &authority, &certificate, &key);
         entry.create(&args.out)?;
-        println!(
+        announce!(
             "{} holds a certificate of {}; kubectl --kubeconfig {} auth whoami",
             args.out.display(),
             args.user,

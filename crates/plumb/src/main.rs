@@ -1,5 +1,11 @@
 //! Plumb: in-place vertical scaling for Kubernetes, as one binary.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+// First, for its macros.
+#[macro_use]
+mod output;
+
 mod autoscaler;
 mod backup;
 mod cli;
@@ -71,6 +77,8 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         // Colours are for people; in a file or a journal they are noise.
         .with_ansi(std::io::stderr().is_terminal())
+        // It would report that standard error is closed on standard error, and panic.
+        .log_internal_errors(false)
         .init();
     let success = |()| ExitCode::SUCCESS;
     let done = match cli.command {
@@ -97,9 +105,9 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         // As with other programs in a pipeline, it is no failure that the next one has enough.
-        Err(error) if error.is::<client::OutputClosed>() => ExitCode::SUCCESS,
+        Err(error) if error.is::<output::OutputClosed>() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("plumb: {}", message(&error));
+            say!("plumb: {}", message(&error));
             ExitCode::FAILURE
         }
     }

@@ -121,10 +121,10 @@ pub(crate) async fn start(
 
 /// Terminates the pods of nodes before the machine goes down, until it is done or a further signal comes.
 pub(crate) async fn shut_down(ground: &Ground, periods: GracePeriods, signals: &mut Signals) {
-    eprintln!("plumb: shutting down; pods are terminated within {:?}", periods.total);
+    say!("plumb: shutting down; pods are terminated within {:?}", periods.total);
     tokio::select! {
         () = ground.shut_down(periods) => {}
-        _ = signals.next() => eprintln!("plumb: a second signal: pods that still run are left running"),
+        _ = signals.next() => say!("plumb: a second signal: pods that still run are left running"),
     }
 }
 

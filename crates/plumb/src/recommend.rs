@@ -3,10 +3,8 @@
 mod prometheus;
 mod samples;
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::{ArgGroup, Args, ValueEnum};
 
 use crate::recommender_flags::{PrometheusFlags, Tuning};
@@ -80,15 +78,5 @@ pub(crate) fn run(args: Recommend) -> anyhow::Result<()> {
     match &args.prometheus {
         Some(address) => prometheus::run(&args, address),
         None => samples::run(&args),
-    }
-}
-
-/// Writes to standard output. A reader that has gone away, such as `head`, is no failure.
-fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("writing to standard output")
-        }
-        _ => Ok(()),
     }
 }

@@ -89,7 +89,7 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     let params = PatchParams { field_manager: Some(client::FIELD_MANAGER.to_owned()), ..Default::default() };
     let asked = match pods.patch_resize(name, &params, &Patch::Strategic(patch)).await {
         Err(kube::Error::Api(status)) if is_over_capacity(&status) => {
-            eprintln!("plumb: pod/{name} is not resized: infeasible: {}", status.message);
+            say!("plumb: pod/{name} is not resized: infeasible: {}", status.message);
             return Ok(reading::INFEASIBLE.into());
         }
         asked => asked.map_err(refusal)?,
@@ -270,7 +270,7 @@ impl Progress {
     async fn lasts(&mut self) {
         let (Some(stage), Some(due)) = (&self.stage, self.due) else { return std::future::pending().await };
         tokio::time::sleep_until(due).await;
-        eprintln!("{stage}");
+        say!("{stage}");
         self.due = None;
     }
 }

@@ -139,13 +139,13 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
     let handler = pages(parts.clone(), &ground, &chosen.common);
     let serving = tokio::spawn(http::serve(listener, handler, until_stopped(stopped.clone())));
     let names: Vec<&str> = parts.iter().map(|part| part.name).collect();
-    println!("plumb runs {}; metrics and health are at http://{}", names.join(", "), http::reached(address));
+    announce!("plumb runs {}; metrics and health are at http://{}", names.join(", "), http::reached(address));
 
     let election = chosen.election.as_ref();
     let working = parts.iter().map(|part| work(part, election, &ground, stopped.clone()));
     let stopping = async {
         signals.next().await;
-        eprintln!("plumb: stopping");
+        say!("plumb: stopping");
         ask_to_stop.send_replace(true);
     };
     // Elections release their leases before this ends.
@@ -248,7 +248,7 @@ async fn connect(flags: &CommonFlags, metrics: &Metrics) -> anyhow::Result<Clien
     let client = Client::try_from(config).context("making a client")?;
     let namespace = client.default_namespace().to_owned();
     let limited = rate_limit::limited(client, flags.kube_api_qps, flags.kube_api_burst);
-    let reported = Reported::new(limited, url, |text| eprintln!("plumb: {text}"));
+    let reported = Reported::new(limited, url, |text| say!("plumb: {text}"));
     Ok(Client::new(metrics.rest_client(&host).count(reported), namespace))
 }
 

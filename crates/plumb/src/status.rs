@@ -165,7 +165,7 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
     let wanted = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
     let pods = api.list(&wanted).await.map_err(client::refusal)?.items;
     if pods.is_empty() && args.output.is_none() {
-        eprintln!("no pods in {}", args.place(&namespace));
+        say!("no pods in {}", args.place(&namespace));
     } else {
         show(&client, &pods, &args).await?;
     }

@@ -69,7 +69,7 @@ async fn create(
         ..Secret::default()
     };
     if is_on_loopback(&invitation.server) {
-        eprintln!(
+        say!(
             "plumb: {} is reached from this machine only; start `plumb up` with --listen 0.0.0.0:6443 (or \
              --advertise-address) for others to join",
             invitation.server
@@ -78,11 +78,11 @@ async fn create(
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     secrets.create(&PostParams::default(), &token).await.map_err(refusal)?;
     if token_only {
-        println!("{id}.{secret}");
+        announce!("{id}.{secret}");
         return Ok(());
     }
     let hash = CaPin::of_pem(&invitation.authority).context("the cluster's authority is no certificate")?;
-    println!("plumb node --server {} --token {id}.{secret} --ca-hash {hash}", invitation.server);
+    announce!("plumb node --server {} --token {id}.{secret} --ca-hash {hash}", invitation.server);
     Ok(())
 }
 
@@ -122,7 +122,7 @@ async fn delete(client: &Client, token: &str) -> anyhow::Result<()> {
         }
         deleted => deleted.map(drop).map_err(refusal)?,
     }
-    println!("token {id} is revoked; machines that have joined with it stay");
+    announce!("token {id} is revoked; machines that have joined with it stay");
     Ok(())
 }
 

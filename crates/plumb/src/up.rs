@@ -183,15 +183,15 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
 
     let aborting = args.abort_tasks_on_signal.then(|| tokio::spawn(abort_on_signal(supervisor)));
 
-    if let Some(nodes) = &nodes {
-        eprintln!("plumb: {}", nodes.what);
-    }
     let mut signals = Signals::listen()?;
-    println!("plumb is ready at {url}; export KUBECONFIG={}", shell_word(&kubeconfig));
+    if let Some(nodes) = &nodes {
+        say!("plumb: {}", nodes.what);
+    }
+    announce!("plumb is ready at {url}; export KUBECONFIG={}", shell_word(&kubeconfig));
     if let (Stop::Terminate, Some(nodes)) = (signals.next().await, &nodes) {
         nodes.shut_down(&mut signals).await;
     }
-    eprintln!("{}", stopping(nodes.as_ref().is_some_and(nodes::Nodes::run_on)));
+    say!("{}", stopping(nodes.as_ref().is_some_and(nodes::Nodes::run_on)));
     trigger.pull();
     let drained = serving.await.context("the API server ended badly")?;
     fresh.await.context("the renewal of certificates ended badly")?;

@@ -9,8 +9,8 @@ use plumb_autoscaler::offline::fleet::Fleet;
 use plumb_autoscaler::recommender::AggregationConfig;
 use plumb_autoscaler::recommender::prometheus::Prometheus;
 
-use super::{Format, Recommend, print};
-use crate::client::{self, block_on};
+use super::{Format, Recommend};
+use crate::client::{self, block_on, write_out};
 
 pub(super) fn run(args: &Recommend, address: &str) -> anyhow::Result<()> {
     block_on(report(args, address))
@@ -42,14 +42,14 @@ async fn report(args: &Recommend, address: &str) -> anyhow::Result<()> {
         bail!("Prometheus has no usage of containers: {why}");
     }
     for (reason, count) in fleet.discarded() {
-        eprintln!("plumb: {count} of {} samples are not counted: {reason}", fleet.samples());
+        say!("plumb: {count} of {} samples are not counted: {reason}", fleet.samples());
     }
     let report = fleet.report(&args.tuning.estimation());
     match args.output {
-        Format::Table => print(&client::table(&report.table())),
-        Format::Json => print(&client::json(&report.json())?),
-        Format::Yaml => print(&client::yaml(&report.json())?),
-        Format::Csv => print(&report.csv()),
-        Format::Html => print(&report.html(&format!("Recommended requests, {until:.0}"))),
+        Format::Table => write_out(&client::table(&report.table())),
+        Format::Json => write_out(&client::json(&report.json())?),
+        Format::Yaml => write_out(&client::yaml(&report.json())?),
+        Format::Csv => write_out(&report.csv()),
+        Format::Html => write_out(&report.html(&format!("Recommended requests, {until:.0}"))),
     }
 }

@@ -16,8 +16,8 @@ use plumb_autoscaler::recommender::{
 use plumb_resize::resource::Resource;
 use serde_json::{Map, Value, json};
 
-use super::{Format, Recommend, print};
-use crate::client;
+use super::{Format, Recommend};
+use crate::client::{self, write_out};
 
 pub(super) fn run(args: &Recommend) -> anyhow::Result<()> {
     let Some(path) = &args.samples else { return Ok(()) };
@@ -41,9 +41,9 @@ pub(super) fn run(args: &Recommend) -> anyhow::Result<()> {
     }
     let explained = if args.explain { explained } else { Vec::new() };
     match args.output {
-        Format::Table => print(&text(&history, &recommended, &explained)),
-        Format::Json => print(&client::json(&value(&history, &recommended, &explained))?),
-        Format::Yaml => print(&client::yaml(&value(&history, &recommended, &explained))?),
+        Format::Table => write_out(&text(&history, &recommended, &explained)),
+        Format::Json => write_out(&client::json(&value(&history, &recommended, &explained))?),
+        Format::Yaml => write_out(&client::yaml(&value(&history, &recommended, &explained))?),
         Format::Csv | Format::Html => Ok(()),
     }
 }
@@ -87,7 +87,7 @@ fn follow(input: impl Read, length: Option<u64>, history: &mut History<'_>) -> a
 /// Says what of the history does not count.
 fn warn(history: &History<'_>) {
     for (reason, count) in &history.discarded {
-        eprintln!("plumb: {count} of {} rows are not counted: {reason}", history.rows);
+        say!("plumb: {count} of {} rows are not counted: {reason}", history.rows);
     }
 }
 

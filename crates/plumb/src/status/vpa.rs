@@ -31,7 +31,7 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
         _ => pods::read(&client, &vpas).await,
     };
     if vpas.is_empty() && args.output.is_none() {
-        eprintln!("no VPAs in {}", args.place(namespace));
+        say!("no VPAs in {}", args.place(namespace));
         return Ok(ExitCode::SUCCESS);
     }
     match args.output {

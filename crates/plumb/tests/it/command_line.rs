@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, complaint, up};
-use super::processes::{Lines, kill};
+use super::processes::{Lines, ended, first_line, kill};
 
 /// A cluster with one virtual node.
 async fn cluster(folder: &Path) -> (Cluster, Api<Pod>) {
@@ -130,6 +132,32 @@ async fn output_that_is_not_read_to_its_end_is_no_failure() {
         let (code, text) = printed(&output);
         assert_eq!((code, text.as_str()), (Some(0), ""), "{args:?}");
     }
+}
+
+#[test]
+fn a_server_goes_on_when_its_output_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        writer
+    };
+    let server = |name: &str| {
+        let mut command = up(&folder.path().join(name));
+        command.args(["--components", "apiserver,node", "--runtime", "virtual", "--log", "info"]);
+        command
+    };
+    let stop = |mut server: Child| {
+        signal::kill(Pid::from_raw(i32::try_from(server.id()).unwrap()), Signal::SIGINT).unwrap();
+        assert_eq!(ended(&mut server).code(), Some(0));
+    };
+    let mut running = server("errors").stdout(Stdio::piped()).stderr(closed()).spawn().unwrap();
+    assert!(first_line(&mut running).starts_with("plumb is ready"));
+    stop(running);
+    let mut running = server("output").stdout(closed()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = Lines::of(running.stderr.take().unwrap());
+    while !lines.next().unwrap().starts_with("plumb: node ") {}
+    stop(running);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Child processes: what they print and how they end, in time.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, ChildStdout, ExitStatus};
+use std::io::{BufRead as _, BufReader, Read};
+use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use plumb_harness::TIMEOUT;
 pub(crate) struct Lines(Receiver<String>);
 
 impl Lines {
-    pub(crate) fn of(stdout: ChildStdout) -> Self {
+    pub(crate) fn of(output: impl Read + Send + 'static) -> Self {
         let (sender, lines) = channel();
         // It ends with the process, or with the first line that is not wanted any more.
         std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
                     break;
                 }
