@@ -34,9 +34,16 @@ impl FromStr for Amounts {
     }
 }
 
-/// An amount of cpu.
+/// An amount of cpu, in cores. The API takes `1Gi`, a billion cores; a person who writes it means something else.
 pub(super) fn cpu(text: &str) -> anyhow::Result<Quantity> {
-    text.parse().map_err(|_| anyhow!("write 650m or 1.5"))
+    let amount: Quantity = text.parse().map_err(|_| anyhow!("write 650m or 1.5"))?;
+    let number = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let meant = match &text[number.len()..] {
+        "" | "m" | "u" | "n" => return Ok(amount),
+        "M" => format!("{number}m"),
+        _ => number.to_owned(),
+    };
+    bail!("that is {} cores; did you mean {meant}?", amount.saturating_units());
 }
 
 /// An amount of memory: whole bytes, and a mebibyte or more. The API takes `64m`, 64 thousandths of a byte; a person who
@@ -84,6 +91,24 @@ mod tests {
         for text in ["1Mi", "64Mi", "64M", "1.5Gi", "1e9", "1048576", "0"] {
             assert_eq!(memory(text).unwrap(), text.parse().unwrap(), "{text}");
         }
-        assert_eq!(cpu("much").unwrap_err().to_string(), "write 650m or 1.5");
+    }
+
+    #[test]
+    fn cpu_in_a_unit_of_memory_is_refused_with_a_suggestion() {
+        for (text, words) in [
+            ("1Gi", "that is 1073741824 cores; did you mean 1?"),
+            ("100M", "did you mean 100m?"),
+            ("1.5G", "did you mean 1.5?"),
+            ("2Ki", "did you mean 2?"),
+            ("2k", "did you mean 2?"),
+            ("much", "write 650m or 1.5"),
+        ] {
+            let refused = cpu(text).unwrap_err().to_string();
+            assert!(refused.contains(words), "{text}: {refused}");
+            assert!(format!("cpu={text}").parse::<Amounts>().is_err(), "{text}");
+        }
+        for text in ["650m", "1.5", "0", "1e3", "500000u"] {
+            assert_eq!(cpu(text).unwrap(), text.parse().unwrap(), "{text}");
+        }
     }
 }
