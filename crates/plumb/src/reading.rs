@@ -49,6 +49,23 @@ pub(crate) fn word(stage: &Stage) -> &'static str {
     }
 }
 
+/// The word for each row of [`values`]: the stage on the rows of what the resize is about, those whose desired values are not
+/// allocated or not actual. The status may not have these; then the stage is on the first row.
+pub(crate) fn words(reading: &Reading) -> Vec<&'static str> {
+    let differs = |values: &Values| {
+        values.allocated.is_some_and(|allocated| allocated != values.desired.requests)
+            || values.actual.is_some_and(|actual| actual != values.desired)
+    };
+    let mut concerned: Vec<bool> = values(reading).map(|(_, values)| differs(values)).collect();
+    if !concerned.contains(&true)
+        && let Some(first) = concerned.first_mut()
+    {
+        *first = true;
+    }
+    let stage = word(&reading.stage);
+    concerned.into_iter().map(|concerned| if concerned { stage } else { word(&Stage::Applied) }).collect()
+}
+
 /// Why, where there is a reason.
 pub(crate) fn reason(stage: &Stage) -> &str {
     match stage {

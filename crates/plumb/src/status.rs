@@ -260,7 +260,7 @@ impl Listing {
         for pod in pods {
             let reading = reading::of(pod)?;
             let name = pod.metadata.name.clone().unwrap_or_default();
-            for (label, values) in reading::values(&reading) {
+            for ((label, values), resize) in reading::values(&reading).zip(reading::words(&reading)) {
                 let mut row = vec![name.clone(), label.to_owned()];
                 if with_namespace {
                     row.insert(0, pod.metadata.namespace.clone().unwrap_or_default());
@@ -268,7 +268,7 @@ impl Listing {
                 for resource in Resource::ALL {
                     row.extend(cells(values, resource, wide));
                 }
-                row.push(reading::word(&reading.stage).to_owned());
+                row.push(resize.to_owned());
                 if wide {
                     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
                     row.push(node.unwrap_or_else(|| "-".to_owned()));
@@ -301,7 +301,39 @@ fn cells(values: &Values, resource: Resource, wide: bool) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn the_stage_of_a_resize_is_on_the_rows_of_the_containers_that_it_is_about() {
+        let amounts =
+            |memory: &str| json!({ "requests": { "memory": memory }, "limits": { "memory": memory } });
+        let rows = |actual: [Option<&str>; 2]| -> Vec<String> {
+            let names = ["first", "second"];
+            let statuses = names.iter().zip(actual).filter_map(|(name, actual)| {
+                let actual = actual?;
+                Some(json!({
+                    "name": name, "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+                    "allocatedResources": { "memory": "64Mi" }, "resources": amounts(actual),
+                }))
+            });
+            let condition = json!({ "type": "PodResizeInProgress", "status": "True", "reason": "Error", "message": "no" });
+            let pod = json!({
+                "metadata": { "name": "mem" },
+                "spec": { "containers": names.map(|name| json!({ "name": name, "resources": amounts("64Mi") })) },
+                "status": { "conditions": [condition], "containerStatuses": statuses.collect::<Vec<_>>() },
+            });
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            let rows = Listing::of(&[pod], false, false).unwrap().rows;
+            rows.into_iter().map(|row| row.last().unwrap().clone()).collect()
+        };
+        assert_eq!(rows([Some("64Mi"), Some("128Mi")]), ["-", "Failing"]);
+        assert_eq!(rows([Some("128Mi"), Some("64Mi")]), ["Failing", "-"]);
+        assert_eq!(rows([Some("128Mi"), Some("128Mi")]), ["Failing", "Failing"]);
+        assert_eq!(rows([Some("64Mi"), Some("64Mi")]), ["Failing", "-"]);
+        assert_eq!(rows([None, None]), ["Failing", "-"]);
+    }
 
     #[test]
     fn an_object_is_a_pod_unless_its_kind_says_otherwise() {
