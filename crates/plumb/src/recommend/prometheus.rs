@@ -36,7 +36,7 @@ async fn report(args: &Recommend, address: &str) -> anyhow::Result<()> {
     });
     let read = read.await;
     bar.finish_and_clear();
-    read.context("asking Prometheus")?;
+    read.map_err(|error| unreachable(&anyhow::Error::new(error), address))?;
     if fleet.samples() == 0 {
         let why = prometheus.why_empty(until).await.context("asking Prometheus")?;
         bail!("Prometheus has no usage of containers: {why}");
@@ -51,5 +51,18 @@ async fn report(args: &Recommend, address: &str) -> anyhow::Result<()> {
         Format::Yaml => write_out(&client::yaml(&report.json())?),
         Format::Csv => write_out(&report.csv()),
         Format::Html => write_out(&report.html(&format!("Recommended requests, {until:.0}"))),
+    }
+}
+
+/// Why Prometheus did not answer, with what to do about it if it was not reached.
+fn unreachable(error: &anyhow::Error, address: &str) -> anyhow::Error {
+    // What failed first is at the end of the chain; errors of clients repeat it.
+    let failure = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).last();
+    match failure {
+        Some(failure) => anyhow::anyhow!(
+            "cannot reach Prometheus at {address}: {failure}; check the URL, or forward a port to the Prometheus of a \
+             cluster with `kubectl port-forward`"
+        ),
+        None => anyhow::anyhow!("asking Prometheus at {address}: {}", crate::message(error)),
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn run(args: &Recommend) -> anyhow::Result<()> {
     }
     let explained = if args.explain { explained } else { Vec::new() };
     match args.output {
-        Format::Table => write_out(&text(&history, &recommended, &explained)),
+        Format::Table => write_out(&text(&history, &config, &recommended, &explained)),
         Format::Json => write_out(&client::json(&value(&history, &recommended, &explained))?),
         Format::Yaml => write_out(&client::yaml(&value(&history, &recommended, &explained))?),
         Format::Csv | Format::Html => Ok(()),
@@ -93,6 +93,7 @@ fn warn(history: &History<'_>) {
 
 fn text(
     history: &History<'_>,
+    config: &AggregationConfig,
     recommended: &[ContainerRecommendation],
     explained: &[ContainerExplanation],
 ) -> String {
@@ -101,8 +102,16 @@ fn text(
     for (container, (_, aggregate)) in recommended.iter().zip(history.workload.aggregates()) {
         let mut row = vec![container.container.clone()];
         for resource in Resource::ALL {
-            let cell =
-                |of: &Resources| of[resource].map_or_else(|| "-".to_owned(), |quantity| quantity.to_string());
+            // Without samples it would be the least that is ever recommended.
+            let has_samples = match resource {
+                Resource::Cpu => !aggregate.cpu().is_empty(&config.cpu),
+                Resource::Memory => !aggregate.memory().is_empty(&config.memory),
+            };
+            let cell = |of: &Resources| {
+                let quantity = of[resource].filter(|_| has_samples);
+                quantity
+                    .map_or_else(|| "-".to_owned(), |quantity| explain::short_quantity(resource, quantity))
+            };
             row.extend([&container.target, &container.lower_bound, &container.upper_bound].map(cell));
         }
         row.push(aggregate.samples().to_string());

@@ -28,8 +28,8 @@ fn samples_give_a_table_json_or_yaml_and_nothing_else_on_standard_output() {
     assert!(table.status.success());
     assert_eq!(
         text(&table.stdout),
-        "CONTAINER   CPU    LOWER   UPPER   MEMORY   LOWER   UPPER           SAMPLES\n\
-         web         126m   25m     100G    250Mi    250Mi   97656250000Ki   1\n"
+        "CONTAINER   CPU    LOWER   UPPER       MEMORY   LOWER   UPPER       SAMPLES\n\
+         web         126m   25m     unbounded   250Mi    250Mi   unbounded   1\n"
     );
     assert_eq!(text(&table.stderr), "");
     let json = recommend(&["--samples", "-", "-o", "json"], ONE);
@@ -40,9 +40,22 @@ fn samples_give_a_table_json_or_yaml_and_nothing_else_on_standard_output() {
 }
 
 #[test]
+fn nothing_is_recommended_for_a_resource_without_samples() {
+    let output = recommend(&["--samples", "-"], "1767225600,web,cpu,0.1\n");
+    let row: Vec<&str> = text(&output.stdout).lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row, ["web", "126m", "25m", "unbounded", "-", "-", "-", "1"]);
+}
+
+#[test]
 fn flags_of_the_recommender_change_what_is_recommended() {
-    let flags =
-        ["--samples", "-", "--pod-recommendation-min-memory-mb=100", "--recommendation-margin-fraction=0"];
+    let flags = [
+        "--samples",
+        "-",
+        "-o",
+        "json",
+        "--pod-recommendation-min-memory-mb=100",
+        "--recommendation-margin-fraction=0",
+    ];
     let output = recommend(&flags, ONE);
     assert!(
         text(&output.stdout).contains("110m") && text(&output.stdout).contains("110265643"),
@@ -65,6 +78,18 @@ fn a_bad_row_ends_with_the_number_of_its_line_and_exit_code_1() {
         (Some(1), "plumb: standard input: there are no samples\n")
     );
     assert_eq!(recommend(&[], "").status.code(), Some(2));
+}
+
+#[test]
+fn a_prometheus_that_is_not_there_is_named_once_with_what_to_do() {
+    // No other program listens on a port of this number.
+    let output = recommend(&["--prometheus", "http://127.0.0.1:1"], "");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        text(&output.stderr),
+        "plumb: cannot reach Prometheus at http://127.0.0.1:1: Connection refused (os error 111); check the URL, or \
+         forward a port to the Prometheus of a cluster with `kubectl port-forward`\n"
+    );
 }
 
 #[test]
