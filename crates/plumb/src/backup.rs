@@ -63,8 +63,12 @@ pub(crate) fn restore(args: &Restore) -> anyhow::Result<()> {
     data_dir::check_usable(&args.data_dir)?;
     let directory = objects(&args.data_dir);
     std::fs::create_dir_all(&args.data_dir).with_context(|| format!("making {}", args.data_dir.display()))?;
-    let revision = plumb_store::restore(BufReader::new(file), &directory)
-        .with_context(|| format!("restoring into {}", args.data_dir.display()))?;
+    let restored = plumb_store::restore(BufReader::new(file), &directory).map_err(|error| match error {
+        occupied @ OpenError::NotEmpty(_) => anyhow::Error::new(occupied)
+            .context("there are objects already; move them away, or name another directory with --data-dir"),
+        other => anyhow::Error::new(other),
+    });
+    let revision = restored.with_context(|| format!("restoring into {}", args.data_dir.display()))?;
     announce!("restored {} at revision {revision} from {}", args.data_dir.display(), args.file.display());
     Ok(())
 }

@@ -43,7 +43,15 @@ use crate::status::Status;
 
 /// In-place vertical scaling for Kubernetes: a pod's CPU and memory change while its containers run.
 #[derive(Debug, Parser)]
-#[command(name = "plumb", version, about, arg_required_else_help = true)]
+#[command(
+    name = "plumb",
+    version,
+    about,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  \
+        sudo plumb up    # a cluster on this machine\n  \
+        plumb resize web --cpu 300m --memory 128Mi    # change a pod that runs"
+)]
 pub(crate) struct Cli {
     /// The log level on standard error (error, warn, info, debug, trace), or a filter such as
     /// `info,plumb_apiserver=debug`. The environment variable `RUST_LOG` has precedence.
@@ -57,14 +65,49 @@ pub(crate) struct Cli {
 const USUAL_LOG: &str = "warn";
 
 impl Cli {
+    /// Whether the user left to the program what is logged.
+    pub(crate) fn has_usual_log(&self) -> bool {
+        self.log == USUAL_LOG && std::env::var_os(EnvFilter::DEFAULT_ENV).is_none()
+    }
+
     /// What to log.
     pub(crate) fn log_filter(&self) -> EnvFilter {
         let runs_on = matches!(self.command, Command::Up(_) | Command::Node(_));
-        // A command that asks a server once reports a failure itself, and so does `plumb run`.
-        let quiet = !runs_on && self.log == USUAL_LOG;
-        let filter = if quiet { "warn,kube_client=off" } else { &self.log };
-        EnvFilter::new(filter)
+        // A command that asks a server once reports a failure itself, and so does `plumb run`; one that watches does so, too.
+        let watches = matches!(self.command, Command::Status(_) | Command::Resize(_) | Command::Rollout(_));
+        EnvFilter::new(match &*self.log {
+            USUAL_LOG if watches => "warn,kube_client=off,plumb_controller=off",
+            USUAL_LOG if !runs_on => "warn,kube_client=off",
+            filter => filter,
+        })
     }
+}
+
+/// The arguments of a process, with those that say which cluster moved behind the command: `plumb -n NAMESPACE status` is taken as
+/// kubectl takes it.
+pub(crate) fn behind_command(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    const MOVED: [&str; 4] = ["-n", "--namespace", "--kubeconfig", "--context"];
+    let mut arguments = arguments.into_iter().peekable();
+    let mut ordered: Vec<OsString> = arguments.next().into_iter().collect();
+    let mut moved = Vec::new();
+    while let Some(argument) = arguments.peek() {
+        let text = argument.to_string_lossy();
+        let has_value = MOVED.iter().any(|flag| {
+            text.strip_prefix(flag)
+                .is_some_and(|rest| rest.starts_with('=') || (*flag == "-n" && !rest.is_empty()))
+        });
+        let is_alone = MOVED.contains(&&*text);
+        if !has_value && !is_alone {
+            break;
+        }
+        moved.extend(arguments.next());
+        if is_alone {
+            moved.extend(arguments.next());
+        }
+    }
+    ordered.extend(arguments);
+    ordered.extend(moved);
+    ordered
 }
 
 /// A filter that can be read.
@@ -169,6 +212,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
     },
+    /// Print the version, as `--version` does.
+    #[command(hide = true)]
+    Version,
     /// Use CPU and memory in a given shape; see `plumb load --help`.
     #[command(disable_help_flag = true)]
     Load {

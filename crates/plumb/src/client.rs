@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use http::header::{HeaderValue, USER_AGENT};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use plumb_autoscaler::explain::printable;
@@ -116,6 +117,11 @@ pub(crate) const FIELD_MANAGER: &str = "plumb";
 /// The URL of the server that the command talks to, for its error messages.
 static SERVER: OnceLock<String> = OnceLock::new();
 
+/// The URL of the server that the command talks to; empty before it does.
+pub(crate) fn server() -> String {
+    SERVER.get().cloned().unwrap_or_default()
+}
+
 /// Where `plumb up` writes a kubeconfig, as its default.
 const OF_UP: &str = "./plumb-data/kubeconfig";
 
@@ -194,6 +200,29 @@ pub(crate) fn refusal(error: kube::Error) -> anyhow::Error {
             }
             None => anyhow::Error::new(other).context("asking the server"),
         },
+    }
+}
+
+/// The error message for a response about an object of a namespace. It names the namespace in which the object is missing, and
+/// says so if there is no such namespace.
+pub(crate) async fn refusal_in(client: &Client, namespace: &str, error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) if status.is_not_found() => match check_namespace(client, namespace).await {
+            Ok(()) => anyhow::anyhow!("{} in namespace {namespace:?}", status.message),
+            Err(missing) => missing,
+        },
+        other => refusal(other),
+    }
+}
+
+/// Refuses a namespace that does not exist. For users who may not read namespaces every one exists.
+pub(crate) async fn check_namespace(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    let namespaces: kube::Api<Namespace> = kube::Api::all(client.clone());
+    match namespaces.get(namespace).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => {
+            bail!("there is no namespace {namespace:?}; -n names another")
+        }
+        _ => Ok(()),
     }
 }
 

@@ -42,6 +42,8 @@ use clap::error::ErrorKind;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use cli::{Cli, Command};
 
@@ -60,7 +62,7 @@ fn main() -> ExitCode {
     if arguments.next_if(|argument| argument == "load").is_some() {
         return plumb_runtime::load::main(arguments);
     }
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(cli::behind_command(std::env::args_os()));
     let conflict = match &cli.command {
         Command::Up(up) => up.conflict(),
         Command::Node(node) => node.like.conflict(),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
     if let Some(why) = conflict {
         cli.command.usage().error(ErrorKind::ArgumentConflict, why).exit();
     }
+    let without_outages = cli.has_usual_log().then_some(run::WithoutOutages);
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| cli.log_filter()))
         .with_writer(std::io::stderr)
@@ -79,6 +82,8 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         // It would report that standard error is closed on standard error, and panic.
         .log_internal_errors(false)
+        .finish()
+        .with(without_outages)
         .init();
     let success = |()| ExitCode::SUCCESS;
     let done = match cli.command {
@@ -97,6 +102,9 @@ fn main() -> ExitCode {
         Command::Backup(backup) => backup::backup(&backup).map(success),
         Command::Restore(restore) => backup::restore(&restore).map(success),
         Command::Image(image) => image::run(image).map(success),
+        Command::Version => {
+            output::write_out(concat!("plumb ", env!("CARGO_PKG_VERSION"), "\n")).map(success)
+        }
         Command::Completion { shell } => help::completion(shell).map(success),
         Command::Man { dir } => help::man(&dir).map(success),
         // Both were dealt with before; they are here to be seen, or not, in the list of commands.

@@ -66,6 +66,12 @@ pub(crate) fn words(reading: &Reading) -> Vec<&'static str> {
     concerned.into_iter().map(|concerned| if concerned { stage } else { word(&Stage::Applied) }).collect()
 }
 
+/// The phase of a pod that has completed: it is not resized any more.
+pub(crate) fn final_phase(pod: &Pod) -> Option<&str> {
+    let phase = pod.status.as_ref()?.phase.as_deref()?;
+    matches!(phase, "Succeeded" | "Failed").then_some(phase)
+}
+
 /// Why, where there is a reason.
 pub(crate) fn reason(stage: &Stage) -> &str {
     match stage {
@@ -124,6 +130,7 @@ pub(crate) fn to_json(pod: &Pod, reading: &Reading) -> Value {
     });
     json!({
         "namespace": pod.metadata.namespace, "pod": pod.metadata.name,
+        "phase": pod.status.as_ref().and_then(|status| status.phase.as_deref()),
         "resize": word(&reading.stage).trim_matches('-'),
         "reason": reason(&reading.stage),
         "since": reading.since,

@@ -78,8 +78,11 @@ pub(crate) fn run(args: Resize) -> anyhow::Result<ExitCode> {
 async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     let name = args.pod.as_str();
     let (client, namespace) = args.cluster.connect().await?;
-    let pods: Api<Pod> = Api::namespaced(client, &namespace);
-    let before = pods.get(name).await.map_err(client::refusal)?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let before = match pods.get(name).await {
+        Err(error) => return Err(client::refusal_in(&client, &namespace, error).await),
+        Ok(before) => before,
+    };
     if has_ended(&before) {
         let phase = phase(&before);
         bail!("pod {name:?} has completed ({phase}): only a pod that runs can be resized");
@@ -162,10 +165,20 @@ fn patch(pod: &Pod, args: &Resize) -> anyhow::Result<Value> {
         return Ok(json!({ "spec": { "resources": resources } }));
     }
     let init = spec.init_containers.as_deref().unwrap_or_default();
+    // An init container that has completed does not run again, unless it is a sidecar.
+    let is_over = |container: &&Container| {
+        container.restart_policy.as_deref() != Some("Always")
+            && container_status(pod, &container.name)
+                .is_some_and(|status| status.state.as_ref().is_some_and(|state| state.terminated.is_some()))
+    };
     let (list, container) = match &args.container {
-        None if spec.containers.len() == 1 && init.is_empty() => ("containers", &spec.containers[0]),
+        None if spec.containers.len() == 1 && init.iter().all(|one| is_over(&one)) => {
+            ("containers", &spec.containers[0])
+        }
         None => {
-            let names: Vec<&str> = spec.containers.iter().chain(init).map(|one| one.name.as_str()).collect();
+            let running = init.iter().filter(|one| !is_over(one));
+            let names: Vec<&str> =
+                spec.containers.iter().chain(running).map(|one| one.name.as_str()).collect();
             bail!("which container? -c NAME chooses one of: {}", names.join(", "));
         }
         Some(name) => {

@@ -11,6 +11,7 @@
 mod admission;
 mod http;
 mod informers;
+mod outage;
 mod rate_limit;
 mod reachability;
 mod recommender;
@@ -35,11 +36,12 @@ use plumb_supervise::{Exponential, Supervisor};
 use tokio::sync::watch;
 
 use crate::cli::{Chosen, CommonFlags, ElectionFlags, Ignored, Run};
-use crate::client::connection_failure;
+use crate::client::{connection_failure, server};
 use crate::features;
 use crate::up::Signals;
 use http::{Asked, Handler, Page};
 use informers::SharedInformers;
+pub(crate) use outage::WithoutOutages;
 use reachability::Reported;
 
 /// The work of a component, for as long as this process leads.
@@ -108,6 +110,9 @@ pub(crate) struct Ground {
 /// own, so that a node with many cores would cost memory for nothing.
 const MOST_THREADS: usize = 2;
 
+/// How long the API server may take to answer before this process says that it waits for it.
+const REACH: Duration = Duration::from_secs(5);
+
 /// Runs components until the process is asked to stop.
 pub(crate) fn run(args: Run) -> anyhow::Result<()> {
     plumb_apiserver::serve::install_crypto();
@@ -139,7 +144,13 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
     let handler = pages(parts.clone(), &ground, &chosen.common);
     let serving = tokio::spawn(http::serve(listener, handler, until_stopped(stopped.clone())));
     let names: Vec<&str> = parts.iter().map(|part| part.name).collect();
-    announce!("plumb runs {}; metrics and health are at http://{}", names.join(", "), http::reached(address));
+    let is_reachable = is_reachable(&ground.client).await;
+    announce!(
+        "plumb {} {}; metrics and health are at http://{}",
+        if is_reachable { "runs" } else { "waits for the API server to run" },
+        names.join(", "),
+        http::reached(address)
+    );
 
     let election = chosen.election.as_ref();
     let working = parts.iter().map(|part| work(part, election, &ground, stopped.clone()));
@@ -250,6 +261,22 @@ async fn connect(flags: &CommonFlags, metrics: &Metrics) -> anyhow::Result<Clien
     let limited = rate_limit::limited(client, flags.kube_api_qps, flags.kube_api_burst);
     let reported = Reported::new(limited, url, |text| say!("plumb: {text}"));
     Ok(Client::new(metrics.rest_client(&host).count(reported), namespace))
+}
+
+/// A client that says once that the server of another one cannot be reached, and once that it answers again.
+pub(crate) fn reporting(client: Client) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let unlimited = rate_limit::limited(client, 0.0, 0.0);
+    Client::new(Reported::new(unlimited, server(), |text| say!("plumb: {text}")), namespace)
+}
+
+/// Whether the API server can be reached now.
+async fn is_reachable(client: &Client) -> bool {
+    match tokio::time::timeout(REACH, client.apiserver_version()).await {
+        Ok(Err(error)) => connection_failure(&error).is_none(),
+        Ok(Ok(_)) => true,
+        Err(_) => false,
+    }
 }
 
 /// How the cluster is reached: by the file that is named, by the service account of the pod, or by the user's kubeconfig.

@@ -154,16 +154,22 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
         Api::namespaced(client.clone(), &namespace)
     };
     if args.watch {
-        return watch::run(client, api, &args).await;
+        return watch::run(client, api, &namespace, &args).await;
     }
     if let Some(Object::Pod(name)) = &args.object {
-        let pod = api.get(name).await.map_err(client::refusal)?;
+        let pod = match api.get(name).await {
+            Err(error) => return Err(client::refusal_in(&client, &namespace, error).await),
+            Ok(pod) => pod,
+        };
         let code = reading::exit_code(&reading::of(&pod)?.stage);
         show(&client, &[pod], &args).await?;
         return Ok(code);
     }
     let wanted = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
     let pods = api.list(&wanted).await.map_err(client::refusal)?.items;
+    if pods.is_empty() && !args.all_namespaces {
+        client::check_namespace(&client, &namespace).await?;
+    }
     if pods.is_empty() && args.output.is_none() {
         say!("no pods in {}", args.place(&namespace));
     } else {
@@ -260,6 +266,7 @@ impl Listing {
         for pod in pods {
             let reading = reading::of(pod)?;
             let name = pod.metadata.name.clone().unwrap_or_default();
+            let phase = reading::final_phase(pod);
             for ((label, values), resize) in reading::values(&reading).zip(reading::words(&reading)) {
                 let mut row = vec![name.clone(), label.to_owned()];
                 if with_namespace {
@@ -268,14 +275,14 @@ impl Listing {
                 for resource in Resource::ALL {
                     row.extend(cells(values, resource, wide));
                 }
-                row.push(resize.to_owned());
+                row.push(phase.unwrap_or(resize).to_owned());
                 if wide {
                     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
                     row.push(node.unwrap_or_else(|| "-".to_owned()));
                 }
                 rows.push(row);
             }
-            if !reading::reason(&reading.stage).is_empty() {
+            if phase.is_none() && !reading::reason(&reading.stage).is_empty() {
                 if why.is_empty() {
                     why.push('\n');
                 }

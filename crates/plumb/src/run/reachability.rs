@@ -14,6 +14,9 @@ use tower::Service;
 
 use crate::client::connection_failure;
 
+/// How the error of each request starts that did not reach the API server.
+pub(super) const UNREACHABLE: &str = "cannot reach the API server at";
+
 /// A service that reports when the server of another service cannot be reached. Clones share what was reported.
 #[derive(Clone)]
 pub(super) struct Reported<S> {
@@ -98,7 +101,7 @@ struct Unreachable {
 
 impl fmt::Display for Unreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot reach the API server at {}: {}", self.url, self.failure)
+        write!(f, "{UNREACHABLE} {}: {}", self.url, self.failure)
     }
 }
 

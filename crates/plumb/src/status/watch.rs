@@ -13,23 +13,43 @@ use plumb_client::Api;
 use plumb_controller::{ObjectRef, Reflector, WatchConfig, WatchEvent};
 
 use super::{Listing, Object, Status, boost_lines, vpa};
-use crate::client::{Columns, Output, refusal, write_out};
+use crate::client::{Columns, Output, check_namespace, refusal, refusal_in, write_out};
+use crate::run;
 
 /// Prints pods, and those that change, until the command is ended.
-pub(super) async fn run(client: Client, api: Api<Pod>, args: &Status) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(
+    client: Client,
+    api: Api<Pod>,
+    namespace: &str,
+    args: &Status,
+) -> anyhow::Result<ExitCode> {
     let mut config = WatchConfig::default();
     let mut wanted =
         ListParams { label_selector: args.selector.clone(), limit: Some(1), ..Default::default() };
     if let Some(Object::Pod(name)) = &args.object {
         config = config.fields(format!("metadata.name={name}"));
         wanted.field_selector = Some(format!("metadata.name={name}"));
-        api.get(name).await.map_err(refusal)?;
+        if let Err(error) = api.get(name).await {
+            return Err(refusal_in(&client, namespace, error).await);
+        }
     }
     if let Some(selector) = &args.selector {
         config = config.labels(selector);
     }
     // A server that cannot be reached, or does not allow it, ends the command; later failures are retried.
-    api.list(&wanted).await.map_err(refusal)?;
+    if api.list(&wanted).await.map_err(refusal)?.items.is_empty() {
+        if !args.all_namespaces {
+            check_namespace(&client, namespace).await?;
+        }
+        say!("no pods in {} yet", args.place(namespace));
+    }
+    // The reflector retries; what it logs is for components.
+    let client = run::reporting(client);
+    let api: Api<Pod> = if args.all_namespaces {
+        Api::all(client.clone())
+    } else {
+        Api::namespaced(client.clone(), namespace)
+    };
     let mut screen =
         Screen { args, client, printed: BTreeMap::new(), columns: Columns::default(), has_header: false };
     let mut events = std::pin::pin!(Reflector::new(api, config).into_stream());
@@ -62,11 +82,9 @@ impl Screen<'_> {
             self.delete(&pod)?;
         }
         let boosts = vpa::pods::boosts(&self.client, pods).await;
-        if !self.has_header {
-            self.has_header = true;
+        if !self.has_header && !pods.is_empty() {
             let listing = self.listing(pods)?;
-            let head = at("TIME", &listing.head);
-            self.write(vec![head], &listing, &boost_lines(pods, &boosts))?;
+            self.write(&listing, &boost_lines(pods, &boosts))?;
             for (pod, boosts) in pods.iter().zip(boosts) {
                 let shown = self.shown(pod, boosts)?;
                 self.printed.insert(ObjectRef::of(pod), shown);
@@ -87,7 +105,7 @@ impl Screen<'_> {
         if self.printed.get(&ObjectRef::of(pod)) == Some(&shown) {
             return Ok(());
         }
-        self.write(Vec::new(), &shown.0, &shown.1)?;
+        self.write(&shown.0, &shown.1)?;
         self.printed.insert(ObjectRef::of(pod), shown);
         Ok(())
     }
@@ -101,9 +119,15 @@ impl Screen<'_> {
         write_out(&self.columns.lines(&[at(&now(), &row)]))
     }
 
-    /// Prints rows with the time, and what is below them.
-    fn write(&mut self, mut rows: Vec<Vec<String>>, listing: &Listing, boosts: &str) -> anyhow::Result<()> {
+    /// Prints rows with the time, and what is below them. The first ones have the header above them: its columns are as
+    /// wide as theirs.
+    fn write(&mut self, listing: &Listing, boosts: &str) -> anyhow::Result<()> {
         let now = now();
+        let mut rows = Vec::new();
+        if !self.has_header {
+            self.has_header = true;
+            rows.push(at("TIME", &listing.head));
+        }
         rows.extend(listing.rows.iter().map(|row| at(&now, row)));
         let lines = self.columns.lines(&rows);
         write_out(&format!("{lines}{}{boosts}", listing.why))

@@ -98,6 +98,18 @@ async fn a_copy_of_a_cluster_that_runs_has_all_that_was_acknowledged_before_it()
     assert!((0..during).all(|n| names.contains(&format!("during-{n}"))), "{names:?}");
 }
 
+#[test]
+fn a_restore_over_objects_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let [data, copy, _] = paths(folder.path());
+    assert!(Cluster::start_alone(&data).stop().success());
+    done("backup", &copy, &data);
+    let refused = plumb("restore", &copy, &data);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("move them away, or name another directory with --data-dir"), "{said}");
+}
+
 #[tokio::test]
 async fn with_the_keys_put_back_first_clients_and_tokens_are_good_as_before() {
     let folder = tempfile::tempdir().unwrap();

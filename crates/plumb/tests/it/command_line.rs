@@ -87,6 +87,9 @@ async fn a_pod_that_has_completed_is_not_resized() {
     assert_eq!(code, Some(1), "{text}");
     assert_eq!(text, "plumb: pod \"job\" has completed (Succeeded): only a pod that runs can be resized\n");
     assert_eq!(pods.get("job").await.unwrap().metadata.generation, Some(1));
+    let (code, text) = run(&cluster, &["status"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.lines().nth(1).unwrap().ends_with(" Succeeded"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,6 +161,58 @@ fn a_server_goes_on_when_its_output_is_closed() {
     let mut lines = Lines::of(running.stderr.take().unwrap());
     while !lines.next().unwrap().starts_with("plumb: node ") {}
     stop(running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_starts_without_pods_has_a_header_as_wide_as_the_first_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, pods) = cluster(&folder.path().join("data")).await;
+    let mut watching = command(&cluster, &["status", "--watch"]);
+    let mut watching = watching.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = Lines::of(watching.stderr.take().unwrap());
+    assert_eq!(errors.next().unwrap(), "no pods in namespace \"default\" yet");
+    let container =
+        json!({ "name": "app", "image": "plumb/load", "resources": { "requests": { "cpu": "100m" } } });
+    create(&pods, "a-pod-of-a-long-name", json!({ "containers": [container] })).await;
+    let mut lines = Lines::of(watching.stdout.take().unwrap());
+    let (head, row) = (lines.next().unwrap(), lines.next().unwrap());
+    assert_eq!(head.find("CONTAINER"), row.find("app "), "{head}\n{row}");
+    // A server that is gone is reported once, without lines of the log.
+    let url = format!("https://{}", cluster.address());
+    cluster.kill();
+    let said = errors.next().unwrap();
+    assert!(said.starts_with(&format!("plumb: cannot reach the API server at {url}: ")), "{said}");
+    kill(&mut watching);
+    assert_eq!(errors.next(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_init_container_that_has_completed_is_not_offered_for_a_resize() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, pods) = cluster(&folder.path().join("data")).await;
+    let container = |name: &str| json!({ "name": name, "image": "plumb/load", "resources": { "requests": { "cpu": "100m" } } });
+    let pod = json!({
+        "metadata": { "name": "web" },
+        "spec": { "initContainers": [container("setup")], "containers": [container("app"), container("log")] },
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let refused = |offered: &str| {
+        let (code, text) = run(&cluster, &["resize", "web", "--cpu", "1"]);
+        assert_eq!(code, Some(1), "{text}");
+        assert_eq!(text, format!("plumb: which container? -c NAME chooses one of: {offered}\n"));
+    };
+    refused("app, log, setup");
+    let over = json!({ "name": "setup", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+        "state": { "terminated": { "exitCode": 0 } } });
+    let status = Patch::Merge(json!({ "status": { "initContainerStatuses": [over] } }));
+    pods.patch_status("web", &PatchParams::default(), &status).await.unwrap();
+    refused("app, log");
+}
+
+#[test]
+fn the_version_is_a_command_too() {
+    let version = |arg: &str| printed(&Command::new(env!("CARGO_BIN_EXE_plumb")).arg(arg).output().unwrap());
+    assert_eq!(version("version"), version("--version"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -174,7 +174,7 @@ async fn what_cannot_be_asked_for_is_explained_and_changes_nothing() {
     create(&pods, "two", &[("a", "100m", "200m"), ("b", "100m", "100m")]).await;
     let before = pods.get("two").await.unwrap().metadata.generation;
     for (args, code, words) in [
-        (&["resize", "none", "--cpu", "1"][..], 1, "pods \"none\" not found"),
+        (&["resize", "none", "--cpu", "1"][..], 1, "pods \"none\" not found in namespace \"default\""),
         (&["resize", "web"], 1, "nothing to change is given"),
         (&["resize", "two", "--cpu", "1"], 1, "which container? -c NAME chooses one of: a, b"),
         (&["resize", "two", "-c", "c", "--cpu", "1"], 1, "no container \"c\""),
@@ -191,7 +191,10 @@ async fn what_cannot_be_asked_for_is_explained_and_changes_nothing() {
         (&["resize", "deploy/web", "--cpu", "1"], 2, "a Deployment cannot be resized; edit its template"),
         (&["resize", "svc/web", "--cpu", "1"], 2, "write NAME or pod/NAME"),
         (&["status", "deploy"], 2, "write deploy/NAME"),
-        (&["status", "none"], 1, "pods \"none\" not found"),
+        (&["status", "none"], 1, "pods \"none\" not found in namespace \"default\""),
+        (&["-n", "kube-system", "status", "none"], 1, "pods \"none\" not found in namespace \"kube-system\""),
+        (&["status", "-n", "nons"], 1, "there is no namespace \"nons\"; -n names another"),
+        (&["resize", "web", "-n", "nons", "--cpu", "1"], 1, "there is no namespace \"nons\""),
     ] {
         let refused = plumb(&cluster, args);
         assert_eq!(refused.status.code(), Some(code), "{args:?}: {}", said(&refused));
