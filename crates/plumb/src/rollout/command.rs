@@ -226,13 +226,19 @@ impl Progress {
         let is_of = |status: &RolloutStatus, record: &WorkloadRecord| {
             status.revision == record.rollout.revision && status.heading == record.rollout.heading
         };
+        // The outcome is reported with the release.
+        let is_under_way = |record: &WorkloadRecord| record.is_open() || record.hold.is_some();
         match (commands::status(workload.meta()), record) {
-            (Some(status), Some(record)) if record.is_open() && !is_of(&status, &record) => Self::Held,
+            (Some(status), Some(record))
+                if is_under_way(&record) && (status.phase.is_outcome() || !is_of(&status, &record)) =>
+            {
+                Self::Held
+            }
             (Some(status), record) => {
                 let failed = record.is_none_or(|record| record.rollout.failure.is_some());
                 Self::Reported { status: Box::new(status), failed }
             }
-            (None, Some(record)) if record.is_open() => Self::Held,
+            (None, Some(record)) if is_under_way(&record) => Self::Held,
             (None, _) => Self::None,
         }
     }
@@ -372,6 +378,21 @@ mod tests {
         assert!(matches!(undone, Progress::Held) && !undone.has_ended() && !undone.has_failed());
         let going = progress(&back, &status("RollingBack", &json!({ "heading": "Back" })));
         assert!(matches!(going, Progress::Reported { .. }) && !going.has_ended());
+    }
+
+    #[test]
+    fn a_rollout_has_not_ended_before_its_workload_is_released() {
+        let (complete, partitioned) = (status("Complete", &json!({})), status("Partitioned", &json!({})));
+        let outcome = json!({ "outcome": "Complete", "hold": { "restored": { "paused": null } } });
+        let of_before = status("Complete", &json!({ "revision": "r0" }));
+        for reported in [&complete, &of_before, &Value::Null] {
+            let held = progress(&record("Forward", &outcome), reported);
+            assert!(matches!(held, Progress::Held) && !held.has_ended(), "{reported}");
+        }
+        assert!(progress(&record("Forward", &json!({ "outcome": "Complete" })), &complete).has_ended());
+        // The partition holds the workload for good.
+        let hold = json!({ "hold": { "restored": { "paused": null } } });
+        assert!(progress(&record("Forward", &hold), &partitioned).has_ended());
     }
 
     #[test]

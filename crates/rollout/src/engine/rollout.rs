@@ -150,6 +150,11 @@ impl Phase {
         }
     }
 
+    /// Whether the rollout comes to an end with it: the controller releases the workload.
+    pub const fn is_outcome(self) -> bool {
+        matches!(self, Self::Complete | Self::RolledBack | Self::RollbackFailed)
+    }
+
     /// Whether nothing happens until a pod, the template, the policy or a user changes something.
     pub const fn has_ended(self) -> bool {
         !matches!(self, Self::Progressing | Self::RollingBack)

@@ -213,6 +213,7 @@ impl Admission {
         let spec = merged(self.new["spec"].take(), Some(restored));
         self.new["spec"] = without_nulls(spec);
         record.rollout.outcome = Some(Outcome::Recreated);
+        record.ended = None;
         let reasons: Vec<String> = change.reasons.iter().map(ToString::to_string).collect();
         let why = match (reasons.is_empty(), context.enabled) {
             (false, _) => reasons.join("; "),

@@ -183,8 +183,9 @@ impl Rollouts {
             return Ok(Requeue::Now);
         }
         let due = state.next_due(&decision);
-        // A template that the workload's controller has rolled out is not reported on.
-        let report_due = report::due(&state, &decision.status, now).filter(|_| !record.superseded);
+        // A template that the workload's controller has rolled out is not reported on, and an outcome not before the release.
+        let is_reportable = !record.superseded && !(record.is_open() && decision.status.phase.is_outcome());
+        let report_due = report::due(&state, &decision.status, now).filter(|_| is_reportable);
         if report_due == Some(Duration::ZERO) {
             self.report(workload, &decision.status).await?;
             self.set_condition(workload, &decision.status).await;
@@ -217,11 +218,10 @@ impl Rollouts {
                     return Ok(Some(Requeue::After(FIRST_RETRY)));
                 }
                 // The outcome comes before the release: whatever write is the last one of this process, the next
-                // goes on from it.
+                // goes on from it. It is reported with the release.
                 record.rollout.outcome = Some(*outcome);
-                let status = write::reporting(&report::text(&decision.status));
-                let patch = engine::merged(write::recording(&record), Some(status));
-                self.patch(workload, "recording", patch).await?;
+                record.ended = Some(Box::new(decision.status.clone()));
+                self.patch(workload, "recording", write::recording(&record)).await?;
                 self.metrics.finished(*outcome, now.duration_since(record.rollout.started_at));
             }
             Action::RollBackAll(failure) => {

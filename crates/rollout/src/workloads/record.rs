@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::RECORD_ANNOTATION;
-use crate::engine::{Desired, Heading, RolloutRecord};
+use crate::engine::{Desired, Heading, RolloutRecord, RolloutStatus};
 
 /// The resources of a template, exactly as they are written there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -143,6 +143,10 @@ pub struct WorkloadRecord {
     /// The hold; none once the workload is released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
+    /// The status of a rollout that has ended, until the workload is released: it is reported in the write that releases
+    /// the workload, so that a client that waits for the end can write the workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Box<RolloutStatus>>,
     /// Whether the workload's own controller has rolled out another template since the rollout ended. Then nothing is
     /// reported about the rollout.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -184,7 +188,7 @@ impl WorkloadRecord {
         let RolloutRecord { base, previous, paused, .. } = self.rollout.clone();
         let revision = revision_of(&plumb_client::encode_template(template), generation);
         let rollout = RolloutRecord { paused, ..RolloutRecord::new(revision, base, previous, now) };
-        Some(Self { rollout, template: Some(resources), ..self.clone() })
+        Some(Self { rollout, template: Some(resources), ended: None, ..self.clone() })
     }
 
     /// Whether a template has other resources than those that are rolled out, or rolled back.
@@ -240,6 +244,7 @@ pub(super) fn intent(
         previous_template: previous,
         template: Some(TemplateResources::of(new)),
         hold: Some(hold),
+        ended: None,
         superseded: false,
     }
 }

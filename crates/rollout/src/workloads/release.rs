@@ -11,7 +11,6 @@ use super::record::WorkloadRecord;
 use super::replica_sets::{self, Live, MOST_STEPS};
 use super::write;
 use super::{STATUS_ANNOTATION, report};
-use crate::commands;
 use crate::engine::{self, Heading, Outcome, REVISION_LABEL, RolloutStatus};
 use crate::request::RequestError;
 
@@ -34,18 +33,16 @@ impl Rollouts {
         if !self.is_observed_by_controller(workload) {
             return Ok(Requeue::AwaitChange);
         }
-        // Before the release: after it, this process may have no reason to look at the workload again.
-        if let Some(status) = commands::status(workload.metadata())
-            && self.set_condition(workload, &status).await
-        {
-            return Ok(Requeue::Now);
-        }
-        let hold = record.hold.take();
+        let (hold, ended) = (record.hold.take(), record.ended.take());
         let mut patch = write::recording(&record);
+        if let Some(status) = ended {
+            patch = engine::merged(patch, Some(write::reporting(&report::text(&status))));
+        }
         if let Some(hold) = hold {
             patch["spec"] = workload.kind().restoring(&hold.restored);
         }
         self.patch(workload, "releasing", patch).await?;
+        // The next reconcile sets the condition: `kubectl wait` ends when the workload can be written, too.
         Ok(Requeue::Now)
     }
 
@@ -111,9 +108,10 @@ impl Rollouts {
     ) -> Result<Requeue, RequestError> {
         record.rollout.heading = Heading::Recreate;
         record.rollout.outcome = Some(Outcome::Recreated);
+        record.ended = None;
         let reported = workload.annotation(STATUS_ANNOTATION);
         let status = RolloutStatus::recreating(reported, &record.rollout.revision, why);
-        // Before the release, as above. The next reconcile comes to the same.
+        // Before the release: an uninstallation waits for that alone. The next reconcile comes to the same.
         if self.set_condition(workload, &status).await {
             return Ok(Requeue::Now);
         }

@@ -1,11 +1,13 @@
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plumb_rollout::api::RolloutPolicy;
+use plumb_rollout::commands::{Command, command};
 use plumb_rollout::engine::Phase;
-use plumb_rollout::workloads::{CONDITION, IN_PLACE_ANNOTATION, RECORD_ANNOTATION};
+use plumb_rollout::workloads::{CONDITION, IN_PLACE_ANNOTATION, RECORD_ANNOTATION, WorkloadKind};
 use serde_json::{Value, json};
 
 use super::cluster::{Answer, Cluster, actual_cpu, cpu, rolled_out, status};
@@ -82,11 +84,11 @@ async fn an_edit_of_resources_resizes_all_pods_and_recreates_none() {
     let (mut cluster, before) = running(5, 3).await;
     cluster.roll_out(true);
     cluster.edit::<Deployment>("web", sized("200m")).await;
-    let web = cluster.until("web", is(Phase::Complete)).await;
+    let complete = Some(("False".to_owned(), "Complete".to_owned()));
+    let web = cluster.until("web", |web| is(Phase::Complete)(web) && condition(web) == complete).await;
     let pods = cluster.pods().await;
     assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
     assert!(pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("200m")));
-    assert_eq!(condition(&web), Some(("False".to_owned(), "Complete".to_owned())), "from the release on");
     let conditions = web.status.unwrap().conditions.unwrap();
     assert!(conditions.iter().any(|one| one.type_ == "Available"), "those of its controller stay");
     // The old template stays for an undo.
@@ -103,6 +105,37 @@ async fn an_edit_of_resources_resizes_all_pods_and_recreates_none() {
     let all =
         cluster.until_all::<ReplicaSet>(|all| sets(all).iter().any(|(revision, ..)| revision == "3")).await;
     assert_eq!(sets(&all), [("2".into(), 0, "200m".into()), ("3".into(), 5, "100m".into())]);
+}
+
+/// Waits until the first rollout of a Deployment has ended with an outcome, which must not be reported before the release.
+async fn ends_with(cluster: &Cluster, outcome: Phase) {
+    let early = RefCell::new(Vec::new());
+    let has_ended = |web: &Deployment| {
+        let reported = status(web).filter(|status| status.phase.is_outcome()).map(|status| status.phase);
+        let condition = condition(web).filter(|(status, _)| status == "False");
+        if web.spec.as_ref().unwrap().paused == Some(true) && (reported.is_some() || condition.is_some()) {
+            early.borrow_mut().push((reported, condition.clone()));
+        }
+        is(outcome)(web) && condition.is_some_and(|(_, reason)| reason == outcome.name())
+    };
+    cluster.until("web", has_ended).await;
+    assert_eq!(early.into_inner(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outcome_is_reported_with_the_release_and_not_before() {
+    let (mut cluster, _) = running(2, 2).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    ends_with(&cluster, Phase::Complete).await;
+
+    let (mut cluster, _) = running(2, 2).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "canary": [{ "pods": 1 }] }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster.until("web", is(Phase::Paused)).await;
+    command(&cluster.client, WorkloadKind::Deployment, "default", "web", Command::Undo).await.unwrap();
+    ends_with(&cluster, Phase::RolledBack).await;
 }
 
 /// Whether the ReplicaSet of a revision has the annotations that the Deployment's controller copies, our record among them.
