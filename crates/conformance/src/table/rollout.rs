@@ -321,8 +321,8 @@ pub(super) const CASES: &[Case] = &[
                 NOTHING,
             ),
             Step::scaled(Scaled::recreated(LARGE)),
-            phase("Recreating"),
             RELEASED,
+            Step::wait("", Expectation::Event { reason: "InPlaceRolloutReleased" }),
         ],
     ),
     Case::rollout(

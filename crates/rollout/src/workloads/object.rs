@@ -160,6 +160,41 @@ impl Workload {
         observed >= self.metadata().generation
     }
 
+    /// Whether its controller has rolled out the template, as `kubectl rollout status` has it. A StatefulSet with a partition
+    /// is once the pods above it are updated.
+    pub(super) fn is_rolled_out(&self) -> bool {
+        let replicas = i32::try_from(self.replicas()).unwrap_or(i32::MAX);
+        let above = |fields: Value| {
+            let own = self.kind().own_partition(&json!({ "updateStrategy": fields }));
+            let below = own.rounded_up(self.replicas());
+            i32::try_from(self.replicas().saturating_sub(below)).unwrap_or(i32::MAX)
+        };
+        let is_updated = match self {
+            Self::Deployment(object) => object.status.as_ref().is_some_and(|status| {
+                let updated = status.updated_replicas.unwrap_or(0);
+                updated >= replicas
+                    && status.replicas.unwrap_or(0) <= updated
+                    && status.available_replicas.unwrap_or(0) >= updated
+            }),
+            Self::StatefulSet(object) => object.status.as_ref().is_some_and(|status| {
+                let strategy = object.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
+                status.updated_replicas.unwrap_or(0) >= above(json!(strategy))
+                    && status.ready_replicas.unwrap_or(0) >= replicas
+            }),
+            Self::DaemonSet(object) => object.status.as_ref().is_some_and(|status| {
+                status.updated_number_scheduled.unwrap_or(0) >= replicas
+                    && status.number_available.unwrap_or(0) >= replicas
+            }),
+            Self::AdvancedStatefulSet(object) => object.status.as_ref().is_some_and(|status| {
+                status.updated_replicas.unwrap_or(0) >= above(object.spec.update_strategy.clone())
+            }),
+            Self::AdvancedDaemonSet(object) => object.status.as_ref().is_some_and(|status| {
+                status.updated_number_scheduled.unwrap_or(0) >= above(object.spec.update_strategy.clone())
+            }),
+        };
+        is_updated && self.is_observed()
+    }
+
     /// Where a pod comes among those that can be resized.
     pub(super) fn order(&self, pod: &Pod) -> u64 {
         let (Self::StatefulSet(_) | Self::AdvancedStatefulSet(_)) = self else { return 0 };

@@ -84,6 +84,13 @@ impl Reconciler for Rollouts {
         if !record.is_open() && !enforces {
             self.trackers.forget(key);
             self.restore_replica_sets(&workload, &record).await?;
+            let is_left = record.rollout.outcome == Some(Outcome::Recreated) && !record.superseded;
+            if is_left && workload.is_rolled_out() {
+                let record = WorkloadRecord { superseded: true, ..record };
+                let patch = engine::merged(write::recording(&record), Some(write::unreporting()));
+                self.patch(&workload, "recording", patch).await?;
+                return Ok(Requeue::Now);
+            }
             if let Some(status) = commands::status(workload.metadata()) {
                 self.set_condition(&workload, &status).await;
             }

@@ -302,8 +302,8 @@ async fn a_gate_that_is_turned_off_releases_what_is_held() {
     let released = |web: &Deployment| web.spec.as_ref().unwrap().paused != Some(true);
     let web = cluster.until("web", released).await;
     assert_eq!(condition(&web), Some(("False".to_owned(), "Recreating".to_owned())), "from the release on");
-    cluster.until("web", rolled_out).await;
-    // The Deployment's controller has replaced them.
+    // The Deployment's controller has replaced them, and no rollout is left to report.
+    cluster.until("web", |web| rolled_out(web) && status(web).is_none()).await;
     let pods = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
     assert!(pods.iter().all(|(name, pod)| cpu(pod) == "200m" && !before.contains(name)));
 }

@@ -38,7 +38,8 @@ async fn recreate_all_leaves_the_pods_to_the_native_controller() {
     cluster.answer(&before[0], "200m", Answer::Infeasible);
     cluster.roll_out(true);
     cluster.edit::<Deployment>("web", sized("200m")).await;
-    cluster.until("web", is(Phase::Recreating)).await;
+    plumb_harness::event(&cluster.client, "web", "InPlaceRolloutReleased", 1).await;
+    cluster.until("web", |web| rolled_out(web) && status(web).is_none()).await;
     let pods = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
     assert!(pods.iter().all(|(name, pod)| cpu(pod) == "200m" && !before.contains(name)));
     // The old ReplicaSet is the history, as if there had been no hold.

@@ -113,8 +113,10 @@ async fn a_copy_of_a_held_deployment_is_released_and_gets_its_pods() {
     copy["status"] = Value::Null;
     cluster.create::<Deployment>(copy).await;
     let released = |copy: &Deployment| copy.spec.as_ref().unwrap().paused != Some(true) && rolled_out(copy);
-    let copy = cluster.until("copy", released).await;
-    assert_eq!(status(&copy).unwrap().message, "it has no ReplicaSet yet");
+    cluster.until("copy", released).await;
+    let event = plumb_harness::event(&cluster.client, "copy", "InPlaceRolloutReleased", 1).await;
+    let message = event.message.unwrap();
+    assert!(message.ends_with("it has no ReplicaSet yet"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
