@@ -38,8 +38,8 @@ enum RolloutCommand {
     /// Show how a rollout proceeds until it ends.
     ///
     /// Exits with 0 when all pods that the partition allows have the new resources, or a rollback that a user asked for is
-    /// complete; with 1 when pods are stuck, or the rollout was rolled back because of a failure or left to the workload's own
-    /// controller.
+    /// complete, or there is no rollout; with 1 when pods are stuck, or the rollout was rolled back because of a failure, or the
+    /// workload's own controller replaces pods instead.
     Status {
         #[command(flatten)]
         of: Named,
@@ -150,13 +150,19 @@ pub(crate) async fn show(
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let read = api.get_metadata(&workload.name).await.map_err(refusal)?;
     let progress = Progress::of(&read);
-    if let (Progress::None, None | Some(Output::Wide)) = (&progress, output) {
-        let why = commands::no_rollout(&client, workload.kind, read.meta()).await;
+    if let Progress::None = &progress {
         let object = api.get(&workload.name).await.map_err(refusal)?;
-        let native =
-            if is_replacing(workload.kind, &object) { " (its own controller replaces pods now)" } else { "" };
-        write_out(&format!("{workload}: no in-place rollout{native}: {why}\n"))?;
-        return Ok(ExitCode::SUCCESS);
+        let is_native = is_replacing(workload.kind, &object);
+        let text = match output {
+            None | Some(Output::Wide) => {
+                let why = commands::no_rollout(&client, workload.kind, read.meta()).await;
+                let native = if is_native { " (its own controller replaces pods now)" } else { "" };
+                format!("{workload}: no in-place rollout{native}: {why}\n")
+            }
+            output => progress.text(workload, output)?,
+        };
+        write_out(&text)?;
+        return Ok(if is_native { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
     if !watch || progress.has_ended() {
         write_out(&progress.text(workload, output)?)?;
