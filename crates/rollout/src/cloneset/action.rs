@@ -125,6 +125,11 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Emits an event, unless the decision has the same one.
+    pub(super) fn say(&mut self, note: Option<Note>) {
+        self.notes.extend(note.filter(|note| !self.notes.contains(note)));
+    }
+
     /// Decides again at this time, or earlier.
     pub(super) fn wake_at(&mut self, when: Option<Timestamp>) {
         self.due = [self.due, when].into_iter().flatten().min();

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use serde_json::{Value, json};
 
-use super::action::{Action, Decision, Purpose};
+use super::action::{Action, Decision, Note, Purpose};
 use super::counts::Counts;
 use super::hooks::PodHooks;
 use super::in_place::{InPlace, NewCondition, condition_patch, has_gate, unready_since};
@@ -26,6 +26,17 @@ use super::view::PodView;
 use super::{keys, order};
 use crate::api::{OnFailure, Share};
 use crate::engine::{self, Heading, Judgement, Next, Outcome, PodState, Pods, RolloutRecord, Vertical, plan};
+
+/// The event about pods that are recreated because they cannot be updated in place, for these reasons. None if they would be
+/// recreated anyway.
+fn not_in_place(reasons: &[String]) -> Option<Note> {
+    let message = || format!("pods are recreated and not updated in place: {}", reasons.join("; "));
+    (!reasons.is_empty()).then(|| Note {
+        warning: false,
+        reason: "InPlaceUpdateNotPossible",
+        message: message(),
+    })
+}
 
 /// What comes of deciding about updates.
 #[derive(Default)]
@@ -131,7 +142,10 @@ impl Scope<'_> {
             }
             *left -= 1;
             let action = match kind {
-                Kind::Recreate(_) => Some(recreate(view)),
+                Kind::Recreate(reasons) => {
+                    decision.say(not_in_place(reasons));
+                    Some(recreate(view))
+                }
                 Kind::Restart(in_place, change) => {
                     self.begin(view, in_place, change.clone(), true, decision, updated)
                 }

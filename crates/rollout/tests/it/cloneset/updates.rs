@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use plumb_client::Api;
-use plumb_harness::{eventually, object, until_all};
+use plumb_harness::{event, eventually, object, until_all};
 use plumb_rollout::cloneset::keys;
 use plumb_vpa_api::VerticalPodAutoscaler;
 use serde_json::json;
@@ -92,6 +92,12 @@ async fn without_the_feature_gate_resources_recreate_pods() {
     cluster.until_settled(2).await;
     let after = cluster.until_pods(|pods| pods.len() == 2 && all(pods, |pod| cpu(pod) == "200m")).await;
     assert!(uids(&before).is_disjoint(&uids(&after)));
+    let why = event(&cluster.admin, "web", "InPlaceUpdateNotPossible", 1).await.message.unwrap();
+    assert_eq!(
+        why,
+        "pods are recreated and not updated in place: resources changed, and the feature gate \
+         InPlaceWorkloadVerticalScaling is off"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
