@@ -137,10 +137,24 @@ impl Admission {
         }
         // A user has resumed it, or chosen another strategy: that is for afterwards.
         let restored = self.restored(&hold.restored);
-        record.rollout.paused = self.paused(record.rollout.paused, &hold.restored, &restored);
+        let paused = self.paused(record.rollout.paused, &hold.restored, &restored);
+        if paused == record.rollout.paused {
+            let warning = self.held_warning();
+            self.warnings.push(warning);
+        }
+        record.rollout.paused = paused;
         hold.restored = restored;
         self.apply_hold();
         self.record(record);
+    }
+
+    /// Says that a write of the fields that hold the workload, such as that of `kubectl rollout resume`, applies later.
+    fn held_warning(&self) -> String {
+        let (kind, field) = (self.kind.name(), self.kind.held_field());
+        format!(
+            "an in-place rollout holds spec.{field} of this {kind}: this write of it applies when the rollout ends; plumb rollout \
+             resume continues a rollout that is paused"
+        )
     }
 
     /// What is restored of the fields that hold the workload: what was to be, with what the write changes of them.

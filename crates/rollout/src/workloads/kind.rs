@@ -88,7 +88,8 @@ impl WorkloadKind {
         Value::Object(fields)
     }
 
-    const fn held_field(self) -> &'static str {
+    /// The field of a spec that holds its controller.
+    pub(super) const fn held_field(self) -> &'static str {
         match self {
             Self::Deployment => "paused",
             _ => "updateStrategy",

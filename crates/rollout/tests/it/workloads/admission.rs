@@ -238,11 +238,27 @@ fn a_user_who_resumes_a_held_deployment_does_not_release_it() {
     assert!(record(&held).rollout.paused);
     let mut resumed = held.clone();
     resumed["spec"]["paused"] = json!(false);
+    assert_eq!(admitted(kind, &held, &resumed).warnings, Vec::<String>::new(), "the rollout continues");
     let resumed = stored(kind, &held, &resumed);
     assert_eq!(resumed["spec"]["paused"], true);
     let record = record(&resumed);
     assert!(!record.rollout.paused);
     assert_eq!(record.hold.unwrap().restored, json!({ "paused": false }));
+}
+
+#[test]
+fn a_write_of_what_holds_a_workload_is_answered_with_a_warning_that_it_applies_later() {
+    for kind in WorkloadKind::ALL {
+        let old = workload(kind, "100m");
+        let held = stored(kind, &old, &with_cpu(&old, "200m"));
+        // As `kubectl rollout resume` does.
+        let mut written = held.clone();
+        written["spec"][held_field(kind)] = old["spec"][held_field(kind)].clone();
+        let warnings = admitted(kind, &held, &written).warnings;
+        let [warning] = &warnings[..] else { panic!("{kind:?}: {warnings:?}") };
+        let holds = format!("an in-place rollout holds spec.{} of this {}", held_field(kind), kind.name());
+        assert!(warning.starts_with(&holds) && warning.contains("plumb rollout resume"), "{warning}");
+    }
 }
 
 #[test]
