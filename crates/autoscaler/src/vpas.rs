@@ -180,6 +180,15 @@ fn strength(a: &VerticalPodAutoscaler, b: &VerticalPodAutoscaler) -> Ordering {
     created(a).cmp(&created(b)).then_with(|| a.metadata.name.cmp(&b.metadata.name))
 }
 
+/// Why a VPA controls pods and another one of the same target does not, after its name.
+pub fn why_stronger(vpa: &VerticalPodAutoscaler, other: &VerticalPodAutoscaler) -> &'static str {
+    if vpa.metadata.creation_timestamp == other.metadata.creation_timestamp {
+        "was created in the same second, comes first by name"
+    } else {
+        "is older"
+    }
+}
+
 /// The VPAs of a cluster, and what they target. Clones share both.
 #[derive(Clone)]
 pub struct Vpas {

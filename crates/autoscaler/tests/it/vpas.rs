@@ -9,7 +9,7 @@ use kube::api::PostParams;
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::node_groups::{NODE_SELECTOR_ANNOTATION, node_of};
 use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
-use plumb_autoscaler::vpas::{Controlling, VpaIndex, Vpas};
+use plumb_autoscaler::vpas::{Controlling, VpaIndex, Vpas, why_stronger};
 use plumb_client::Api;
 use plumb_controller::{Store, WatchEvent};
 use plumb_harness::TestCluster;
@@ -67,6 +67,14 @@ fn of_nodes(name: &str, created: i64, nodes: &str, mut spec: Value) -> Arc<Verti
         vpa.metadata.annotations = Some([(NODE_SELECTOR_ANNOTATION.to_owned(), nodes.to_owned())].into());
     }
     Arc::new(vpa)
+}
+
+#[test]
+fn what_decides_between_two_vpas_is_named() {
+    let (old, new) = (vpa("b", Some(1), json!({})), vpa("a", Some(2), json!({})));
+    assert_eq!(why_stronger(&old, &new), "is older");
+    let same = vpa("c", Some(1), json!({}));
+    assert_eq!(why_stronger(&old, &same), "was created in the same second, comes first by name");
 }
 
 #[test]

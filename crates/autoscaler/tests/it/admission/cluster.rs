@@ -219,10 +219,15 @@ async fn two_vpas_of_one_workload_are_told_apart_by_age() {
     let pod = fixture.pod("web", &json!([container("a", &json!({}))])).await.unwrap();
     assert_eq!(resources(&pod), ["1/-/-"]);
     let told = event(&fixture.client, "younger", "OverlappingVPA", 1).await;
-    assert_eq!(
-        told.message.as_deref(),
-        Some("VPA web is older and controls the pods of Deployment web: this VPA has no effect")
-    );
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(fixture.client.clone());
+    let web = vpas.get("web").await.unwrap();
+    let why = if web.metadata.creation_timestamp == younger.metadata.creation_timestamp {
+        "was created in the same second, comes first by name"
+    } else {
+        "is older"
+    };
+    let message = format!("VPA web {why} and controls the pods of Deployment web: this VPA has no effect");
+    assert_eq!(told.message, Some(message));
     assert_eq!(told.source.unwrap().component.as_deref(), Some("vpa-admission-controller"));
 }
 

@@ -20,7 +20,7 @@ use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
 use plumb_autoscaler::updater::Options;
 use plumb_autoscaler::updater::decide::Subject;
 use plumb_autoscaler::updater::state::{PodState, Recommendation};
-use plumb_autoscaler::vpas::VpaIndex;
+use plumb_autoscaler::vpas::{VpaIndex, why_stronger};
 use plumb_client::Api;
 use plumb_resize::list::declared;
 use plumb_resize::resource::{Declared, Resource};
@@ -104,7 +104,7 @@ async fn of_vpa(
     let is_other = |other: &Arc<VerticalPodAutoscaler>| acts && other.metadata.name != vpa.metadata.name;
     let selects_nodes = namespace.vpas.selects_nodes(&target);
     if let Some(other) = controlling(None).filter(|other| !selects_nodes && is_other(other)) {
-        bail!("VPA {} is older and controls its pods", other.name_any());
+        bail!("VPA {} {} and controls its pods", other.name_any(), why_stronger(&other, vpa));
     }
     // Why it selects nothing is in the condition ConfigUnsupported.
     let Ok(selector) = targets.selector(&target).await else { return Ok(Vec::new()) };
