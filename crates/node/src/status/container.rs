@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState as Shown, ContainerStateRunning, ContainerStateTerminated,
-    ContainerStateWaiting, ContainerStatus, EphemeralContainer, PodStatus,
+    ContainerStateWaiting, ContainerStatus, EphemeralContainer, PodStatus, VolumeMount, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plumb_resize::aggregate::Role;
@@ -55,6 +55,7 @@ fn ephemeral(
         let waiting = input.ephemeral_waiting.get(&container.name).cloned().unwrap_or_else(creating);
         return ContainerStatus {
             name: container.name.clone(),
+            volume_mounts: mounts(container.volume_mounts.as_deref()),
             image: container.image.clone().unwrap_or_default(),
             state: Some(waits(&waiting)),
             last_state: Some(Shown::default()),
@@ -73,10 +74,27 @@ fn ephemeral(
         image: observed.image.clone(),
         image_id: observed.image_id.clone(),
         container_id: Some(id(input, observed)),
+        volume_mounts: mounts(container.volume_mounts.as_deref()),
         state: Some(state),
         last_state: Some(Shown::default()),
         ..ContainerStatus::default()
     }
+}
+
+/// The status of each volume mount, which kubelets report since 1.31: whether it is read-only, and if so whether the mounts below
+/// it are, too.
+fn mounts(mounts: Option<&[VolumeMount]>) -> Option<Vec<VolumeMountStatus>> {
+    let statuses = mounts?.iter().map(|mount| VolumeMountStatus {
+        name: mount.name.clone(),
+        mount_path: mount.mount_path.clone(),
+        read_only: mount.read_only.filter(|read_only| *read_only),
+        recursive_read_only: (mount.read_only == Some(true)).then(|| {
+            let wanted = matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible"));
+            if wanted { "Enabled" } else { "Disabled" }.to_owned()
+        }),
+        ..VolumeMountStatus::default()
+    });
+    Some(statuses.collect::<Vec<_>>()).filter(|statuses| !statuses.is_empty())
 }
 
 /// Whether a status says that its container has been started.
@@ -106,6 +124,7 @@ fn of(
         container_id: observed.map(|observed| id(input, observed)),
         restart_count: observed.map_or(0, |observed| i32::try_from(observed.attempt).unwrap_or(i32::MAX)),
         started: Some(has_started && health.startup == Startup::Over),
+        volume_mounts: mounts(container.volume_mounts.as_deref()),
         ready: match role {
             Role::Init => {
                 observed.is_some_and(|observed| matches!(observed.state, State::Exited { code: 0, .. }))
@@ -189,4 +208,31 @@ fn ended(input: &StatusInput<'_>, observed: &ObservedContainer) -> Option<Shown>
         ..ContainerStateTerminated::default()
     };
     Some(Shown { terminated: Some(state), ..Shown::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_mount_is_reported_with_its_read_only_modes() {
+        let wanted: Vec<VolumeMount> = serde_json::from_value(json!([
+            { "name": "a", "mountPath": "/a" },
+            { "name": "b", "mountPath": "/b", "readOnly": true },
+            { "name": "c", "mountPath": "/c", "readOnly": true, "recursiveReadOnly": "IfPossible" },
+            { "name": "d", "mountPath": "/d", "readOnly": true, "recursiveReadOnly": "Disabled" },
+        ]))
+        .unwrap();
+        let expected = json!([
+            { "name": "a", "mountPath": "/a" },
+            { "name": "b", "mountPath": "/b", "readOnly": true, "recursiveReadOnly": "Disabled" },
+            { "name": "c", "mountPath": "/c", "readOnly": true, "recursiveReadOnly": "Enabled" },
+            { "name": "d", "mountPath": "/d", "readOnly": true, "recursiveReadOnly": "Disabled" },
+        ]);
+        assert_eq!(serde_json::to_value(mounts(Some(&wanted))).unwrap(), expected);
+        assert_eq!(mounts(Some(&[])), None);
+        assert_eq!(mounts(None), None);
+    }
 }
