@@ -10,6 +10,7 @@ use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::{View, few, or};
 use crate::validation::Errors;
+use crate::warnings::no_effect;
 
 /// The strategy of `HorizontalPodAutoscalers`.
 #[derive(Debug)]
@@ -30,6 +31,10 @@ impl Strategy for HorizontalPodAutoscalerStrategy {
 
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::update_status(new, errors);
+    }
+
+    fn warnings(&self, _new: &Value) -> Vec<String> {
+        vec![no_effect::of_kind("no controller scales workloads by their metrics")]
     }
 }
 
