@@ -40,24 +40,23 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     }
     removed.pods += block_on(remove_cri_pods(&data))?;
     removed.mounts = unmount(&data)?;
-    let what_stays = if !args.purge {
-        "; objects and images stay".to_owned()
-    } else {
-        match data_dir::remove(&data)? {
-            None => format!("; removed {shown} with all objects and images"),
-            Some(left) if left.is_empty() => {
-                format!("; removed all objects and images, the directory {shown} is in use and stays, empty")
-            }
-            Some(left) => {
-                let names: Vec<String> = left.iter().map(|name| name.display().to_string()).collect();
-                format!(
-                    "; removed all objects and images, {shown} stays with what Plumb did not make: {}",
-                    names.join(", ")
-                )
-            }
-        }
-    };
+    let what_stays = if args.purge { purge(&data, shown)? } else { "; objects and images stay".to_owned() };
     write_out(&format!("{removed}{what_stays}\n"))
+}
+
+/// Removes the data directory, and says what is left of it.
+fn purge(data: &Path, shown: impl fmt::Display) -> anyhow::Result<String> {
+    Ok(match data_dir::remove(data)? {
+        None => format!("; removed {shown} with all objects and images"),
+        Some(left) if left.is_empty() => {
+            format!("; removed all objects and images, the directory {shown} is in use and stays, empty")
+        }
+        Some(left) => {
+            let names: Vec<String> = left.iter().map(|name| name.display().to_string()).collect();
+            let names = names.join(", ");
+            format!("; removed all objects and images, {shown} stays with what Plumb did not make: {names}")
+        }
+    })
 }
 
 /// What was removed from this machine, besides files.

@@ -191,7 +191,8 @@ impl Rollouts {
         }
         let due = state.next_due(&decision);
         // A template that the workload's controller has rolled out is not reported on, and an outcome not before the release.
-        let is_reportable = !record.superseded && !(record.is_open() && decision.status.phase.is_outcome());
+        let awaits_release = record.is_open() && decision.status.phase.is_outcome();
+        let is_reportable = !record.superseded && !awaits_release;
         let report_due = report::due(&state, &decision.status, now).filter(|_| is_reportable);
         if report_due == Some(Duration::ZERO) {
             self.report(workload, &decision.status).await?;
