@@ -340,7 +340,7 @@ fn a_purge_removes_what_plumb_made_and_names_what_it_leaves() {
             Cluster::start_with(&data, &["--components", "apiserver,node", "--runtime", "virtual"])
                 .stop()
                 .success()
-        )
+        );
     };
     start();
     fs::write(data.join("thesis.txt"), "").unwrap();

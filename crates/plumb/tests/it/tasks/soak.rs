@@ -17,6 +17,7 @@ const GROWTH: u64 = 48 << 10;
 
 /// What a process has at one time.
 #[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "printed for the reader of the run")]
 struct Sample {
     after: Duration,
     /// Its resident memory in kilobytes.
