@@ -77,6 +77,9 @@ impl Cli {
         let watches = matches!(self.command, Command::Status(_) | Command::Resize(_) | Command::Rollout(_));
         EnvFilter::new(match &*self.log {
             USUAL_LOG if watches => "warn,kube_client=off,plumb_controller=off",
+            USUAL_LOG if matches!(self.command, Command::Recommend(_)) => {
+                "warn,kube_client=off,plumb_autoscaler=error"
+            }
             USUAL_LOG if !runs_on => "warn,kube_client=off",
             filter => filter,
         })

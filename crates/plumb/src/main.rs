@@ -25,6 +25,8 @@ mod invitation;
 mod join;
 mod kubeconfig;
 mod nodes;
+mod rate_limit;
+mod reachability;
 mod reading;
 mod recommend;
 mod recommender_flags;
@@ -74,7 +76,7 @@ fn main() -> ExitCode {
     if let Some(why) = conflict {
         cli.command.usage().error(ErrorKind::ArgumentConflict, why).exit();
     }
-    let without_outages = cli.has_usual_log().then_some(run::WithoutOutages);
+    let without_outages = cli.has_usual_log().then_some(reachability::WithoutOutages);
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| cli.log_filter()))
         .with_writer(std::io::stderr)

@@ -11,9 +11,6 @@
 mod admission;
 mod http;
 mod informers;
-mod outage;
-mod rate_limit;
-mod reachability;
 mod recommender;
 mod rollout;
 mod updater;
@@ -36,13 +33,12 @@ use plumb_supervise::{Exponential, Supervisor};
 use tokio::sync::watch;
 
 use crate::cli::{Chosen, CommonFlags, ElectionFlags, Ignored, Run};
-use crate::client::{connection_failure, server};
-use crate::features;
+use crate::client::connection_failure;
+use crate::reachability::Reported;
 use crate::up::Signals;
+use crate::{features, rate_limit};
 use http::{Asked, Handler, Page};
 use informers::SharedInformers;
-pub(crate) use outage::WithoutOutages;
-use reachability::Reported;
 
 /// The work of a component, for as long as this process leads.
 type Work = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
@@ -261,13 +257,6 @@ async fn connect(flags: &CommonFlags, metrics: &Metrics) -> anyhow::Result<Clien
     let limited = rate_limit::limited(client, flags.kube_api_qps, flags.kube_api_burst);
     let reported = Reported::new(limited, url, |text| say!("plumb: {text}"));
     Ok(Client::new(metrics.rest_client(&host).count(reported), namespace))
-}
-
-/// A client that says once that the server of another one cannot be reached, and once that it answers again.
-pub(crate) fn reporting(client: Client) -> Client {
-    let namespace = client.default_namespace().to_owned();
-    let unlimited = rate_limit::limited(client, 0.0, 0.0);
-    Client::new(Reported::new(unlimited, server(), |text| say!("plumb: {text}")), namespace)
 }
 
 /// Whether the API server can be reached now.

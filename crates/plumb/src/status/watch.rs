@@ -14,7 +14,7 @@ use plumb_controller::{ObjectRef, Reflector, WatchConfig, WatchEvent};
 
 use super::{Listing, Object, Status, boost_lines, vpa};
 use crate::client::{Columns, Output, check_namespace, refusal, refusal_in, write_out};
-use crate::run;
+use crate::reachability;
 
 /// Prints pods, and those that change, until the command is ended.
 pub(super) async fn run(
@@ -44,7 +44,7 @@ pub(super) async fn run(
         say!("no pods in {} yet", args.place(namespace));
     }
     // The reflector retries; what it logs is for components.
-    let client = run::reporting(client);
+    let client = reachability::reporting(client);
     let api: Api<Pod> = if args.all_namespaces {
         Api::all(client.clone())
     } else {

@@ -298,8 +298,7 @@ async fn while_the_api_server_is_down_its_address_is_named_once_and_requests_are
         running.log.read_exact_at(&mut written, 0).unwrap();
         String::from_utf8_lossy(&written).into_owned()
     };
-    // The informers warn after several attempts.
-    plumb_harness::eventually(async || written().contains("cannot list or watch")).await;
+    plumb_harness::eventually(async || written().contains(&report)).await;
     let (status, written) = running.stop();
     assert!(status.success(), "{written}");
     assert_eq!(written.matches(&report).count(), 1, "{written}");

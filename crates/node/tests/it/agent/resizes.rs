@@ -1,8 +1,8 @@
 //! Resizes: taken, put off, refused, gone back on.
 
-use k8s_openapi::api::core::v1::{Event, Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use plumb_features::FeatureGates;
 use plumb_harness::eventually;
 use plumb_resize::features::IN_PLACE_POD_VERTICAL_SCALING;
@@ -521,51 +521,4 @@ async fn a_resize_stays_reconsidered_when_the_entry_changes_before_the_api_serve
     let after = site.settled("a").await;
     assert_eq!(status(&after).resources.unwrap().requests.unwrap()["cpu"].0, "300m");
     assert_eq!(status(&after).container_id, status(&before).container_id);
-}
-
-#[tokio::test]
-async fn the_result_of_a_retry_does_not_replace_that_of_a_newer_request() {
-    let site = Site::start(kep()).await;
-    for name in ["a", "b"] {
-        site.pod(name, one(equal("900m", "64Mi"))).await;
-        site.settled(name).await;
-    }
-    site.resize("a", equal("1500m", "64Mi")).await;
-    let pod = site.until("a", |pod| condition(pod, "PodResizePending").is_some()).await;
-    // The worker waits for the runtime, and cannot report.
-    let (started, starts) = tokio::sync::watch::channel(false);
-    site.faults.add(Fault::new(FaultKind::DelayUntil(starts)).on(Call::StartContainer));
-    site.faults.record();
-    *site.cluster.refused.lock().unwrap() = Some("/pods/a/status".to_owned());
-    site.kill_container(&pod).await;
-    eventually(async || {
-        site.faults.recorded().iter().any(|invocation| invocation.call == Call::StartContainer)
-    })
-    .await;
-    // The retry accepts the deferred resize; its result waits in the inbox of the worker.
-    site.delete("b").await;
-    let allocated = async || site.journalled("a").await.allocation.allocated.containers[0].requests.cpu;
-    eventually(async || allocated().await == Some(1500)).await;
-    // The response to a report has a newer spec, which the worker requests before it receives messages again.
-    site.resize("a", equal("1200m", "64Mi")).await;
-    *site.cluster.refused.lock().unwrap() = None;
-    site.until("a", |pod| !status(pod).ready).await;
-    started.send_replace(true);
-    // The worker has received the result when it emits its event.
-    let events: kube::Api<Event> = kube::Api::default_namespaced(site.cluster.admin());
-    eventually(async || {
-        let recorded = events.list(&ListParams::default()).await.unwrap().items;
-        let messages = recorded.into_iter().filter_map(|event| event.message);
-        messages
-            .into_iter()
-            .any(|message| message.starts_with("Pod resize started") && message.contains("1500m"))
-    })
-    .await;
-    // A container starts with what its worker has for its allocation.
-    site.faults.clear();
-    let pod = site.until("a", |pod| status(pod).restart_count == 1 && status(pod).ready).await;
-    site.kill_container(&pod).await;
-    site.until("a", |pod| status(pod).restart_count == 2 && status(pod).ready).await;
-    assert_eq!((allocated().await, site.cpu_quota_of("a").await), (Some(1200), Some(120_000)));
-    site.settled("a").await;
 }

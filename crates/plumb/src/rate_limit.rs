@@ -14,7 +14,7 @@ use tower::Service;
 
 /// A service around a client that waits before it sends more than it may. Clones of it share the limit. Without a positive
 /// rate there is none.
-pub(super) fn limited(client: Client, per_second: f64, burst: f64) -> Limited {
+pub(crate) fn limited(client: Client, per_second: f64, burst: f64) -> Limited {
     let bucket = Bucket::new(per_second, burst, Instant::now());
     Limited { client, bucket: bucket.map(|bucket| Arc::new(Mutex::new(bucket))) }
 }
@@ -47,7 +47,7 @@ impl Bucket {
 
 /// A client that does not send too much.
 #[derive(Clone)]
-pub(super) struct Limited {
+pub(crate) struct Limited {
     client: Client,
     bucket: Option<Arc<Mutex<Bucket>>>,
 }

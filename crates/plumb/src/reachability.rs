@@ -1,5 +1,7 @@
 //! Reports once that the API server cannot be reached, and once that it answers again. Components retry for as long as they run.
 
+mod outage;
+
 use std::error::Error;
 use std::fmt;
 use std::io::ErrorKind;
@@ -9,17 +11,28 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
+use kube::Client;
 use kube::client::Body;
 use tower::Service;
 
-use crate::client::connection_failure;
+use crate::client::{connection_failure, server};
+use crate::rate_limit;
+
+pub(crate) use outage::WithoutOutages;
 
 /// How the error of each request starts that did not reach the API server.
-pub(super) const UNREACHABLE: &str = "cannot reach the API server at";
+const UNREACHABLE: &str = "cannot reach the API server at";
+
+/// A client that says once that the server of another one cannot be reached, and once that it answers again.
+pub(crate) fn reporting(client: Client) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let unlimited = rate_limit::limited(client, 0.0, 0.0);
+    Client::new(Reported::new(unlimited, server(), |text| say!("plumb: {text}")), namespace)
+}
 
 /// A service that reports when the server of another service cannot be reached. Clones share what was reported.
 #[derive(Clone)]
-pub(super) struct Reported<S> {
+pub(crate) struct Reported<S> {
     service: S,
     server: Arc<Server>,
 }
@@ -32,7 +45,7 @@ struct Server {
 
 impl<S> Reported<S> {
     /// Calls `report` with what is printed about the server at a URL.
-    pub(super) fn new(service: S, url: String, report: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(service: S, url: String, report: impl Fn(&str) + Send + Sync + 'static) -> Self {
         let server = Server { url, is_unreachable: AtomicBool::new(false), report: Box::new(report) };
         Self { service, server: Arc::new(server) }
     }

@@ -1,7 +1,7 @@
 //! Leaves out of the log what every component has to say about an API server that cannot be reached: [`Reported`] says it once,
 //! for all of them.
 //!
-//! [`Reported`]: super::reachability::Reported
+//! [`Reported`]: super::Reported
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use super::reachability::UNREACHABLE;
+use super::UNREACHABLE;
 
 /// A layer that drops the events with an error that was reported.
 #[derive(Clone, Copy, Debug)]
