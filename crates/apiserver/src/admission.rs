@@ -10,17 +10,17 @@
 //! ```
 //!
 //! Every write passes admission: create, update, patch, apply, delete, deletecollection, and the subresources that write.
-//! Connections through an object (exec, proxy) pass policies and webhooks only. [`Attributes`] say what is written and by which
-//! user. The new version of the object is not among them: [`Plugin::mutate`] gets it to change, [`Plugin::validate`] to check;
+//! Connections through an object (exec, proxy) pass policies and webhooks only. `Attributes` say what is written and by which
+//! user. The new version of the object is not among them: `Plugin::mutate` gets it to change, `Plugin::validate` to check;
 //! it is null in a deletion.
 //!
 //! # How to add a plugin
 //!
-//! Add a file below `admission/`, named as the plugin: a pure decision over values, and a [`Plugin`] that reads what the
-//! decision needs from the store. [`Plugin::handles`] must be cheap, by kind and operation, since the chain calls it for every
-//! write. Add the plugin to [`Chain::new`] at its position in the order of kube-apiserver. Plugins are synchronous: what they
+//! Add a file below `admission/`, named as the plugin: a pure decision over values, and a `Plugin` that reads what the
+//! decision needs from the store. `Plugin::handles` must be cheap, by kind and operation, since the chain calls it for every
+//! write. Add the plugin to `Chain::new` at its position in the order of kube-apiserver. Plugins are synchronous: what they
 //! read is in memory. If a plugin needs an object that another client is about to write, it returns the object from
-//! [`Plugin::awaits`], and the chain waits for it.
+//! `Plugin::awaits`, and the chain waits for it.
 //!
 //! The chain may call a plugin several times for one write, after conflicts; a plugin has no effects of its own. What a plugin
 //! has to write beside the object is a charge.
