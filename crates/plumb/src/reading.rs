@@ -66,12 +66,6 @@ pub(crate) fn words(reading: &Reading) -> Vec<&'static str> {
     concerned.into_iter().map(|concerned| if concerned { stage } else { word(&Stage::Applied) }).collect()
 }
 
-/// The phase of a pod that has completed: it is not resized any more.
-pub(crate) fn final_phase(pod: &Pod) -> Option<&str> {
-    let phase = pod.status.as_ref()?.phase.as_deref()?;
-    matches!(phase, "Succeeded" | "Failed").then_some(phase)
-}
-
 /// Why, where there is a reason.
 pub(crate) fn reason(stage: &Stage) -> &str {
     match stage {

@@ -14,6 +14,7 @@ use kube::Client;
 use kube::api::ListParams;
 use plumb_autoscaler::explain::{BoostView, printable};
 use plumb_client::Api;
+use plumb_controller::pods;
 use plumb_resize::resource::Resource;
 use plumb_resize::status::Values;
 use serde_json::Value;
@@ -266,7 +267,8 @@ impl Listing {
         for pod in pods {
             let reading = reading::of(pod)?;
             let name = pod.metadata.name.clone().unwrap_or_default();
-            let phase = reading::final_phase(pod);
+            // A pod that has ended is not resized any more.
+            let phase = pods::has_ended(pod).then(|| pods::phase(pod));
             for ((label, values), resize) in reading::values(&reading).zip(reading::words(&reading)) {
                 let mut row = vec![name.clone(), label.to_owned()];
                 if with_namespace {
