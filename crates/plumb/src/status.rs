@@ -12,6 +12,7 @@ use clap::{Args, Parser};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::ListParams;
+use kube::core::NamespaceResourceScope;
 use plumb_autoscaler::explain::{BoostView, printable};
 use plumb_client::Api;
 use plumb_controller::pods;
@@ -149,14 +150,10 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
     if let Some(Object::Workload(workload)) = &args.object {
         return command::show(client, &namespace, workload, args.watch, args.output).await;
     }
-    let api: Api<Pod> = if args.all_namespaces {
-        Api::all(client.clone())
-    } else {
-        Api::namespaced(client.clone(), &namespace)
-    };
     if args.watch {
-        return watch::run(client, api, &namespace, &args).await;
+        return watch::run(client, &namespace, &args).await;
     }
+    let api: Api<Pod> = args.api(&client, &namespace);
     if let Some(Object::Pod(name)) = &args.object {
         let pod = match api.get(name).await {
             Err(error) => return Err(client::refusal_in(&client, &namespace, error).await),
@@ -180,6 +177,19 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
 }
 
 impl Status {
+    /// The objects that the command is about: of the namespace, or of all.
+    fn api<K>(&self, client: &Client, namespace: &str) -> Api<K>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        if self.all_namespaces {
+            Api::all(client.clone())
+        } else {
+            Api::namespaced(client.clone(), namespace)
+        }
+    }
+
     /// Where was looked.
     fn place(&self, namespace: &str) -> String {
         if self.all_namespaces { "the cluster".to_owned() } else { format!("namespace {namespace:?}") }

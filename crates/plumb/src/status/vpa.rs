@@ -64,11 +64,7 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
 }
 
 async fn vpas(args: &Status, client: &Client, namespace: &str) -> anyhow::Result<Vec<VerticalPodAutoscaler>> {
-    let api: Api<VerticalPodAutoscaler> = if args.all_namespaces {
-        Api::all(client.clone())
-    } else {
-        Api::namespaced(client.clone(), namespace)
-    };
+    let api: Api<VerticalPodAutoscaler> = args.api(client, namespace);
     let failed = |error: kube::Error| match &error {
         // Without the definition the path is not found; with it, a name in a group is.
         kube::Error::Api(status)
@@ -93,11 +89,7 @@ async fn explain(
     namespace: &str,
     vpas: &[VerticalPodAutoscaler],
 ) -> anyhow::Result<Vec<VpaExplanation>> {
-    let api: Api<VerticalPodAutoscalerCheckpoint> = if args.all_namespaces {
-        Api::all(client.clone())
-    } else {
-        Api::namespaced(client.clone(), namespace)
-    };
+    let api: Api<VerticalPodAutoscalerCheckpoint> = args.api(client, namespace);
     let (checkpoints, unread) = match api.list(&ListParams::default()).await {
         Ok(list) => (list.items, None),
         Err(error) => (Vec::new(), Some(client::refusal(error))),

@@ -19,10 +19,10 @@ use crate::reachability;
 /// Prints pods, and those that change, until the command is ended.
 pub(super) async fn run(
     client: Client,
-    api: Api<Pod>,
     namespace: &str,
     args: &Status,
 ) -> anyhow::Result<ExitCode> {
+    let api: Api<Pod> = args.api(&client, namespace);
     let mut config = WatchConfig::default();
     let mut wanted =
         ListParams { label_selector: args.selector.clone(), limit: Some(1), ..Default::default() };
@@ -45,11 +45,7 @@ pub(super) async fn run(
     }
     // The reflector retries; what it logs is for components.
     let client = reachability::reporting(client);
-    let api: Api<Pod> = if args.all_namespaces {
-        Api::all(client.clone())
-    } else {
-        Api::namespaced(client.clone(), namespace)
-    };
+    let api: Api<Pod> = args.api(&client, namespace);
     let mut screen =
         Screen { args, client, printed: BTreeMap::new(), columns: Columns::default(), has_header: false };
     let mut events = std::pin::pin!(Reflector::new(api, config).into_stream());
