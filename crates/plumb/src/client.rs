@@ -226,9 +226,12 @@ pub(crate) async fn check_namespace(client: &Client, namespace: &str) -> anyhow:
     }
 }
 
-/// The error of the system, or of TLS, with which a request failed that got no response.
-pub(crate) fn connection_failure(error: &kube::Error) -> Option<&std::io::Error> {
-    let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+/// The error of the system, or of TLS, with which a request failed that got no response. It is at the end of the chain:
+/// errors of clients repeat it.
+pub(crate) fn connection_failure<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a std::io::Error> {
+    let chain = std::iter::successors(Some(error), |error| error.source());
     chain.filter_map(|error| error.downcast_ref::<std::io::Error>()).last()
 }
 

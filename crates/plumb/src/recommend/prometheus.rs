@@ -56,9 +56,7 @@ async fn report(args: &Recommend, address: &str) -> anyhow::Result<()> {
 
 /// Why Prometheus did not answer, with what to do about it if it was not reached.
 fn unreachable(error: &anyhow::Error, address: &str) -> anyhow::Error {
-    // What failed first is at the end of the chain; errors of clients repeat it.
-    let failure = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).last();
-    match failure {
+    match client::connection_failure(error.as_ref()) {
         Some(failure) => anyhow::anyhow!(
             "cannot reach Prometheus at {address}: {failure}; check the URL, or forward a port to the Prometheus of a \
              cluster with `kubectl port-forward`"
