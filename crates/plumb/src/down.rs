@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     let mut removed = Removed::default();
     if had_containers {
         removed.cgroup = cgroup(&data)?;
-        removed.bridge = bridge(&data);
+        removed.bridge = bridge(&data)?;
         (removed.pods, removed.containers) = block_on(remove_builtin_pods(&data))?;
     }
     removed.pods += block_on(remove_cri_pods(&data))?;
@@ -105,14 +105,11 @@ fn cgroup(data: &Path) -> anyhow::Result<Option<String>> {
     Ok(exists.then_some(name))
 }
 
-/// The bridge of the pods of a data directory, by its address, if it exists.
-fn bridge(data: &Path) -> Option<String> {
-    let gateway = builtin::gateway_of(data).ok()?;
-    let mut interfaces = nix::ifaddrs::getifaddrs().ok()?;
-    let has_address = |address: nix::sys::socket::SockaddrStorage| {
-        address.as_sockaddr_in().is_some_and(|address| address.ip() == gateway)
-    };
-    interfaces.find(|one| one.address.is_some_and(has_address)).map(|one| one.interface_name)
+/// The bridge of the pods of a data directory, if it exists.
+fn bridge(data: &Path) -> anyhow::Result<Option<String>> {
+    let name = builtin::bridge_of(data).context("finding the data directory")?;
+    let exists = nix::net::if_::if_nametoindex(name.as_str()).is_ok();
+    Ok(exists.then_some(name))
 }
 
 /// Takes what a cluster would have to have in order to run. None if there never was one.

@@ -142,6 +142,11 @@ pub fn gateway_of(data_dir: &Path) -> io::Result<Ipv4Addr> {
     Ok(network::Addresses::new(network, open::OWN_NETWORK).gateway())
 }
 
+/// The name of the bridge of the pods of a data directory, which need not exist.
+pub fn bridge_of(data_dir: &Path) -> io::Result<String> {
+    Ok(Naming::of(&std::fs::canonicalize(data_dir)?).bridge())
+}
+
 /// The name of the cgroup of all pods of a data directory.
 pub fn cgroup_of(data_dir: &Path) -> io::Result<String> {
     Ok(Naming::of(&std::fs::canonicalize(data_dir)?).cgroup())
