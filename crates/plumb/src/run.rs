@@ -140,13 +140,19 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
     let handler = pages(parts.clone(), &ground, &chosen.common);
     let serving = tokio::spawn(http::serve(listener, handler, until_stopped(stopped.clone())));
     let names: Vec<&str> = parts.iter().map(|part| part.name).collect();
-    let is_reachable = is_reachable(&ground.client).await;
-    announce!(
-        "plumb {} {}; metrics and health are at http://{}",
-        if is_reachable { "runs" } else { "waits for the API server to run" },
-        names.join(", "),
-        http::reached(address)
-    );
+    // The parts start meanwhile.
+    let announcing = async {
+        tokio::select! {
+            is_reachable = is_reachable(&ground.client) => announce!(
+                "plumb {} {}; metrics and health are at http://{}",
+                if is_reachable { "runs" } else { "waits for the API server to run" },
+                names.join(", "),
+                http::reached(address)
+            ),
+            () = until_stopped(stopped.clone()) => {}
+        }
+        Ok(())
+    };
 
     let election = chosen.election.as_ref();
     let working = parts.iter().map(|part| work(part, election, &ground, stopped.clone()));
@@ -154,10 +160,10 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
         signals.next().await;
         say!("plumb: stopping");
         ask_to_stop.send_replace(true);
+        Ok(())
     };
     // Elections release their leases before this ends.
-    let (worked, ()) = tokio::join!(try_join_all(working), stopping);
-    worked?;
+    tokio::try_join!(try_join_all(working), stopping, announcing)?;
     serving.await.context("the server of metrics ended badly")
 }
 
