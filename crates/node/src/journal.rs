@@ -107,10 +107,18 @@ pub fn open_store(directory: &Path) -> Result<(Store, Option<String>), JournalEr
     }
 }
 
+/// What follows the name of a damaged journal that was moved aside, before a number.
+const DAMAGED: &str = ".damaged-";
+
+/// Whether this is the name of a damaged journal that [`open_store`] has moved aside, for a journal of the other name.
+pub fn is_moved_aside(name: &str, journal: &str) -> bool {
+    name.strip_prefix(journal).is_some_and(|rest| rest.starts_with(DAMAGED))
+}
+
 /// Renames a directory to the first free `<name>.damaged-<n>` beside it.
 fn move_aside(directory: &Path) -> Result<(), JournalError> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let aside = |n: u32| directory.with_file_name(format!("{name}.damaged-{n}"));
+    let aside = |n: u32| directory.with_file_name(format!("{name}{DAMAGED}{n}"));
     let to = (1..u32::MAX).map(aside).find(|path| !path.exists()).unwrap_or_else(|| aside(0));
     fs::rename(directory, &to).map_err(|source| JournalError::MoveAside { to, source })
 }

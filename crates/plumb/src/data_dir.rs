@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use plumb_node::journal::is_moved_aside;
 use plumb_runtime::builtin;
 use plumb_runtime::untrusted::remove_tree;
 
@@ -31,8 +32,6 @@ pub(crate) const CRI: &str = "cri";
 /// Every entry that Plumb makes, in the order of their removal: those by which a data directory is known come last, so that
 /// a removal that was interrupted can be repeated.
 const ENTRIES: [&str; 9] = [KUBECONFIG, CONTROL, LOGS, VOLUMES, CRI, PKI, builtin::FOLDER, JOURNAL, OBJECTS];
-/// What the node renames a damaged journal to, before a number.
-const DAMAGED_JOURNAL: &str = "journal.damaged-";
 /// Entries that a file system makes in its root.
 const OF_FILE_SYSTEM: [&str; 1] = ["lost+found"];
 
@@ -109,7 +108,7 @@ fn is_own(name: &OsString) -> bool {
 }
 
 fn is_damaged_journal(name: &OsString) -> bool {
-    name.to_str().is_some_and(|name| name.starts_with(DAMAGED_JOURNAL))
+    name.to_str().is_some_and(|name| is_moved_aside(name, JOURNAL))
 }
 
 #[cfg(test)]
