@@ -81,9 +81,7 @@ impl Call {
 
     /// Adds warnings for the client.
     pub(crate) fn warn(&self, warnings: Vec<String>) {
-        for warning in warnings {
-            self.warnings.add(warning);
-        }
+        self.warnings.extend(warnings);
     }
 
     /// The kind of the body of this request.

@@ -179,7 +179,7 @@ impl Webhooks {
             .map_err(|why| Failure::Unreachable(format!("failed to call webhook: {why}")))?;
         let verdict = review::verdict(&uid, mutating, &answer)
             .map_err(|why| Failure::Unreachable(format!("received invalid webhook response: {why}")))?;
-        verdict.warnings.iter().for_each(|warning| attributes.warnings.add(warning.as_str()));
+        attributes.warnings.extend(verdict.warnings.iter().map(String::as_str));
         if verdict.allowed {
             Ok(verdict)
         } else {

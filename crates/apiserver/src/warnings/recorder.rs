@@ -27,6 +27,11 @@ impl Warnings {
         }
     }
 
+    /// Adds several.
+    pub(crate) fn extend<T: Into<Arc<str>>>(&self, texts: impl IntoIterator<Item = T>) {
+        texts.into_iter().for_each(|text| self.add(text));
+    }
+
     /// The warnings for the headers of the response. If all of them are too long, each is truncated, and those that exceed
     /// the limit are left out, as upstream does.
     pub(crate) fn to_send(&self) -> Vec<String> {

@@ -62,9 +62,7 @@ impl Strategy for Custom {
         check_kind(cx.row, self, Some(old), new)?;
         let errors = metadata_errors(cx.row, old, new);
         let (errors, ratcheted) = self.version.update(old, new, errors);
-        for warning in ratcheted {
-            warnings.add(warning);
-        }
+        warnings.extend(ratcheted);
         invalid(cx.row, new, &errors)
     }
 
@@ -77,9 +75,7 @@ impl Strategy for Custom {
     ) -> Result<(), ApiError> {
         let errors = metadata_errors(cx.row, old, new);
         let (errors, ratcheted) = self.version.update_status(old, new, errors);
-        for warning in ratcheted {
-            warnings.add(warning);
-        }
+        warnings.extend(ratcheted);
         invalid(cx.row, new, &errors)
     }
 
