@@ -162,15 +162,7 @@ impl Builtin {
     /// Makes the rules of the pod network anew whenever another program removes them, until the future is dropped.
     pub fn watch_network(&self) -> BoxFuture<'static, ()> {
         let state = self.state.clone();
-        Box::pin(async move {
-            // Without `nf_tables` there are no rules, which opening the bridge has warned about.
-            let Ok(monitor) = crate::nftables::Monitor::open() else { return std::future::pending().await };
-            while monitor.changed().await.is_ok() {
-                let state = state.clone();
-                // It fails only if the runtime shuts down.
-                let _ = tokio::task::spawn_blocking(move || state.nat.repair()).await;
-            }
-        })
+        Box::pin(crate::nftables::on_change(move || state.nat.repair()))
     }
 
     /// The images.

@@ -1,7 +1,7 @@
 //! The messages of `nf_tables` that a pod network needs, over netlink: no `nft` program and no C library is called.
 //!
 //! ```text
-//!   Batch: BATCH_BEGIN ▸ NEWTABLE ▸ NEWSET ▸ NEWCHAIN ▸ NEWRULE … ▸ BATCH_END ──▶ Socket::commit, all or nothing
+//!   Batch: BATCH_BEGIN ▸ NEWTABLE ▸ NEWSET ▸ NEWCHAIN ▸ NEWRULE … ▸ BATCH_END ──▶ Batch::commit, all or nothing
 //! ```
 //!
 //! A batch is a transaction of the kernel: packets see the rules before it or those after it. Numbers in attributes are
@@ -12,5 +12,5 @@ mod message;
 mod socket;
 
 pub(crate) use expression::{DESTINATION_TRANSLATED, Expression, LOCAL, Register, Verdict};
-pub(crate) use message::{Batch, Chain, ChainKind, Element, Hook, Map};
-pub(crate) use socket::{Monitor, Socket};
+pub(crate) use message::{Batch, Chain, ChainKind, Element, Hook, Map, address_and_port, types};
+pub(crate) use socket::{has_table, on_change};

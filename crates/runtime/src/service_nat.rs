@@ -28,18 +28,16 @@ use parking_lot::Mutex;
 use crate::builtin::{Naming, Wire, gateway_of};
 use crate::error::{Error, Result};
 use crate::nftables::{
-    Batch, Chain, ChainKind, Element, Expression, Hook, Map, Monitor, Register, Socket, Verdict,
+    Batch, Chain, ChainKind, Element, Expression, Hook, Map, Register, Verdict, address_and_port, has_table,
+    on_change, types,
 };
 use crate::types::SandboxId;
 
-/// The types of the `nft` program, for `nft list`.
-const IPV4_ADDR: u32 = 7;
-const INET_SERVICE: u32 = 13;
 const PODS: Map = Map {
     name: "pods",
-    key_type: IPV4_ADDR,
+    key_type: types::IPV4_ADDR,
     key_length: 4,
-    value_type: (IPV4_ADDR << 6) | INET_SERVICE,
+    value_type: types::ADDRESS_AND_PORT,
     value_length: 8,
 };
 
@@ -105,7 +103,7 @@ impl ServiceNat {
         let mut batch = Batch::new(&self.table);
         batch.add_elements(&PODS, &[self.element(address)]);
         // Another program may have flushed all rules: then they are made anew.
-        let added = commit(batch).or_else(|_| self.replace(&pods));
+        let added = batch.commit().or_else(|_| self.replace(&pods));
         added.map_err(|error| {
             pods.remove(&address);
             Error::io(format!("letting the pod at {address} reach the API server"), &error)
@@ -127,7 +125,7 @@ impl ServiceNat {
         let mut batch = Batch::new(&self.table);
         batch
             .delete_elements(&PODS, &own.iter().map(|address| address.octets().to_vec()).collect::<Vec<_>>());
-        if let Err(error) = commit(batch).or_else(|_| self.replace(&pods)) {
+        if let Err(error) = batch.commit().or_else(|_| self.replace(&pods)) {
             tracing::warn!(%error, "the address of a pod that has ended still reaches the API server");
         }
     }
@@ -135,20 +133,12 @@ impl ServiceNat {
     /// Makes the rules anew whenever another program removes them, until the future is dropped.
     pub fn watch(self: &Arc<Self>) -> BoxFuture<'static, ()> {
         let nat = self.clone();
-        Box::pin(async move {
-            let Ok(monitor) = Monitor::open() else { return std::future::pending().await };
-            while monitor.changed().await.is_ok() {
-                let nat = nat.clone();
-                // It fails only if the runtime shuts down.
-                let _ = tokio::task::spawn_blocking(move || nat.repair()).await;
-            }
-        })
+        Box::pin(on_change(move || nat.repair()))
     }
 
     fn repair(&self) {
         let pods = self.pods.lock();
-        let exists = Socket::open().and_then(|socket| socket.has_table(&self.table));
-        if exists.unwrap_or(true) {
+        if has_table(&self.table).unwrap_or(true) {
             return;
         }
         match self.replace(&pods) {
@@ -173,9 +163,7 @@ impl ServiceNat {
     }
 
     fn element(&self, pod: Ipv4Addr) -> Element {
-        let mut value = self.endpoint.ip().octets().to_vec();
-        value.extend(self.endpoint.port().to_be_bytes());
-        value.extend([0, 0]);
+        let value = address_and_port(*self.endpoint.ip(), self.endpoint.port());
         Element { key: pod.octets().to_vec(), value }
     }
 
@@ -210,7 +198,7 @@ impl ServiceNat {
         if !elements.is_empty() {
             batch.add_elements(&PODS, &elements);
         }
-        commit(batch)
+        batch.commit()
     }
 }
 
@@ -220,21 +208,16 @@ fn naming_of(data_dir: &Path) -> Result<Naming> {
     Ok(Naming::of(&data))
 }
 
-fn commit(batch: Batch) -> io::Result<()> {
-    Socket::open().and_then(|socket| socket.commit(batch))
-}
-
 fn is_to(address: Ipv4Addr) -> [Expression; 2] {
     [Expression::DestinationAddress(FIRST), Expression::Equals(FIRST, address.octets().to_vec())]
 }
 
 fn remove(table: &str, interface: &str) -> Result<()> {
-    let has_table = Socket::open().and_then(|socket| socket.has_table(table));
     // A kernel without `nf_tables` has no table to remove.
-    if has_table.unwrap_or(false) {
+    if has_table(table).unwrap_or(false) {
         let mut batch = Batch::new(table);
         batch.remove_table();
-        commit(batch).map_err(|error| Error::io(format!("removing the table {table}"), &error))?;
+        batch.commit().map_err(|error| Error::io(format!("removing the table {table}"), &error))?;
     }
     Wire::open()
         .and_then(|wire| wire.remove(interface))

@@ -17,11 +17,7 @@ use crate::client::{Columns, Output, check_namespace, refusal, refusal_in, write
 use crate::reachability;
 
 /// Prints pods, and those that change, until the command is ended.
-pub(super) async fn run(
-    client: Client,
-    namespace: &str,
-    args: &Status,
-) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(client: Client, namespace: &str, args: &Status) -> anyhow::Result<ExitCode> {
     let api: Api<Pod> = args.api(&client, namespace);
     let mut config = WatchConfig::default();
     let mut wanted =

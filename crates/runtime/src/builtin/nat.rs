@@ -21,20 +21,19 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::nftables::{
-    Batch, Chain, ChainKind, DESTINATION_TRANSLATED, Element, Expression, Hook, LOCAL, Map, Register, Socket,
-    Verdict,
+    Batch, Chain, ChainKind, DESTINATION_TRANSLATED, Element, Expression, Hook, LOCAL, Map, Register,
+    Verdict, address_and_port, has_table, types,
 };
 use crate::types::{PortMapping, Protocol};
 
-/// The types of the `nft` program, for `nft list`: `inet_proto . ipv4_addr . inet_service`.
-const KEY_TYPE: u32 = (INET_PROTO << 12) | (IPV4_ADDR << 6) | INET_SERVICE;
-/// `ipv4_addr . inet_service`.
-const VALUE_TYPE: u32 = (IPV4_ADDR << 6) | INET_SERVICE;
-const IPV4_ADDR: u32 = 7;
-const INET_PROTO: u32 = 12;
-const INET_SERVICE: u32 = 13;
-const HOST_PORTS: Map =
-    Map { name: "host-ports", key_type: KEY_TYPE, key_length: 12, value_type: VALUE_TYPE, value_length: 8 };
+const HOST_PORTS: Map = Map {
+    name: "host-ports",
+    // `inet_proto . ipv4_addr . inet_service`
+    key_type: (types::INET_PROTO << 12) | types::ADDRESS_AND_PORT,
+    key_length: 12,
+    value_type: types::ADDRESS_AND_PORT,
+    value_length: 8,
+};
 
 /// Before connections are tracked, and so before any translation.
 const RAW: Chain = Chain { name: "raw", kind: ChainKind::Filter, hook: Hook::Prerouting, priority: -300 };
@@ -90,9 +89,7 @@ impl HostPort {
     /// As it is in the registers: each part fills four bytes.
     fn key(self) -> Vec<u8> {
         let mut key = vec![self.protocol, 0, 0, 0];
-        key.extend(self.address.octets());
-        key.extend(self.port.to_be_bytes());
-        key.extend([0, 0]);
+        key.extend(address_and_port(self.address, self.port));
         key
     }
 }
@@ -106,10 +103,7 @@ struct PodPort {
 
 impl PodPort {
     fn value(self) -> Vec<u8> {
-        let mut value = self.address.octets().to_vec();
-        value.extend(self.port.to_be_bytes());
-        value.extend([0, 0]);
-        value
+        address_and_port(self.address, self.port)
     }
 }
 
@@ -171,8 +165,7 @@ impl Nat {
     /// Makes the rules anew if another program has removed them, such as a firewall that flushes all rules at its start.
     pub(super) fn repair(&self) {
         let mut rules = self.rules.lock();
-        let exists = || Socket::open().and_then(|socket| socket.has_table(&self.network.table));
-        if !rules.applied || exists().unwrap_or(true) {
+        if !rules.applied || has_table(&self.network.table).unwrap_or(true) {
             return;
         }
         match self.replace(&mut rules) {
@@ -217,7 +210,7 @@ impl Nat {
                 batch.delete_elements(&HOST_PORTS, &taken);
             }
             batch.add_elements(&HOST_PORTS, &elements(&entries));
-            if Socket::open().and_then(|socket| socket.commit(batch)).is_ok() {
+            if batch.commit().is_ok() {
                 return Ok(());
             }
             // An administrator may have flushed all rules: then they are made anew.
@@ -242,7 +235,7 @@ impl Nat {
         }
         let mut batch = Batch::new(&self.network.table);
         batch.delete_elements(&HOST_PORTS, &own.iter().map(|(port, _)| port.key()).collect::<Vec<_>>());
-        let deleted = Socket::open().and_then(|socket| socket.commit(batch));
+        let deleted = batch.commit();
         if let Err(error) = deleted.or_else(|_| self.replace(&mut rules)) {
             tracing::warn!(%error, "host ports of a pod that has ended are still forwarded");
         }
@@ -253,7 +246,7 @@ impl Nat {
         let mut rules = self.rules.lock();
         let mut batch = Batch::new(&self.network.table);
         batch.remove_table();
-        let removed = Socket::open().and_then(|socket| socket.commit(batch));
+        let removed = batch.commit();
         match removed {
             // A kernel without `nf_tables` has no rules to remove.
             Err(error) if rules.applied => return Err(error),
@@ -271,7 +264,7 @@ impl Nat {
             self.network.fill(&mut batch, &rules.own, &rules.ports);
         }
         rules.applied = false;
-        match Socket::open().and_then(|socket| socket.commit(batch)) {
+        match batch.commit() {
             Err(_) if !needed => return Ok(()),
             done => done?,
         }

@@ -1,5 +1,7 @@
 //! Netlink messages with their attributes.
 
+use std::net::Ipv4Addr;
+
 use super::expression::Expression;
 
 const NFNL_SUBSYS_NFTABLES: u16 = 10;
@@ -138,6 +140,23 @@ pub(crate) struct Map {
     /// The same for the value.
     pub(crate) value_type: u32,
     pub(crate) value_length: u32,
+}
+
+/// The types of the `nft` program, for [`Map`].
+pub(crate) mod types {
+    pub(crate) const IPV4_ADDR: u32 = 7;
+    pub(crate) const INET_PROTO: u32 = 12;
+    pub(crate) const INET_SERVICE: u32 = 13;
+    /// `ipv4_addr . inet_service`.
+    pub(crate) const ADDRESS_AND_PORT: u32 = (IPV4_ADDR << 6) | INET_SERVICE;
+}
+
+/// An address and a port, as they are in the registers: each part fills four bytes.
+pub(crate) fn address_and_port(address: Ipv4Addr, port: u16) -> Vec<u8> {
+    let mut bytes = address.octets().to_vec();
+    bytes.extend(port.to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes
 }
 
 /// An entry of a map.

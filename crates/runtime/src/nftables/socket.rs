@@ -12,11 +12,33 @@ const NLMSG_ERROR: u16 = 2;
 /// The group of those that are notified of changes of rules.
 const NFNLGRP_NFTABLES: u32 = 7;
 
+/// Whether a table exists in the network namespace of the calling thread.
+pub(crate) fn has_table(name: &str) -> io::Result<bool> {
+    Socket::open()?.has_table(name)
+}
+
+impl Batch {
+    /// Applies all changes, or none, in the network namespace of the calling thread.
+    pub(crate) fn commit(self) -> io::Result<()> {
+        Socket::open()?.commit(self)
+    }
+}
+
+/// Calls a function whenever a program has changed rules, until the future is dropped. Without `nf_tables` there are no
+/// rules, and it is never called.
+pub(crate) async fn on_change(repair: impl Fn() + Clone + Send + 'static) {
+    let Ok(monitor) = Monitor::open() else { return std::future::pending().await };
+    while monitor.changed().await.is_ok() {
+        // It fails only if the runtime shuts down.
+        let _ = tokio::task::spawn_blocking(repair.clone()).await;
+    }
+}
+
 /// A socket to the netfilter of the network namespace that it was opened in.
-pub(crate) struct Socket(NetlinkSocket);
+struct Socket(NetlinkSocket);
 
 impl Socket {
-    pub(crate) fn open() -> io::Result<Self> {
+    fn open() -> io::Result<Self> {
         let mut socket = NetlinkSocket::new(NETLINK_NETFILTER)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
@@ -25,8 +47,7 @@ impl Socket {
         Ok(Self(socket))
     }
 
-    /// Whether a table exists.
-    pub(crate) fn has_table(&self, name: &str) -> io::Result<bool> {
+    fn has_table(&self, name: &str) -> io::Result<bool> {
         self.0.send(&table_request(name), 0)?;
         let (answer, _) = self.0.recv_from_full()?;
         match results(&answer).first() {
@@ -38,8 +59,7 @@ impl Socket {
         }
     }
 
-    /// Applies all changes of a batch, or none.
-    pub(crate) fn commit(&self, batch: Batch) -> io::Result<()> {
+    fn commit(&self, batch: Batch) -> io::Result<()> {
         let (bytes, messages) = batch.finish();
         self.0.send(&bytes, 0)?;
         let mut acknowledged = false;
@@ -63,11 +83,11 @@ impl Socket {
 }
 
 /// Notices changes of rules, by any program.
-pub(crate) struct Monitor(UnixDatagram);
+struct Monitor(UnixDatagram);
 
 impl Monitor {
     /// Must be called in a Tokio runtime.
-    pub(crate) fn open() -> io::Result<Self> {
+    fn open() -> io::Result<Self> {
         let mut socket = NetlinkSocket::new(NETLINK_NETFILTER)?;
         socket.bind_auto()?;
         socket.add_membership(NFNLGRP_NFTABLES)?;
@@ -78,7 +98,7 @@ impl Monitor {
     }
 
     /// Waits until rules have changed since the last call.
-    pub(crate) async fn changed(&self) -> io::Result<()> {
+    async fn changed(&self) -> io::Result<()> {
         self.0.readable().await?;
         let mut buffer = [0; 4096];
         // What changed is not read, only that it did: too much of it (ENOBUFS) is a change as well.
