@@ -99,7 +99,8 @@ impl LeaderConfig {
         }
     }
 
-    fn check(&self) -> Result<(), LeaderConfigError> {
+    /// Whether a process can take part in an election with this.
+    pub fn check(&self) -> Result<(), LeaderConfigError> {
         let Durations { lease, renew_deadline, retry_period } = self.durations;
         let counted = Duration::from_secs(lease.as_secs());
         if self.identity.is_empty() {

@@ -26,7 +26,7 @@ use futures_util::future::{BoxFuture, try_join_all};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use plumb_controller::crds::InstallError;
-use plumb_controller::leader::{Durations, LeaderConfig, LeaderElector};
+use plumb_controller::leader::{LeaderConfig, LeaderElector};
 use plumb_controller::metrics::Metrics;
 use plumb_metrics::{CONTENT_TYPE, Text};
 use plumb_supervise::{Exponential, Supervisor};
@@ -292,11 +292,7 @@ async fn config(kubeconfig: &Path) -> anyhow::Result<Config> {
 
 fn leader_config(election: &ElectionFlags, lease: &str, ground: &Ground) -> LeaderConfig {
     LeaderConfig {
-        durations: Durations {
-            lease: election.leader_elect_lease_duration,
-            renew_deadline: election.leader_elect_renew_deadline,
-            retry_period: election.leader_elect_retry_period,
-        },
+        durations: election.durations(),
         supervisor: ground.supervisor.clone(),
         metrics: ground.metrics.clone(),
         ..LeaderConfig::new(&*election.leader_elect_resource_namespace, lease, identity())

@@ -11,6 +11,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::external_metrics::ExternalMetricsSettings;
 use plumb_autoscaler::recommender::prometheus::PrometheusSettings;
+use plumb_controller::leader::{Durations, LeaderConfig, LeaderConfigError};
 use plumb_features::FeatureGates;
 use plumb_resize::resource::Resource;
 
@@ -286,15 +287,16 @@ impl RunCommand {
 
     /// What is wrong with flags that are right each by itself.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
-        let (vpas, recommender, admission) = match self {
-            Self::All(all) => (&all.vpas, Some(&all.recommender), Some(&all.admission)),
-            Self::Recommender(one) => (&one.vpas, Some(&one.recommender), None),
-            Self::Updater(one) => (&one.vpas, None, None),
-            Self::Admission(one) => (&one.vpas, None, Some(&one.admission)),
-            Self::Rollout(one) => return one.rollout.conflict(),
+        let (vpas, election, recommender, admission) = match self {
+            Self::All(all) => (&all.vpas, Some(&all.election), Some(&all.recommender), Some(&all.admission)),
+            Self::Recommender(one) => (&one.vpas, Some(&one.election), Some(&one.recommender), None),
+            Self::Updater(one) => (&one.vpas, Some(&one.election), None, None),
+            Self::Admission(one) => (&one.vpas, None, None, Some(&one.admission)),
+            Self::Rollout(one) => return one.rollout.conflict().or_else(|| one.election.conflict()),
         };
         let both = !vpas.vpa_object_namespace.is_empty() && !vpas.ignored_vpa_object_namespaces.is_empty();
         both.then_some("--vpa-object-namespace and --ignored-vpa-object-namespaces cannot be used together")
+            .or_else(|| election?.conflict())
             .or_else(|| recommender?.conflict())
             .or_else(|| admission?.conflict())
     }
@@ -462,6 +464,35 @@ pub(crate) struct ElectionFlags {
     /// The namespace of the lease.
     #[arg(long, value_name = "NAME", default_value = "kube-system")]
     pub(crate) leader_elect_resource_namespace: String,
+}
+
+impl ElectionFlags {
+    /// What is wrong with flags that are right each by itself.
+    fn conflict(&self) -> Option<&'static str> {
+        if !self.leader_elect {
+            return None;
+        }
+        let config = LeaderConfig { durations: self.durations(), ..LeaderConfig::new("", "", "checked") };
+        match config.check() {
+            Err(LeaderConfigError::RenewDeadline { .. }) => Some(
+                "--leader-elect-renew-deadline must be shorter than the whole seconds of --leader-elect-lease-duration",
+            ),
+            Err(LeaderConfigError::RetryPeriod { .. }) => Some(
+                "--leader-elect-retry-period, with a fifth more as jitter, must be shorter than \
+                 --leader-elect-renew-deadline",
+            ),
+            Ok(()) | Err(LeaderConfigError::NoIdentity) => None,
+        }
+    }
+
+    /// How long things take in the election.
+    pub(crate) fn durations(&self) -> Durations {
+        Durations {
+            lease: self.leader_elect_lease_duration,
+            renew_deadline: self.leader_elect_renew_deadline,
+            retry_period: self.leader_elect_retry_period,
+        }
+    }
 }
 
 /// Where usage comes from besides metrics.k8s.io.

@@ -324,6 +324,12 @@ fn flags_that_contradict_each_other_or_are_not_known_are_refused() {
         ("admission", &["--tls-cert-file=/x"][..], "--tls-private-key"),
         ("admission", &["--leader-elect"][..], "--leader-elect"),
         ("updater", &["--eviction-tolerance=2"][..], "from 0 to 1"),
+        (
+            "updater",
+            &["--leader-elect", "--leader-elect-lease-duration=5s"][..],
+            "shorter than the whole seconds",
+        ),
+        ("rollout", &["--leader-elect", "--leader-elect-retry-period=9s"][..], "--leader-elect-retry-period"),
         ("all", &["--leader-elect-resource-name=x"][..], "--leader-elect-resource-name"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
