@@ -139,10 +139,10 @@ impl VirtualContainer {
         got
     }
 
-    /// When it ends by itself, with which code, and whether for want of memory.
-    fn end(&self) -> Option<(Instant, i32, bool)> {
+    /// When, now or later, it ends by itself, with which code, and whether it is out of memory.
+    fn end(&self, now: Instant) -> Option<(Instant, i32, bool)> {
         let VirtualLife::Running(since, _) = self.life else { return None };
-        let elapsed = since.elapsed();
+        let elapsed = now.saturating_duration_since(since);
         let oom = memory_limit(&self.resources).and_then(|limit| self.model.exceeds(limit, elapsed));
         let done = self.model.duration;
         match (oom, done) {
@@ -272,7 +272,8 @@ impl Pods {
     /// Schedules the exit of a container, and wakes the task that waits for it.
     fn expect_end(self: &Arc<Self>, id: &ContainerId) {
         let mut all = self.all.lock();
-        let Some((at, ..)) = all.containers.get(id).and_then(VirtualContainer::end) else { return };
+        let end = all.containers.get(id).and_then(|container| container.end(Instant::now()));
+        let Some((at, ..)) = end else { return };
         all.ends.push(Reverse((at, id.clone())));
         if all.waiting {
             self.earlier.notify_one();
@@ -314,7 +315,7 @@ impl Pods {
                 }
                 let Some(Reverse((_, id))) = all.ends.pop() else { continue };
                 // The limit may have changed since: then it ends later, or not.
-                match all.containers.get(&id).and_then(VirtualContainer::end) {
+                match all.containers.get(&id).and_then(|container| container.end(now)) {
                     Some((at, code, oom)) if at <= now => Some((id, code, oom)),
                     Some((at, ..)) => {
                         all.ends.push(Reverse((at, id)));

@@ -62,6 +62,24 @@ async fn usage_follows_the_model_and_the_limits() {
     assert_eq!(stats.containers.len(), 1);
 }
 
+/// On the clock of the machine, which advances between any two readings.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_begins_with_more_memory_than_its_limit_is_out_of_memory_at_once() {
+    let runtime = runtime();
+    let mut events = runtime.events();
+    let (_, id) = start(&runtime, "large", "memory=64Mi", limits(-1, 32 * MIB)).await;
+    let stopped = async {
+        while let Some(event) = events.next().await {
+            if matches!(event, Event::Container { change: ContainerChange::Stopped, .. }) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), stopped).await.unwrap();
+    let status = runtime.container_status(&id).await.unwrap();
+    assert_eq!((status.exit_code, status.reason.as_str()), (Some(137), "OOMKilled"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn memory_that_leaks_ends_the_container_when_it_reaches_the_limit() {
     let runtime = runtime();
