@@ -42,6 +42,7 @@ impl State {
             sandbox: container.sandbox.clone(),
             meta: container.meta.clone(),
             labels: container.labels.clone(),
+            created_at: container.created_at,
             cpu: usage.of_cpu(at),
             memory: usage.of_memory(at),
             tasks: usage.tasks,

@@ -121,7 +121,13 @@ impl Usage {
             memory = memory.saturating_add(sandbox.memory.working_set);
             let rates = &mut known.rates;
             let containers = sandbox.containers.iter().filter_map(|one| {
-                let measured = measured_of(rates, one.id.as_str(), &one.cpu, one.memory.working_set)?;
+                let measured = measured_of(
+                    rates,
+                    one.id.as_str(),
+                    Some(one.created_at),
+                    &one.cpu,
+                    one.memory.working_set,
+                )?;
                 Some((one.meta.name.clone(), measured))
             });
             let containers: Vec<_> = containers.collect();
@@ -137,12 +143,18 @@ impl Usage {
                 MemoryUsage { at: now, working_set: memory, ..MemoryUsage::default() },
             ),
         };
-        known.node = measured_of(&mut known.rates, "", &cpu, memory.working_set);
+        known.node = measured_of(&mut known.rates, "", None, &cpu, memory.working_set);
         known.rates.end();
     }
 }
 
-fn measured_of(rates: &mut Rates, of: &str, cpu: &CpuUsage, memory: u64) -> Option<Measurement> {
-    let rate = rates.rate(of, cpu.at, cpu.usage_nanos)?;
+fn measured_of(
+    rates: &mut Rates,
+    of: &str,
+    created: Option<Timestamp>,
+    cpu: &CpuUsage,
+    memory: u64,
+) -> Option<Measurement> {
+    let rate = rates.rate(of, created, cpu.at, cpu.usage_nanos)?;
     Some(Measurement { until: cpu.at, over: rate.over, nano_cores: rate.nano_cores, memory })
 }

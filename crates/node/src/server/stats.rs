@@ -65,7 +65,7 @@ impl Stats {
         let node = NodeStats {
             node_name: config.node.clone(),
             start_time: self.since,
-            cpu: Some(cpu_stats("", &cpu, &mut rates)),
+            cpu: Some(cpu_stats("", None, &cpu, &mut rates)),
             swap: swap(&memory),
             memory: Some(memory_stats(memory)),
             runtime: images.first().map(|image| RuntimeStats { image_fs: Fs::used(image) }),
@@ -84,7 +84,7 @@ fn pod_stats(pod: &Pod, sandbox: &SandboxStats, rates: &mut Rates) -> PodStats {
         pod_ref: PodReference { name: name.to_owned(), namespace: namespace.to_owned(), uid: uid.to_owned() },
         start_time: started.map_or(sandbox.cpu.at, |time| time.0),
         containers: sandbox.containers.iter().map(|one| container_stats(pod, one, rates)).collect(),
-        cpu: Some(cpu_stats(sandbox.id.as_str(), &sandbox.cpu, rates)),
+        cpu: Some(cpu_stats(sandbox.id.as_str(), None, &sandbox.cpu, rates)),
         swap: swap(&sandbox.memory),
         memory: Some(memory_stats(sandbox.memory.clone())),
         network: (!interfaces.is_empty()).then(|| Network {
@@ -105,17 +105,17 @@ fn container_stats(pod: &Pod, measured: &RuntimeContainer, rates: &mut Rates) ->
     ContainerStats {
         name: measured.meta.name.clone(),
         start_time: running.map_or(measured.cpu.at, |time| time.0),
-        cpu: Some(cpu_stats(measured.id.as_str(), &measured.cpu, rates)),
+        cpu: Some(cpu_stats(measured.id.as_str(), Some(measured.created_at), &measured.cpu, rates)),
         swap: swap(&measured.memory),
         memory: Some(memory_stats(measured.memory.clone())),
         rootfs: measured.writable_layer.as_ref().map(Fs::used),
     }
 }
 
-fn cpu_stats(of: &str, cpu: &runtime::CpuUsage, rates: &mut Rates) -> Cpu {
+fn cpu_stats(of: &str, created: Option<Timestamp>, cpu: &runtime::CpuUsage, rates: &mut Rates) -> Cpu {
     Cpu {
         time: cpu.at,
-        usage_nano_cores: rates.rate(of, cpu.at, cpu.usage_nanos).map(|rate| rate.nano_cores),
+        usage_nano_cores: rates.rate(of, created, cpu.at, cpu.usage_nanos).map(|rate| rate.nano_cores),
         usage_core_nano_seconds: cpu.usage_nanos,
         psi: cpu.pressure.map(types::Psi::of),
     }

@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// The least time between two readings for a rate, in nanoseconds.
 const SHORTEST: i128 = 500_000_000;
+
+/// The least age of a container whose first reading has a rate, as in metrics-server.
+const FRESH: SignedDuration = SignedDuration::from_secs(10);
 
 /// CPU usage over some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +44,21 @@ impl Rates {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// Adds a reading of CPU time, and returns its rate, once that is known. A container that was not in the last round has
-    /// used all its CPU time since then.
-    pub(crate) fn rate(&mut self, of: &str, at: Timestamp, nanos: u64) -> Option<Rate> {
+    /// Adds a reading of CPU time, and returns its rate, once that is known: after two readings, or after one of a container
+    /// that was created since the last round and is old enough. The time before its creation does not count.
+    pub(crate) fn rate(
+        &mut self,
+        of: &str,
+        created: Option<Timestamp>,
+        at: Timestamp,
+        nanos: u64,
+    ) -> Option<Rate> {
         let (round, before) = (self.round, self.before);
         self.latest = self.latest.max(Some(at));
         let Some(last) = self.readings.get_mut(of).filter(|last| last.nanos <= nanos) else {
-            let rate = before.and_then(|before| rate_of(before, at, nanos));
+            let created = created.filter(|created| before.is_some_and(|before| before < *created));
+            let created = created.filter(|created| at.duration_since(*created) >= FRESH);
+            let rate = created.and_then(|created| rate_of(created, at, nanos));
             self.readings.insert(of.to_owned(), Reading { at, nanos, rate, round });
             return rate;
         };
@@ -85,7 +96,7 @@ mod tests {
         let at = |millis: i64| Timestamp::from_millisecond(millis).unwrap();
         let mut read = |millis: i64, nanos: u64| {
             rates.begin();
-            let rate = rates.rate("c", at(millis), nanos);
+            let rate = rates.rate("c", None, at(millis), nanos);
             rates.end();
             rate.map(|rate| rate.nano_cores)
         };
@@ -93,7 +104,7 @@ mod tests {
         assert_eq!(read(2000, 1_000_000_100), Some(500_000_000));
         assert_eq!(read(2001, 1_900_000_000), Some(500_000_000), "too close to tell");
         assert_eq!(read(3000, 1_000_000_100), Some(0));
-        assert_eq!(read(5000, 500_000_000), Some(250_000_000), "it began anew");
+        assert_eq!(read(5000, 500_000_000), None, "it began anew");
         assert_eq!(read(6000, 1_500_000_000), Some(1_000_000_000));
         rates.begin();
         rates.end();
@@ -101,14 +112,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_has_used_what_it_did_since_the_round_before() {
+    fn the_first_rate_of_a_container_is_over_its_own_life() {
         let mut rates = Rates::default();
-        let at = |millis: i64| Timestamp::from_millisecond(millis).unwrap();
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
         rates.begin();
-        assert_eq!(rates.rate("old", at(1000), 7), None, "since when is not known");
+        assert_eq!(rates.rate("old", Some(at(0)), at(100), 7), None, "it may have used it long ago");
         rates.end();
         rates.begin();
-        let new = rates.rate("new", at(11_000), 2_000_000_000).unwrap();
-        assert_eq!((new.nano_cores, new.over), (200_000_000, Duration::from_secs(10)));
+        let mut first =
+            |name: &str, created: i64| rates.rate(name, Some(at(created)), at(115), 3_000_000_000);
+        let new = first("new", 103).unwrap();
+        assert_eq!((new.nano_cores, new.over), (250_000_000, Duration::from_secs(12)));
+        assert_eq!(first("fresh", 106), None, "too young");
+        assert_eq!(first("missed", 99), None, "older than the last round");
+        rates.end();
+        rates.begin();
+        let fresh = rates.rate("fresh", Some(at(106)), at(130), 6_000_000_000).unwrap();
+        assert_eq!((fresh.nano_cores, fresh.over), (200_000_000, Duration::from_secs(15)));
     }
 }

@@ -18,6 +18,7 @@ impl ContainerEntry {
             sandbox: self.record.sandbox.clone(),
             meta: self.record.config.meta.clone(),
             labels: self.record.config.labels.clone(),
+            created_at: self.record.created_at,
             cpu: usage.of_cpu(at),
             memory: usage.of_memory(at),
             tasks: usage.tasks,

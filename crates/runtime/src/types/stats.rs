@@ -15,6 +15,8 @@ pub struct ContainerStats {
     pub meta: ContainerMeta,
     /// Its labels.
     pub labels: Pairs,
+    /// When it was created.
+    pub created_at: Timestamp,
     /// Cpu.
     pub cpu: CpuUsage,
     /// Memory.

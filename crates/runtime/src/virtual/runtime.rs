@@ -47,6 +47,7 @@ impl Virtual {
             sandbox: container.sandbox.clone(),
             meta: container.config.meta.clone(),
             labels: container.config.labels.clone(),
+            created_at: container.created_at,
             cpu: CpuUsage {
                 at,
                 usage_nanos: container.cpu.0,
