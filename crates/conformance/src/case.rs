@@ -1,25 +1,25 @@
-//! What a case is made of.
+//! Cases, and their parts.
 
 use crate::scale::{Scale, Scaled};
 use crate::step::{Act, Expectation, Step};
 
-/// A case: a pod, what is around it, and what is asked of it.
+/// A case: a pod, its environment, and the steps with their expected results.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Its name: lower case and dashes, also the name of its pod.
     pub name: &'static str,
-    /// What rules its pods are under; with any it has a namespace of its own.
+    /// The rules of its namespace; a case with rules has a namespace of its own.
     pub rules: &'static [Rule],
-    /// How much cpu of the node is left to its pods, in thousandths of a core: the rest is filled up. Such a case has
-    /// the node to itself.
+    /// How much CPU of the node is free for its pods, in millicores; a filler pod requests the rest. Such a case runs
+    /// alone on the node.
     pub free_cpu: Option<i64>,
-    /// The pod's containers; none is no pod.
+    /// The pod's containers; no pod is created if empty.
     pub containers: &'static [Container],
-    /// What happens to it, in order.
+    /// The steps, in order.
     pub steps: &'static [Step],
     /// The feature gates that must be off in the cluster; others are as they are by default.
     pub gates_off: &'static [&'static str],
-    /// Whether it is about in-place rollouts, and then whether their feature gate is on.
+    /// Whether the case is about in-place rollouts, and whether their feature gate is on.
     pub rollout: Option<Gate>,
 }
 
@@ -64,7 +64,7 @@ impl Case {
         self.steps.iter().any(|step| matches!(step.act, Act::Scale(Scale::Observe)))
     }
 
-    /// The most cpu that one of its pods is created with, in thousandths of a core: none runs on a node with less.
+    /// The largest CPU request of a pod that the case creates, in millicores: it needs a node with as much.
     pub(crate) fn largest_boost(&self) -> i64 {
         let cpu = |amounts: &Amounts| {
             let parsed = amounts.cpu_request.parse::<plumb_resize::Quantity>();
@@ -78,38 +78,38 @@ impl Case {
         of_steps.map(|expectation| created(&expectation)).max().unwrap_or_default()
     }
 
-    /// Whether a resize that is in progress is seen in it where the container runtime is slow.
+    /// Whether it observes a resize in progress, if the container runtime is slowed.
     pub fn shows_progress(&self) -> bool {
         let shows = |expectation: Expectation| {
-            matches!(expectation, Expectation::Underway | Expectation::Scaled(Scaled::InProgress { .. }))
+            matches!(expectation, Expectation::InProgress | Expectation::Scaled(Scaled::InProgress { .. }))
         };
         self.steps.iter().any(|step| shows(step.expect.kep) || shows(step.expect.v1_36))
     }
 
-    /// The name of a pod of the case: its own (`""`), or another that joined it.
+    /// The name of a pod of the case: its own (`""`), or of another one that it creates.
     pub(crate) fn pod(&self, of: &str) -> String {
         if of.is_empty() { self.name.to_owned() } else { format!("{}-{of}", self.name) }
     }
 }
 
-/// What the pods of a case are under.
+/// A rule for the pods of a case.
 #[derive(Clone, Copy, Debug)]
 pub enum Rule {
-    /// A `ResourceQuota` of this much cpu and memory.
+    /// A `ResourceQuota` with this much CPU and memory.
     Quota {
         /// `hard.cpu`.
         cpu: &'static str,
         /// `hard.memory`.
         memory: &'static str,
     },
-    /// A `LimitRange` for containers, with the least and the most of cpu and of memory.
+    /// A `LimitRange` for containers, with the minimum and maximum of CPU and memory.
     Range {
         /// `min.cpu` and `max.cpu`.
         cpu: (&'static str, &'static str),
         /// `min.memory` and `max.memory`.
         memory: (&'static str, &'static str),
     },
-    /// A `RuntimeClass` whose pods cost this much cpu more.
+    /// A `RuntimeClass` whose overhead is this much CPU.
     Overhead {
         /// `overhead.podFixed.cpu`.
         cpu: &'static str,
@@ -121,36 +121,36 @@ pub enum Rule {
 pub struct Container {
     /// Its name.
     pub name: &'static str,
-    /// What it starts with.
+    /// The resources at its creation.
     pub amounts: Amounts,
-    /// What it says of restarts.
+    /// Its resize policy.
     pub policy: Policy,
 }
 
 impl Container {
-    /// A container that says of both resources that their change need not restart it.
+    /// A container whose resize policy is `NotRequired` for both resources.
     pub const fn new(name: &'static str, amounts: Amounts) -> Self {
         Self { name, amounts, policy: Policy::RestartsOn(&[]) }
     }
 
-    /// The same, with the resources whose change restarts it.
+    /// The same, with `RestartContainer` for these resources.
     #[must_use]
     pub const fn restarts_on(self, resources: &'static [&'static str]) -> Self {
         Self { policy: Policy::RestartsOn(resources), ..self }
     }
 }
 
-/// What a container says of restarts.
+/// The resize policy of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Nothing.
+    /// None.
     Unsaid,
-    /// A change of these restarts it, of others not.
+    /// `RestartContainer` for these resources, `NotRequired` for the others.
     RestartsOn(&'static [&'static str]),
 }
 
-/// Requests and limits. Quantities are written canonically, as every API prints them, so that they compare as text.
-/// An empty one is absent.
+/// Requests and limits. Quantities have their canonical form, as every API server returns them, so that they compare
+/// as text. An empty quantity is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
     /// `requests.cpu`.
@@ -164,7 +164,7 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// Nothing.
+    /// No requests and no limits.
     pub const NONE: Self = Self::new(("", ""), ("", ""));
 
     /// CPU as (request, limit), memory as (request, limit).
@@ -172,12 +172,12 @@ impl Amounts {
         Self { cpu_request: cpu.0, cpu_limit: cpu.1, memory_request: memory.0, memory_limit: memory.1 }
     }
 
-    /// A request of cpu and nothing else.
+    /// A CPU request only.
     pub const fn cpu(request: &'static str) -> Self {
         Self::new((request, ""), ("", ""))
     }
 
-    /// Limits that are the requests.
+    /// Limits that equal the requests.
     pub const fn guaranteed(cpu: &'static str, memory: &'static str) -> Self {
         Self::new((cpu, cpu), (memory, memory))
     }
@@ -199,19 +199,19 @@ fn present<const N: usize>(
     amounts.into_iter().filter(|(_, amount)| !amount.is_empty())
 }
 
-/// Whose rules bind where the sources differ.
+/// The set of rules that decides where KEP and Kubernetes 1.36 differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Dialect {
     /// Kubernetes 1.36.
     #[default]
     #[value(name = "v1.36")]
     V1_36,
-    /// The enhancement proposal.
+    /// KEP-1287.
     Kep,
 }
 
 impl Dialect {
-    /// How flags and files spell it.
+    /// The name in flags and files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::V1_36 => "v1.36",

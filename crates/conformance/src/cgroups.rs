@@ -1,4 +1,4 @@
-//! What is in force for containers on this machine, read from its cgroups.
+//! The actual resources of containers on this machine, from its cgroups.
 
 mod group;
 

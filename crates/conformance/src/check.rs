@@ -1,4 +1,4 @@
-//! What a pod must look like, by what is known of it.
+//! Checks of pods.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use crate::case::{Amounts, Dialect};
 use crate::pod;
 use crate::wait::Objection;
 
-/// What containers have, by name.
+/// Resources by container.
 pub(crate) type Sizes = BTreeMap<&'static str, Amounts>;
 
-/// How a pod must stand: what its containers are to have, were promised last, and had in force last.
+/// The expected resources of a pod.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct ExpectedResources {
     pub(crate) desired: Sizes,
     pub(crate) allocated: Sizes,
     pub(crate) actual: Sizes,
 }
 
-impl Standing {
-    /// All of it is the same.
+impl ExpectedResources {
+    /// Desired, allocated and actual resources are the same.
     pub(crate) fn settled(sizes: Sizes) -> Self {
         Self { desired: sizes.clone(), allocated: sizes.clone(), actual: sizes }
     }
@@ -34,7 +34,7 @@ pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition
     pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == kind)
 }
 
-/// Whether every container runs.
+/// Whether all containers are running.
 fn runs(pod: &Pod) -> Result<(), Objection> {
     let is_running = |status: &&ContainerStatus| {
         status.ready && status.state.as_ref().is_some_and(|state| state.running.is_some())
@@ -44,13 +44,13 @@ fn runs(pod: &Pod) -> Result<(), Objection> {
     if running == all && all > 0 {
         return Ok(());
     }
-    // Whoever has no node is told why by the scheduler.
+    // The scheduler writes why a pod has no node.
     let why = condition(pod, "PodScheduled").and_then(|found| found.message.as_deref());
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     Objection::not_yet(format!("{running} of {all} containers run{why}"))
 }
 
-/// Whether `status.resize` says this in the dialect that has it, and nothing in the other.
+/// Whether `status.resize` has this value in the dialect that has the field, and is absent in the other.
 pub(crate) fn word(pod: &Pod, dialect: Dialect, word: Option<&str>) -> Result<(), Objection> {
     let found = pod.status.as_ref().and_then(|status| status.resize.as_deref());
     let expected = word.filter(|_| dialect == Dialect::Kep);
@@ -61,7 +61,7 @@ pub(crate) fn word(pod: &Pod, dialect: Dialect, word: Option<&str>) -> Result<()
     Objection::not_yet(format!("status.resize says {} and not {}", text(found), text(expected)))
 }
 
-/// Whether containers are promised and have in force what is said.
+/// Whether containers have these allocated and actual resources.
 fn sizes(pod: &Pod, allocated: &Sizes, actual: &Sizes) -> Result<(), Objection> {
     for status in statuses(pod) {
         let name = status.name.as_str();
@@ -81,18 +81,19 @@ fn sizes(pod: &Pod, allocated: &Sizes, actual: &Sizes) -> Result<(), Objection> 
     Ok(())
 }
 
-/// Whether the node has looked at the pod as it is now: what is wished for may be what was there before, and then the
-/// status says nothing about it yet.
-fn looked_at(seen: Option<i64>, pod: &Pod) -> Result<(), Objection> {
+/// Whether the node has observed this generation of the pod. A resize back to earlier resources would else look as if
+/// the node had applied it.
+fn is_observed(seen: Option<i64>, pod: &Pod) -> Result<(), Objection> {
     match (seen, pod.metadata.generation) {
         (Some(seen), Some(last)) if seen < last => {
-            Objection::not_yet(format!("generation {seen} of {last} was looked at"))
+            Objection::not_yet(format!("the node has observed generation {seen} of {last}"))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether every container runs with what is desired, is allocated exactly that, and was restarted as often as expected.
+/// Whether every container runs with its desired resources, has exactly them allocated, and was restarted as often as
+/// expected.
 pub(crate) fn applied(
     pod: &Pod,
     desired: &Sizes,
@@ -114,7 +115,7 @@ pub(crate) fn applied(
         return Err(Objection::Never(format!("it failed: {:?} {:?}", status.reason, status.message)));
     }
     runs(pod)?;
-    looked_at(pod.status.as_ref().and_then(|status| status.observed_generation), pod)?;
+    is_observed(pod.status.as_ref().and_then(|status| status.observed_generation), pod)?;
     sizes(pod, desired, desired)?;
     for status in statuses(pod) {
         if status.restart_count != expected(&status.name) {
@@ -129,26 +130,30 @@ pub(crate) fn applied(
     word(pod, dialect, None)
 }
 
-/// Whether the node has promised what is desired, and what was in force still is.
-pub(crate) fn underway(pod: &Pod, standing: &Standing, dialect: Dialect) -> Result<(), Objection> {
-    sizes(pod, &standing.desired, &standing.actual)?;
+/// Whether the node has allocated the desired resources, and the actual ones are still the old ones.
+pub(crate) fn in_progress(
+    pod: &Pod,
+    expected_resources: &ExpectedResources,
+    dialect: Dialect,
+) -> Result<(), Objection> {
+    sizes(pod, &expected_resources.desired, &expected_resources.actual)?;
     match condition(pod, "PodResizeInProgress") {
-        Some(found) if found.status == "True" => looked_at(found.observed_generation, pod)?,
+        Some(found) if found.status == "True" => is_observed(found.observed_generation, pod)?,
         _ => return Objection::not_yet("PodResizeInProgress is not there"),
     }
     word(pod, dialect, Some("InProgress"))
 }
 
-/// Whether the node says that it won't take what is desired, for this reason, and all stands as before.
+/// Whether the node reports the resize as pending for this reason, with unchanged allocated and actual resources.
 pub(crate) fn pending(
     pod: &Pod,
     reason: &str,
-    standing: &Standing,
+    expected_resources: &ExpectedResources,
     dialect: Dialect,
 ) -> Result<(), Objection> {
     match condition(pod, "PodResizePending") {
         Some(found) if found.status == "True" && found.reason.as_deref() == Some(reason) => {
-            looked_at(found.observed_generation, pod)?;
+            is_observed(found.observed_generation, pod)?;
         }
         Some(found) => return Objection::not_yet(format!("PodResizePending says {:?}", found.reason)),
         None => return Objection::not_yet("PodResizePending is not there"),
@@ -156,16 +161,16 @@ pub(crate) fn pending(
     if let Some(found) = condition(pod, "PodResizeInProgress") {
         return Objection::not_yet(format!("PodResizeInProgress is there: {:?}", found.message));
     }
-    // What was promised last is in force by the time that nothing is in progress.
-    sizes(pod, &standing.allocated, &standing.allocated)?;
+    // Without a resize in progress, the actual resources are the allocated ones.
+    sizes(pod, &expected_resources.allocated, &expected_resources.allocated)?;
     word(pod, dialect, Some(reason))
 }
 
-/// Whether the node says that it fails to apply what is desired.
+/// Whether the node reports that it cannot actuate the desired resources.
 pub(crate) fn failing(pod: &Pod, dialect: Dialect) -> Result<(), Objection> {
     match condition(pod, "PodResizeInProgress") {
         Some(found) if found.status == "True" && found.reason.as_deref() == Some("Error") => {
-            looked_at(found.observed_generation, pod)?;
+            is_observed(found.observed_generation, pod)?;
         }
         found => {
             let found = found.map(|found| &found.reason);
@@ -185,7 +190,7 @@ pub(crate) fn initializing(pod: &Pod) -> Result<(), Objection> {
     Objection::not_yet(format!("its phase is {phase:?}"))
 }
 
-/// Whether the pod fits no node.
+/// Whether the scheduler finds no node for the pod.
 pub(crate) fn unschedulable(pod: &Pod) -> Result<(), Objection> {
     if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
         return Err(Objection::Never(String::from("it got a node")));
@@ -196,15 +201,15 @@ pub(crate) fn unschedulable(pod: &Pod) -> Result<(), Objection> {
     }
 }
 
-/// Whether the node did not take the pod in, for this reason.
-pub(crate) fn turned_away(pod: &Pod, reason: &str) -> Result<(), Objection> {
+/// Whether the node rejected the pod for this reason.
+pub(crate) fn rejected(pod: &Pod, reason: &str) -> Result<(), Objection> {
     let status = pod.status.as_ref();
     let (phase, found) =
         status.map_or((None, None), |status| (status.phase.as_deref(), status.reason.as_deref()));
     match phase {
         Some("Failed") if found == Some(reason) => Ok(()),
-        Some("Failed") => Err(Objection::Never(format!("it was turned away for {found:?}"))),
-        Some("Running") => Err(Objection::Never(String::from("it was taken in"))),
+        Some("Failed") => Err(Objection::Never(format!("the node rejected it for {found:?}"))),
+        Some("Running") => Err(Objection::Never(String::from("the node admitted it"))),
         phase => Objection::not_yet(format!("its phase is {phase:?}")),
     }
 }
@@ -220,7 +225,7 @@ mod tests {
 
     fn mk_pod(
         actual: Amounts,
-        promised: Amounts,
+        allocated: Amounts,
         restarts: i32,
         conditions: Value,
         word: Option<&str>,
@@ -236,7 +241,7 @@ mod tests {
                     "name": "main", "image": "i", "imageID": "", "ready": true, "restartCount": restarts,
                     "state": { "running": {} },
                     "resources": pod::requirements(actual),
-                    "allocatedResources": pod::requirements(promised).requests,
+                    "allocatedResources": pod::requirements(allocated).requests,
                 }],
             },
         }))
@@ -255,17 +260,17 @@ mod tests {
     fn a_resize_is_applied_only_when_nothing_is_left_to_do() {
         let in_progress = json!([{ "type": "PodResizeInProgress", "status": "True" }]);
         let pending = json!([{ "type": "PodResizePending", "status": "True", "reason": "Deferred" }]);
-        for (what, (actual, promised, restarted, conditions), restarts, expected) in [
+        for (what, (actual, allocated, restarted, conditions), restarts, expected) in [
             ("all is as desired", (LARGE, LARGE, 0, json!([])), 0, "holds"),
-            ("one restart was asked for", (LARGE, LARGE, 1, json!([])), 1, "holds"),
+            ("one restart is expected", (LARGE, LARGE, 1, json!([])), 1, "holds"),
             ("the container has the old amounts", (SMALL, LARGE, 0, json!([])), 0, "not yet"),
-            ("the node still promises the old", (LARGE, SMALL, 0, json!([])), 0, "not yet"),
-            ("the node says it is at it", (LARGE, LARGE, 0, in_progress), 0, "not yet"),
-            ("the node says it won't", (LARGE, LARGE, 0, pending), 0, "not yet"),
+            ("the old amounts are still allocated", (LARGE, SMALL, 0, json!([])), 0, "not yet"),
+            ("the resize is in progress", (LARGE, LARGE, 0, in_progress), 0, "not yet"),
+            ("the resize is pending", (LARGE, LARGE, 0, pending), 0, "not yet"),
             ("the restart is still to come", (LARGE, LARGE, 0, json!([])), 1, "not yet"),
             ("one restart too many", (LARGE, LARGE, 2, json!([])), 1, "never"),
         ] {
-            let pod = mk_pod(actual, promised, restarted, conditions, None);
+            let pod = mk_pod(actual, allocated, restarted, conditions, None);
             let desired = Sizes::from([("main", LARGE)]);
             let found = applied(&pod, &desired, &[("main", restarts)], Dialect::Kep);
             assert_eq!(verdict(found), expected, "{what}");
@@ -273,42 +278,47 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_resize_leaves_what_is_promised_and_says_so_in_the_words_of_the_dialect() {
+    fn a_pending_resize_leaves_the_allocation_and_is_reported_as_the_dialect_does() {
         let says = |reason: &str, generation: i64| json!([{ "type": "PodResizePending", "status": "True", "reason": reason, "observedGeneration": generation }]);
-        let standing = Standing {
+        let expected_resources = ExpectedResources {
             desired: Sizes::from([("main", LARGE)]),
-            ..Standing::settled(Sizes::from([("main", SMALL)]))
+            ..ExpectedResources::settled(Sizes::from([("main", SMALL)]))
         };
         let (deferred, kep, v1_36) = (Some("Deferred"), Dialect::Kep, Dialect::V1_36);
-        for (what, promised, condition, word, dialect, expected) in [
+        for (what, allocated, condition, word, dialect, expected) in [
             ("as the proposal", SMALL, says("Deferred", 2), deferred, kep, "holds"),
-            ("without the word", SMALL, says("Deferred", 2), None, kep, "not yet"),
+            ("without status.resize", SMALL, says("Deferred", 2), None, kep, "not yet"),
             ("as Kubernetes", SMALL, says("Deferred", 2), None, v1_36, "holds"),
-            ("a word too many", SMALL, says("Deferred", 2), deferred, v1_36, "not yet"),
+            ("with status.resize", SMALL, says("Deferred", 2), deferred, v1_36, "not yet"),
             ("another reason", SMALL, says("Infeasible", 2), None, v1_36, "not yet"),
-            ("about what was before", SMALL, says("Deferred", 1), None, v1_36, "not yet"),
-            ("promised after all", LARGE, says("Deferred", 2), None, v1_36, "not yet"),
+            ("of an earlier generation", SMALL, says("Deferred", 1), None, v1_36, "not yet"),
+            ("allocated", LARGE, says("Deferred", 2), None, v1_36, "not yet"),
         ] {
-            let pod = mk_pod(SMALL, promised, 0, condition, word);
-            assert_eq!(verdict(pending(&pod, "Deferred", &standing, dialect)), expected, "{what}");
+            let pod = mk_pod(SMALL, allocated, 0, condition, word);
+            assert_eq!(verdict(pending(&pod, "Deferred", &expected_resources, dialect)), expected, "{what}");
         }
     }
 
     #[test]
-    fn a_resize_is_under_way_while_the_promise_is_ahead_of_what_is_in_force() {
-        let at_it = || json!([{ "type": "PodResizeInProgress", "status": "True", "observedGeneration": 2 }]);
-        let standing = Standing {
+    fn a_resize_is_in_progress_while_the_allocation_is_ahead_of_the_actual_resources() {
+        let resizing =
+            || json!([{ "type": "PodResizeInProgress", "status": "True", "observedGeneration": 2 }]);
+        let expected_resources = ExpectedResources {
             desired: Sizes::from([("main", LARGE)]),
-            ..Standing::settled(Sizes::from([("main", SMALL)]))
+            ..ExpectedResources::settled(Sizes::from([("main", SMALL)]))
         };
-        for (what, actual, promised, conditions, expected) in [
-            ("it is", SMALL, LARGE, at_it(), "holds"),
-            ("it is over", LARGE, LARGE, at_it(), "not yet"),
-            ("it was not promised", SMALL, SMALL, at_it(), "not yet"),
-            ("nobody says so", SMALL, LARGE, json!([]), "not yet"),
+        for (what, actual, allocated, conditions, expected) in [
+            ("it is", SMALL, LARGE, resizing(), "holds"),
+            ("it is done", LARGE, LARGE, resizing(), "not yet"),
+            ("it is not allocated", SMALL, SMALL, resizing(), "not yet"),
+            ("no condition", SMALL, LARGE, json!([]), "not yet"),
         ] {
-            let pod = mk_pod(actual, promised, 0, conditions, Some("InProgress"));
-            assert_eq!(verdict(underway(&pod, &standing, Dialect::Kep)), expected, "{what}");
+            let pod = mk_pod(actual, allocated, 0, conditions, Some("InProgress"));
+            assert_eq!(
+                verdict(super::in_progress(&pod, &expected_resources, Dialect::Kep)),
+                expected,
+                "{what}"
+            );
         }
     }
 }

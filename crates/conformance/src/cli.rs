@@ -35,10 +35,10 @@ struct Arguments {
     /// An image on every node that has `/bin/sleep`. [default: localhost/busybox:1, or plumb/load as it is]
     #[arg(long)]
     image: Option<String>,
-    /// The node is this machine: look into its cgroups, too.
+    /// The node is this machine: read actual resources from its cgroups, too.
     #[arg(long)]
     cgroups: bool,
-    /// The container runtime was slowed down (`plumb up --runtime-delay`): see what is under way.
+    /// The container runtime was slowed down (`plumb up --runtime-delay`): check resizes in progress.
     #[arg(long)]
     slowed: bool,
     /// The feature gates that were switched off (`plumb up --feature-gates A=false`); the cases about them are run.
@@ -65,7 +65,7 @@ pub use differential::run_program as run_differential;
 
 /// Runs the resize cases.
 pub fn run() -> ExitCode {
-    // An error means that one was chosen before, which is what is wanted.
+    // An error means that a provider was installed before, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match perform(Arguments::parse()) {
         Ok(summary) if summary.failed == 0 => ExitCode::SUCCESS,
@@ -118,7 +118,7 @@ async fn run_cases(arguments: Arguments, cases: &[Case]) -> Result<Summary, Erro
     .await?;
     let failed: Vec<&Report> =
         reports.iter().filter(|report| matches!(report.verdict, Verdict::Failed(_))).collect();
-    // By now they have scrolled away.
+    // The lines of the failures have scrolled away by now.
     if !failed.is_empty() && failed.len() < reports.len() {
         println!();
         for report in failed {
@@ -134,8 +134,7 @@ async fn run_cases(arguments: Arguments, cases: &[Case]) -> Result<Summary, Erro
     Ok(summary)
 }
 
-/// A client for the cluster of a kubeconfig, or of the environment's. It tries nothing twice: that something is refused
-/// for the time being is an answer.
+/// A client for the cluster of a kubeconfig, or of the environment. It retries nothing: a refusal is a result.
 pub async fn client(path: Option<PathBuf>) -> Result<Client, Error> {
     let name =
         path.as_ref().map_or_else(|| "of the environment".to_owned(), |path| path.display().to_string());

@@ -20,7 +20,7 @@ pub mod controllers;
 mod edit;
 pub mod expressions;
 mod generate;
-mod ground;
+mod setup;
 mod kept;
 mod kinds;
 mod mask;

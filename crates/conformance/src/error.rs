@@ -1,32 +1,32 @@
-//! Why a run, not a case, could not go on.
+//! Errors of a run, as opposed to failures of a case.
 
-/// Why a run could not go on. A case that does not hold is no error but a verdict.
+/// An error that ends a run. A case that fails is no error but has a verdict.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The API server answered a request of ours with an error.
+    /// The API server answered a request of the runner with an error.
     #[error("could not {doing}")]
     Api {
         /// The request.
         doing: &'static str,
-        /// The answer.
+        /// The error.
         source: Box<kube::Error>,
     },
-    /// The kubeconfig could not be used.
+    /// The kubeconfig is not usable.
     #[error("could not use the kubeconfig {path}")]
     Kubeconfig {
         /// Which.
         path: String,
-        /// The library's answer.
+        /// The error.
         source: Box<kube::config::KubeconfigError>,
     },
-    /// A runtime for the requests could not be made.
+    /// The async runtime did not start.
     #[error("could not start a runtime")]
     Runtime(#[source] std::io::Error),
-    /// No case has a name like that.
+    /// No case has a name that matches.
     #[error("no case is called {0:?}")]
     NoSuchCase(String),
-    /// A request could not be made.
+    /// A request could not be built.
     #[error("could not make a request to {path}")]
     Request {
         /// Where to.
@@ -34,7 +34,7 @@ pub enum Error {
         /// Why not.
         source: http::Error,
     },
-    /// A server did not take the namespace of the cases.
+    /// A server refused the namespace of the cases.
     #[error("a server did not take the namespace: {0}")]
     Unprepared(String),
     /// A list of differences or skips cannot be read.

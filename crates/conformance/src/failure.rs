@@ -10,35 +10,35 @@ use plumb_resize::list::BadQuantity;
 /// Why a case fails. Its text is what the report of the case says.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Failure {
-    /// The cluster does something else than the case says.
+    /// The cluster differs from what the case expects.
     #[error("{0}")]
     Unmet(String),
-    /// What must come did not come in time.
+    /// The expected state was not observed within the timeout.
     #[error("not within {} s: {last}", .within.as_secs())]
     Timeout {
-        /// How long was waited.
+        /// The timeout.
         within: Duration,
-        /// What was observed last.
+        /// The last observed state.
         last: String,
     },
-    /// A watch ended before what must come has come.
+    /// The watch ended before the expected state was observed.
     #[error("the watch ended")]
     WatchEnded,
-    /// A request could not be sent, or was refused.
+    /// A request could not be sent, or the API server refused it.
     #[error(transparent)]
     Request(Arc<kube::Error>),
-    /// A request is none.
+    /// A request could not be built.
     #[error(transparent)]
     Malformed(Arc<http::Error>),
-    /// A text of a case, or an object of the API, is not what it should be.
+    /// A JSON text of a case, or an object of the API, does not decode.
     #[error("{text}: {source}")]
     Json {
-        /// The text, or what it is of.
+        /// The text, or its origin.
         text: String,
-        /// Why it cannot be read.
+        /// The error.
         source: Arc<serde_json::Error>,
     },
-    /// An object has an amount that is none.
+    /// An object has an invalid quantity.
     #[error(transparent)]
     Quantity(#[from] BadQuantity),
     /// A file of a cgroup cannot be read.
@@ -49,23 +49,23 @@ pub enum Failure {
         /// Why not.
         source: Arc<io::Error>,
     },
-    /// Something else failed on the way to it.
+    /// A step on the way to the result failed.
     #[error("{doing}: {source}")]
     During {
-        /// What was being done, or what did not come of it.
+        /// The step.
         doing: String,
-        /// What failed.
+        /// The error.
         source: Box<Failure>,
     },
 }
 
 impl Failure {
-    /// The same, with what was being done.
+    /// The same error, with the step that failed.
     pub(crate) fn during(self, doing: impl Into<String>) -> Self {
         Self::During { doing: doing.into(), source: Box::new(self) }
     }
 
-    /// A text that cannot be read.
+    /// A text that does not decode.
     pub(crate) fn json(text: impl Into<String>) -> impl FnOnce(serde_json::Error) -> Self {
         let text = text.into();
         move |source| Self::Json { text, source: Arc::new(source) }

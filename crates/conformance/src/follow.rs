@@ -1,4 +1,4 @@
-//! The pods of a workload, with every version that a watch delivered: what must not happen is seen although it does not last.
+//! The pods of a workload with every version from a watch, so that short-lived states count, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::failure::Failure;
 use crate::wait::Objection;
 
-/// A pod from when it was created.
+/// A pod since its creation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Life {
     /// Its versions, and when each was observed.
@@ -73,7 +73,7 @@ impl Followed {
             let mut events = std::pin::pin!(events);
             let mut listed = BTreeSet::new();
             while let Some(event) = events.next().await {
-                // The watch goes on by itself.
+                // The watch continues by itself.
                 let Ok(event) = event else { continue };
                 let is_listed = matches!(event, Event::InitDone);
                 sender.send_modify(|lives| apply(lives, &mut listed, event));
@@ -82,15 +82,15 @@ impl Followed {
                 }
             }
         });
-        // The task lives as long as this.
+        // The task ends when this is dropped.
         let _ = is_ready.wait_for(|ready| *ready).await;
         Self { lives, _task: task }
     }
 
-    /// Waits until `holds` says nothing against the pods, or until `patience` is over.
+    /// Waits until `holds` has no objection to the pods, or until the timeout.
     pub(crate) async fn until<T>(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
         mut holds: impl FnMut(&Lives) -> Result<T, Objection>,
     ) -> Result<T, Failure> {
         let mut last = String::new();
@@ -106,11 +106,11 @@ impl Followed {
                 }
             }
         };
-        let ended = tokio::time::timeout(patience, wait).await;
-        ended.unwrap_or_else(|_| Err(Failure::Timeout { within: patience, last }))
+        let ended = tokio::time::timeout(timeout, wait).await;
+        ended.unwrap_or_else(|_| Err(Failure::Timeout { within: timeout, last }))
     }
 
-    /// The pods as they are known now.
+    /// The last observed pods.
     pub(crate) fn now(&self) -> Lives {
         self.lives.borrow().clone()
     }

@@ -1,4 +1,4 @@
-//! What came of cases, for machines: the XML that `JUnit` made the common one.
+//! Results of cases as `JUnit` XML.
 
 use std::fmt::Write as _;
 

@@ -1,9 +1,8 @@
-//! One table of resize cases, run against any cluster that a kubeconfig leads to.
+//! One table of resize cases, which runs against any cluster with a kubeconfig.
 //!
-//! A case is data: a pod, what is around it, what happens one after another, and for each what must come of it in
-//! either dialect. [`table`] has them all, [`plan`] says which sentence of the proposal each is for; [`run`] performs
-//! them with an ordinary client and waits on watches, so a case that is right for the real Kubernetes says the same about
-//! any other target.
+//! A case is data: a pod, its environment, and steps with the expected result of each in both dialects. [`table`] has
+//! all cases, and [`plan`] maps each to a sentence of the proposal; [`run`] performs them with an ordinary client and
+//! waits with watches. So a case that passes on Kubernetes has the same meaning on any other target.
 //!
 //! ```no_run
 //! # async fn example(client: kube::Client) -> Result<(), plumb_conformance::Error> {
@@ -16,7 +15,6 @@
 //! # }
 //! ```
 
-mod ask;
 mod case;
 mod cgroups;
 mod check;
@@ -26,16 +24,17 @@ mod error;
 mod failure;
 mod follow;
 mod glob;
-mod ground;
 mod junit;
 pub mod plan;
 mod play;
 mod pod;
 mod report;
+mod request;
 mod roll;
 mod runner;
 mod scale;
 pub mod scenario;
+mod setup;
 pub mod skips;
 mod step;
 pub mod table;
@@ -54,5 +53,5 @@ pub use report::{Report, Summary, Verdict};
 pub use roll::{Roll, Rolled};
 pub use runner::{Inspect, Options, run};
 pub use scale::{Pods, Readiness, Resources, Scale, Scaled, Workload, WorkloadKind};
-pub use step::{Act, Call, Door, Expect, Expectation, Field, Refusal, Request, Step, Who};
+pub use step::{Act, Call, Expect, Expectation, Field, Refusal, Request, ResizeRequest, Step, Who};
 pub use target::Target;

@@ -1,7 +1,8 @@
 //! Which sentence of KEP-1287, AEP-8818, AEP-7862 and OpenKruise's proposal is shown by which cases.
 //!
-//! [`sections`] goes through their test plans, and through what their design says that a cluster can be seen to do. What the table
-//! is no place for says where it is proven instead. `docs/conformance.md` has it as a table, made from here.
+//! [`sections`] goes through their test plans, and through the observable behaviour that their design requires. A
+//! sentence that the table does not cover names another proof. `docs/conformance.md` has it as a table, which a test
+//! generates from here.
 
 mod autoscaler;
 mod kep_design;
@@ -21,11 +22,11 @@ pub struct Section {
 /// Something that the proposal asks for, in our words.
 #[derive(Clone, Copy, Debug)]
 pub struct Sentence {
-    /// What.
+    /// The requirement.
     pub asks: &'static str,
-    /// The cases that hold a cluster to it.
+    /// The cases that check it.
     pub cases: &'static [&'static str],
-    /// Where else it is proven, or when it will be; may be empty.
+    /// Other proof, or when there will be one; may be empty.
     pub elsewhere: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Plays a case: makes what it takes place on, and takes one step after the other.
+//! Runs a case: sets up its environment, and performs one step after the other.
 
 mod roll;
 mod scale;
@@ -12,48 +12,48 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
-use crate::ask::{Answer, Verb, ask, says};
+use crate::request::{Response, Verb, has_fields, send};
 use crate::case::{Amounts, Case, Container, Dialect, Policy};
-use crate::check::{self, Sizes, Standing};
+use crate::check::{self, Sizes, ExpectedResources};
 use crate::failure::Failure;
-use crate::ground;
-use crate::pod::{self, Place};
+use crate::setup;
+use crate::pod::{self, Placement};
 use crate::runner::Options;
-use crate::step::{Act, Call, Door, Expectation, Request, Step, Who};
+use crate::step::{Act, Call, ResizeRequest, Expectation, Request, Step, Who};
 use crate::wait::{Changes, Objection, until, until_event, until_gone, until_in, watched};
 use crate::witness::Witness;
 use scale::Scaling;
 
-/// A user without rights, and one that a case gives some to.
+/// A user without permissions, and one to which a case gives some.
 const USER: &str = "plumb-conformance";
 const RESIZER: &str = "plumb-conformance-resizer";
-/// How long until it is asked again whether a right has come to be known.
+/// The interval of requests until the authorizer has observed a new permission.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// A case that is being played.
+/// A running case.
 pub(crate) struct Play<'a> {
     case: &'a Case,
     options: &'a Options,
     client: &'a Client,
     namespace: &'a str,
-    /// The node that its pods are to be on, if it matters which.
+    /// The node for its pods, if the case needs a certain one.
     node: Option<&'a str>,
     pods: Api<Pod>,
-    /// By pod, as steps name them.
-    standings: BTreeMap<&'static str, Standing>,
-    /// A watch that was begun before something was asked that does not last.
+    /// State by pod, as steps name them.
+    expected_resources: BTreeMap<&'static str, ExpectedResources>,
+    /// A watch that was opened before a request whose result does not last.
     watch: Option<Changes<Pod>>,
-    /// The uids of the pods of the case's Deployment.
+    /// The UIDs of the pods of the case's Deployment.
     replaced: BTreeSet<String>,
     /// Workloads that VPAs scale, as steps name them.
     workloads: BTreeMap<&'static str, Scaling>,
     /// Shows what the autoscaler has observed.
     witness: Option<&'a Witness>,
-    /// The warnings of the answer to the last request.
+    /// The warnings of the last response.
     warnings: Vec<String>,
 }
 
-/// What a case takes place on.
+/// The environment of a case.
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'a> {
     /// The namespace.
@@ -74,7 +74,7 @@ impl<'a> Play<'a> {
             namespace,
             node: (case.free_cpu.is_some() || case.rollout.is_some()).then_some(node),
             pods: Api::namespaced(client.clone(), namespace),
-            standings: BTreeMap::new(),
+            expected_resources: BTreeMap::new(),
             watch: None,
             replaced: BTreeSet::new(),
             workloads: BTreeMap::new(),
@@ -83,30 +83,30 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Plays the case, and takes its pods away.
+    /// Runs the case, and deletes its pods.
     pub(crate) async fn play(mut self) -> Result<(), Failure> {
         let played = self.act().await;
         let mut cleared = self.delete_workloads().await;
-        cleared = cleared.and(ground::delete_pods(&self.pods, self.case).await);
-        // The next case may have other plans for the node.
+        cleared = cleared.and(setup::delete_pods(&self.pods, self.case).await);
+        // The next case may need the capacity of the node.
         if self.case.free_cpu.is_some() {
             cleared = cleared.and(self.until_workloads_end().await);
-            cleared = cleared.and(ground::until_cleared(self.client, self.options.patience).await);
+            cleared = cleared.and(setup::until_cleared(self.client, self.options.timeout).await);
         }
-        let cleared = cleared.and(ground::remove_rules(self.client, self.namespace, self.case.rules).await);
+        let cleared = cleared.and(setup::remove_rules(self.client, self.namespace, self.case.rules).await);
         played.and(cleared.map_err(|failure| failure.during("afterwards")))
     }
 
     async fn act(&mut self) -> Result<(), Failure> {
         for rule in self.case.rules {
-            let made = ground::rule(self.client, self.namespace, *rule, self.options.patience).await;
+            let made = setup::rule(self.client, self.namespace, *rule, self.options.timeout).await;
             made.map_err(|failure| failure.during("the namespace was not made as asked"))?;
         }
         if let (Some(node), Some(cpu)) = (self.node, self.case.free_cpu) {
-            let filler = ground::filler(self.client, self.case, node, cpu, self.options).await?;
+            let filler = setup::filler(self.client, self.case, node, cpu, self.options).await?;
             self.pods.create(&PostParams::default(), &filler).await?;
             let runs = |pod: &Pod| check::applied(pod, &Sizes::new(), &[], self.options.dialect);
-            until(&self.pods, &filler.name_any(), self.options.patience, runs)
+            until(&self.pods, &filler.name_any(), self.options.timeout, runs)
                 .await
                 .map_err(|failure| failure.during("the node was not filled"))?;
         }
@@ -119,18 +119,18 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Makes the pod that the case begins with. A scheduler gives away what pods of other cases have left before their
-    /// node has let go of it, which turns the pod away then.
+    /// Creates the first pod of the case. The scheduler may bind it before the node has released the resources of
+    /// earlier pods; the node rejects the pod then, and the case creates it again.
     async fn start(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
             self.create("", self.case.containers, false).await?;
-            let Err(why) = self.come_to("", &Expectation::Applied { restarts: &[] }).await else {
+            let Err(why) = self.wait_for("", &Expectation::Applied { restarts: &[] }).await else {
                 return Ok(());
             };
             let pod = self.pods.get(&self.case.pod("")).await?;
             let reason = pod.status.and_then(|status| status.reason).unwrap_or_default();
-            if !reason.starts_with("OutOf") || begun.elapsed() > self.options.patience {
+            if !reason.starts_with("OutOf") || begun.elapsed() > self.options.timeout {
                 return Err(why);
             }
             self.leave("").await?;
@@ -142,24 +142,24 @@ impl<'a> Play<'a> {
         if matches!(expectation, Expectation::Untried) {
             return Ok(());
         }
-        if matches!(expectation, Expectation::Underway) && self.options.is_slowed {
+        if matches!(expectation, Expectation::InProgress) && self.options.is_slowed {
             self.watch = Some(watched(&self.pods, &self.case.pod(step.of)).await);
         }
         match &step.act {
-            Act::Resize(door, to) => self.resize(step.of, *door, to, expectation).await?,
+            Act::Resize(by, to) => self.resize(step.of, *by, to, expectation).await?,
             Act::Join { amounts, bound } => {
                 self.create(step.of, &[Container::new("main", *amounts)], *bound).await?;
             }
             Act::Leave => self.leave(step.of).await?,
-            Act::Ask(request) => self.request(step.of, request, expectation).await?,
+            Act::Request(request) => self.request(step.of, request, expectation).await?,
             Act::Scale(act) => self.scale(step.of, act, expectation).await?,
             Act::Roll(act) => self.roll(step.of, act, expectation).await?,
             Act::Nothing => {}
         }
-        self.come_to(step.of, expectation).await
+        self.wait_for(step.of, expectation).await
     }
 
-    /// Makes a pod, and looks at what the API server makes of it.
+    /// Creates a pod, and checks the response.
     async fn create(
         &mut self,
         of: &'static str,
@@ -167,13 +167,13 @@ impl<'a> Play<'a> {
         bound: bool,
     ) -> Result<(), Failure> {
         let name = self.case.pod(of);
-        let class = ground::has_class(self.case.rules).then_some(self.namespace);
-        let place = Place { node: self.node, bound, class };
+        let class = setup::has_class(self.case.rules).then_some(self.namespace);
+        let place = Placement { node: self.node, bound, class };
         let asked = pod::new((self.case.name, &name), containers, place, self.options);
         let made = self.pods.create(&PostParams::default(), &asked).await;
         let made = made.map_err(|error| Failure::from(error).during("the pod was not created"))?;
         as_new(&made, containers, self.options.dialect)?;
-        self.standings.insert(of, Standing::settled(pod::sizes(containers)));
+        self.expected_resources.insert(of, ExpectedResources::settled(pod::sizes(containers)));
         Ok(())
     }
 
@@ -181,40 +181,40 @@ impl<'a> Play<'a> {
         let name = self.case.pod(of);
         let uid = self.pods.get(&name).await?.uid().unwrap_or_default();
         self.pods.delete(&name, &DeleteParams::default()).await?;
-        until_gone(&self.pods, &name, &uid, self.options.patience).await
+        until_gone(&self.pods, &name, &uid, self.options.timeout).await
     }
 
-    /// Asks for a resize, and looks at what the API server says to it.
+    /// Sends a resize, and checks the response.
     async fn resize(
         &mut self,
         of: &'static str,
-        door: Door,
+        by: ResizeRequest,
         to: &[(&'static str, Amounts)],
         expectation: &Expectation,
     ) -> Result<(), Failure> {
         let (own, is_kep) = (self.path(of), self.options.dialect == Dialect::Kep);
-        let below = match door {
-            Door::Resize | Door::ResizePut => "/resize",
-            Door::Usual | Door::UsualPut if !is_kep => "/resize",
-            Door::Pod | Door::Usual | Door::UsualPut => "",
+        let below = match by {
+            ResizeRequest::PatchResize | ResizeRequest::PutResize => "/resize",
+            ResizeRequest::PatchDefault | ResizeRequest::PutDefault if !is_kep => "/resize",
+            ResizeRequest::PatchPod | ResizeRequest::PatchDefault | ResizeRequest::PutDefault => "",
         };
-        let before = ask(self.client, Verb::Get, &own, None, None).await?.accepted()?;
+        let before = send(self.client, Verb::Get, &own, None, None).await?.accepted()?;
         let path = format!("{own}{below}");
-        let answer = match door {
-            Door::ResizePut | Door::UsualPut => {
+        let response = match by {
+            ResizeRequest::PutResize | ResizeRequest::PutDefault => {
                 let changed = pod::resized(before.clone(), to);
-                ask(self.client, Verb::Put, &path, Some(&changed), None).await?
+                send(self.client, Verb::Put, &path, Some(&changed), None).await?
             }
-            _ => ask(self.client, Verb::Patch, &path, Some(&pod::patch(to)), None).await?,
+            _ => send(self.client, Verb::Patch, &path, Some(&pod::patch(to)), None).await?,
         };
         if let Expectation::Refused(refusal) = expectation {
-            answer.refused(refusal)?;
+            response.refused(refusal)?;
             return self.unchanged(of, &before).await;
         }
-        let resized: Pod = serde_json::from_value(answer.accepted()?).map_err(Failure::json("the pod"))?;
-        let standing = self.standings.entry(of).or_default();
-        let changes = to.iter().any(|(name, amounts)| standing.desired.get(name) != Some(amounts));
-        standing.desired.extend(to.iter().copied());
+        let resized: Pod = serde_json::from_value(response.accepted()?).map_err(Failure::json("the pod"))?;
+        let expected_resources = self.expected_resources.entry(of).or_default();
+        let changes = to.iter().any(|(name, amounts)| expected_resources.desired.get(name) != Some(amounts));
+        expected_resources.desired.extend(to.iter().copied());
         let step = i64::from(changes);
         if resized.metadata.generation != before["metadata"]["generation"].as_i64().map(|was| was + step) {
             return Err(Failure::Unmet(format!("its generation is {:?} now", resized.metadata.generation)));
@@ -226,9 +226,9 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Whether a pod is still what it was, after something was refused.
+    /// Whether a pod is unchanged after a refused request.
     async fn unchanged(&self, of: &str, before: &Value) -> Result<(), Failure> {
-        let after = ask(self.client, Verb::Get, &self.path(of), None, None).await?.accepted()?;
+        let after = send(self.client, Verb::Get, &self.path(of), None, None).await?.accepted()?;
         let of_user = |pod: &Value| (pod["spec"].clone(), pod["metadata"]["generation"].clone());
         if of_user(&after) == of_user(before) {
             return Ok(());
@@ -236,11 +236,11 @@ impl<'a> Play<'a> {
         Err(Failure::from("the request was refused but the pod changed"))
     }
 
-    /// Asks for something else.
+    /// Sends another request.
     async fn request(&self, of: &str, request: &Request, expectation: &Expectation) -> Result<(), Failure> {
         let before = match self.case.containers {
             [] => None,
-            _ => Some(ask(self.client, Verb::Get, &self.path(of), None, None).await?.accepted()?),
+            _ => Some(send(self.client, Verb::Get, &self.path(of), None, None).await?.accepted()?),
         };
         let node = before.as_ref().and_then(|pod| pod["spec"]["nodeName"].as_str()).unwrap_or_default();
         let (own, other) = (format!("system:node:{node}"), "system:node:plumb-conformance-other");
@@ -262,80 +262,80 @@ impl<'a> Play<'a> {
             Call::Patch(body) => (Verb::Patch, json(body)?),
             Call::Delete => (Verb::Delete, Value::Object(serde_json::Map::new())),
             Call::Update { without, with } => {
-                let mut object = ask(self.client, Verb::Get, &path, None, None).await?.accepted()?;
+                let mut object = send(self.client, Verb::Get, &path, None, None).await?.accepted()?;
                 without.iter().for_each(|pointer| remove(&mut object, pointer));
                 merge(&mut object, &json(with)?);
                 (Verb::Put, object)
             }
         };
         let begun = Instant::now();
-        let mut answer = ask(self.client, verb, &path, Some(&body), user).await?;
-        // An API server learns of new rights by watching itself, and there is nothing to watch for whoever waits for that.
-        let is_new = request.who == Who::Resizer && matches!(expectation, Expectation::Answered(_));
-        while is_new && answer.code == 403 && begun.elapsed() < self.options.patience {
+        let mut response = send(self.client, verb, &path, Some(&body), user).await?;
+        // The authorizer learns of new permissions from a watch of its own, and no object shows when it has.
+        let is_new = request.who == Who::Resizer && matches!(expectation, Expectation::Returned(_));
+        while is_new && response.code == 403 && begun.elapsed() < self.options.timeout {
             tokio::time::sleep(PAUSE).await;
-            answer = ask(self.client, verb, &path, Some(&body), user).await?;
+            response = send(self.client, verb, &path, Some(&body), user).await?;
         }
-        answered(answer, expectation)?;
+        check_response(response, expectation)?;
         match (expectation, before) {
             (Expectation::Refused(_), Some(before)) => self.unchanged(of, &before).await,
             _ => Ok(()),
         }
     }
 
-    /// Waits for what must come of a step, and has it looked at from elsewhere.
-    async fn come_to(&mut self, of: &'static str, expectation: &Expectation) -> Result<(), Failure> {
+    /// Waits for the expected result of a step, and inspects the pod outside of the API.
+    async fn wait_for(&mut self, of: &'static str, expectation: &Expectation) -> Result<(), Failure> {
         let (name, dialect) = (self.case.pod(of), self.options.dialect);
-        let standing = self.standings.entry(of).or_default().clone();
+        let expected_resources = self.expected_resources.entry(of).or_default().clone();
         match expectation {
-            Expectation::Underway if self.options.is_slowed => {
-                let watch = self.watch.take().ok_or("nobody has watched")?;
-                let holds = |pod: &Pod| check::underway(pod, &standing, dialect);
-                until_in(watch, self.options.patience, holds).await?;
-                let allocated = standing.desired.clone();
-                self.standings.insert(of, Standing { allocated, ..standing });
+            Expectation::InProgress if self.options.is_slowed => {
+                let watch = self.watch.take().ok_or("no watch was opened")?;
+                let holds = |pod: &Pod| check::in_progress(pod, &expected_resources, dialect);
+                until_in(watch, self.options.timeout, holds).await?;
+                let allocated = expected_resources.desired.clone();
+                self.expected_resources.insert(of, ExpectedResources { allocated, ..expected_resources });
             }
-            Expectation::Applied { .. } | Expectation::Underway => {
+            Expectation::Applied { .. } | Expectation::InProgress => {
                 let restarts = match expectation {
                     Expectation::Applied { restarts } => *restarts,
                     _ => &[],
                 };
-                let holds = |pod: &Pod| check::applied(pod, &standing.desired, restarts, dialect);
+                let holds = |pod: &Pod| check::applied(pod, &expected_resources.desired, restarts, dialect);
                 let pod = self.until(&name, holds).await?;
-                self.inspect(&pod, &standing.desired)?;
-                self.standings.insert(of, Standing::settled(standing.desired));
+                self.inspect(&pod, &expected_resources.desired)?;
+                self.expected_resources.insert(of, ExpectedResources::settled(expected_resources.desired));
             }
             Expectation::Pending { reason } => {
-                let holds = |pod: &Pod| check::pending(pod, reason, &standing, dialect);
+                let holds = |pod: &Pod| check::pending(pod, reason, &expected_resources, dialect);
                 let pod = self.until(&name, holds).await?;
-                self.inspect(&pod, &standing.allocated)?;
-                let actual = standing.allocated.clone();
-                self.standings.insert(of, Standing { actual, ..standing });
+                self.inspect(&pod, &expected_resources.allocated)?;
+                let actual = expected_resources.allocated.clone();
+                self.expected_resources.insert(of, ExpectedResources { actual, ..expected_resources });
             }
             Expectation::Unschedulable => {
                 self.until(&name, check::unschedulable).await?;
             }
-            Expectation::TurnedAway { reason } => {
-                self.until(&name, |pod| check::turned_away(pod, reason)).await?;
+            Expectation::Rejected { reason } => {
+                self.until(&name, |pod| check::rejected(pod, reason)).await?;
             }
-            Expectation::Says(fields) => {
+            Expectation::PodHas(fields) => {
                 let holds = |pod: &Pod| {
                     let pod =
                         serde_json::to_value(pod).map_err(|error| Objection::Never(error.to_string()))?;
-                    says(&pod, fields).map_err(|failure| Objection::NotYet(failure.to_string()))
+                    has_fields(&pod, fields).map_err(|failure| Objection::NotYet(failure.to_string()))
                 };
                 self.until(&name, holds).await?;
             }
             Expectation::Event { reason } => {
                 let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace);
-                until_event(&events, &name, reason, self.options.patience).await?;
+                until_event(&events, &name, reason, self.options.timeout).await?;
             }
             Expectation::RolledOut => self.rolled_out().await?,
             Expectation::Replaced { cpu } => self.replaced(cpu).await?,
-            Expectation::Scaled(scaled) => self.come_to_scaled(of, scaled).await?,
-            Expectation::Rolled(rolled) => self.come_to_rolled(of, rolled).await?,
+            Expectation::Scaled(scaled) => self.wait_for_scaled(of, scaled).await?,
+            Expectation::Rolled(rolled) => self.wait_for_rolled(of, rolled).await?,
             Expectation::Refused(_)
-            | Expectation::Answered(_)
+            | Expectation::Returned(_)
             | Expectation::Overtaken
             | Expectation::Nothing
             | Expectation::Untried => {}
@@ -345,7 +345,7 @@ impl<'a> Play<'a> {
 
     async fn rolled_out(&self) -> Result<(), Failure> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), self.namespace);
-        until(&deployments, self.case.name, self.options.patience, is_rolled_out).await?;
+        until(&deployments, self.case.name, self.options.timeout, is_rolled_out).await?;
         Ok(())
     }
 
@@ -379,10 +379,10 @@ impl<'a> Play<'a> {
         name: &str,
         holds: impl FnMut(&Pod) -> Result<(), Objection>,
     ) -> Result<Pod, Failure> {
-        until(&self.pods, name, self.options.patience, holds).await
+        until(&self.pods, name, self.options.timeout, holds).await
     }
 
-    /// Has a pod looked at, of which the API says that these sizes are in force.
+    /// Inspects a pod outside of the API whose status reports these actual resources.
     fn inspect(&self, pod: &Pod, sizes: &Sizes) -> Result<(), Failure> {
         match &self.options.inspect {
             Some(inspector) => inspector.inspect(&pod::as_in_force(pod, sizes)),
@@ -407,16 +407,16 @@ impl<'a> Play<'a> {
     }
 }
 
-/// Whether an answer is the one that was expected.
-fn answered(answer: Answer, expectation: &Expectation) -> Result<(), Failure> {
+/// Whether a response is the expected one.
+fn check_response(response: Response, expectation: &Expectation) -> Result<(), Failure> {
     match expectation {
-        Expectation::Refused(refusal) => answer.refused(refusal),
-        Expectation::Answered(fields) => says(&answer.accepted()?, fields),
-        _ => answer.accepted().map(|_| ()),
+        Expectation::Refused(refusal) => response.refused(refusal),
+        Expectation::Returned(fields) => has_fields(&response.accepted()?, fields),
+        _ => response.accepted().map(|_| ()),
     }
 }
 
-/// Whether the API server has filled in of a new pod what the dialect says, and nothing else.
+/// Whether the API server has defaulted exactly the fields of a new pod that the dialect has.
 fn as_new(pod: &Pod, containers: &[Container], dialect: Dialect) -> Result<(), Failure> {
     let is_kep = dialect == Dialect::Kep;
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
@@ -444,7 +444,7 @@ fn as_new(pod: &Pod, containers: &[Container], dialect: Dialect) -> Result<(), F
 fn is_rolled_out(deployment: &Deployment) -> Result<(), Objection> {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
-    // None is nothing.
+    // An absent count is zero.
     let has =
         [status.updated_replicas, status.replicas, status.available_replicas].map(Option::unwrap_or_default);
     if status.observed_generation == deployment.metadata.generation && has == [wanted; 3] {
@@ -453,7 +453,7 @@ fn is_rolled_out(deployment: &Deployment) -> Result<(), Objection> {
     Objection::not_yet(format!("of {wanted} pods, updated, all and available are {has:?}"))
 }
 
-/// Removes what a pointer leads to.
+/// Removes the field at a pointer.
 fn remove(object: &mut Value, pointer: &str) {
     let Some((parent, last)) = pointer.rsplit_once('/') else { return };
     if let Some(Value::Object(parent)) = object.pointer_mut(parent) {
@@ -461,7 +461,7 @@ fn remove(object: &mut Value, pointer: &str) {
     }
 }
 
-/// Merges a patch into an object, as a JSON merge patch is.
+/// Applies a JSON merge patch.
 fn merge(object: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
         *object = patch.clone();

@@ -1,4 +1,4 @@
-//! A case's pods and their resizes, as the API takes them.
+//! The pods of a case and their resizes, as objects of the API.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +14,24 @@ use crate::check::Sizes;
 use crate::runner::Options;
 use crate::scale::{Readiness, Workload};
 
-/// The label that says of which case a pod is.
+/// The label with the name of the case.
 pub(crate) const LABEL: &str = "plumb.dev/conformance-case";
-/// The label that says of which workload a pod is.
+/// The label with the name of the workload.
 pub(crate) const WORKLOAD: &str = "plumb.dev/conformance-workload";
-/// How long a pod has to end. It ends with its node's word: one that is ended without would hold its resources for a moment
-/// that nobody can see the end of.
+/// The termination grace period. It is not zero: the API server removes a pod without a grace period before its node
+/// has released the resources, and no watch shows when the node has.
 const GRACE_SECONDS: i64 = 1;
 /// A command in the image `plumb/load` that succeeds.
 const SUCCEEDS: [&str; 4] = ["/plumb", "load", "--duration", "1ms"];
 
-/// Where a pod of a case is to run.
+/// Placement of a pod.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place<'a> {
-    /// The node, if it matters which.
+pub(crate) struct Placement<'a> {
+    /// The node, if the case needs a certain one.
     pub(crate) node: Option<&'a str>,
-    /// It names its node itself, so that no scheduler has a say.
+    /// Whether the pod sets `spec.nodeName`, so that no scheduler decides.
     pub(crate) bound: bool,
-    /// The class of its runtime.
+    /// The RuntimeClass.
     pub(crate) class: Option<&'a str>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Place<'a> {
 pub(crate) fn new(
     (case, name): (&str, &str),
     containers: &[Container],
-    place: Place<'_>,
+    place: Placement<'_>,
     options: &Options,
 ) -> Pod {
     let mut pod = Pod::default();
@@ -62,7 +62,7 @@ pub(crate) fn new(
 pub(crate) fn of_workload(
     names: (&str, &str),
     workload: &Workload,
-    place: Place<'_>,
+    place: Placement<'_>,
     options: &Options,
 ) -> Option<PodSpec> {
     let mut spec = new(names, workload.containers, place, options).spec;
@@ -101,7 +101,7 @@ fn probe(initial_delay_seconds: i32) -> Probe {
     }
 }
 
-/// What the machine of a node runs short of, its disk above all, must not decide a case.
+/// Tolerates every taint: disk pressure of the machine must not decide a case.
 fn anything() -> Toleration {
     Toleration {
         operator: Some("Exists".to_owned()),
@@ -110,7 +110,7 @@ fn anything() -> Toleration {
     }
 }
 
-/// What the label says for a case: labels are no longer than this.
+/// The value of the label for a case, cut to the length that labels may have.
 pub(crate) fn label(case: &str) -> String {
     case.chars().take(63).collect::<String>().trim_end_matches('-').to_owned()
 }
@@ -151,7 +151,7 @@ fn quantities<'a>(amounts: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap
     amounts.map(|(resource, amount)| (resource.to_owned(), Quantity(amount.to_owned()))).collect()
 }
 
-/// What containers start with.
+/// The command of containers.
 pub(crate) fn sizes(containers: &[Container]) -> Sizes {
     containers.iter().map(|container| (container.name, container.amounts)).collect()
 }
@@ -165,7 +165,7 @@ pub(crate) fn patch(to: &[(&str, Amounts)]) -> Value {
     json!({ "spec": { "containers": containers } })
 }
 
-/// A pod as it was read, with containers resized, to be written back whatever has become of it meanwhile.
+/// A pod as it was read, with containers resized, without its resource version.
 pub(crate) fn resized(mut pod: Value, to: &[(&str, Amounts)]) -> Value {
     if let Some(meta) = pod["metadata"].as_object_mut() {
         meta.remove("resourceVersion");
@@ -178,7 +178,7 @@ pub(crate) fn resized(mut pod: Value, to: &[(&str, Amounts)]) -> Value {
     pod
 }
 
-/// The pod as if what is in force were what is desired, for whoever compares the two.
+/// The pod with its actual resources as the desired ones, for comparisons of the two.
 pub(crate) fn as_in_force(pod: &Pod, sizes: &Sizes) -> Pod {
     let mut pod = pod.clone();
     let Some(spec) = &mut pod.spec else { return pod };

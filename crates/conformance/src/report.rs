@@ -1,25 +1,25 @@
-//! What came of cases, for people.
+//! Results of cases, as text.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It holds.
+    /// It passed.
     Passed,
-    /// It does not, and why.
+    /// It failed, and why.
     Failed(String),
-    /// The target can't run it, and why.
+    /// The runner skipped it, and why.
     Skipped(String),
 }
 
-/// A case's verdict.
+/// A case with its result.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The case's name.
     pub name: &'static str,
-    /// What came of it.
+    /// The result.
     pub verdict: Verdict,
     /// How long it took.
     pub took: Duration,
@@ -39,14 +39,14 @@ impl fmt::Display for Report {
     }
 }
 
-/// How many cases came to which verdict.
+/// The number of cases by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Those that hold.
+    /// Passed cases.
     pub passed: usize,
-    /// Those that don't.
+    /// Failed cases.
     pub failed: usize,
-    /// Those that could not run.
+    /// Skipped cases.
     pub skipped: usize,
 }
 

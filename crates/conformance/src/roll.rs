@@ -1,4 +1,4 @@
-//! What happens to a workload whose template changes, and what must come of it.
+//! Actions on a workload whose template changes, and their expected results.
 
 use crate::case::Amounts;
 use crate::scale::Resources;
@@ -23,7 +23,7 @@ pub enum Roll {
     PatchPolicy(&'static str),
 }
 
-/// What must come of it.
+/// An expected result.
 #[derive(Clone, Copy, Debug)]
 pub enum Rolled {
     /// The rollout is reported to be in this phase.

@@ -1,4 +1,4 @@
-//! Runs cases, a few at a time; those that want the node to themselves, one after the other.
+//! Runs cases in parallel, and cases that need the whole node one by one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,48 +10,48 @@ use kube::Client;
 use crate::case::{Case, Dialect, Gate};
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::ground;
+use crate::setup;
 use crate::play::{Play, Site};
 use crate::report::{Report, Summary, Verdict};
 use crate::skips::{self, Skip};
 use crate::target::Target;
 use crate::witness::Witness;
 
-/// Looks at pods from somewhere else than the API.
+/// Inspects pods outside of the API.
 pub trait Inspect: Send + Sync {
-    /// What speaks against a pod whose resources the API says are in force.
+    /// Whether a pod has the actual resources that its status reports.
     fn inspect(&self, pod: &Pod) -> Result<(), Failure>;
 }
 
-/// How cases are run.
+/// Options of a run.
 #[derive(Clone)]
 pub struct Options {
-    /// What they are run against.
+    /// The target of the run.
     pub target: Target,
-    /// Whose rules bind.
+    /// The dialect.
     pub dialect: Dialect,
-    /// An image on every node.
+    /// An image that every node has.
     pub image: String,
-    /// What it is to run, for a long time; empty is what the image runs anyway.
+    /// A command that runs for a long time; the command of the image if empty.
     pub command: Vec<String>,
-    /// Looks at what is really in force, besides what the API says.
+    /// Inspects the actual resources, besides the status in the API.
     pub inspect: Option<Arc<dyn Inspect>>,
-    /// The container runtime is held up when it changes resources, so that what is under way can be seen.
+    /// Whether the container runtime is slowed when it changes resources, so that a resize in progress is observable.
     pub is_slowed: bool,
     /// Whether an autoscaler runs in the cluster.
     pub autoscaler: bool,
     /// Whether the controllers of in-place rollouts run in the cluster, with their feature gate on.
     pub in_place_rollout: bool,
-    /// Where the metrics of its updater are, if not at the API server.
+    /// The server with the metrics of the updater, if it is not the API server.
     pub updater: Option<Client>,
     /// The feature gates that are off in the cluster although they are on by default.
     pub gates_off: Vec<String>,
-    /// Cases that are not run.
+    /// Cases to skip.
     pub skips: Vec<Skip>,
-    /// How many cases run at once.
+    /// How many cases run in parallel.
     pub at_once: usize,
-    /// How long each wait of a case may take.
-    pub patience: Duration,
+    /// The timeout of each wait of a case.
+    pub timeout: Duration,
 }
 
 impl Default for Options {
@@ -69,13 +69,13 @@ impl Default for Options {
             gates_off: Vec::new(),
             skips: Vec::new(),
             at_once: 4,
-            patience: Duration::from_mins(1),
+            timeout: Duration::from_mins(1),
         }
     }
 }
 
 impl Options {
-    /// Why a case is not run, if so.
+    /// The reason to skip a case, if there is one.
     pub fn skip(&self, case: &Case) -> Option<&'static str> {
         let listed = skips::reason(&self.skips, case.name, self.target, self.dialect);
         let missing =
@@ -94,7 +94,7 @@ impl Options {
     }
 }
 
-/// Runs `cases` against the cluster that `client` leads to; `on_report` hears of each as it ends.
+/// Runs `cases` against the cluster of `client`, and calls `on_report` when a case ends.
 pub async fn run(
     client: Client,
     cases: &[Case],
@@ -106,7 +106,7 @@ pub async fn run(
         summary.count(&report.verdict);
         on_report(report);
     };
-    let node = ground::ready_node(&client).await?;
+    let node = setup::ready_node(&client).await?;
     let is_small = |case: &Case| node.as_ref().is_some_and(|node| case.largest_boost() > node.cpu);
     let mut wanted = Vec::new();
     for case in cases {
@@ -124,7 +124,7 @@ pub async fn run(
         }
     }
     let Some(node) = node.filter(|_| !wanted.is_empty()) else { return Ok(summary) };
-    let shared = ground::namespace(&client).await?;
+    let shared = setup::namespace(&client).await?;
     let witness = if wanted.iter().any(|case| case.needs_autoscaler()) {
         let is_asked = wanted.iter().any(|case| case.observes());
         Some(Witness::start(&client, &shared, options, is_asked).await)
@@ -132,7 +132,7 @@ pub async fn run(
         None
     };
     let rollouts = if wanted.iter().any(|case| case.rollout == Some(Gate::On)) {
-        ground::until_rollouts_are_held(&client, options.patience).await
+        setup::until_rollouts_are_held(&client, options.timeout).await
     } else {
         Ok(())
     };
@@ -141,26 +141,26 @@ pub async fn run(
     let (alone, together): (Vec<&Case>, Vec<&Case>) =
         wanted.into_iter().partition(|case| case.free_cpu.is_some());
     for (cases, at_once) in [(together, options.at_once.max(1)), (alone, 1)] {
-        // Whoever wants the node alone finds it so, or says what is in the way.
-        let _ = ground::until_cleared(&client, options.patience).await;
+        // A case that needs the whole node reports the pods that are left.
+        let _ = setup::until_cleared(&client, options.timeout).await;
         let running = cases.into_iter().map(|case| report(&client, case, options, site));
         let mut reports = std::pin::pin!(futures::stream::iter(running).buffer_unordered(at_once));
         while let Some(report) = reports.next().await {
             hear(&report);
         }
     }
-    ground::delete_namespace(&client, &shared).await?;
+    setup::delete_namespace(&client, &shared).await?;
     Ok(summary)
 }
 
-/// What cases share.
+/// Shared state of all cases.
 #[derive(Clone, Copy)]
 struct Shared<'a> {
     namespace: &'a str,
     node: &'a str,
     /// The witness of cases that need an autoscaler.
     witness: Option<&'a Result<Witness, Failure>>,
-    /// Why no rollout is held, if so.
+    /// Why the rollout controllers are not ready, if so.
     rollouts: &'a Result<(), Failure>,
 }
 
@@ -186,10 +186,10 @@ async fn play(client: &Client, case: &Case, options: &Options, shared: Shared<'_
         let play = Play::new(case, options, client, Site { namespace, node, witness });
         return Box::pin(play.play()).await;
     }
-    let namespace = ground::namespace(client).await.map_err(|error| error.to_string())?;
+    let namespace = setup::namespace(client).await.map_err(|error| error.to_string())?;
     let play = Play::new(case, options, client, Site { namespace: &namespace, node, witness });
     let played = Box::pin(play.play()).await;
-    // What the case came to counts, not whether what it took place in is gone.
-    let _ = ground::delete_namespace(client, &namespace).await;
+    // The result is that of the case, even if its cleanup fails.
+    let _ = setup::delete_namespace(client, &namespace).await;
     played
 }

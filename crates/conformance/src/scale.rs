@@ -1,4 +1,4 @@
-//! What happens to a workload that a VPA scales, and what must come of it.
+//! Actions on a workload that a VPA scales, and their expected results.
 //!
 //! A workload is named after the case (or after what a step names), and so is its VPA. The VPA names a recommender that does
 //! not exist: the case sets the recommendation.
@@ -139,7 +139,7 @@ pub enum Readiness {
     Startup(i32),
 }
 
-/// What happens to a workload or its VPA.
+/// An action on a workload or its VPA.
 #[derive(Clone, Copy, Debug)]
 pub enum Scale {
     /// The workload is created. Its pods are watched from now on.
@@ -165,7 +165,7 @@ impl Scale {
     }
 }
 
-/// What must come of it.
+/// An expected result.
 #[derive(Clone, Copy, Debug)]
 pub enum Scaled {
     /// Each live pod was created with these resources.
@@ -179,20 +179,20 @@ pub enum Scaled {
         /// How often containers were restarted; those not named: never.
         restarts: &'static [(&'static str, i32)],
     },
-    /// Each pod is to have these resources, and its node says that it won't, now or ever.
+    /// Each pod has these desired resources, and its node reports the resize as deferred or infeasible.
     Pending {
         /// The resources.
         to: Resources,
         /// The reason of `PodResizePending`.
         reason: &'static str,
     },
-    /// Each pod is to have these resources, and its node fails to apply them.
+    /// Each pod has these desired resources, and its node cannot actuate them.
     Failing {
         /// The resources.
         to: Resources,
     },
-    /// Each pod is to have these resources, and its node applies them, while the VPA says this of its pods. Where the runtime is
-    /// not slowed that is not seen.
+    /// Each pod has these desired resources, its node actuates them, and the VPA reports this about its pods. Only a
+    /// slowed runtime shows this.
     InProgress {
         /// The resources.
         to: Resources,

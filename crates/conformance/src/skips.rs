@@ -1,4 +1,4 @@
-//! Cases that are not run, and why. Every one of them is a line of a file that is counted.
+//! Skipped cases, with reasons. Each is a line of a file, and a test limits their number.
 
 use crate::case::Dialect;
 use crate::target::Target;
@@ -6,31 +6,31 @@ use crate::target::Target;
 /// The lines: case, target, dialect (`*` is every one), reason.
 const SKIPS: &str = include_str!("../skips.txt");
 
-/// A case that is not run somewhere, or that is no more.
+/// A case that is skipped on a target, or that was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skip {
     /// The case's name.
     pub case: &'static str,
-    /// On which target; none is every one.
+    /// The target; all if none.
     pub target: Option<Target>,
-    /// In which dialect; none is both.
+    /// The dialect; both if none.
     pub dialect: Option<Dialect>,
     /// Why.
     pub reason: &'static str,
 }
 
-/// A line of the list that is no skip.
+/// A line of the list that does not parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a skip: {0:?}")]
 pub struct NotASkip(&'static str);
 
-/// All of them.
+/// All skips.
 pub fn all() -> Result<Vec<Skip>, NotASkip> {
     let lines = SKIPS.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| read(line).ok_or(NotASkip(line))).collect()
 }
 
-/// Why a case is not run, if so.
+/// The reason to skip a case, if there is one.
 pub fn reason(skips: &[Skip], case: &str, target: Target, dialect: Dialect) -> Option<&'static str> {
     let holds = |skip: &&Skip| {
         skip.case == case
@@ -55,7 +55,7 @@ fn read(line: &'static str) -> Option<Skip> {
     Some(Skip { case, target, dialect, reason })
 }
 
-/// The first word, and what is after it.
+/// The first word, and the rest.
 fn word(text: &'static str) -> Option<(&'static str, &'static str)> {
     let (word, rest) = text.split_once(char::is_whitespace)?;
     let rest = rest.trim_start();

@@ -1,154 +1,159 @@
-//! What happens in a case, and what must come of it.
+//! The steps of a case and their expected results.
 
 use crate::case::{Amounts, Dialect};
 use crate::roll::{Roll, Rolled};
 use crate::scale::{Scale, Scaled};
 
-/// Something that happens, and what must come of it.
+/// An action, and its expected result.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// The pod that it is about: the case's own (`""`), or another that joined it.
+    /// The pod of the step: the pod of the case (`""`), or another one that the case has created.
     pub of: &'static str,
-    /// What happens.
+    /// The action.
     pub act: Act,
-    /// What must come of it.
+    /// The expected result.
     pub expect: Expect,
 }
 
 impl Step {
     /// A resize of the case's pod, by a patch of its `resize` subresource.
     pub const fn resize(to: &'static [(&'static str, Amounts)], expect: Expect) -> Self {
-        Self { of: "", act: Act::Resize(Door::Resize, to), expect }
+        Self { of: "", act: Act::Resize(ResizeRequest::PatchResize, to), expect }
     }
 
-    /// A resize through another door.
-    pub const fn through(door: Door, to: &'static [(&'static str, Amounts)], expect: Expect) -> Self {
-        Self { of: "", act: Act::Resize(door, to), expect }
+    /// A resize by another request.
+    pub const fn resize_by(
+        request: ResizeRequest,
+        to: &'static [(&'static str, Amounts)],
+        expect: Expect,
+    ) -> Self {
+        Self { of: "", act: Act::Resize(request, to), expect }
     }
 
-    /// Another pod comes, of one container `main`.
+    /// Creates another pod, with one container `main`.
     pub const fn join(of: &'static str, amounts: Amounts, expect: Expect) -> Self {
         Self { of, act: Act::Join { amounts, bound: false }, expect }
     }
 
-    /// Another pod goes.
+    /// Deletes another pod.
     pub const fn leave(of: &'static str) -> Self {
         Self { of, act: Act::Leave, expect: Expect::both(Expectation::Nothing) }
     }
 
-    /// Something else is asked of the API.
-    pub const fn ask(who: Who, call: Call, path: &'static str, expect: Expect) -> Self {
-        Self { of: "", act: Act::Ask(Request { who, call, path }), expect }
+    /// Sends another request to the API server.
+    pub const fn request(who: Who, call: Call, path: &'static str, expect: Expect) -> Self {
+        Self { of: "", act: Act::Request(Request { who, call, path }), expect }
     }
 
-    /// Something about the workload that a VPA scales.
+    /// Acts on the workload that a VPA scales.
     pub const fn scale(act: Scale, expect: Expect) -> Self {
         Self { of: "", act: Act::Scale(act), expect }
     }
 
-    /// Nothing happens, but the pods of the workload or its VPA come to be as said.
+    /// Takes no action, and expects this state of the workload's pods or of its VPA.
     pub const fn scaled(scaled: Scaled) -> Self {
         Self::wait("", Expectation::Scaled(scaled))
     }
 
-    /// Something about a workload whose template changes.
+    /// Acts on a workload whose template changes.
     pub const fn roll(act: Roll, expect: Expect) -> Self {
         Self { of: "", act: Act::Roll(act), expect }
     }
 
-    /// Nothing happens, but the rollout of the workload comes to be as said.
+    /// Takes no action, and expects this state of the workload's rollout.
     pub const fn rolled(rolled: Rolled) -> Self {
         Self::wait("", Expectation::Rolled(rolled))
     }
 
-    /// Nothing happens, but something comes of what did.
+    /// Takes no action, and waits for a result of the steps before.
     pub const fn wait(of: &'static str, expectation: Expectation) -> Self {
         Self { of, act: Act::Nothing, expect: Expect::both(expectation) }
     }
 
-    /// The same about another pod of the case.
+    /// The same step for another pod of the case.
     #[must_use]
     pub const fn of(self, of: &'static str) -> Self {
         Self { of, ..self }
     }
 }
 
-/// What happens.
+/// An action.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
-    /// The pod is resized: by container, to what.
-    Resize(Door, &'static [(&'static str, Amounts)]),
-    /// The pod is made.
+    /// Resize the pod: containers, and their new resources.
+    Resize(ResizeRequest, &'static [(&'static str, Amounts)]),
+    /// Create the pod.
     Join {
-        /// What its container `main` starts with.
+        /// The resources of its container `main`.
         amounts: Amounts,
-        /// It names its node itself, so that no scheduler has a say.
+        /// Whether the pod sets `spec.nodeName`, so that no scheduler decides.
         bound: bool,
     },
-    /// The pod is deleted, and nothing else happens before it is gone.
+    /// Delete the pod, and wait until it is gone.
     Leave,
-    /// Something else is asked.
-    Ask(Request),
-    /// Something about a workload that a VPA scales.
+    /// Send another request.
+    Request(Request),
+    /// Act on a workload that a VPA scales.
     Scale(Scale),
-    /// Something about a workload whose template changes.
+    /// Act on a workload whose template changes.
     Roll(Roll),
-    /// Nothing.
+    /// No action.
     Nothing,
 }
 
-/// Where a resize is asked.
+/// The request that resizes a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
-    /// A patch of the pod's `resize` subresource.
-    Resize,
-    /// An update of it.
-    ResizePut,
-    /// A patch of the pod itself.
-    Pod,
-    /// A patch of the pod itself if the dialect takes resizes there, else of the subresource.
-    Usual,
-    /// The same, as an update.
-    UsualPut,
+pub enum ResizeRequest {
+    /// PATCH of the pod's `resize` subresource.
+    PatchResize,
+    /// PUT of the pod's `resize` subresource.
+    PutResize,
+    /// PATCH of the pod.
+    PatchPod,
+    /// PATCH of the pod if the dialect has resizes there, else of the subresource.
+    PatchDefault,
+    /// PUT of the pod or of the subresource, likewise.
+    PutDefault,
 }
 
-/// Something that is asked of the API. In path and body, `{ns}`, `{pod}`, `{image}` and `{command}` stand for the
-/// namespace, the pod that the step is about, and what containers of the run are made of.
+/// A request to the API server. In path and body, `{ns}`, `{pod}`, `{image}` and `{command}` stand for the namespace,
+/// the pod of the step, and the image and command of the run's containers.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// By whom.
+    /// The user that sends it.
     pub who: Who,
-    /// How.
+    /// The verb, with the body.
     pub call: Call,
-    /// Of what.
+    /// The path.
     pub path: &'static str,
 }
 
-/// Who asks.
+/// The user that sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Whoever runs the cases.
+    /// The user that runs the cases.
     Us,
-    /// The node that the pod is on.
+    /// The node of the pod.
     ItsNode,
     /// Another node.
     AnotherNode,
-    /// A user who may do nothing.
+    /// A user without permissions.
     User,
-    /// Another, whom the case gives rights to; in bodies, `{resizer}`.
+    /// A user to which the case gives permissions; in bodies, `{resizer}`.
     Resizer,
 }
 
-/// How something is asked. Bodies are JSON.
+/// A verb with its body, in JSON.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
     /// POST.
     Create(&'static str),
-    /// PATCH, strategically merged.
+    /// PATCH, as a strategic merge patch.
     Patch(&'static str),
     /// DELETE.
     Delete,
-    /// PUT of what is there, changed: without what these pointers lead to, and with this merged into it.
+    /// PUT of the current object with changes: without the fields at these pointers, and with this patch merged into
+    /// it.
     Update {
         /// JSON pointers.
         without: &'static [&'static str],
@@ -157,22 +162,22 @@ pub enum Call {
     },
 }
 
-/// What must come of a step, by dialect.
+/// The expected result of a step, by dialect.
 #[derive(Clone, Copy, Debug)]
 pub struct Expect {
-    /// As Kubernetes 1.36 does.
+    /// In Kubernetes 1.36.
     pub v1_36: Expectation,
-    /// As the enhancement proposal says.
+    /// In the enhancement proposal.
     pub kep: Expectation,
 }
 
 impl Expect {
-    /// The same in both.
+    /// The same result in both dialects.
     pub const fn both(expectation: Expectation) -> Self {
         Self { v1_36: expectation, kep: expectation }
     }
 
-    /// The one that binds.
+    /// The expected result in a dialect.
     pub(crate) fn under(&self, dialect: Dialect) -> &Expectation {
         match dialect {
             Dialect::V1_36 => &self.v1_36,
@@ -181,36 +186,36 @@ impl Expect {
     }
 }
 
-/// A place in an object as a JSON pointer, and the JSON that is there; an empty one is nothing.
+/// A JSON pointer into an object, and the JSON value there; the field is absent if the value is empty.
 pub type Field = (&'static str, &'static str);
 
-/// What must come of a step.
+/// An expected result.
 #[derive(Clone, Copy, Debug)]
 pub enum Expectation {
-    /// Every container of the pod runs with what its spec says, and each has been restarted this often since it was
+    /// Every container of the pod runs with the resources in its spec, and has been restarted this often since it was
     /// created.
     Applied {
-        /// By container; those not named: never.
+        /// Restarts by container; zero for containers that are not named.
         restarts: &'static [(&'static str, i32)],
     },
-    /// The node has promised it and carries it out: what is allocated is what is desired, what is in force is what
-    /// was. Where nothing holds the runtime up nobody could see that; there it is waited for until it is applied.
-    Underway,
-    /// The request is accepted, and nobody waits for what comes of it.
+    /// The node has allocated the desired resources and actuates them; the actual resources are still the old ones.
+    /// Only a slowed runtime shows this; with any other, the runner waits for [`Expectation::Applied`].
+    InProgress,
+    /// The API server accepts the request, and the runner does not wait for its result.
     Overtaken,
-    /// The request is refused, and the pod stays as it is.
+    /// The API server refuses the request, and the pod is unchanged.
     Refused(Refusal),
-    /// The request is accepted, and the node says that it won't take it, now or ever; what is allocated and in force
-    /// stays.
+    /// The API server accepts the request, and the node reports it as deferred or infeasible; the allocated and the
+    /// actual resources are unchanged.
     Pending {
         /// The reason of `PodResizePending`.
         reason: &'static str,
     },
-    /// The pod fits no node.
+    /// The scheduler finds no node for the pod.
     Unschedulable,
-    /// The node does not take the pod in.
-    TurnedAway {
-        /// The reason in its status.
+    /// The node rejects the pod.
+    Rejected {
+        /// The reason in the pod's status.
         reason: &'static str,
     },
     /// The pod has an event of this reason.
@@ -218,47 +223,47 @@ pub enum Expectation {
         /// The reason.
         reason: &'static str,
     },
-    /// The pod comes to say this.
-    Says(&'static [Field]),
-    /// The request is answered with an object that says this.
-    Answered(&'static [Field]),
-    /// The Deployment that is named after the case has as many pods of its template as it is to have, and all are available.
+    /// The pod gets these fields.
+    PodHas(&'static [Field]),
+    /// The response has an object with these fields.
+    Returned(&'static [Field]),
+    /// The Deployment of the case's name has all replicas updated and available.
     RolledOut,
-    /// The same, and all of its pods are others than before, which request this much CPU and run with it.
+    /// The same, and it has replaced all of its pods by pods that request this much CPU and run with it.
     Replaced {
         /// The CPU request; of no interest if there are no pods.
         cpu: &'static str,
     },
-    /// The pods of a workload come to be as said, or its VPA does.
+    /// The pods of a workload, or its VPA, get into this state.
     Scaled(Scaled),
-    /// The rollout of a workload comes to be as said.
+    /// The rollout of a workload gets into this state.
     Rolled(Rolled),
-    /// Nothing in particular.
+    /// No expectation.
     Nothing,
-    /// The step is not taken in this dialect.
+    /// The runner skips the step in this dialect.
     Untried,
 }
 
-/// How a request is refused.
+/// A refusal by the API server.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal {
     /// The HTTP status.
     pub code: u16,
     /// The machine-readable reason.
     pub reason: &'static str,
-    /// What the message says, among other things.
+    /// A part of the message.
     pub message: &'static str,
     /// A cause that must be among the details.
     pub cause: Option<&'static str>,
 }
 
 impl Refusal {
-    /// What the shape of the request forbids.
+    /// Validation refuses the request.
     pub const fn invalid(message: &'static str) -> Self {
         Self { code: 422, reason: "Invalid", message, cause: None }
     }
 
-    /// What somebody forbids.
+    /// Admission or authorization refuses the request.
     pub const fn forbidden(message: &'static str) -> Self {
         Self { code: 403, reason: "Forbidden", message, cause: None }
     }

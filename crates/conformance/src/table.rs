@@ -13,7 +13,7 @@ mod shape;
 mod vpa;
 
 use crate::case::{Amounts, Case, Container};
-use crate::step::{Door, Expect, Expectation, Refusal, Step};
+use crate::step::{ResizeRequest, Expect, Expectation, Refusal, Step};
 
 /// Every case.
 pub fn all() -> Vec<Case> {
@@ -33,7 +33,7 @@ pub fn all() -> Vec<Case> {
     .concat()
 }
 
-/// Those that are first to fail.
+/// The cases that fail first.
 const OWN: &[Case] = &[
     Case::new(
         "grow-of-cpu-and-memory-applies-without-restart",
@@ -82,8 +82,8 @@ const OWN: &[Case] = &[
     Case::new(
         "resize-at-the-pod-itself-follows-the-dialect",
         &[SMALL],
-        &[Step::through(
-            Door::Pod,
+        &[Step::resize_by(
+            ResizeRequest::PatchPod,
             &[("main", LARGE)],
             Expect { v1_36: MAIN_DOOR_IS_SHUT, kep: Expectation::Applied { restarts: &[] } },
         )],
@@ -92,8 +92,8 @@ const OWN: &[Case] = &[
         "resize-by-an-update-is-one-by-a-patch",
         &[SMALL],
         &[
-            Step::through(Door::ResizePut, &[("main", LARGE)], UNRESTARTED),
-            Step::through(Door::UsualPut, &[("main", SMALL.amounts)], UNRESTARTED),
+            Step::resize_by(ResizeRequest::PutResize, &[("main", LARGE)], UNRESTARTED),
+            Step::resize_by(ResizeRequest::PutDefault, &[("main", SMALL.amounts)], UNRESTARTED),
         ],
     ),
 ];
@@ -104,7 +104,7 @@ const LARGE: Amounts = Amounts::new(("200m", "400m"), ("64Mi", "128Mi"));
 
 const UNRESTARTED: Expect = Expect::both(Expectation::Applied { restarts: &[] });
 
-/// What no node has: refused by Kubernetes where it is asked, and by the proposal's node when it hears of it.
+/// More than any node has: Kubernetes refuses it in the API server, the KEP's node finds it infeasible.
 const NEVER_FITS: Expect = Expect {
     v1_36: Expectation::Refused(
         Refusal::forbidden("node didn't have enough allocatable resources: cpu, requested: 100000000,")
@@ -113,7 +113,7 @@ const NEVER_FITS: Expect = Expect {
     kep: Expectation::Pending { reason: "Infeasible" },
 };
 
-/// What Kubernetes says to a resize of the pod itself.
+/// The error of Kubernetes for a resize by an update of the pod.
 const MAIN_DOOR_IS_SHUT: Expectation = Expectation::Refused(
     Refusal::invalid("pod updates may not change fields other than").because("FieldValueForbidden"),
 );

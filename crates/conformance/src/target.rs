@@ -1,4 +1,4 @@
-//! What cases are run against.
+//! The targets of cases.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use crate::case::Dialect;
 use crate::cgroups::Cgroups;
 use crate::runner::Options;
 
-/// What a kubeconfig leads to, as far as it matters to how cases are run.
+/// The kind of cluster behind a kubeconfig.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Target {
-    /// `plumb up` with virtual pods.
+    /// `plumb up` with the virtual runtime.
     Virtual,
-    /// `plumb up` with containers of its own.
+    /// `plumb up` with the built-in runtime.
     Builtin,
-    /// `plumb up` with containers of containerd.
+    /// `plumb up` with containerd.
     Containerd,
-    /// A Kubernetes.
+    /// Kubernetes.
     #[default]
     Kubernetes,
 }
@@ -24,7 +24,7 @@ impl Target {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Virtual, Self::Builtin, Self::Containerd, Self::Kubernetes];
 
-    /// How flags and files spell it.
+    /// The name in flags and files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Virtual => "virtual",
@@ -34,15 +34,15 @@ impl Target {
         }
     }
 
-    /// How cases are run against it: what containers are made of, and whether what is in force is looked up in the
-    /// cgroups of this machine. Only who knows that the node is this machine asks for the latter.
+    /// The options for this target: image and command of containers, and whether the runner reads actual resources
+    /// from the cgroups of this machine. The latter works only if the node is this machine.
     pub fn options(self, dialect: Dialect, cgroups: bool) -> Options {
         let has_cgroups = cgroups && self != Self::Virtual;
         let options = Options { target: self, dialect, ..Options::default() };
         let options = match self {
             Self::Kubernetes => options,
             Self::Virtual | Self::Builtin | Self::Containerd => {
-                // `plumb up` runs one.
+                // `plumb up` runs an autoscaler.
                 let autoscaler = true;
                 Options { image: String::from("plumb/load"), command: Vec::new(), autoscaler, ..options }
             }

@@ -1,4 +1,4 @@
-//! VPAs, as the API takes them.
+//! VPAs, as objects of the API.
 
 use serde_json::{Map, Value, json};
 

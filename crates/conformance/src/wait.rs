@@ -1,5 +1,4 @@
-//! Waiting. Every wait is a watch with a deadline: nothing is asked again and again, and a wait that ends in vain says
-//! what was seen last.
+//! Waits. Every wait is a watch with a deadline, and never polls; a wait that fails reports the last observed state.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -15,53 +14,53 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
 
-/// What speaks against an object.
+/// Why an object is not in the expected state.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Objection {
-    /// It may still come.
+    /// It may still get there.
     NotYet(String),
-    /// It can't be right any more.
+    /// It cannot get there any more.
     Never(String),
 }
 
 impl Objection {
-    /// Something that may still come.
+    /// An objection that a later change may remove.
     pub(crate) fn not_yet<T>(why: impl Into<String>) -> Result<T, Self> {
         Err(Self::NotYet(why.into()))
     }
 }
 
-/// The changes of an object, as a watch tells them.
+/// The changes of an object, from a watch.
 pub(crate) type Changes<K> = BoxStream<'static, watcher::Result<Option<K>>>;
 
-/// Watches an object, from now on: nothing that happens to it after this is missed.
+/// Watches an object from now on, without a gap.
 pub(crate) async fn watched<K>(objects: &Api<K>, name: &str) -> Changes<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let mut changes = watch_object(objects.clone(), name).boxed();
-    // The first is how it stands.
+    // The first event has the current state.
     changes.next().await;
     changes
 }
 
-/// Waits until `holds` says nothing against the object, or until `patience` is over.
+/// Waits until `holds` has no objection to the object, or until the timeout.
 pub(crate) async fn until<K>(
     objects: &Api<K>,
     name: &str,
-    patience: Duration,
+    timeout: Duration,
     holds: impl FnMut(&K) -> Result<(), Objection>,
 ) -> Result<K, Failure>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    until_in(watch_object(objects.clone(), name).boxed(), patience, holds).await
+    until_in(watch_object(objects.clone(), name).boxed(), timeout, holds).await
 }
 
-/// The same, in a watch that has begun.
+/// The same with a watch that was opened before.
 pub(crate) async fn until_in<K>(
     mut changes: Changes<K>,
-    patience: Duration,
+    timeout: Duration,
     mut holds: impl FnMut(&K) -> Result<(), Objection>,
 ) -> Result<K, Failure> {
     let mut last = String::from("it was never seen");
@@ -74,40 +73,40 @@ pub(crate) async fn until_in<K>(
                     Err(Objection::Never(why)) => return Err(Failure::Unmet(why)),
                 },
                 Ok(None) => last = String::from("it is not there"),
-                // The watch goes on by itself, with a backoff of its own.
+                // The watch continues by itself, with a backoff of its own.
                 Err(error) => last = error.to_string(),
             }
         }
         Err(Failure::WatchEnded)
     };
-    let ended = tokio::time::timeout(patience, watch).await;
-    ended.unwrap_or_else(|_| Err(Failure::Timeout { within: patience, last }))
+    let ended = tokio::time::timeout(timeout, watch).await;
+    ended.unwrap_or_else(|_| Err(Failure::Timeout { within: timeout, last }))
 }
 
-/// Waits until an object of this identity is gone.
+/// Waits until the object with this UID is gone.
 pub(crate) async fn until_gone<K>(
     objects: &Api<K>,
     name: &str,
     uid: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Failure>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let gone = await_condition(objects.clone(), name, is_deleted(uid));
-    match tokio::time::timeout(patience, gone).await {
+    match tokio::time::timeout(timeout, gone).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(Failure::Unmet(error.to_string())),
-        Err(_) => Err(Failure::Unmet(format!("{name} was not gone within {} s", patience.as_secs()))),
+        Err(_) => Err(Failure::Unmet(format!("{name} was not gone within {} s", timeout.as_secs()))),
     }
 }
 
-/// Waits until a pod has an event of this reason.
+/// Waits until a pod has an event with this reason.
 pub(crate) async fn until_event(
     events: &Api<Event>,
     pod: &str,
     reason: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Failure> {
     let about = Config::default().fields(&format!("involvedObject.name={pod}"));
     let mut seen = Vec::new();
@@ -119,13 +118,13 @@ pub(crate) async fn until_event(
                 Ok(Some(event)) if event.reason.as_deref() == Some(reason) => return Ok(()),
                 Ok(Some(event)) => seen.extend(event.reason),
                 Ok(None) => return Err(Failure::WatchEnded),
-                // The watch goes on by itself.
+                // The watch continues by itself.
                 Err(error) => seen.push(error.to_string()),
             }
         }
     };
-    let ended = tokio::time::timeout(patience, watch).await;
+    let ended = tokio::time::timeout(timeout, watch).await;
     ended.unwrap_or_else(|_| {
-        Err(Failure::Unmet(format!("no event {reason} within {} s, only {seen:?}", patience.as_secs())))
+        Err(Failure::Unmet(format!("no event {reason} within {} s, only {seen:?}", timeout.as_secs())))
     })
 }

@@ -1,4 +1,4 @@
-//! A workload beside the cases, by which one sees that the autoscaler has observed what came before.
+//! A workload besides the cases whose VPA shows what the autoscaler has observed.
 //!
 //! The autoscaler has one watch of all VPAs, and handles what it observes in that order. Once the VPA of the witness has had
 //! its effect, what happened to other VPAs before was observed, too: whatever they should not have led to has not come.
@@ -13,14 +13,14 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use crate::ask::{Verb, ask};
 use crate::case::{Amounts, Container};
 use crate::failure::Failure;
 use crate::follow::{Followed, live};
-use crate::ground::is_established;
 use crate::play::PAUSE;
-use crate::pod::{self, Place};
+use crate::pod::{self, Placement};
+use crate::request::{Verb, send};
 use crate::runner::Options;
+use crate::setup::is_established;
 use crate::vpa;
 use crate::wait::{Objection, until};
 
@@ -35,7 +35,7 @@ const STEPS: u64 = 64;
 pub(crate) struct Witness {
     client: Client,
     namespace: String,
-    patience: Duration,
+    timeout: Duration,
     /// None where no case asks for it.
     state: Option<Mutex<State>>,
 }
@@ -53,15 +53,15 @@ impl Witness {
         options: &Options,
         is_asked: bool,
     ) -> Result<Self, Failure> {
-        let patience = options.patience;
-        until_ready(client, namespace, patience).await?;
+        let timeout = options.timeout;
+        until_ready(client, namespace, timeout).await?;
         let (client, namespace) = (client.clone(), namespace.to_owned());
         if !is_asked {
-            return Ok(Self { client, namespace, patience, state: None });
+            return Ok(Self { client, namespace, timeout, state: None });
         }
         let pods = deploy(&client, &namespace, options).await?;
         let state = Some(Mutex::new(State { pods, mebibytes: LEAST }));
-        let witness = Self { client, namespace, patience, state };
+        let witness = Self { client, namespace, timeout, state };
         witness.observe().await?;
         Ok(witness)
     }
@@ -74,7 +74,7 @@ impl Witness {
         let wanted = state.mebibytes * MEBIBYTE;
         let recommended = vpa::recommendation(&[("main", "", &format!("{}Mi", state.mebibytes))]);
         let path = format!("{}/status", vpa::path(&self.namespace, NAME));
-        ask(&self.client, Verb::Merge, &path, Some(&recommended), None).await?.accepted()?;
+        send(&self.client, Verb::Merge, &path, Some(&recommended), None).await?.accepted()?;
         let has = |pod: &Pod| {
             let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
             let requests = container.and_then(|container| container.resources.as_ref()?.requests.as_ref());
@@ -90,7 +90,7 @@ impl Witness {
             }
             Objection::not_yet(format!("the witness has {found:?} and not {wanted}"))
         };
-        let observed = state.pods.until(self.patience, holds).await;
+        let observed = state.pods.until(self.timeout, holds).await;
         observed.map_err(|failure| failure.during("the autoscaler does not react"))
     }
 }
@@ -101,7 +101,7 @@ async fn deploy(client: &Client, namespace: &str, options: &Options) -> Result<F
     let selector = format!("{}={NAME}", pod::WORKLOAD);
     let pods = Followed::start(pods, &selector).await;
     let containers = [Container::new("main", Amounts::new(("", ""), ("16Mi", "")))];
-    let template = pod::new((NAME, NAME), &containers, Place::default(), options);
+    let template = pod::new((NAME, NAME), &containers, Placement::default(), options);
     let labels = json!({ pod::WORKLOAD: NAME });
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": NAME },
@@ -111,39 +111,39 @@ async fn deploy(client: &Client, namespace: &str, options: &Options) -> Result<F
         },
     });
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
-    ask(client, Verb::Post, &path, Some(&deployment), None).await?.accepted()?;
+    send(client, Verb::Post, &path, Some(&deployment), None).await?.accepted()?;
     let spec = json!({
         "updatePolicy": { "updateMode": "InPlace" },
         "resourcePolicy": { "containerPolicies": [{ "containerName": "*", "controlledResources": ["memory"] }] },
     });
     let made = vpa::new(NAME, spec);
-    ask(client, Verb::Post, &vpa::path(namespace, ""), Some(&made), None).await?.accepted()?;
+    send(client, Verb::Post, &vpa::path(namespace, ""), Some(&made), None).await?.accepted()?;
     Ok(pods)
 }
 
 /// Waits until VPAs are defined, the webhook is registered, and the updater knows that it lives.
-async fn until_ready(client: &Client, namespace: &str, patience: Duration) -> Result<(), Failure> {
+async fn until_ready(client: &Client, namespace: &str, timeout: Duration) -> Result<(), Failure> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let definition =
-        until(&definitions, "verticalpodautoscalers.autoscaling.k8s.io", patience, is_established).await;
+        until(&definitions, "verticalpodautoscalers.autoscaling.k8s.io", timeout, is_established).await;
     definition.map_err(|failure| failure.during("VPAs are not defined"))?;
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let webhook = until(&webhooks, "vpa-webhook-config", patience, |_| Ok(())).await;
+    let webhook = until(&webhooks, "vpa-webhook-config", timeout, |_| Ok(())).await;
     webhook.map_err(|failure| failure.during("the webhook is not registered"))?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
-    let lease = until(&leases, "vpa-admission-controller", patience, |_| Ok(())).await;
+    let lease = until(&leases, "vpa-admission-controller", timeout, |_| Ok(())).await;
     lease.map_err(|failure| failure.during("the webhook has no lease"))?;
-    until_called(client, namespace, patience).await
+    until_called(client, namespace, timeout).await
 }
 
 /// Waits until the API server calls the webhook. It learns of a registration by watching itself, and ignores a webhook of
 /// which it knows an earlier address. No object shows that it has observed the new one.
-async fn until_called(client: &Client, namespace: &str, patience: Duration) -> Result<(), Failure> {
+async fn until_called(client: &Client, namespace: &str, timeout: Duration) -> Result<(), Failure> {
     let invalid = vpa::new("invalid", json!({ "updatePolicy": { "minReplicas": 0 } }));
     let path = format!("{}?dryRun=All", vpa::path(namespace, ""));
     let begun = Instant::now();
-    while ask(client, Verb::Post, &path, Some(&invalid), None).await?.accepted().is_ok() {
-        if begun.elapsed() > patience {
+    while send(client, Verb::Post, &path, Some(&invalid), None).await?.accepted().is_ok() {
+        if begun.elapsed() > timeout {
             return Err(Failure::from("the API server does not call the webhook"));
         }
         tokio::time::sleep(PAUSE).await;

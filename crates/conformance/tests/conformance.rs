@@ -17,7 +17,7 @@ use plumb_conformance::{
 };
 use plumb_testbed::{Cluster, Config};
 
-/// How many lines of skips.txt there may be. It goes down; whoever makes it go up says why in the commit.
+/// The maximal number of lines of skips.txt. It only decreases, unless a commit says why not.
 const SKIPS_ALLOWED: usize = 0;
 
 /// Every case that there ever was.
@@ -27,7 +27,7 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Where to write anew what is made from the table, if it is asked for.
+/// Whether to regenerate the files that are made from the table.
 fn is_updating() -> bool {
     std::env::var_os("PLUMB_UPDATE").is_some()
 }
@@ -72,7 +72,7 @@ fn every_json_of_a_case_is_json() {
         assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
     };
     for step in table::all().iter().flat_map(|case| case.steps) {
-        if let Act::Ask(request) = step.act {
+        if let Act::Request(request) = step.act {
             match request.call {
                 Call::Create(body) | Call::Patch(body) => is_json(body),
                 Call::Delete => {}
@@ -89,7 +89,7 @@ fn every_json_of_a_case_is_json() {
             is_json(text);
         }
         for expectation in [step.expect.kep, step.expect.v1_36] {
-            if let Expectation::Says(fields) | Expectation::Answered(fields) = expectation {
+            if let Expectation::PodHas(fields) | Expectation::Returned(fields) = expectation {
                 fields.iter().filter(|(_, value)| !value.is_empty()).for_each(|(_, value)| is_json(value));
             }
         }

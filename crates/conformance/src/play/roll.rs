@@ -6,27 +6,27 @@ use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
 use super::scale::{each, same, sizes};
-use super::{Play, answered, merge};
-use crate::ask::{Answer, Verb, ask, says};
+use super::{Play, check_response, merge};
 use crate::case::{Amounts, Dialect};
 use crate::check::{self, Sizes};
 use crate::failure::Failure;
 use crate::follow::{Life, Lives, live};
 use crate::pod;
+use crate::request::{Response, Verb, has_fields, send};
 use crate::roll::{Roll, Rolled};
 use crate::scale::{Resources, WorkloadKind};
 use crate::step::Expectation;
 use crate::wait::{Objection, until};
 
-/// The annotation of a workload that says how its rollout stands.
+/// The annotation of a workload with the state of its rollout.
 const STATUS: &str = "rollout.plumb.dev/status";
-/// The annotation of a workload that says what is rolled out.
+/// The annotation of a workload with the template of its rollout.
 const RECORD: &str = "rollout.plumb.dev/rollout";
 /// How often a workload is read again because another writer wrote it in between.
 const ATTEMPTS: usize = 20;
 
 impl Play<'_> {
-    /// Does something to a workload or to its policy.
+    /// Acts on a workload or on its policy.
     pub(super) async fn roll(
         &mut self,
         of: &'static str,
@@ -37,15 +37,15 @@ impl Play<'_> {
         let policies = format!("/apis/plumb.dev/v1alpha1/namespaces/{}/rolloutpolicies", self.namespace);
         let path = kind.map(|kind| format!("{}/{name}", kind.path(self.namespace)));
         let workload = || path.as_deref().ok_or("there is no such workload");
-        let answer = match act {
+        let response = match act {
             Roll::Edit(to, more) => self.edit(workload()?, to, &read(more)?).await?,
             Roll::Patch(patch) => self.merge_into(workload()?, &read(patch)?).await?,
             Roll::Replicas(replicas) => {
-                let answer =
+                let response =
                     self.merge_into(workload()?, &json!({ "spec": { "replicas": replicas } })).await?;
                 let scaling = self.workloads.get_mut(of).ok_or("there is no such workload")?;
                 scaling.replicas = usize::try_from(*replicas).map_err(|error| error.to_string())?;
-                answer
+                response
             }
             Roll::Delete => {
                 let kind = kind.ok_or("there is no such workload")?;
@@ -53,7 +53,7 @@ impl Play<'_> {
             }
             Roll::CreatePolicy(spec) => {
                 let mut spec = read(spec)?;
-                // A policy may come before its workload, which is a Deployment then.
+                // A policy may be created before its workload, which is a Deployment then.
                 let kind = kind.unwrap_or(WorkloadKind::Deployment);
                 let (group, version) = kind.api();
                 let api_version = format!("{group}/{version}");
@@ -62,7 +62,7 @@ impl Play<'_> {
                     "apiVersion": "plumb.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": { "name": name },
                     "spec": spec,
                 });
-                let created = ask(self.client, Verb::Post, &policies, Some(&policy), None).await?;
+                let created = send(self.client, Verb::Post, &policies, Some(&policy), None).await?;
                 if created.code < 300 {
                     self.until_observed(&name).await?;
                 }
@@ -72,8 +72,8 @@ impl Play<'_> {
                 self.merge_into(&format!("{policies}/{name}"), &json!({ "spec": read(spec)? })).await?
             }
         };
-        self.warnings.clone_from(&answer.warnings);
-        answered(answer, expectation)
+        self.warnings.clone_from(&response.warnings);
+        check_response(response, expectation)
     }
 
     fn kind(&self, of: &str) -> Result<WorkloadKind, Failure> {
@@ -81,16 +81,16 @@ impl Play<'_> {
         Ok(workload.kind)
     }
 
-    async fn merge_into(&self, path: &str, patch: &Value) -> Result<Answer, Failure> {
-        ask(self.client, Verb::Merge, path, Some(patch), None).await
+    async fn merge_into(&self, path: &str, patch: &Value) -> Result<Response, Failure> {
+        send(self.client, Verb::Merge, path, Some(patch), None).await
     }
 
     /// Changes the template as it is now.
-    async fn edit(&self, path: &str, to: &Resources, more: &Value) -> Result<Answer, Failure> {
+    async fn edit(&self, path: &str, to: &Resources, more: &Value) -> Result<Response, Failure> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let mut object = ask(self.client, Verb::Get, path, None, None).await?.accepted()?;
+            let mut object = send(self.client, Verb::Get, path, None, None).await?.accepted()?;
             for list in ["containers", "initContainers"] {
                 let containers = object["spec"]["template"]["spec"][list].as_array_mut();
                 for container in containers.into_iter().flatten() {
@@ -99,12 +99,12 @@ impl Play<'_> {
                     }
                 }
             }
-            // Indexing has made what was missing.
+            // Indexing has created the missing fields.
             drop_nulls(&mut object["spec"]["template"]["spec"]);
             merge(&mut object, more);
-            let answer = ask(self.client, Verb::Put, path, Some(&object), None).await?;
-            if answer.code != 409 || attempts == ATTEMPTS {
-                return Ok(answer);
+            let response = send(self.client, Verb::Put, path, Some(&object), None).await?;
+            if response.code != 409 || attempts == ATTEMPTS {
+                return Ok(response);
             }
         }
     }
@@ -118,12 +118,12 @@ impl Play<'_> {
             Some(conditions) if !conditions.is_empty() => Ok(()),
             _ => Objection::not_yet("it has no conditions"),
         };
-        until(&policies, name, self.options.patience, holds).await.map(drop)
+        until(&policies, name, self.options.timeout, holds).await.map(drop)
     }
 
-    /// Waits for what must come of a step about the rollout of a workload.
-    pub(super) async fn come_to_rolled(&mut self, of: &'static str, rolled: &Rolled) -> Result<(), Failure> {
-        let (patience, dialect) = (self.options.patience, self.options.dialect);
+    /// Waits for the expected result of a step about the rollout of a workload.
+    pub(super) async fn wait_for_rolled(&mut self, of: &'static str, rolled: &Rolled) -> Result<(), Failure> {
+        let (timeout, dialect) = (self.options.timeout, self.options.dialect);
         match rolled {
             Rolled::Phase(phase) => return self.until_workload(of, |object| in_phase(object, phase)).await,
             Rolled::Stuck { phase, reason } => {
@@ -132,7 +132,7 @@ impl Play<'_> {
                     .await;
             }
             Rolled::Has(fields) => {
-                return self.until_workload(of, |object| says(object, fields)).await;
+                return self.until_workload(of, |object| has_fields(object, fields)).await;
             }
             Rolled::Template(to) => return self.until_workload(of, |object| template(object, to)).await,
             Rolled::Warned(text) => {
@@ -175,11 +175,11 @@ impl Play<'_> {
             // Waited for above.
             _ => Ok(()),
         };
-        scaling.pods.until(patience, holds).await?;
+        scaling.pods.until(timeout, holds).await?;
         self.inspect_rolled(of, rolled)
     }
 
-    /// Has the pods inspected from elsewhere, if what the API says of them is settled.
+    /// Inspects the pods outside of the API, once their status is final.
     fn inspect_rolled(&self, of: &str, rolled: &Rolled) -> Result<(), Failure> {
         let Some(scaling) = self.workloads.get(of) else { return Ok(()) };
         let dialect = self.options.dialect;
@@ -197,7 +197,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Waits until the workload is as said.
+    /// Waits until the workload has this state.
     async fn until_workload(
         &self,
         of: &str,
@@ -213,7 +213,7 @@ impl Play<'_> {
                 serde_json::to_value(workload).map_err(|error| Objection::Never(error.to_string()))?;
             holds(&workload).map_err(|failure| Objection::NotYet(failure.to_string()))
         };
-        until(&workloads, &self.case.pod(of), self.options.patience, holds).await.map(drop)
+        until(&workloads, &self.case.pod(of), self.options.timeout, holds).await.map(drop)
     }
 }
 
@@ -319,7 +319,7 @@ fn sidecar(pod: &Pod, name: &str, amounts: Amounts) -> Result<(), Objection> {
     Objection::not_yet(format!("{name} has {:?} and not {expected:?}", found.resources))
 }
 
-/// Whether no more pods than this were so at any time.
+/// Whether no more pods than this had the state at any time.
 fn at_once(lives: &Lives, most: usize, what: &str, is_so: fn(&Life, &Pod) -> bool) -> Result<(), Objection> {
     let mut versions: Vec<(u64, &str, bool)> = Vec::new();
     for (uid, life) in lives {
@@ -349,7 +349,7 @@ fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     status.into_iter().flatten()
 }
 
-/// Whether a container has other resources than its spec says.
+/// Whether a container has other resources than its spec.
 fn is_resizing(_: &Life, pod: &Pod) -> bool {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     containers.into_iter().any(|container| {

@@ -8,18 +8,18 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::{Play, answered};
-use crate::ask::{Verb, ask};
-use crate::check::{self, Sizes, Standing};
+use super::{Play, check_response};
+use crate::check::{self, ExpectedResources, Sizes};
 use crate::failure::Failure;
 use crate::follow::{Followed, Life, Lives, live};
-use crate::pod::{self, Place};
+use crate::pod::{self, Placement};
+use crate::request::{Verb, send};
 use crate::scale::{Pods, Resources, Scale, Scaled, Workload, WorkloadKind};
 use crate::step::Expectation;
 use crate::vpa;
 use crate::wait::{Objection, until, until_event};
 
-/// The annotation of a pod that says what its node could not hold.
+/// The annotation of a pod with the resources that its node found infeasible.
 const RECORD: &str = "plumb.dev/vpa-resize";
 /// How annotations of a boosted pod begin.
 const BOOSTS: [&str; 2] = ["vpaCpuStartupBoost/", "plumb.dev/cpu-startup-boost"];
@@ -32,11 +32,11 @@ pub(super) struct Scaling {
     /// The UIDs of the pods that it has, once they were there.
     pub(super) known: BTreeSet<String>,
     /// The resources of each of its pods.
-    standing: Standing,
+    expected_resources: ExpectedResources,
 }
 
 impl Play<'_> {
-    /// Does something to a workload or its VPA.
+    /// Acts on a workload or its VPA.
     pub(super) async fn scale(
         &mut self,
         of: &'static str,
@@ -61,7 +61,7 @@ impl Play<'_> {
                 (Verb::Merge, format!("{path}/status"), Some(vpa::recommendation(recommended)))
             }
         };
-        answered(ask(self.client, verb, &path, body.as_ref(), None).await?, expectation)
+        check_response(send(self.client, verb, &path, body.as_ref(), None).await?, expectation)
     }
 
     async fn deploy(&mut self, of: &'static str, workload: &Workload) -> Result<(), Failure> {
@@ -69,16 +69,16 @@ impl Play<'_> {
         let labels = json!({ pod::LABEL: pod::label(self.case.name), pod::WORKLOAD: pod::label(&name) });
         let selector = format!("{}={}", pod::WORKLOAD, pod::label(&name));
         let pods = Followed::start(self.pods.clone(), &selector).await;
-        let place = Place { node: self.node, ..Place::default() };
+        let place = Placement { node: self.node, ..Placement::default() };
         let spec = pod::of_workload((self.case.name, &name), workload, place, self.options);
         let template = json!({ "metadata": { "labels": labels }, "spec": spec });
         let object = object(workload, &name, &json!({ "matchLabels": labels }), &template);
         let path = workload.kind.path(self.namespace);
-        ask(self.client, Verb::Post, &path, Some(&object), None).await?.accepted()?;
-        let standing = Standing::settled(pod::sizes(workload.containers));
+        send(self.client, Verb::Post, &path, Some(&object), None).await?.accepted()?;
+        let expected_resources = ExpectedResources::settled(pod::sizes(workload.containers));
         let replicas = usize::try_from(workload.replicas).map_err(|error| error.to_string())?;
         let (kind, known) = (workload.kind, BTreeSet::new());
-        self.workloads.insert(of, Scaling { kind, pods, replicas, known, standing });
+        self.workloads.insert(of, Scaling { kind, pods, replicas, known, expected_resources });
         Ok(())
     }
 
@@ -87,12 +87,12 @@ impl Play<'_> {
         for (_, life) in live(&scaling.pods.now()) {
             let Some(name) = life.last().map(kube::ResourceExt::name_any) else { continue };
             let path = format!("/api/v1/namespaces/{}/pods/{name}", self.namespace);
-            ask(self.client, Verb::Delete, &path, None, None).await?.accepted()?;
+            send(self.client, Verb::Delete, &path, None, None).await?.accepted()?;
         }
         Ok(())
     }
 
-    /// Takes away the workloads, so that their pods are not made anew.
+    /// Deletes the workloads, so that they do not replace their pods.
     pub(super) async fn delete_workloads(&self) -> Result<(), Failure> {
         for (of, workload) in &self.workloads {
             self.delete_workload(of, workload.kind).await?;
@@ -104,8 +104,8 @@ impl Play<'_> {
     pub(super) async fn delete_workload(&self, of: &str, kind: WorkloadKind) -> Result<(), Failure> {
         let path = format!("{}/{}", kind.path(self.namespace), self.case.pod(of));
         let body = json!({ "propagationPolicy": "Foreground" });
-        let answer = ask(self.client, Verb::Delete, &path, Some(&body), None).await?;
-        if answer.code == 404 { Ok(()) } else { answer.accepted().map(drop) }
+        let response = send(self.client, Verb::Delete, &path, Some(&body), None).await?;
+        if response.code == 404 { Ok(()) } else { response.accepted().map(drop) }
     }
 
     /// Waits until no pod of the workloads is left.
@@ -115,13 +115,13 @@ impl Play<'_> {
                 0 => Ok(()),
                 left => Objection::not_yet(format!("{left} pods are left")),
             };
-            scaling.pods.until(self.options.patience, ended).await?;
+            scaling.pods.until(self.options.timeout, ended).await?;
         }
         Ok(())
     }
 
-    /// Waits for what must come of a step about a workload.
-    pub(super) async fn come_to_scaled(&mut self, of: &'static str, scaled: &Scaled) -> Result<(), Failure> {
+    /// Waits for the expected result of a step about a workload.
+    pub(super) async fn wait_for_scaled(&mut self, of: &'static str, scaled: &Scaled) -> Result<(), Failure> {
         match scaled {
             Scaled::Says(text) => return self.says(of, text).await,
             Scaled::FailedAttempts(count) => return self.failed_attempts(of, *count).await,
@@ -129,12 +129,12 @@ impl Play<'_> {
             Scaled::PodEvent(reason) => return self.pod_event(of, reason).await,
             _ => {}
         }
-        let (patience, dialect) = (self.options.patience, self.options.dialect);
+        let (timeout, dialect) = (self.options.timeout, self.options.dialect);
         let scaling = self.workloads.get_mut(of).ok_or("there is no such workload")?;
-        let before = scaling.standing.clone();
+        let before = scaling.expected_resources.clone();
         let (known, replicas) = (scaling.known.clone(), scaling.replicas);
         let same = |lives: &Lives| same(lives, &known, replicas);
-        let standing = |to: &Resources| Standing { desired: sizes(to), ..before.clone() };
+        let expected_resources = |to: &Resources| ExpectedResources { desired: sizes(to), ..before.clone() };
         match scaled {
             Scaled::Applied { to, pods, restarts } => {
                 let holds = |lives: &Lives| {
@@ -144,9 +144,9 @@ impl Play<'_> {
                     }
                     each(lives, |pod| check::applied(pod, &sizes(to), restarts, dialect))
                 };
-                scaling.pods.until(patience, holds).await?;
+                scaling.pods.until(timeout, holds).await?;
                 scaling.known = live(&scaling.pods.now()).map(|(uid, _)| uid.clone()).collect();
-                scaling.standing = Standing::settled(sizes(to));
+                scaling.expected_resources = ExpectedResources::settled(sizes(to));
             }
             Scaled::Created(to) => {
                 let holds = |lives: &Lives| {
@@ -158,20 +158,20 @@ impl Play<'_> {
                         None => Objection::not_yet("it was never seen"),
                     })
                 };
-                scaling.pods.until(patience, holds).await?;
+                scaling.pods.until(timeout, holds).await?;
                 scaling.known = live(&scaling.pods.now()).map(|(uid, _)| uid.clone()).collect();
             }
             Scaled::Pending { to, reason } => {
-                let standing = standing(to);
+                let expected_resources = expected_resources(to);
                 let holds = |lives: &Lives| {
                     same(lives)?;
                     each(lives, |pod| {
                         has(pod, to).map_err(|failure| Objection::NotYet(failure.to_string()))?;
-                        check::pending(pod, reason, &standing, dialect)
+                        check::pending(pod, reason, &expected_resources, dialect)
                     })
                 };
-                scaling.pods.until(patience, holds).await?;
-                scaling.standing = standing;
+                scaling.pods.until(timeout, holds).await?;
+                scaling.expected_resources = expected_resources;
             }
             Scaled::Failing { to } => {
                 let holds = |lives: &Lives| {
@@ -181,34 +181,34 @@ impl Play<'_> {
                         check::failing(pod, dialect)
                     })
                 };
-                scaling.pods.until(patience, holds).await?;
-                scaling.standing = standing(to);
+                scaling.pods.until(timeout, holds).await?;
+                scaling.expected_resources = expected_resources(to);
             }
             Scaled::Initializing => {
                 let holds = |lives: &Lives| {
                     same(lives)?;
                     each(lives, check::initializing)
                 };
-                scaling.pods.until(patience, holds).await?;
+                scaling.pods.until(timeout, holds).await?;
                 scaling.known = live(&scaling.pods.now()).map(|(uid, _)| uid.clone()).collect();
             }
             Scaled::Evicted { left } => {
                 let holds = |lives: &Lives| evicted(lives, &known, *left);
-                scaling.pods.until(patience, holds).await?;
+                scaling.pods.until(timeout, holds).await?;
             }
             Scaled::Specs(all) => {
                 let holds = |lives: &Lives| {
                     same(lives)?;
                     each_life(lives, |life| specs(life, all, &before.desired))
                 };
-                scaling.pods.until(patience, holds).await?;
+                scaling.pods.until(timeout, holds).await?;
             }
             Scaled::Infeasible(expected) => {
                 let holds = |lives: &Lives| {
                     same(lives)?;
                     each(lives, |pod| recorded(pod, *expected))
                 };
-                scaling.pods.until(patience, holds).await?;
+                scaling.pods.until(timeout, holds).await?;
             }
             Scaled::Unboosted { to, after } => {
                 let holds = |lives: &Lives| {
@@ -216,8 +216,8 @@ impl Play<'_> {
                     each_life(lives, |life| unboosted(life, to, *after))?;
                     each(lives, |pod| check::applied(pod, &sizes(to), &[], dialect))
                 };
-                scaling.pods.until(patience, holds).await?;
-                scaling.standing = Standing::settled(sizes(to));
+                scaling.pods.until(timeout, holds).await?;
+                scaling.expected_resources = ExpectedResources::settled(sizes(to));
             }
             Scaled::NotBoosted => {
                 let holds = |lives: &Lives| {
@@ -227,7 +227,7 @@ impl Play<'_> {
                         None => Ok(()),
                     })
                 };
-                scaling.pods.until(patience, holds).await?;
+                scaling.pods.until(timeout, holds).await?;
             }
             Scaled::Says(_) | Scaled::FailedAttempts(_) | Scaled::InProgress { .. } | Scaled::PodEvent(_) => {
             }
@@ -235,12 +235,12 @@ impl Play<'_> {
         self.inspect_workload(of, scaled)
     }
 
-    /// Has the pods looked at from elsewhere, if what the API says of them is settled.
+    /// Inspects the pods outside of the API, once their status is final.
     fn inspect_workload(&self, of: &str, scaled: &Scaled) -> Result<(), Failure> {
         let Some(scaling) = self.workloads.get(of) else { return Ok(()) };
         let actual = match scaled {
-            Scaled::Applied { .. } | Scaled::Unboosted { .. } => &scaling.standing.desired,
-            Scaled::Pending { .. } => &scaling.standing.allocated,
+            Scaled::Applied { .. } | Scaled::Unboosted { .. } => &scaling.expected_resources.desired,
+            Scaled::Pending { .. } => &scaling.expected_resources.allocated,
             _ => return Ok(()),
         };
         for (_, life) in live(&scaling.pods.now()) {
@@ -251,7 +251,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Waits until the VPA says this of its pods.
+    /// Waits until the VPA has a condition about its pods with this message.
     async fn says(&self, of: &str, text: &str) -> Result<(), Failure> {
         let resource = ApiResource {
             group: "autoscaling.k8s.io".to_owned(),
@@ -271,7 +271,7 @@ impl Play<'_> {
             }
             Objection::not_yet(format!("its condition PodsUpdated says {message:?} and not {text:?}"))
         };
-        until(&vpas, &self.case.pod(of), self.options.patience, holds).await.map(|_| ())
+        until(&vpas, &self.case.pod(of), self.options.timeout, holds).await.map(|_| ())
     }
 
     /// Waits until each pod has an event of this reason.
@@ -280,54 +280,60 @@ impl Play<'_> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace);
         for (_, life) in live(&scaling.pods.now()) {
             let name = life.last().map(kube::ResourceExt::name_any).unwrap_or_default();
-            until_event(&events, &name, reason, self.options.patience).await?;
+            until_event(&events, &name, reason, self.options.timeout).await?;
         }
         Ok(())
     }
 
-    /// Whether a resize is in progress on each pod, as far as that can be seen.
+    /// Whether a resize is in progress on each pod, as far as that is observable.
     async fn in_progress(&mut self, of: &'static str, to: &Resources, says: &str) -> Result<(), Failure> {
         if !self.options.is_slowed {
-            return self.come_to_applied(of, to).await;
+            return self.wait_for_applied(of, to).await;
         }
-        let (patience, dialect) = (self.options.patience, self.options.dialect);
+        let (timeout, dialect) = (self.options.timeout, self.options.dialect);
         let scaling = self.workloads.get_mut(of).ok_or("there is no such workload")?;
-        let standing = Standing { desired: sizes(to), ..scaling.standing.clone() };
+        let expected_resources =
+            ExpectedResources { desired: sizes(to), ..scaling.expected_resources.clone() };
         let known = scaling.known.clone();
         let holds = |lives: &Lives| {
             same(lives, &known, known.len())?;
-            // It does not last: that it was so is enough.
+            // The state does not last: it is enough that a version had it.
             each_life(lives, |life| {
-                let was = |(_, pod): &(Timestamp, Pod)| check::underway(pod, &standing, dialect).is_ok();
+                let was = |(_, pod): &(Timestamp, Pod)| {
+                    check::in_progress(pod, &expected_resources, dialect).is_ok()
+                };
                 match life.last() {
-                    Some(last) if !life.versions.iter().any(was) => check::underway(last, &standing, dialect),
+                    Some(last) if !life.versions.iter().any(was) => {
+                        check::in_progress(last, &expected_resources, dialect)
+                    }
                     _ => Ok(()),
                 }
             })
         };
-        scaling.pods.until(patience, holds).await?;
-        scaling.standing = Standing { allocated: standing.desired.clone(), ..standing };
+        scaling.pods.until(timeout, holds).await?;
+        scaling.expected_resources =
+            ExpectedResources { allocated: expected_resources.desired.clone(), ..expected_resources };
         self.says(of, says).await
     }
 
-    /// As [`Scaled::applied`], but not called by what calls it.
-    async fn come_to_applied(&mut self, of: &'static str, to: &Resources) -> Result<(), Failure> {
-        let (patience, dialect) = (self.options.patience, self.options.dialect);
+    /// As [`Scaled::applied`], without recursion.
+    async fn wait_for_applied(&mut self, of: &'static str, to: &Resources) -> Result<(), Failure> {
+        let (timeout, dialect) = (self.options.timeout, self.options.dialect);
         let scaling = self.workloads.get_mut(of).ok_or("there is no such workload")?;
         let known = scaling.known.clone();
         let holds = |lives: &Lives| {
             same(lives, &known, known.len())?;
             each(lives, |pod| check::applied(pod, &sizes(to), &[], dialect))
         };
-        scaling.pods.until(patience, holds).await?;
-        scaling.standing = Standing::settled(sizes(to));
+        scaling.pods.until(timeout, holds).await?;
+        scaling.expected_resources = ExpectedResources::settled(sizes(to));
         Ok(())
     }
 
     /// How many attempts have failed, by the updater's metrics.
     async fn failed_attempts(&self, of: &str, expected: u64) -> Result<(), Failure> {
         let client = self.options.updater.as_ref().unwrap_or(self.client);
-        let metrics = ask(client, Verb::Get, "/metrics", None, None).await?.accepted()?;
+        let metrics = send(client, Verb::Get, "/metrics", None, None).await?.accepted()?;
         let (name, namespace) = (self.case.pod(of), self.namespace);
         let labels = [format!("vpa_name=\"{name}\""), format!("vpa_namespace=\"{namespace}\"")];
         let is_about = |line: &&str| {

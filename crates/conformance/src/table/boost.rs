@@ -182,7 +182,7 @@ pub(super) const CASES: &[Case] = &[
             unboosted(SMALL, 0),
         ],
     ),
-    // What becomes of it otherwise.
+    // Other ends of a boost.
     Case::scaled(
         "boost-that-is-taken-away-ends",
         &[vpa(HOUR), OBSERVE, created(one(), TRIPLE), patch(r#"{"startupBoost":null}"#), unboosted(SMALL, 0)],
@@ -212,7 +212,7 @@ pub(super) const CASES: &[Case] = &[
             Step::scaled(Scaled::PodEvent("UnboostFailed")),
             OBSERVE,
             Step::scaled(Scaled::Specs(&[TRIPLE])),
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Delete,
                 "/api/v1/namespaces/{ns}/limitranges/range",

@@ -1,7 +1,7 @@
-//! What comes of a resize on a node that is almost full, and what others may do meanwhile.
+//! Resizes on a node that is almost full, and other pods that compete for its capacity.
 
 use crate::case::{Amounts, Case, Container, Rule};
-use crate::step::{Act, Door, Expect, Expectation, Step};
+use crate::step::{Act, Expect, Expectation, ResizeRequest, Step};
 
 use super::{NEVER_FITS, UNRESTARTED};
 
@@ -15,7 +15,7 @@ macro_rules! free {
 /// A resize of cpu.
 macro_rules! to {
     ($cpu:literal, $expect:expr) => {
-        Step::through(Door::Usual, &[("main", Amounts::cpu($cpu))], $expect)
+        Step::resize_by(ResizeRequest::PatchDefault, &[("main", Amounts::cpu($cpu))], $expect)
     };
 }
 
@@ -77,7 +77,7 @@ pub(super) const CASES: &[Case] = &[
             ..Step::join(
                 "late",
                 Amounts::cpu("300m"),
-                Expect::both(Expectation::TurnedAway { reason: "OutOfcpu" }),
+                Expect::both(Expectation::Rejected { reason: "OutOfcpu" }),
             )
         },
     ),

@@ -27,7 +27,7 @@ macro_rules! three {
     };
 }
 
-/// A case of two containers and what they say of restarts, with restarts of `c1` and `c2` after each step.
+/// A case of two containers with resize policies, and the restarts of `c1` and `c2` after each step.
 macro_rules! policy {
     ($name:literal, $c1:expr, $c2:expr, $($resize:expr => $restarts:expr),+ $(,)?) => {
         Case::new(
@@ -147,7 +147,7 @@ pub(super) const CASES: &[Case] = &[
     policy!("policy-for-memory-does-not-mind-cpu", ON_MEMORY, NEVER, &[("c1", g("200m", "64Mi"))] => &[]),
     policy!("policy-for-memory-restarts-on-memory", ON_MEMORY, NEVER, &[("c1", g("100m", "128Mi"))] => &[("c1", 1)]),
     policy!("policy-for-memory-restarts-on-both", ON_MEMORY, NEVER, &[("c1", G2)] => &[("c1", 1)]),
-    // There and back again while nothing has been answered yet: the last word counts.
+    // There and back again before the node has responded: the last resize counts.
     Case::new(
         "last-word-counts",
         &[Container::new("main", G)],
@@ -160,7 +160,7 @@ pub(super) const CASES: &[Case] = &[
 
 const NEVER: Policy = Policy::RestartsOn(&[]);
 const ON_MEMORY: Policy = Policy::RestartsOn(&["memory"]);
-/// Nothing declared.
+/// No requests and no limits.
 const NONE: (&str, &str) = ("", "");
 /// Cpu and memory of a burstable container to start with.
 const C: (&str, &str) = ("100m", "200m");

@@ -6,7 +6,7 @@ use crate::step::{Call, Expect, Expectation, Refusal, Step, Who};
 use super::{LARGE, MAIN_DOOR_IS_SHUT, SMALL};
 
 const POD: &str = "/api/v1/namespaces/{ns}/pods/{pod}";
-/// Asked without effect: the node of the pod is there and would have its own say.
+/// A refused or ineffective write: the node of the pod writes these fields itself.
 const DRY_POD: &str = "/api/v1/namespaces/{ns}/pods/{pod}?dryRun=All";
 const DRY_RESIZE: &str = "/api/v1/namespaces/{ns}/pods/{pod}/resize?dryRun=All";
 const DRY_STATUS: &str = "/api/v1/namespaces/{ns}/pods/{pod}/status?dryRun=All";
@@ -22,42 +22,42 @@ pub(super) const CASES: &[Case] = &[
         "node-writes-what-is-allocated-and-no-more",
         &[SMALL],
         &[
-            // The spec that comes along with it is not taken.
-            Step::ask(
+            // The API server ignores the spec in the request.
+            Step::request(
                 Who::ItsNode,
                 Call::Patch(
                     r#"{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"50m"}}}]},
                         "status":{"containerStatuses":[{"name":"main","allocatedResources":{"cpu":"50m"}}]}}"#,
                 ),
                 DRY_STATUS,
-                Expect::both(Expectation::Answered(&[
+                Expect::both(Expectation::Returned(&[
                     ("/status/containerStatuses/0/allocatedResources/cpu", "\"50m\""),
                     ("/spec/containers/0/resources/requests/cpu", "\"100m\""),
                 ])),
             ),
-            Step::ask(Who::ItsNode, Call::Patch(GROW), DRY_POD, Expect::both(FORBIDDEN)),
-            Step::ask(Who::ItsNode, Call::Patch(GROW), DRY_RESIZE, Expect::both(FORBIDDEN)),
+            Step::request(Who::ItsNode, Call::Patch(GROW), DRY_POD, Expect::both(FORBIDDEN)),
+            Step::request(Who::ItsNode, Call::Patch(GROW), DRY_RESIZE, Expect::both(FORBIDDEN)),
         ],
     ),
     Case::new(
         "nobody-but-its-node-writes-what-is-allocated",
         &[SMALL],
         &[
-            Step::ask(Who::AnotherNode, Call::Patch(ALLOCATE), DRY_STATUS, Expect::both(FORBIDDEN)),
-            Step::ask(Who::User, Call::Patch(ALLOCATE), DRY_STATUS, Expect::both(FORBIDDEN)),
-            // Kubernetes lets an administrator write whatever the kubelet is about to overwrite.
-            Step::ask(
+            Step::request(Who::AnotherNode, Call::Patch(ALLOCATE), DRY_STATUS, Expect::both(FORBIDDEN)),
+            Step::request(Who::User, Call::Patch(ALLOCATE), DRY_STATUS, Expect::both(FORBIDDEN)),
+            // Kubernetes lets an administrator write what the kubelet overwrites next.
+            Step::request(
                 Who::Us,
                 Call::Patch(ALLOCATE),
                 DRY_STATUS,
                 Expect { v1_36: Expectation::Untried, kep: FORBIDDEN },
             ),
-            // Through the other doors it is no news, as with all of the status.
-            Step::ask(
+            // Other endpoints ignore it, like all of the status.
+            Step::request(
                 Who::Us,
                 Call::Patch(ALLOCATE),
                 DRY_POD,
-                Expect::both(Expectation::Answered(&[(
+                Expect::both(Expectation::Returned(&[(
                     "/status/containerStatuses/0/allocatedResources/cpu",
                     "\"100m\"",
                 )])),
@@ -68,7 +68,7 @@ pub(super) const CASES: &[Case] = &[
         "right-to-resize-is-no-right-to-the-pod",
         &[SMALL],
         &[
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Create(
                     r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"{pod}"},
@@ -77,7 +77,7 @@ pub(super) const CASES: &[Case] = &[
                 ROLES,
                 Expect::both(Expectation::Nothing),
             ),
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Create(
                     r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"{pod}"},
@@ -87,23 +87,23 @@ pub(super) const CASES: &[Case] = &[
                 ROLE_BINDINGS,
                 Expect::both(Expectation::Nothing),
             ),
-            Step::ask(
+            Step::request(
                 Who::Resizer,
                 Call::Patch(GROW),
                 DRY_RESIZE,
-                Expect::both(Expectation::Answered(&[(
+                Expect::both(Expectation::Returned(&[(
                     "/spec/containers/0/resources/requests/cpu",
                     "\"200m\"",
                 )])),
             ),
-            Step::ask(Who::Resizer, Call::Patch(GROW), DRY_POD, Expect::both(FORBIDDEN)),
+            Step::request(Who::Resizer, Call::Patch(GROW), DRY_POD, Expect::both(FORBIDDEN)),
         ],
     ),
     Case::new(
         "template-of-a-job-does-not-change",
         &[],
         &[
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Create(
                     r#"{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"{pod}"},"spec":{"parallelism":0,"template":{
@@ -113,7 +113,7 @@ pub(super) const CASES: &[Case] = &[
                 JOBS,
                 Expect::both(Expectation::Nothing),
             ),
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Patch(GROW_TEMPLATE),
                 JOB,
@@ -127,7 +127,7 @@ pub(super) const CASES: &[Case] = &[
         "template-of-a-suspended-job-follows-the-dialect",
         &[],
         &[
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Create(
                     r#"{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"{pod}"},"spec":{"suspend":true,"template":{
@@ -137,12 +137,12 @@ pub(super) const CASES: &[Case] = &[
                 JOBS,
                 Expect::both(Expectation::Nothing),
             ),
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Patch(GROW_TEMPLATE),
                 JOB,
                 Expect {
-                    v1_36: Expectation::Answered(&[(
+                    v1_36: Expectation::Returned(&[(
                         "/spec/template/spec/containers/0/resources/requests/cpu",
                         "\"200m\"",
                     )]),
@@ -157,7 +157,7 @@ pub(super) const CASES: &[Case] = &[
         "template-of-a-deployment-makes-new-pods",
         &[],
         &[
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Create(
                     r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"{pod}"},"spec":{"replicas":1,
@@ -169,13 +169,13 @@ pub(super) const CASES: &[Case] = &[
                 DEPLOYMENTS,
                 Expect::both(Expectation::Replaced { cpu: "100m" }),
             ),
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Patch(GROW_TEMPLATE),
                 DEPLOYMENT,
                 Expect::both(Expectation::Replaced { cpu: "200m" }),
             ),
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Patch(r#"{"spec":{"replicas":0}}"#),
                 DEPLOYMENT,
@@ -185,10 +185,10 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::new(
         "old-client-does-not-lose-what-it-does-not-know",
-        // Not the policy that would be filled in if it were lost.
+        // Not the default policy, which would replace a lost one.
         &[SMALL.restarts_on(&["memory"])],
         &[
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Update {
                     without: &["/spec/containers/0/resizePolicy", "/status", "/metadata/resourceVersion"],
@@ -197,7 +197,7 @@ pub(super) const CASES: &[Case] = &[
                 POD,
                 Expect {
                     v1_36: MAIN_DOOR_IS_SHUT,
-                    kep: Expectation::Answered(&[
+                    kep: Expectation::Returned(&[
                         ("/metadata/labels/seen", "\"yes\""),
                         ("/spec/containers/0/resizePolicy/0/restartPolicy", "\"NotRequired\""),
                         ("/spec/containers/0/resizePolicy/1/restartPolicy", "\"RestartContainer\""),
@@ -206,14 +206,14 @@ pub(super) const CASES: &[Case] = &[
                 },
             ),
             // What Kubernetes keeps as well is what is allocated.
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Update {
                     without: &["/status", "/metadata/resourceVersion"],
                     with: r#"{"metadata":{"labels":{"seen":"again"}}}"#,
                 },
                 POD,
-                Expect::both(Expectation::Answered(&[
+                Expect::both(Expectation::Returned(&[
                     ("/metadata/labels/seen", "\"again\""),
                     ("/status/containerStatuses/0/allocatedResources/cpu", "\"100m\""),
                 ])),

@@ -395,7 +395,7 @@ pub(super) const CASES: &[Case] = &[
                 edit(LARGE),
                 Step::rolled(Rolled::Stuck { phase: "Held", reason: "Quota" }),
                 HALF,
-                Step::ask(
+                Step::request(
                     Who::Us,
                     Call::Patch(r#"{"spec":{"hard":{"cpu":"1"}}}"#),
                     "/api/v1/namespaces/{ns}/resourcequotas/quota",

@@ -1,7 +1,7 @@
 //! Quotas and limit ranges: a namespace with one, and a single valid pod in it.
 
 use crate::case::{Amounts, Case, Container, Rule};
-use crate::step::{Door, Expect, Expectation, Refusal, Step};
+use crate::step::{ResizeRequest, Expect, Expectation, Refusal, Step};
 
 use super::{MAIN_DOOR_IS_SHUT, UNRESTARTED};
 
@@ -52,8 +52,8 @@ pub(super) const CASES: &[Case] = &[
             "quota-is-exceeded-at-the-pod-itself",
             POD,
             &[
-                Step::through(
-                    Door::Pod,
+                Step::resize_by(
+                    ResizeRequest::PatchPod,
                     &[("main", g("400m", "64Mi"))],
                     Expect {
                         v1_36: MAIN_DOOR_IS_SHUT,
@@ -62,7 +62,7 @@ pub(super) const CASES: &[Case] = &[
                         )),
                     },
                 ),
-                Step::through(Door::Usual, &[("main", g("300m", "64Mi"))], UNRESTARTED),
+                Step::resize_by(ResizeRequest::PatchDefault, &[("main", g("300m", "64Mi"))], UNRESTARTED),
             ],
         )
     },

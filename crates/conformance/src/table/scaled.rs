@@ -30,7 +30,7 @@ pub(super) const fn deploy(workload: Workload, to: Resources) -> Step {
 }
 
 /// A `LimitRange` comes that refuses resizes of the usual container to what it had: with less CPU than this minimum.
-pub(super) const LIMIT_RANGE: Step = Step::ask(
+pub(super) const LIMIT_RANGE: Step = Step::request(
     Who::Us,
     Call::Create(
         r#"{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"range"},

@@ -1,7 +1,7 @@
 //! What a resize may not do to a pod.
 
 use crate::case::{Amounts, Case, Container};
-use crate::step::{Call, Door, Expect, Expectation, Refusal, Step, Who};
+use crate::step::{Call, ResizeRequest, Expect, Expectation, Refusal, Step, Who};
 
 use super::{MAIN_DOOR_IS_SHUT, SMALL};
 
@@ -46,7 +46,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new(
         "limits-are-not-removed",
         &[SMALL],
-        &[Step::ask(
+        &[Step::request(
             Who::Us,
             Call::Patch(r#"{"spec":{"containers":[{"name":"main","resources":{"limits":{"cpu":null}}}]}}"#),
             RESIZE,
@@ -56,7 +56,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new(
         "containers-are-not-added",
         &[SMALL],
-        &[Step::ask(
+        &[Step::request(
             Who::Us,
             Call::Patch(
                 r#"{"spec":{"containers":[{"name":"other","image":"{image}","resources":{"requests":{"cpu":"1"}}}]}}"#,
@@ -69,13 +69,13 @@ pub(super) const CASES: &[Case] = &[
         "only-cpu-and-memory-change",
         &[SMALL],
         &[
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Patch(STORAGE),
                 RESIZE,
                 invalid("only cpu and memory resources are mutable", "FieldValueForbidden"),
             ),
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Patch(STORAGE),
                 POD,
@@ -89,14 +89,14 @@ pub(super) const CASES: &[Case] = &[
     Case::new(
         "resize-changes-nothing-but-resources",
         &[SMALL],
-        &[Step::ask(
+        &[Step::request(
             Who::Us,
             Call::Patch(
                 r#"{"metadata":{"labels":{"sneaky":"yes"}},"spec":{"activeDeadlineSeconds":1000,
                         "containers":[{"name":"main","image":"other"}]}}"#,
             ),
             RESIZE,
-            Expect::both(Expectation::Answered(&[
+            Expect::both(Expectation::Returned(&[
                 ("/metadata/labels/sneaky", ""),
                 ("/metadata/generation", "1"),
                 ("/spec/activeDeadlineSeconds", ""),
@@ -106,8 +106,8 @@ pub(super) const CASES: &[Case] = &[
     Case::new(
         "resize-that-changes-nothing-is-none",
         &[SMALL],
-        &[Step::through(
-            Door::Resize,
+        &[Step::resize_by(
+            ResizeRequest::PatchResize,
             &[("main", SMALL.amounts)],
             Expect::both(Expectation::Applied { restarts: &[] }),
         )],
@@ -115,7 +115,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new(
         "pod-that-is-never-restarted-asks-for-no-restarts",
         &[],
-        &[Step::ask(
+        &[Step::request(
             Who::Us,
             Call::Create(
                 r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"{pod}"},"spec":{"restartPolicy":"Never","containers":[
@@ -129,7 +129,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new(
         "words-of-the-alpha-are-understood-by-the-dialect-of-it",
         &[],
-        &[Step::ask(
+        &[Step::request(
             Who::Us,
             Call::Create(
                 r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"{pod}"},"spec":{"containers":[
@@ -145,7 +145,7 @@ pub(super) const CASES: &[Case] = &[
                     message: "unknown field \"spec.containers[0].resizePolicy[0].policy\"",
                     cause: None,
                 }),
-                kep: Expectation::Answered(&[(
+                kep: Expectation::Returned(&[(
                     "/spec/containers/0/resizePolicy",
                     r#"[{"resourceName":"cpu","restartPolicy":"NotRequired"},
                         {"resourceName":"memory","restartPolicy":"RestartContainer"}]"#,

@@ -116,7 +116,7 @@ pub(super) const CASES: &[Case] = &[
             Step::scaled(Scaled::FailedAttempts(2)),
         ],
     ),
-    // What the node says.
+    // Results on the node.
     Case {
         free_cpu: Some(1000),
         ..Case::scaled(
@@ -179,7 +179,7 @@ pub(super) const CASES: &[Case] = &[
             Step::scaled(Scaled::Specs(&[SMALL])),
         ],
     ),
-    // What the API server says.
+    // Responses of the API server.
     Case {
         rules: &[Rule::Quota { cpu: "150m", memory: "1Gi" }],
         ..Case::scaled(
@@ -191,7 +191,7 @@ pub(super) const CASES: &[Case] = &[
                 says("waiting: 1 (QuotaExceeded: 1)"),
                 event("VPAUpdateRefused"),
                 Step::scaled(Scaled::Specs(&[SMALL])),
-                Step::ask(
+                Step::request(
                     Who::Us,
                     Call::Patch(r#"{"spec":{"hard":{"cpu":"1"}}}"#),
                     "/api/v1/namespaces/{ns}/resourcequotas/quota",
@@ -279,7 +279,7 @@ pub(super) const CASES: &[Case] = &[
             deploy(two(), SMALL),
             Step::scale(
                 Scale::CreateVpa("{}"),
-                Expect::both(Expectation::Answered(&[("/spec/updatePolicy/updateMode", "\"Recreate\"")])),
+                Expect::both(Expectation::Returned(&[("/spec/updatePolicy/updateMode", "\"Recreate\"")])),
             ),
             recommend(&[("main", "200m", "64Mi")]),
             Step::scaled(Scaled::recreated(LARGE)),
@@ -305,7 +305,7 @@ pub(super) const CASES: &[Case] = &[
         "vpa-recreate-honours-a-disruption-budget",
         &[
             deploy(two(), SMALL),
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Create(
                     r#"{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"budget"},
@@ -319,7 +319,7 @@ pub(super) const CASES: &[Case] = &[
             event("VPAUpdateRefused"),
             OBSERVE,
             Step::scaled(Scaled::Specs(&[SMALL])),
-            Step::ask(
+            Step::request(
                 Who::Us,
                 Call::Delete,
                 "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets/budget",

@@ -1,4 +1,4 @@
-//! The stories of server-side apply that ours is held against, told to the real Kubernetes again.
+//! The stories of server-side apply that test our API server, sent to the real Kubernetes again.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::kube_apiserver::{create_namespace, send};
 
-/// What kube-apiserver answered when the stories were written down, of its own kinds and of kinds that a CRD defines;
-/// with `PLUMB_UPDATE=1` they are written anew.
+/// The responses of kube-apiserver when the stories were recorded, for built-in kinds and custom resources;
+/// `PLUMB_UPDATE=1` records them anew.
 const STORIES: [&str; 2] = [
     concat!(env!("CARGO_MANIFEST_DIR"), "/../apiserver/tests/it/apply/kubernetes.jsonl"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../apiserver/tests/it/apply/custom.jsonl"),
@@ -34,7 +34,7 @@ async fn ask(client: &Client, method: &str, uri: &str, step: &Value, body: Strin
     (response.code, response.body)
 }
 
-/// An answer without what is new in each run.
+/// A response without what is new in each run.
 fn compared(mut answer: Value, last: &mut String, in_order: bool) -> Value {
     if let Some(causes) = answer.pointer_mut("/details/causes").and_then(Value::as_array_mut) {
         causes.sort_by_key(ToString::to_string);
@@ -79,13 +79,13 @@ async fn served(client: &Client, step: &Value) {
     }
 }
 
-/// Tells a story; what is answered otherwise than it says is put into it, and told.
+/// Replays a story; returns the responses that differ from it, and puts them into it.
 async fn tell(client: &Client, story: &mut Value) -> Vec<String> {
     let (name, in_order) = (story["name"].as_str().unwrap_or_default().to_owned(), story["slow"] == true);
     let (mut now, mut then, mut wrong) = (String::new(), String::new(), Vec::new());
     for (place, step) in story["steps"].as_array_mut().expect("steps").iter_mut().enumerate() {
         if in_order {
-            // Moments are told to the second.
+            // Timestamps have a resolution of a second.
             tokio::time::sleep(Duration::from_millis(1050)).await;
         }
         let text = |field: &str| step[field].as_str().unwrap_or_default().to_owned();
@@ -107,7 +107,7 @@ async fn tell(client: &Client, story: &mut Value) -> Vec<String> {
         let answer = json!({ "code": code, "body": compared(answer, &mut now, in_order) });
         let mut known = step["answer"].clone();
         known["body"] = compared(known["body"].take(), &mut then, in_order);
-        // When which condition of a definition holds is the matter of other tests.
+        // Other tests check the conditions of definitions over time.
         if answer != known && !(defines && answer["code"] == known["code"]) {
             wrong.push(format!("{name}, step {place}:\n  {answer}\n  {known}"));
             step["answer"] = answer;

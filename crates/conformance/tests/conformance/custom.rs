@@ -1,4 +1,4 @@
-//! That kube-apiserver still answers what our answers about custom kinds are held against.
+//! kube-apiserver still returns the responses that test our custom resources.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::kube_apiserver::send;
 const CASES: &str = include_str!("../../../apiserver/tests/it/custom/cases.json");
 const ANSWERS: &str = include_str!("../../../apiserver/tests/it/custom/answers.json");
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// How often and how long to wait for what controllers do.
+/// How often and how long to wait for controllers.
 const TRIES: usize = 300;
 const PAUSE: Duration = Duration::from_millis(100);
 

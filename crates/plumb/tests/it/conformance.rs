@@ -257,7 +257,7 @@ async fn fails(
         gates_off: gates.off.iter().map(|&gate| gate.to_owned()).collect(),
         skips: skips.clone(),
         at_once: 8,
-        patience: plumb_harness::TIMEOUT,
+        timeout: plumb_harness::TIMEOUT,
         ..target.options(dialect, target != Target::Virtual)
     };
     // A machine that is slow runs some of them.

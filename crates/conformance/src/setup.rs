@@ -1,4 +1,4 @@
-//! What cases take place on: namespaces with what rules in them, and a node with just so much free cpu.
+//! Setup of cases: namespaces with their rules, and a node with a given amount of free CPU.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use serde_json::json;
 use crate::case::{Amounts, Case, Container, Rule};
 use crate::error::{Error, api};
 use crate::failure::Failure;
-use crate::pod::{self, Place};
+use crate::pod::{self, Placement};
 use crate::runner::Options;
 use crate::wait::{Objection, until, until_gone};
 
-/// How long a new namespace may take to get its service account.
+/// How long the service account controller may take for a new namespace.
 const NAMESPACE_PATIENCE: Duration = Duration::from_mins(3);
 
-/// What containerd calls the runtime that pods without a class have.
+/// The handler in containerd of pods without a RuntimeClass.
 const HANDLER: &str = "runc";
 
 /// A node for cases.
@@ -48,7 +48,7 @@ pub(crate) async fn ready_node(client: &Client) -> Result<Option<ReadyNode>, Err
     Ok(found)
 }
 
-/// Makes a namespace, with the account that pods want.
+/// Creates a namespace, and waits for the service account that pods need.
 pub(crate) async fn namespace(client: &Client) -> Result<String, Error> {
     let mut namespace = Namespace::default();
     namespace.metadata.generate_name = Some(String::from("plumb-conformance-"));
@@ -70,12 +70,12 @@ pub(crate) async fn delete_namespace(client: &Client, name: &str) -> Result<(), 
 }
 
 /// Waits until the webhook that holds workloads is registered, and policies are defined.
-pub(crate) async fn until_rollouts_are_held(client: &Client, patience: Duration) -> Result<(), Failure> {
+pub(crate) async fn until_rollouts_are_held(client: &Client, timeout: Duration) -> Result<(), Failure> {
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let webhook = until(&webhooks, "plumb-rollout-webhook", patience, |_| Ok(())).await;
+    let webhook = until(&webhooks, "plumb-rollout-webhook", timeout, |_| Ok(())).await;
     webhook.map_err(|failure| failure.during("the webhook that holds workloads is not registered"))?;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let definition = until(&definitions, "rolloutpolicies.plumb.dev", patience, is_established).await;
+    let definition = until(&definitions, "rolloutpolicies.plumb.dev", timeout, is_established).await;
     definition.map(drop).map_err(|failure| failure.during("RolloutPolicies are not defined"))
 }
 
@@ -89,12 +89,12 @@ pub(crate) fn is_established(definition: &CustomResourceDefinition) -> Result<()
     Objection::not_yet("it is not established")
 }
 
-/// Makes a rule of a namespace, and waits until it is at work.
+/// Creates a rule in a namespace, and waits until it is enforced.
 pub(crate) async fn rule(
     client: &Client,
     namespace: &str,
     rule: Rule,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Failure> {
     match rule {
         Rule::Quota { cpu, memory } => {
@@ -104,12 +104,12 @@ pub(crate) async fn rule(
             let quota: ResourceQuota = serde_json::from_value(quota).map_err(Failure::json("a rule"))?;
             let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), namespace);
             quotas.create(&PostParams::default(), &quota).await?;
-            // It binds once its status says what is used of it.
+            // The API server enforces a quota once its status has the usage.
             let counted = |quota: &ResourceQuota| {
                 let used = quota.status.as_ref().and_then(|status| status.used.as_ref());
                 if used.is_some() { Ok(()) } else { Objection::not_yet("nobody has counted") }
             };
-            until(&quotas, "quota", patience, counted).await.map(|_| ())
+            until(&quotas, "quota", timeout, counted).await.map(|_| ())
         }
         Rule::Range { cpu, memory } => {
             let range = json!({
@@ -136,7 +136,7 @@ pub(crate) async fn rule(
     }
 }
 
-/// Takes away what rules of a namespace have made outside of it.
+/// Deletes the cluster-scoped objects of a namespace's rules.
 pub(crate) async fn remove_rules(client: &Client, namespace: &str, rules: &[Rule]) -> Result<(), Failure> {
     if has_class(rules) {
         let classes: Api<RuntimeClass> = Api::all(client.clone());
@@ -146,12 +146,13 @@ pub(crate) async fn remove_rules(client: &Client, namespace: &str, rules: &[Rule
     Ok(())
 }
 
-/// Whether the pods are of a runtime class, which is called as their namespace.
+/// Whether the pods have a RuntimeClass, which has the name of their namespace.
 pub(crate) fn has_class(rules: &[Rule]) -> bool {
     rules.iter().any(|rule| matches!(rule, Rule::Overhead { .. }))
 }
 
-/// A pod that takes all cpu of a node but what a case is to have. It runs before anything else of the case is made.
+/// A pod that requests all CPU of a node except the amount that the case needs. It runs before the case creates
+/// anything else.
 pub(crate) async fn filler(
     client: &Client,
     case: &Case,
@@ -168,7 +169,7 @@ pub(crate) async fn filler(
     let containers = [Container::new("main", Amounts::NONE)];
     let name = case.pod("filler");
     let mut filler =
-        pod::new((case.name, &name), &containers, Place { node: Some(node), ..Place::default() }, options);
+        pod::new((case.name, &name), &containers, Placement { node: Some(node), ..Placement::default() }, options);
     let amount = Quantity::from_milli(free - cpu).into();
     let resources = filler.spec.as_mut().and_then(|spec| spec.containers[0].resources.as_mut());
     if let Some(resources) = resources {
@@ -210,14 +211,14 @@ pub(crate) async fn delete_pods(pods: &Api<Pod>, case: &Case) -> Result<(), Fail
     Ok(())
 }
 
-/// Waits until no pods of cases that were deleted are left.
-pub(crate) async fn until_cleared(client: &Client, patience: Duration) -> Result<(), Failure> {
+/// Waits until the pods of deleted cases are gone.
+pub(crate) async fn until_cleared(client: &Client, timeout: Duration) -> Result<(), Failure> {
     let pods: Api<Pod> = Api::all(client.clone());
     let of_cases = ListParams::default().labels(pod::LABEL);
     let there = pods.list(&of_cases).await?;
     for pod in there.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()) {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-        until_gone(&pods, &pod.name_any(), &pod.uid().unwrap_or_default(), patience).await?;
+        until_gone(&pods, &pod.name_any(), &pod.uid().unwrap_or_default(), timeout).await?;
     }
     Ok(())
 }

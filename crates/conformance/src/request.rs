@@ -1,4 +1,4 @@
-//! Requests as they go over the wire, by whoever is to make them.
+//! Requests to the API server, on behalf of any user.
 
 use http::Request;
 use http_body_util::BodyExt as _;
@@ -9,9 +9,9 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::step::{Field, Refusal};
 
-/// An answer of the API.
+/// A response of the API server.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     /// The HTTP status.
     pub(crate) code: u16,
     /// The body, if it is JSON.
@@ -20,15 +20,15 @@ pub(crate) struct Answer {
     pub(crate) warnings: Vec<String>,
 }
 
-/// How a request goes about.
+/// The method and patch type of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verb {
     Get,
     Post,
     Put,
-    /// With a strategic merge patch.
+    /// PATCH with a strategic merge patch.
     Patch,
-    /// With a JSON merge patch, which custom resources take.
+    /// PATCH with a JSON merge patch, which custom resources accept.
     Merge,
     Delete,
 }
@@ -46,14 +46,14 @@ impl Verb {
     }
 }
 
-/// Asks, as this user of these groups if any.
-pub(crate) async fn ask(
+/// Sends a request, and impersonates the user and groups if any are given.
+pub(crate) async fn send(
     client: &Client,
     verb: Verb,
     path: &str,
     body: Option<&Value>,
     user: Option<(&str, &[&str])>,
-) -> Result<Answer, Failure> {
+) -> Result<Response, Failure> {
     let (method, media) = verb.method_and_media();
     let mut request = Request::builder().method(method).uri(path).header("content-type", media);
     if let Some((name, groups)) = user {
@@ -66,21 +66,25 @@ pub(crate) async fn ask(
     let request = request.body(Body::from(bytes))?;
     let (head, body) = client.send(request).await?.into_parts();
     let bytes = body.collect().await?.to_bytes();
-    // What is not JSON is shown as text in what is said about it.
+    // A body that is not JSON becomes a string.
     let body = serde_json::from_slice(&bytes)
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
     let warnings = head.headers.get_all("warning").iter();
     let warnings = warnings.map(|one| String::from_utf8_lossy(one.as_bytes()).into_owned()).collect();
-    Ok(Answer { code: head.status.as_u16(), body, warnings })
+    Ok(Response { code: head.status.as_u16(), body, warnings })
 }
 
-impl Answer {
-    /// The object, if the request was accepted.
+impl Response {
+    /// The object, if the API server accepted the request.
     pub(crate) fn accepted(self) -> Result<Value, Failure> {
-        if self.code < 300 { Ok(self.body) } else { Err(Failure::Unmet(format!("refused: {}", self.told()))) }
+        if self.code < 300 {
+            Ok(self.body)
+        } else {
+            Err(Failure::Unmet(format!("refused: {}", self.describe())))
+        }
     }
 
-    /// Whether it was refused as it should have been.
+    /// Whether the API server refused the request with this code, reason, message and cause.
     pub(crate) fn refused(&self, refusal: &Refusal) -> Result<(), Failure> {
         if self.code < 300 {
             return Err(Failure::from("accepted, but should have been refused"));
@@ -92,10 +96,14 @@ impl Answer {
             && text("reason") == refusal.reason
             && text("message").contains(refusal.message)
             && refusal.cause.is_none_or(has_cause);
-        if as_expected { Ok(()) } else { Err(Failure::Unmet(format!("refused otherwise: {}", self.told()))) }
+        if as_expected {
+            Ok(())
+        } else {
+            Err(Failure::Unmet(format!("refused otherwise: {}", self.describe())))
+        }
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let causes = &self.body["details"]["causes"];
         match self.body["message"].as_str() {
             Some(message) if causes.is_null() => format!("{} {} {message:?}", self.code, self.body["reason"]),
@@ -107,8 +115,8 @@ impl Answer {
     }
 }
 
-/// The first of these fields that an object has otherwise.
-pub(crate) fn says(object: &Value, fields: &[Field]) -> Result<(), Failure> {
+/// Fails at the first of these fields that differs in the object.
+pub(crate) fn has_fields(object: &Value, fields: &[Field]) -> Result<(), Failure> {
     for (pointer, expected) in fields {
         let found = object.pointer(pointer).filter(|found| !found.is_null());
         let expected: Option<Value> = match *expected {
@@ -136,29 +144,29 @@ mod tests {
     #[test]
     fn a_refusal_counts_only_with_its_code_reason_text_and_cause() {
         let refusal = Refusal::forbidden("too big").because("NodeCapacity");
-        let status = |code: u16, reason: &str, message: &str, cause: &str| Answer {
+        let status = |code: u16, reason: &str, message: &str, cause: &str| Response {
             code,
             body: json!({ "reason": reason, "message": message, "details": { "causes": [{ "reason": cause }] } }),
             warnings: Vec::new(),
         };
-        for (what, answer, holds) in [
+        for (what, response, holds) in [
             ("as expected", status(403, "Forbidden", "it is too big", "NodeCapacity"), true),
             ("another code", status(422, "Forbidden", "it is too big", "NodeCapacity"), false),
             ("another reason", status(403, "Invalid", "it is too big", "NodeCapacity"), false),
             ("another text", status(403, "Forbidden", "it is too small", "NodeCapacity"), false),
             ("another cause", status(403, "Forbidden", "it is too big", "UnsupportedPlatform"), false),
-            ("accepted", Answer { code: 200, body: json!({}), warnings: Vec::new() }, false),
+            ("accepted", Response { code: 200, body: json!({}), warnings: Vec::new() }, false),
         ] {
-            assert_eq!(answer.refused(&refusal).is_ok(), holds, "{what}");
+            assert_eq!(response.refused(&refusal).is_ok(), holds, "{what}");
         }
     }
 
     #[test]
     fn an_object_says_what_is_where_it_is_looked_for() {
         let object = json!({ "a": [{ "b": "x" }], "n": null });
-        let said = |fields: &[Field]| says(&object, fields).map_err(|failure| failure.to_string());
-        assert_eq!(said(&[("/a/0/b", "\"x\""), ("/a/1", ""), ("/n", "")]), Ok(()));
-        assert_eq!(said(&[("/a/0/b", "\"y\"")]), Err("/a/0/b is \"x\" and not \"y\"".to_owned()));
-        assert_eq!(said(&[("/c", "1")]), Err("/c is nothing and not 1".to_owned()));
+        let check = |fields: &[Field]| has_fields(&object, fields).map_err(|failure| failure.to_string());
+        assert_eq!(check(&[("/a/0/b", "\"x\""), ("/a/1", ""), ("/n", "")]), Ok(()));
+        assert_eq!(check(&[("/a/0/b", "\"y\"")]), Err("/a/0/b is \"x\" and not \"y\"".to_owned()));
+        assert_eq!(check(&[("/c", "1")]), Err("/c is nothing and not 1".to_owned()));
     }
 }
