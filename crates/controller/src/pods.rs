@@ -55,13 +55,13 @@ pub fn has_ended(pod: &Pod) -> bool {
 }
 
 /// Whether a pod is to go.
-pub fn is_going(pod: &Pod) -> bool {
+pub fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
 /// Whether a pod counts: it has not ended, and is not to go.
 pub fn is_active(pod: &Pod) -> bool {
-    !has_ended(pod) && !is_going(pod)
+    !has_ended(pod) && !is_terminating(pod)
 }
 
 /// A condition of a pod.

@@ -232,7 +232,7 @@ pub fn decide(state: &State, context: &Context) -> Vec<Action> {
                 disruptions_allowed: Some(allowed),
                 disrupted_pods: Some(disrupted).filter(|all| !all.is_empty()),
                 observed_generation: generation,
-                conditions: Some(said(
+                conditions: Some(with_condition(
                     before.conditions.clone(),
                     word,
                     reason,
@@ -248,8 +248,14 @@ pub fn decide(state: &State, context: &Context) -> Vec<Action> {
             let message = format!("Failed to calculate the number of expected pods: {error}");
             actions.push(Action::Event(Note::warning(failed, message)));
             let observed = before.observed_generation;
-            let conditions =
-                said(before.conditions.clone(), "False", "SyncFailed", error.to_string(), observed, context);
+            let conditions = with_condition(
+                before.conditions.clone(),
+                "False",
+                "SyncFailed",
+                error.to_string(),
+                observed,
+                context,
+            );
             let conditions = Some(conditions);
             PodDisruptionBudgetStatus { disruptions_allowed: Some(0), conditions, ..before.clone() }
         }
@@ -276,7 +282,7 @@ fn disrupted(
     now: Timestamp,
 ) -> (BTreeMap<String, Time>, Option<Timestamp>) {
     let (mut disrupted, mut again_at) = (BTreeMap::new(), None::<Timestamp>);
-    for pod in pods.iter().filter(|pod| !pods::is_going(pod)) {
+    for pod in pods.iter().filter(|pod| !pods::is_terminating(pod)) {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let Some(since) = before.and_then(|before| before.get(name)) else { continue };
         let until = since.0.checked_add(DELETED_WITHIN).unwrap_or(Timestamp::MAX);
@@ -291,12 +297,12 @@ fn disrupted(
 fn healthy(all: &[Arc<Pod>], disrupted: &BTreeMap<String, Time>) -> i32 {
     let counts = |pod: &&Arc<Pod>| {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        !pods::is_going(pod) && pods::is_ready(pod) && !disrupted.contains_key(name)
+        !pods::is_terminating(pod) && pods::is_ready(pod) && !disrupted.contains_key(name)
     };
     i32::try_from(all.iter().filter(counts).count()).unwrap_or(i32::MAX)
 }
 
-fn said(
+fn with_condition(
     before: Option<Vec<Condition>>,
     status: &str,
     reason: &str,
@@ -331,7 +337,7 @@ mod tests {
 
     const NOW: &str = "2026-01-01T00:10:00Z";
 
-    /// Pods: `r` ready, `n` not, `d` to go.
+    /// Pods: `r` ready, `n` not, `d` terminating.
     fn state(spec: Value, pods: &str, scale: Result<i32, NoScale>, disrupted: Value) -> State {
         let pods = pods.chars().enumerate().map(|(number, kind)| {
             let ready = json!([{ "type": "Ready", "status": if kind == 'n' { "False" } else { "True" } }]);
@@ -364,7 +370,7 @@ mod tests {
 
     #[test]
     fn as_many_may_be_missing_as_there_are_healthy_beyond_those_that_must_be() {
-        // Spec, pods, what is asked for, then: expected, desired, healthy, allowed.
+        // Spec, pods, desired replicas, then: expected, desired, healthy, allowed.
         let table = [
             (json!({ "minAvailable": 2 }), "rrr", 3, [3, 2, 3, 1]),
             (json!({ "minAvailable": 2 }), "rrnd", 3, [4, 2, 2, 0]),

@@ -57,7 +57,7 @@ pub type Sign = Arc<dyn Fn(&Request, &[Usage], SignedDuration) -> Result<String,
 /// Why signing failed, which the condition `Failed` of the request reports.
 pub type SignError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the controller works with.
+/// Configuration of the controller.
 #[derive(Clone)]
 pub struct Config {
     /// The signer.
@@ -66,7 +66,7 @@ pub struct Config {
     pub approve_serving: Client,
     /// The names and addresses of the API server: no node gets a certificate for them.
     pub api_server: BTreeSet<String>,
-    /// What time it is.
+    /// The current time.
     pub clock: Clock,
 }
 

@@ -50,7 +50,7 @@ pub struct State {
 }
 
 /// One reconcile of a `CronJob`.
-struct Turn<'a> {
+struct Reconciliation<'a> {
     state: &'a State,
     now: Timestamp,
     status: CronJobStatus,
@@ -63,7 +63,7 @@ struct Turn<'a> {
 /// Decides the actions for a `CronJob`.
 pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     let cron = &*state.cron;
-    let mut turn = Turn {
+    let mut reconciliation = Reconciliation {
         state,
         now,
         status: cron.status.clone().unwrap_or_default(),
@@ -73,13 +73,13 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
         again: None,
     };
     // First, so that no event is emitted about a Job that is deleted at once.
-    turn.forget();
-    turn.list();
+    reconciliation.forget();
+    reconciliation.list();
     if cron.metadata.deletion_timestamp.is_none() {
-        turn.start();
+        reconciliation.start();
     }
-    turn.status.active.take_if(|active| active.is_empty());
-    let Turn { status, notes, delete, create, again, .. } = turn;
+    reconciliation.status.active.take_if(|active| active.is_empty());
+    let Reconciliation { status, notes, delete, create, again, .. } = reconciliation;
     let mut actions = Vec::new();
     if status != cron.status.clone().unwrap_or_default() {
         actions.push(Action::Status(CronJob { status: Some(status), ..cron.clone() }.into()));
@@ -108,7 +108,7 @@ fn scheduled_for(job: &Job) -> Option<Timestamp> {
     job.metadata.annotations.as_ref()?.get(SCHEDULED)?.parse().ok()
 }
 
-impl Turn<'_> {
+impl Reconciliation<'_> {
     fn active(&mut self) -> &mut Vec<ObjectReference> {
         self.status.active.get_or_insert_default()
     }

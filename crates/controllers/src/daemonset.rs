@@ -7,10 +7,10 @@
 //! ```
 //!
 //! [`decide`] decides the actions for one set. The scheduler binds the pods: each has a node affinity for its node
-//! (`place.rs`).
+//! (`predicates.rs`).
 
 mod failures;
-mod place;
+mod predicates;
 mod rolling;
 mod workload;
 
@@ -24,9 +24,9 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::revision::{self, Subject};
 use crate::workload::{Action, Note, Ref, pods};
-use place::{Place, Places, new_pod, node_of};
 use plumb_controller::controller_reference;
 use plumb_controller::int_or_percent::rounded_up;
+use predicates::{Predicates, ShouldRun, new_pod, node_of};
 pub use workload::DaemonSets;
 
 /// The name of the controller's user.
@@ -171,7 +171,7 @@ struct Daemons<'a> {
     state: &'a State,
     hash: &'a str,
     now: Timestamp,
-    nodes: BTreeMap<&'a str, Place>,
+    nodes: BTreeMap<&'a str, ShouldRun>,
     /// The desired number of scheduled pods.
     wanted: usize,
     surge: usize,
@@ -181,11 +181,13 @@ struct Daemons<'a> {
 
 impl<'a> Daemons<'a> {
     fn new(state: &'a State, hash: &'a str, now: Timestamp) -> Self {
-        let places = Places::of(&state.set);
-        let named =
-            state.nodes.iter().filter_map(|node| Some((node.metadata.name.as_deref()?, places.on(node))));
-        let nodes: BTreeMap<&str, Place> = named.collect();
-        let wanted = nodes.values().filter(|place| **place == Place::Wanted).count();
+        let predicates = Predicates::of(&state.set);
+        let named = state
+            .nodes
+            .iter()
+            .filter_map(|node| Some((node.metadata.name.as_deref()?, predicates.should_run(node))));
+        let nodes: BTreeMap<&str, ShouldRun> = named.collect();
+        let wanted = nodes.values().filter(|should_run| **should_run == ShouldRun::Yes).count();
         let strategy = spec(&state.set).update_strategy.as_ref();
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
         let surge = rolling.and_then(|rolling| rolling.max_surge.as_ref()).filter(|_| rolls(&state.set));
@@ -228,26 +230,32 @@ impl<'a> Daemons<'a> {
     /// Creates the missing pods and deletes those that should not run.
     fn manage(&self) -> Plan<'a> {
         let mut plan = Plan::default();
-        for (node, place) in &self.nodes {
-            match (place, self.pods.get(node)) {
-                (Place::Wanted, None) => plan.create.push(node),
-                (Place::Borne | Place::Forbidden, None) => {}
-                (Place::Forbidden, Some(on_node)) => {
-                    plan.delete.extend(on_node.iter().copied().filter(|pod| !pods::is_going(pod)));
+        for (node, should_run) in &self.nodes {
+            match (should_run, self.pods.get(node)) {
+                (ShouldRun::Yes, None) => plan.create.push(node),
+                (ShouldRun::Continue | ShouldRun::No, None) => {}
+                (ShouldRun::No, Some(on_node)) => {
+                    plan.delete.extend(on_node.iter().copied().filter(|pod| !pods::is_terminating(pod)));
                 }
-                (place, Some(on_node)) => self.manage_node(node, *place, on_node, &mut plan),
+                (should_run, Some(on_node)) => self.manage_node(node, *should_run, on_node, &mut plan),
             }
         }
         // The scheduler cannot bind a pod to a node that was deleted.
         let lost =
             self.pods.iter().filter(|(node, _)| !self.nodes.contains_key(*node)).flat_map(|(_, all)| all);
-        plan.delete.extend(lost.copied().filter(|pod| !is_bound(pod) && !pods::is_going(pod)));
+        plan.delete.extend(lost.copied().filter(|pod| !is_bound(pod) && !pods::is_terminating(pod)));
         plan
     }
 
-    fn manage_node(&self, node: &'a str, place: Place, on_node: &[&'a Arc<Pod>], plan: &mut Plan<'a>) {
+    fn manage_node(
+        &self,
+        node: &'a str,
+        should_run: ShouldRun,
+        on_node: &[&'a Arc<Pod>],
+        plan: &mut Plan<'a>,
+    ) {
         let mut running = Vec::new();
-        for pod in on_node.iter().copied().filter(|pod| !pods::is_going(pod)) {
+        for pod in on_node.iter().copied().filter(|pod| !pods::is_terminating(pod)) {
             let metadata = &pod.metadata;
             let name = metadata.name.as_deref().unwrap_or_default();
             let at = format!("{}/{name} on node {node}", metadata.namespace.as_deref().unwrap_or_default());
@@ -276,7 +284,7 @@ impl<'a> Daemons<'a> {
         }
         if running.is_empty() {
             // With `maxSurge` it is created while the one before it terminates.
-            if place == Place::Wanted {
+            if should_run == ShouldRun::Yes {
                 plan.create.push(node);
             }
             return;
@@ -293,10 +301,10 @@ impl<'a> Daemons<'a> {
 
     fn status(&self) -> DaemonSetStatus {
         let (mut current, mut astray, mut ready, mut updated, mut available) = (0, 0, 0, 0, 0);
-        for (node, place) in &self.nodes {
+        for (node, should_run) in &self.nodes {
             let first = self.pods.get(node).and_then(|on_node| on_node.first());
             let Some(pod) = first else { continue };
-            if *place != Place::Wanted {
+            if *should_run != ShouldRun::Yes {
                 astray += 1;
                 continue;
             }

@@ -8,8 +8,8 @@
 //!
 //! An object whose owners are all absent is deleted (*background*). An owner that is deleted in the *foreground* has a
 //! finalizer until the dependents that block it are gone; one that *orphans* has one until its dependents no longer refer
-//! to it. No object is deleted because an owner was not observed: the API is asked first. A write is for the resource
-//! version that was judged, and for no other.
+//! to it. The controller deletes no object only because its informers lack the owner: it reads the owner from the API
+//! server first. Each write has the resource version that the decision was made for as a precondition.
 
 pub mod events;
 pub mod graph;
@@ -115,7 +115,7 @@ impl Reconciler for Collector {
 }
 
 impl Collector {
-    /// Asks the API for owners that were never observed.
+    /// Reads owners from the API server that the informers have never observed.
     async fn ask(&self, node: &Node, owners: &[OwnerReference]) -> Result<Requeue, CollectError> {
         for owner in owners {
             let Some(kind) = self.graph_builder.kind_of(owner) else {

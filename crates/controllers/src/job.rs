@@ -208,8 +208,8 @@ fn manage<'a>(
     if !plan.delete.is_empty() {
         return;
     }
-    let going = if state.replaces_only_failed() { size(state.terminating().count()) } else { 0 };
-    let missing = usize::try_from(wanted - going - running).unwrap_or(0).min(MOST_AT_ONCE);
+    let terminating = if state.replaces_only_failed() { size(state.terminating().count()) } else { 0 };
+    let missing = usize::try_from(wanted - terminating - running).unwrap_or(0).min(MOST_AT_ONCE);
     if missing == 0 {
         return;
     }
@@ -259,7 +259,8 @@ fn create_indexed(
 fn next_try_of(state: &JobState<'_>) -> Option<Timestamp> {
     let in_range = || state.pods.iter().map(|pod| &**pod).filter(|pod| state.is_in_range(pod));
     // A pod that was deleted without its finalizer was not needed.
-    let failed = in_range().filter(|pod| state.has_failed(pod) && (is_tracked(pod) || !pod::is_going(pod)));
+    let failed =
+        in_range().filter(|pod| state.has_failed(pod) && (is_tracked(pod) || !pod::is_terminating(pod)));
     let succeeded = in_range().filter(|pod| pod::phase(pod) == "Succeeded");
     let (failures, last) = failures_in_a_row(succeeded, failed)?;
     Some(next_try(failures, last))
@@ -303,8 +304,8 @@ fn report_suspension(state: &JobState<'_>, status: &mut JobStatus, plan: &mut Pl
 
 /// Sets the pod counts of the status.
 fn report(state: &JobState<'_>, status: &mut JobStatus, plan: &Plan<'_>) {
-    let going: HashSet<&str> = plan.delete.iter().map(|pod| uid(pod)).collect();
-    let stays = |pod: &&Arc<Pod>| !going.contains(uid(pod));
+    let terminating: HashSet<&str> = plan.delete.iter().map(|pod| uid(pod)).collect();
+    let stays = |pod: &&Arc<Pod>| !terminating.contains(uid(pod));
     let active: Vec<&Arc<Pod>> = state.active().filter(stays).collect();
     status.active = Some(size(active.len())).filter(|count| *count > 0);
     status.ready = Some(size(active.iter().filter(|pod| pod::is_ready(pod)).count()));

@@ -1,5 +1,5 @@
-//! The Service `kubernetes` in the namespace `default`, with its Endpoints and EndpointSlice: where pods reach the API
-//! server. In a cluster of kube-apiserver that program keeps them itself.
+//! The Service `kubernetes` in the namespace `default`, with its Endpoints and EndpointSlice, by which pods reach the
+//! API server. kube-apiserver maintains them itself.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -54,12 +54,12 @@ impl Config {
     }
 }
 
-/// What has to be written.
+/// A write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action<K> {
     /// The object is missing.
     Create(K),
-    /// The object says something else.
+    /// The object differs.
     Update(K),
 }
 
@@ -68,8 +68,8 @@ fn metadata(labels: &[(&str, &str)]) -> ObjectMeta {
     ObjectMeta { name: Some(SERVICE.to_owned()), labels: Some(labels), ..ObjectMeta::default() }
 }
 
-/// What has to be done to the Service: it is made if it is missing, and its port is kept right. Everything else is left as
-/// the user has it, as kube-apiserver does.
+/// The write of the Service, if one is needed: it is created if it is missing, and its port is restored. As in
+/// kube-apiserver, users may change everything else.
 pub fn decide_service(config: &Config, found: Option<&Service>) -> Option<Action<Service>> {
     let port = ServicePort {
         name: Some(PORT_NAME.to_owned()),
@@ -101,7 +101,7 @@ pub fn decide_service(config: &Config, found: Option<&Service>) -> Option<Action
     Some(Action::Update(wanted))
 }
 
-/// What has to be done to the Endpoints.
+/// The write of the Endpoints, if one is needed.
 pub fn decide_endpoints(config: &Config, found: Option<&Endpoints>) -> Option<Action<Endpoints>> {
     let subset = EndpointSubset {
         addresses: Some(
@@ -132,7 +132,7 @@ pub fn decide_endpoints(config: &Config, found: Option<&Endpoints>) -> Option<Ac
     Some(Action::Update(Endpoints { subsets, ..found.clone() }))
 }
 
-/// What has to be done to the EndpointSlice.
+/// The write of the EndpointSlice, if one is needed.
 pub fn decide_slice(config: &Config, found: Option<&EndpointSlice>) -> Option<Action<EndpointSlice>> {
     let ready = EndpointConditions { ready: Some(true), ..EndpointConditions::default() };
     let endpoints: Vec<Endpoint> = config
@@ -165,7 +165,7 @@ pub fn decide_slice(config: &Config, found: Option<&EndpointSlice>) -> Option<Ac
     Some(Action::Update(EndpointSlice { endpoints: Some(endpoints), ports, ..found.clone() }))
 }
 
-/// Keeps the three objects as they should be, until the future is dropped.
+/// Reconciles the three objects until the future is dropped.
 pub fn run(clients: Clients, config: Config) -> BoxFuture<'static, ()> {
     let (services, endpoints, slices) = (informer::<Service>(), informer(), informer());
     let reconciler = KubernetesService {
@@ -177,12 +177,12 @@ pub fn run(clients: Clients, config: Config) -> BoxFuture<'static, ()> {
     };
     let controller = clients
         .controller(NAME, reconciler)
-        .watches(&services, |_, queue| queue.add(Part::Service))
-        .watches(&endpoints, |_, queue| queue.add(Part::Endpoints))
-        .watches(&slices, |_, queue| queue.add(Part::EndpointSlice));
-    // What is missing at the start causes no event.
-    for part in [Part::Service, Part::Endpoints, Part::EndpointSlice] {
-        controller.queue().add(part);
+        .watches(&services, |_, queue| queue.add(ManagedObject::Service))
+        .watches(&endpoints, |_, queue| queue.add(ManagedObject::Endpoints))
+        .watches(&slices, |_, queue| queue.add(ManagedObject::EndpointSlice));
+    // An object that is missing at the start causes no event.
+    for object in [ManagedObject::Service, ManagedObject::Endpoints, ManagedObject::EndpointSlice] {
+        controller.queue().add(object);
     }
     let Clients { watch, supervisor, .. } = clients;
     let informing = (
@@ -200,7 +200,7 @@ fn informer<K: Watchable>() -> Informer<K> {
 
 /// One of the three objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Part {
+enum ManagedObject {
     Service,
     Endpoints,
     EndpointSlice,
@@ -216,28 +216,30 @@ struct KubernetesService {
 }
 
 impl Reconciler for KubernetesService {
-    type Key = Part;
+    type Key = ManagedObject;
     type Error = kube::Error;
 
-    async fn reconcile(&self, part: &Part) -> kube::Result<Requeue> {
+    async fn reconcile(&self, object: &ManagedObject) -> kube::Result<Requeue> {
         let (client, config) = (&self.client, &self.config);
-        match part {
-            Part::Service => write(client, decide_service(config, found(&self.services).as_deref())).await?,
-            Part::Endpoints => {
+        match object {
+            ManagedObject::Service => {
+                write(client, decide_service(config, found(&self.services).as_deref())).await?;
+            }
+            ManagedObject::Endpoints => {
                 write(client, decide_endpoints(config, found(&self.endpoints).as_deref())).await?;
             }
-            Part::EndpointSlice => {
+            ManagedObject::EndpointSlice => {
                 write(client, decide_slice(config, found(&self.slices).as_deref())).await?;
             }
         }
         Ok(Requeue::AwaitChange)
     }
 
-    fn regarding(&self, part: &Part) -> Option<ObjectReference> {
-        match part {
-            Part::Service => found(&self.services).map(|found| found.object_ref(&())),
-            Part::Endpoints => found(&self.endpoints).map(|found| found.object_ref(&())),
-            Part::EndpointSlice => found(&self.slices).map(|found| found.object_ref(&())),
+    fn regarding(&self, object: &ManagedObject) -> Option<ObjectReference> {
+        match object {
+            ManagedObject::Service => found(&self.services).map(|found| found.object_ref(&())),
+            ManagedObject::Endpoints => found(&self.endpoints).map(|found| found.object_ref(&())),
+            ManagedObject::EndpointSlice => found(&self.slices).map(|found| found.object_ref(&())),
         }
     }
 }

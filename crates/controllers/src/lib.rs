@@ -1,12 +1,12 @@
 //! The parts of kube-controller-manager that a cluster needs.
 //!
 //! ```text
-//!   watch ──▶ what is there (per kind) ──▶ decide: what is missing ──▶ write
+//!   watch ──▶ stores (one per kind) ────▶ decide: what is missing ───▶ write
 //!      ▲                                                                  │
 //!      └──────────────────────── the API ◀────────────────────────────────┘
 //! ```
 //!
-//! A controller is a pure decision over what is there and a [`plumb_controller::Reconciler`] that performs it. It reaches
+//! A controller is a pure decision over the objects in its stores and a [`plumb_controller::Reconciler`] that performs it. It reaches
 //! the cluster only through [`kube::Client`]s ([`Clients`]), and has upstream's rights: all controllers list and watch as
 //! one user, and each writes as its own, which the default roles know. What they do is idempotent: a lost race or a lost
 //! watch costs another reconcile.
@@ -96,9 +96,9 @@ pub struct Clients {
     pub watch: Client,
     /// To write with.
     pub write: Client,
-    /// Restarts what fails, and counts it.
+    /// Restarts tasks that fail, and counts the restarts.
     pub supervisor: Supervisor,
-    /// What controllers, their queues and their reflectors count.
+    /// The metrics of controllers, their queues and their reflectors.
     pub metrics: Metrics,
 }
 

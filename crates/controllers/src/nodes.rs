@@ -273,7 +273,7 @@ impl NodeController {
     /// Sets the pods of an unreachable node to not ready.
     async fn set_pods_not_ready(&self, name: &str, at: Timestamp) -> kube::Result<()> {
         for pod in self.informers.pods_by_node.get(name) {
-            if pods::is_ready(&pod) && !pods::is_going(&pod) {
+            if pods::is_ready(&pod) && !pods::is_terminating(&pod) {
                 let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 let condition = json!({ "type": "Ready", "status": "False", "lastTransitionTime": now });
                 self.patch_pod(&pod, json!({ "conditions": [condition] })).await?;

@@ -22,34 +22,34 @@ use crate::workload::pods::{self, node_of};
 
 /// The name of this controller's user.
 pub const NAME: &str = "pod-garbage-collector";
-/// How long a node may be unknown until its pods are taken for lost.
+/// How long a node may be missing until its pods are deleted.
 const LOST_AFTER: Duration = Duration::from_secs(40);
-/// How many pods that have ended are kept.
-const KEPT: usize = 12_500;
-/// The taint by which somebody says that a node will not come back.
+/// How many terminated pods are kept.
+const MAX_TERMINATED: usize = 12_500;
+/// The taint of a node that is out of service for good.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum DeletionReason {
     /// Its node is gone.
     NodeIsGone,
     /// It is terminating, and no node agent will delete it.
     NotTerminated,
 }
 
-/// Whether a pod is to be deleted, whose node is as it is: unknown, or there.
-pub fn decide(pod: &Pod, node: Option<&Node>) -> Option<Why> {
+/// Whether a pod should be deleted, given its node if that exists.
+pub fn decide(pod: &Pod, node: Option<&Node>) -> Option<DeletionReason> {
     let Some(_) = node_of(pod) else {
-        return pods::is_going(pod).then_some(Why::NotTerminated);
+        return pods::is_terminating(pod).then_some(DeletionReason::NotTerminated);
     };
-    let Some(node) = node else { return Some(Why::NodeIsGone) };
+    let Some(node) = node else { return Some(DeletionReason::NodeIsGone) };
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     let is_lost = readiness(node) != "True" && taints.iter().any(|taint| taint.key == OUT_OF_SERVICE);
-    (pods::is_going(pod) && is_lost).then_some(Why::NotTerminated)
+    (pods::is_terminating(pod) && is_lost).then_some(DeletionReason::NotTerminated)
 }
 
-/// Pods that have ended, in the order in which they are deleted.
+/// The order in which terminated pods are deleted.
 type Ended = Arc<Mutex<BTreeSet<(bool, Option<Timestamp>, ObjectRef)>>>;
 
 fn rank(pod: &Pod) -> Option<(bool, Option<Timestamp>, ObjectRef)> {
@@ -60,7 +60,7 @@ fn rank(pod: &Pod) -> Option<(bool, Option<Timestamp>, ObjectRef)> {
     pods::has_ended(pod).then(|| (stays, created, ObjectRef::of(pod)))
 }
 
-/// What is reconciled.
+/// The key of a reconciliation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Key {
     /// A node, which may be gone, and all pods that are bound to it.
@@ -102,7 +102,7 @@ fn enqueue_pod(change: &Change<'_, Pod>, queue: &WorkQueue<Key>, nodes: &Store<N
         let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
         before.map(|before| ended.remove(&before));
         after.map(|after| ended.insert(after));
-        if ended.len() > KEPT
+        if ended.len() > MAX_TERMINATED
             && let Some((_, _, first)) = ended.first()
         {
             queue.add(Key::Pod(first.clone()));
@@ -113,7 +113,7 @@ fn enqueue_pod(change: &Change<'_, Pod>, queue: &WorkQueue<Key>, nodes: &Store<N
         Some(node) if nodes.get(&ObjectRef::cluster(node)).is_none() => {
             queue.add_after(Key::Node(node.to_owned()), LOST_AFTER);
         }
-        _ if pods::is_going(pod) => queue.add(Key::Pod(ObjectRef::of(&**pod))),
+        _ if pods::is_terminating(pod) => queue.add(Key::Pod(ObjectRef::of(&**pod))),
         _ => {}
     }
 }
@@ -152,15 +152,15 @@ impl Collector {
         let node = self.informers.nodes.get(&ObjectRef::cluster(name));
         let pods = self.informers.pods_by_node.get(name);
         if node.is_none() && !pods.is_empty() {
-            // Nothing is deleted because a node was not observed.
+            // No pod is deleted only because the informer lacks its node.
             let nodes: Api<Node> = Api::all(self.client.clone());
             if nodes.get_opt(name).await?.is_some() {
                 return Ok(());
             }
         }
         for pod in pods {
-            if let Some(why) = decide(&pod, node.as_deref()) {
-                self.delete(&pod, why).await?;
+            if let Some(reason) = decide(&pod, node.as_deref()) {
+                self.delete(&pod, reason).await?;
             }
         }
         Ok(())
@@ -169,14 +169,14 @@ impl Collector {
     async fn reconcile_pod(&self, reference: &ObjectRef) -> kube::Result<()> {
         let Some(pod) = self.informers.pods.get(reference) else { return Ok(()) };
         if self.is_one_too_many(&pod) {
-            return self.delete(&pod, Why::NotTerminated).await;
+            return self.delete(&pod, DeletionReason::NotTerminated).await;
         }
         let node = node_of(&pod).map(|node| self.informers.nodes.get(&ObjectRef::cluster(node)));
         match node {
-            // The pods of a node that is gone are reconciled with the node, after a while.
+            // The pods of a missing node are reconciled with the node, after a while.
             Some(None) => Ok(()),
             node => match decide(&pod, node.flatten().as_deref()) {
-                Some(why) => self.delete(&pod, why).await,
+                Some(reason) => self.delete(&pod, reason).await,
                 None => Ok(()),
             },
         }
@@ -184,18 +184,18 @@ impl Collector {
 
     fn is_one_too_many(&self, pod: &Pod) -> bool {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let surplus = ended.len().saturating_sub(KEPT);
+        let surplus = ended.len().saturating_sub(MAX_TERMINATED);
         ended.iter().take(surplus).any(|(_, _, at)| *at == ObjectRef::of(pod))
     }
 
-    /// Deletes a pod at once. One that has not ended has failed.
-    async fn delete(&self, pod: &Pod, why: Why) -> kube::Result<()> {
+    /// Deletes a pod at once. A pod that has not terminated is marked as failed first.
+    async fn delete(&self, pod: &Pod, reason: DeletionReason) -> kube::Result<()> {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let pods: Api<Pod> =
             Api::namespaced(self.client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default());
         if !pods::has_ended(pod) {
             let mut status = json!({ "phase": "Failed" });
-            if why == Why::NodeIsGone {
+            if reason == DeletionReason::NodeIsGone {
                 let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 status["conditions"] = json!([{
                     "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
@@ -222,10 +222,10 @@ mod tests {
 
     #[test]
     fn a_pod_that_no_node_agent_would_delete_is_deleted() {
-        let pod = |node: &str, going: bool| -> Pod {
+        let pod = |node: &str, terminating: bool| -> Pod {
             let mut pod =
                 json!({ "metadata": { "name": "p" }, "spec": { "nodeName": node, "containers": [] } });
-            if going {
+            if terminating {
                 pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
             serde_json::from_value(pod).unwrap()
@@ -238,10 +238,10 @@ mod tests {
         };
         let table = vec![
             (pod("", false), None, None),
-            (pod("", true), None, Some(Why::NotTerminated)),
-            (pod("n", false), None, Some(Why::NodeIsGone)),
+            (pod("", true), None, Some(DeletionReason::NotTerminated)),
+            (pod("n", false), None, Some(DeletionReason::NodeIsGone)),
             (pod("n", true), Some(node("False", "x")), None),
-            (pod("n", true), Some(node("False", OUT_OF_SERVICE)), Some(Why::NotTerminated)),
+            (pod("n", true), Some(node("False", OUT_OF_SERVICE)), Some(DeletionReason::NotTerminated)),
             (pod("n", false), Some(node("False", OUT_OF_SERVICE)), None),
             (pod("n", true), Some(node("True", OUT_OF_SERVICE)), None),
         ];

@@ -15,7 +15,7 @@ use plumb_controller::{InformerFactory, ObjectRef, Reconciler, Requeue, Store, f
 use crate::Clients;
 use crate::workload::{Action, Context, Informers, Watches, Workload, pods};
 
-/// The name of the user that lets volumes go.
+/// The name of the user that removes the finalizer of volumes.
 pub const VOLUMES_NAME: &str = "pv-protection-controller";
 
 const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
@@ -53,7 +53,7 @@ impl Workload for Claims {
     }
 
     fn gather(&self, claim: &Arc<PersistentVolumeClaim>, informers: &Informers) -> Self::State {
-        // Only asked of claims that are to go, and there are few of them.
+        // Only terminating claims are reconciled, and there are few of them.
         (claim.clone(), informers.pods.in_namespace(&ObjectRef::of(&**claim).namespace))
     }
 
@@ -71,7 +71,7 @@ fn same(one: &Pod, other: &Pod) -> bool {
     one.metadata.uid == other.metadata.uid
 }
 
-/// The claims that a pod names, and whether they were made for it.
+/// The claims that a pod names, and whether they are ephemeral volumes of the pod.
 fn named(pod: &Pod) -> impl Iterator<Item = (String, bool)> {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
     volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
@@ -81,7 +81,7 @@ fn named(pod: &Pod) -> impl Iterator<Item = (String, bool)> {
     })
 }
 
-/// Whether a pod may have a claim mounted.
+/// Whether a pod may have mounted a claim.
 fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let is_on_a_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     let name = ObjectRef::of(claim).name;
@@ -96,9 +96,9 @@ fn controls(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())
 }
 
-/// Whether its node is done with a pod, which then only waits for others.
+/// Whether the node has shut a terminating pod down, so that only finalizers are left.
 fn is_shut_down(pod: &Pod) -> bool {
-    pods::is_going(pod) && pod.metadata.deletion_grace_period_seconds == Some(0)
+    pods::is_terminating(pod) && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
 /// Removes the finalizer of volumes that are deleted and not bound, until the future is dropped.
@@ -128,7 +128,7 @@ impl Reconciler for VolumeProtection {
     }
 }
 
-/// A volume as it is when it is let go, if it is to be.
+/// The volume without its finalizer, if it should be removed.
 fn freed(volume: &PersistentVolume) -> Option<PersistentVolume> {
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
     if !finalizer::is_awaited(&volume.metadata, VOLUME_IN_USE) || phase == Some("Bound") {
@@ -146,8 +146,8 @@ mod tests {
 
     use super::*;
 
-    fn claim(going: bool) -> Arc<PersistentVolumeClaim> {
-        let deleted = going.then_some("2026-01-01T00:00:00Z");
+    fn claim(terminating: bool) -> Arc<PersistentVolumeClaim> {
+        let deleted = terminating.then_some("2026-01-01T00:00:00Z");
         let owners =
             json!([{ "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "own", "controller": true }]);
         let metadata = json!({
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_deleted_goes_when_no_pod_on_a_node_uses_it() {
+    fn a_deleted_claim_loses_its_finalizer_when_no_bound_pod_uses_it() {
         let context = Context { now: Timestamp::UNIX_EPOCH, failure: None };
         let by_name = json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "p-data" } }]);
         let own = json!([{ "name": "data", "ephemeral": {} }]);
         let other = json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "other" } }]);
         let ended = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0 });
-        for (going, uid, volumes, node, metadata, goes) in [
+        for (terminating, uid, volumes, node, metadata, goes) in [
             (false, "own", &other, None, json!({}), false),
             (true, "own", &other, Some("a"), json!({}), true),
             (true, "own", &by_name, Some("a"), json!({}), false),
@@ -172,7 +172,7 @@ mod tests {
             (true, "own", &by_name, Some("a"), ended.clone(), false),
             (true, "own", &own, Some("a"), json!({}), false),
             (true, "own", &own, Some("a"), ended, true),
-            // The claim was made for another pod of the same name.
+            // The claim is that of an earlier pod of the same name.
             (true, "former", &own, Some("a"), json!({}), true),
         ] {
             let mut pod = json!({
@@ -182,7 +182,7 @@ mod tests {
             pod["metadata"]["namespace"] = json!("n");
             pod["metadata"]["uid"] = json!(uid);
             let pod = pods::essence(serde_json::from_value(pod).unwrap());
-            let actions = Claims.decide(&(claim(going), vec![Arc::new(pod.clone())]), &context);
+            let actions = Claims.decide(&(claim(terminating), vec![Arc::new(pod.clone())]), &context);
             let left = actions.iter().map(|action| match action {
                 Action::Replace(crate::workload::Object::PersistentVolumeClaim(claim)) => {
                     claim.metadata.finalizers.clone().unwrap()
@@ -190,13 +190,13 @@ mod tests {
                 other => panic!("{other:?}"),
             });
             let wanted: Vec<Vec<String>> = goes.then(|| vec!["else/where".to_owned()]).into_iter().collect();
-            assert_eq!(left.collect::<Vec<_>>(), wanted, "{going} {pod:?}");
+            assert_eq!(left.collect::<Vec<_>>(), wanted, "{terminating} {pod:?}");
         }
     }
 
     #[test]
-    fn a_volume_that_is_deleted_goes_unless_it_is_bound() {
-        for (going, phase, goes) in [
+    fn a_deleted_volume_loses_its_finalizer_unless_it_is_bound() {
+        for (terminating, phase, goes) in [
             (false, "Available", false),
             (true, "Available", true),
             (true, "Released", true),
@@ -204,11 +204,11 @@ mod tests {
         ] {
             let metadata = json!({
                 "name": "v", "finalizers": [VOLUME_IN_USE],
-                "deletionTimestamp": going.then_some("2026-01-01T00:00:00Z"),
+                "deletionTimestamp": terminating.then_some("2026-01-01T00:00:00Z"),
             });
             let volume = json!({ "metadata": metadata, "status": { "phase": phase } });
             let left = freed(&serde_json::from_value(volume).unwrap()).map(|free| free.metadata.finalizers);
-            assert_eq!(left, goes.then(|| Some(Vec::new())), "{going} {phase}");
+            assert_eq!(left, goes.then(|| Some(Vec::new())), "{terminating} {phase}");
         }
     }
 }

@@ -1,17 +1,18 @@
-//! Keeps the books of quotas: what each has given out.
+//! The resource quota controller: recalculates `status.used` of quotas.
 //!
 //! ```text
 //!   quotas ────────────────── new, or limits changed ──┐
-//!   what they count ── gone, or counts for less now ───┤
-//!   now and then: all of them ─────────────────────────┴──▶ one quota: read it ▸ list what it counts ▸ measure
+//!   counted objects ── deleted, or use less now ───────┤
+//!   resync: all quotas ────────────────────────────────┴──▶ one quota: read it ▸ list what it counts ▸ measure
 //!                                                                ▲               ▸ write its status, if it is still
 //!                                                                └── again ◀────── the quota that was read
 //! ```
 //!
-//! What is added is charged at admission, in one transaction with the write itself, so only what is deleted or shrinks is
-//! watched for here. A quota is read *before* what it counts is listed, and its status is written only if it was not
-//! charged since: the list then holds everything that was charged, and no admission is ever lost, however many are in
-//! progress. While a quota is being measured, any number of further reasons to do so are one.
+//! Admission charges quotas for created objects and for growth, in one transaction with the write of the object; so
+//! this controller watches only for deletions and for objects that use less. It reads a quota *before* it lists the
+//! objects that the quota counts, and writes the status only if the quota was not charged since: the list then has
+//! every object that was charged, and no charge is lost to a concurrent admission. A quota in the queue is
+//! recalculated once, however many changes were the reason.
 
 mod counting;
 mod watching;
@@ -44,23 +45,23 @@ use watching::{Countable, watch};
 
 /// The controller's name in Kubernetes.
 pub const NAME: &str = "resourcequota-controller";
-/// How often a quota is measured anew if nothing changed: a pod that outlives its grace period causes no event.
+/// The resync period of a quota: a pod that outlives its grace period causes no event.
 const EVERYTHING: Duration = Duration::from_mins(5);
 
-/// What quotas are measured by.
+/// Configuration of the controller.
 #[derive(Clone)]
 pub struct Config {
-    /// Which rules of a resize bind.
+    /// The rules of resizes, which decide what a pod uses.
     pub rules: Rules,
-    /// What time it is.
+    /// The current time.
     pub clock: Clock,
 }
 
-/// Measures quotas until the future is dropped.
+/// Recalculates quotas until the future is dropped.
 pub fn run(clients: Clients, informers: &InformerFactory, config: Config) -> BoxFuture<'static, ()> {
     let quotas = informers.informer::<ResourceQuota>();
     let queue = Arc::new(WorkQueue::new(config.clock.clone()));
-    let reconciler = Measurer {
+    let reconciler = QuotaReconciler {
         clients: clients.clone(),
         config,
         quotas: quotas.store().clone(),
@@ -71,7 +72,7 @@ pub fn run(clients: Clients, informers: &InformerFactory, config: Config) -> Box
         .controller(NAME, reconciler)
         .with_queue(queue)
         .watches(&quotas, |change, queue| {
-            // A change of what was charged alone is no reason to measure.
+            // A change of `status.used` alone is no reason to recalculate.
             let is_charge = change.before.is_some() && change.after.is_some_and(|quota| !is_stale(quota));
             if let Some(quota) = change.latest().filter(|_| !is_charge) {
                 queue.add(ObjectRef::of(&**quota));
@@ -81,7 +82,7 @@ pub fn run(clients: Clients, informers: &InformerFactory, config: Config) -> Box
 }
 
 /// Reconciles quotas, one at a time.
-struct Measurer {
+struct QuotaReconciler {
     clients: Clients,
     config: Config,
     quotas: Arc<Store<ResourceQuota>>,
@@ -112,7 +113,7 @@ impl Watches {
     }
 }
 
-impl Reconciler for Measurer {
+impl Reconciler for QuotaReconciler {
     type Key = ObjectRef;
     type Error = kube::Error;
 
@@ -126,7 +127,7 @@ impl Reconciler for Measurer {
             }
             None => self.stop_unused_watches(),
         }
-        self.measure(quota).await
+        self.recalculate(quota).await
     }
 
     fn regarding(&self, quota: &ObjectRef) -> Option<ObjectReference> {
@@ -134,9 +135,9 @@ impl Reconciler for Measurer {
     }
 }
 
-impl Measurer {
-    /// Watches the kinds that a quota counts and that are not watched yet. One that is not served is asked for again when
-    /// the quota is measured next.
+impl QuotaReconciler {
+    /// Watches the kinds that a quota counts and that are not watched yet. The next recalculation tries a kind again
+    /// that is not served.
     async fn watch_kinds(&self, quota: &ResourceQuota) {
         for kind in kinds(quota) {
             if self.watches().by_kind.contains_key(&kind) {
@@ -217,8 +218,8 @@ impl Measurer {
         watches.by_kind.iter().map(|(kind, watch)| (kind.clone(), watch.resource.clone())).collect()
     }
 
-    /// Measures a quota, and writes its status.
-    async fn measure(&self, reference: &ObjectRef) -> kube::Result<Requeue> {
+    /// Recalculates a quota, and writes its status.
+    async fn recalculate(&self, reference: &ObjectRef) -> kube::Result<Requeue> {
         // The role of this controller allows to list and watch quotas, but not to get one.
         let quotas = Api::<ResourceQuota>::namespaced(self.clients.watch.clone(), &reference.namespace);
         let named = ListParams::default().fields(&format!("metadata.name={}", reference.name));
@@ -251,7 +252,7 @@ impl Measurer {
         quota.status = Some(status);
         let quotas = Api::<ResourceQuota>::namespaced(self.clients.write.clone(), &reference.namespace);
         match quotas.replace_status(&reference.name, &PostParams::default(), &quota).await {
-            // Something may have been created between the list and the moment from which it is charged.
+            // An object may have been created between the list and the moment from which admission charges for it.
             Ok(_) if came_into_force => Ok(Requeue::Now),
             Ok(_) => Ok(Requeue::After(EVERYTHING)),
             Err(error) if is_conflict(&error) => Ok(Requeue::Now),
@@ -276,7 +277,7 @@ fn is_stale(quota: &ResourceQuota) -> bool {
     wanted != known || status.hard.is_none() || status.used.is_none()
 }
 
-/// The status that a quota is to have, given what it counts; nothing if it has that.
+/// The status that a quota should have, given the objects that it counts; none if it has that status.
 fn decide<'a>(
     quota: &ResourceQuota,
     watched: impl Fn(&Kind) -> bool,
@@ -295,15 +296,15 @@ fn decide<'a>(
     }))
 }
 
-/// What is listed of one kind.
-enum Held {
+/// The listed objects of one kind.
+enum Listed {
     Pods(Vec<Pod>),
     Services(Vec<Service>),
     Claims(Vec<PersistentVolumeClaim>),
     Others(usize),
 }
 
-impl Held {
+impl Listed {
     fn counted<'a>(&'a self, kind: &'a Kind, now: Timestamp, rules: &'a Rules) -> Vec<Counted<'a>> {
         let (group, plural) = kind.name();
         let of = |item: Item<'a>| Counted { group, plural, item, now, rules };
@@ -316,13 +317,13 @@ impl Held {
     }
 }
 
-/// Everything in a namespace that a quota counts.
+/// Lists all objects in a namespace that a quota counts.
 async fn list(
     client: &Client,
     namespace: &str,
     quota: &ResourceQuota,
     watched: &BTreeMap<Kind, ApiResource>,
-) -> Result<Vec<(Kind, Held)>, (Kind, kube::Error)> {
+) -> Result<Vec<(Kind, Listed)>, (Kind, kube::Error)> {
     let mut held = Vec::new();
     for kind in kinds(quota) {
         let Some(resource) = watched.get(&kind) else { continue };
@@ -339,17 +340,17 @@ async fn list_kind(
     namespace: &str,
     kind: &Kind,
     resource: &ApiResource,
-) -> kube::Result<Held> {
+) -> kube::Result<Listed> {
     let all = ListParams::default();
     Ok(match kind.name() {
-        ("", "pods") => Held::Pods(Api::namespaced(client, namespace).list(&all).await?.items),
-        ("", "services") => Held::Services(Api::namespaced(client, namespace).list(&all).await?.items),
+        ("", "pods") => Listed::Pods(Api::namespaced(client, namespace).list(&all).await?.items),
+        ("", "services") => Listed::Services(Api::namespaced(client, namespace).list(&all).await?.items),
         ("", "persistentvolumeclaims") => {
-            Held::Claims(Api::namespaced(client, namespace).list(&all).await?.items)
+            Listed::Claims(Api::namespaced(client, namespace).list(&all).await?.items)
         }
         _ => {
             let api = Api::<DynamicObject>::namespaced_with(client, namespace, resource);
-            Held::Others(api.list_metadata(&all).await?.items.len())
+            Listed::Others(api.list_metadata(&all).await?.items.len())
         }
     })
 }
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_written_and_only_of_what_is_watched() {
+    fn only_changed_usage_of_watched_kinds_is_written() {
         let rules = Rules::v1_36();
         let map = Counted {
             group: "",

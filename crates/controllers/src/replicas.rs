@@ -101,8 +101,8 @@ pub fn decide(state: &State, owner: &OwnerReference, context: &Context) -> Decid
     let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
     let (mut active, rest): (Vec<_>, Vec<_>) =
         state.pods.iter().cloned().partition(|pod| pods::is_active(pod));
-    let going = rest.iter().filter(|pod| pods::is_going(pod) && !pods::has_ended(pod)).count();
-    let status = status(&state.set, &active, going, wanted, context);
+    let terminating = rest.iter().filter(|pod| pods::is_terminating(pod) && !pods::has_ended(pod)).count();
+    let status = status(&state.set, &active, terminating, wanted, context);
     let mut actions = Vec::new();
     if state.set.metadata.deletion_timestamp.is_none() {
         if active.len() < wanted {
@@ -133,7 +133,7 @@ pub fn decide(state: &State, owner: &OwnerReference, context: &Context) -> Decid
 fn status(
     set: &ReplicaSet,
     active: &[Arc<Pod>],
-    going: usize,
+    terminating: usize,
     wanted: usize,
     context: &Context,
 ) -> ReplicaSetStatus {
@@ -155,7 +155,7 @@ fn status(
         ready_replicas: count(&pods::is_ready).filter(|count| *count > 0),
         available_replicas: count(&|pod| pods::is_available(pod, min_ready, context.now))
             .filter(|count| *count > 0),
-        terminating_replicas: Some(i32::try_from(going).unwrap_or(i32::MAX)),
+        terminating_replicas: Some(i32::try_from(terminating).unwrap_or(i32::MAX)),
         observed_generation: set.metadata.generation,
         conditions: conditions(before.conditions, active.len(), wanted, context),
     }

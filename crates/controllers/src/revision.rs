@@ -7,7 +7,7 @@ pub use plumb_controller::revision::{Settled, Subject, name, settle, sort, spell
 
 use crate::workload::{Action, Ref};
 
-/// The revision, or what has to be written before it is the latest.
+/// The revision, or the write that makes it the latest.
 pub fn there(settled: Settled) -> Result<Arc<ControllerRevision>, Box<Action>> {
     match settled {
         Settled::There(revision) => Ok(revision),

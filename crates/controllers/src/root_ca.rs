@@ -1,4 +1,4 @@
-//! A config map `kube-root-ca.crt` in every namespace: what pods trust the API server by.
+//! The config map `kube-root-ca.crt` in every namespace: the CA bundle that pods trust.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ const DESCRIPTION: (&str, &str) = (
      clusters.",
 );
 
-/// What has to be done to a namespace's map.
+/// The write of a namespace's config map.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// It is missing.
     Create(ConfigMap),
-    /// It says something else.
+    /// The config map differs.
     Update(ConfigMap),
 }
 
-/// What has to be done to the map of a namespace that takes new objects, for an authority.
+/// The write of the config map of an active namespace, for a CA bundle.
 pub fn decide(found: Option<&ConfigMap>, authority: &str) -> Option<Action> {
     let data = BTreeMap::from([(FILE.to_owned(), authority.to_owned())]);
     let (key, value) = DESCRIPTION;
@@ -59,7 +59,7 @@ pub fn decide(found: Option<&ConfigMap>, authority: &str) -> Option<Action> {
     Some(Action::Update(wanted))
 }
 
-/// Keeps the maps as they should be, until the future is dropped. The authority may change.
+/// Reconciles the config maps until the future is dropped. The CA bundle may change.
 pub fn run(
     clients: Clients,
     informers: &InformerFactory,

@@ -17,7 +17,7 @@ use plumb_controller::{Clock, Informer, ObjectRef, Reconciler, Requeue, Store, W
 use ring::hmac;
 
 use crate::Clients;
-use crate::tokens::{NAMESPACE, TYPE, end};
+use crate::tokens::{NAMESPACE, TYPE, expires_at};
 
 /// The name of this controller's user.
 pub const NAME: &str = "bootstrap-signer";
@@ -25,10 +25,10 @@ pub const NAME: &str = "bootstrap-signer";
 const PUBLIC: &str = "kube-public";
 const INFO: &str = "cluster-info";
 const SIGNED: &str = "kubeconfig";
-/// What the names of signatures begin with; the token's follows.
+/// The prefix of the keys of signatures; the token's ID follows.
 const PREFIX: &str = "jws-kubeconfig-";
-/// The longest time between two looks: a signature ends with its token.
-const LOOK: Duration = Duration::from_mins(10);
+/// The resync period: a signature expires with its token.
+const RESYNC: Duration = Duration::from_mins(10);
 
 /// The data that the config map is to have, if it changes.
 pub fn decide<'a>(
@@ -44,7 +44,7 @@ pub fn decide<'a>(
             let bytes = token.data.as_ref()?.get(name)?;
             std::str::from_utf8(&bytes.0).ok()
         };
-        let over = data("expiration").is_some() && end(token).is_none_or(|end| end <= now);
+        let over = data("expiration").is_some() && expires_at(token).is_none_or(|end| end <= now);
         if let (Some(id), Some(secret), Some("true"), false) =
             (data("token-id"), data("token-secret"), data("usage-bootstrap-signing"), over)
         {
@@ -64,7 +64,7 @@ fn sign(text: &str, id: &str, secret: &str) -> String {
     format!("{header}..{}", encode(signature.as_ref()))
 }
 
-/// Keeps the signatures as they should be until the future is dropped.
+/// Reconciles the signatures until the future is dropped.
 pub fn run(clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let tokens = Informer::<Secret>::new(WatchConfig::default().fields(format!("type={TYPE}")));
     let infos = Informer::<ConfigMap>::new(WatchConfig::default().fields(format!("metadata.name={INFO}")));
@@ -87,7 +87,7 @@ pub fn run(clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     Box::pin(async move { _ = tokio::join!(informing.0, informing.1, controller.run()) })
 }
 
-/// Reconciles what is public of a cluster.
+/// Reconciles the config map `cluster-info`.
 struct BootstrapSigner {
     api: Api<ConfigMap>,
     tokens: Arc<Store<Secret>>,
@@ -108,6 +108,6 @@ impl Reconciler for BootstrapSigner {
             let signed = ConfigMap { data: Some(data), ..(*found).clone() };
             settled_or_conflict(self.api.replace(INFO, &PostParams::default(), &signed).await)?;
         }
-        Ok(Requeue::After(LOOK))
+        Ok(Requeue::After(RESYNC))
     }
 }

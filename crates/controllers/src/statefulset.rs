@@ -61,7 +61,7 @@ pub(crate) fn spec(set: &StatefulSet) -> &StatefulSetSpec {
 /// Decides the actions for a set.
 pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     let set = &*state.set;
-    let is_going = set.metadata.deletion_timestamp.is_some();
+    let is_terminating = set.metadata.deletion_timestamp.is_some();
     let mut revisions = state.revisions.clone();
     revision::sort(&mut revisions);
     let collisions = set.status.as_ref().and_then(|status| status.collision_count);
@@ -74,26 +74,26 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     };
     let settled = revision::settle(&subject, &revisions, &state.taken);
     // The garbage collector deletes the revisions of a terminating set, so they are not created again.
-    let settled = if is_going { Ok(settled.revision()) } else { revision::there(settled) };
+    let settled = if is_terminating { Ok(settled.revision()) } else { revision::there(settled) };
     let update = match settled {
         Ok(update) => update,
         Err(write) => return vec![*write],
     };
     let was = set.status.as_ref().and_then(|status| status.current_revision.as_deref());
     let current = revisions.iter().find(|one| Some(revision::name(one)) == was).unwrap_or(&update).clone();
-    let mut turn = Turn::new(state, &current, &update, now);
-    if !is_going {
-        turn.take();
+    let mut reconciliation = Reconciliation::new(state, &current, &update, now);
+    if !is_terminating {
+        reconciliation.take();
     }
-    let status = turn.status(&current, &update);
+    let status = reconciliation.status(&current, &update);
     let mut actions = Vec::new();
     if set.status.as_ref() != Some(&status) {
         actions.push(Action::Status(StatefulSet { status: Some(status), ..set.clone() }.into()));
     }
-    actions.extend(turn.actions);
+    actions.extend(reconciliation.actions);
     let again = pods::next_available(&state.pods, min_ready_seconds(set), now);
     actions.extend(again.map(Action::RequeueAt));
-    if is_going {
+    if is_terminating {
         return actions;
     }
     let used: BTreeSet<&str> = state.pods.iter().filter_map(|pod| revision_of(pod)).collect();
@@ -129,7 +129,7 @@ enum Then {
 }
 
 /// One reconcile of a set.
-struct Turn<'a> {
+struct Reconciliation<'a> {
     state: &'a State,
     now: Timestamp,
     /// The desired ordinals.
@@ -146,7 +146,7 @@ struct Turn<'a> {
     is_updated: bool,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Reconciliation<'a> {
     fn new(
         state: &'a State,
         current: &ControllerRevision,
@@ -201,12 +201,12 @@ impl<'a> Turn<'a> {
         for (pod, _) in self.condemned.clone() {
             if self.in_order {
                 let is_first = unhealthy.is_some_and(|first| Arc::ptr_eq(first, pod));
-                if !pods::is_going(pod) && (self.is_available(pod) || is_first) {
+                if !pods::is_terminating(pod) && (self.is_available(pod) || is_first) {
                     self.delete(pod);
                 }
                 return;
             }
-            if !pods::is_going(pod) {
+            if !pods::is_terminating(pod) {
                 self.delete(pod);
             }
         }
@@ -236,7 +236,7 @@ impl<'a> Turn<'a> {
     fn keep(&mut self, pod: &'a Arc<Pod>, ordinal: i32) -> Then {
         let set = &*self.state.set;
         if pods::has_ended(pod) {
-            if !pods::is_going(pod) {
+            if !pods::is_terminating(pod) {
                 self.delete(pod);
             }
             return Then::Wait;
@@ -248,7 +248,7 @@ impl<'a> Turn<'a> {
             }
             self.hand_over(pod, ordinal);
         }
-        if self.in_order && (pods::is_going(pod) || !self.is_available(pod)) {
+        if self.in_order && (pods::is_terminating(pod) || !self.is_available(pod)) {
             return Then::Wait;
         }
         let before = self.actions.len();
@@ -320,12 +320,14 @@ impl<'a> Turn<'a> {
         for slot in &self.slots {
             match slot {
                 Slot::Missing(_) => return None,
-                Slot::There(pod, _) if pods::is_going(pod) || !self.is_available(pod) => return Some(pod),
+                Slot::There(pod, _) if pods::is_terminating(pod) || !self.is_available(pod) => {
+                    return Some(pod);
+                }
                 Slot::There(..) => {}
             }
         }
         let mut condemned = self.condemned.iter().rev().map(|(pod, _)| *pod);
-        condemned.find(|pod| pods::is_going(pod) || !self.is_available(pod))
+        condemned.find(|pod| pods::is_terminating(pod) || !self.is_available(pod))
     }
 
     /// Deletes one pod of another revision, once those with higher ordinals are available.
@@ -335,14 +337,14 @@ impl<'a> Turn<'a> {
         let kept = usize::try_from(partition).unwrap_or(0);
         for slot in self.slots.clone().into_iter().skip(kept).rev() {
             let Slot::There(pod, _) = slot else { return };
-            let is_going =
-                pods::is_going(pod) || self.deleted.iter().any(|deleted| Arc::ptr_eq(deleted, pod));
-            if revision_of(pod) != Some(&self.update.1) && !is_going {
+            let is_terminating =
+                pods::is_terminating(pod) || self.deleted.iter().any(|deleted| Arc::ptr_eq(deleted, pod));
+            if revision_of(pod) != Some(&self.update.1) && !is_terminating {
                 self.is_updated = revision_of(pod) == Some(&self.current.1);
                 self.delete(pod);
                 return;
             }
-            if is_going || !self.is_available(pod) {
+            if is_terminating || !self.is_available(pod) {
                 return;
             }
         }
@@ -360,7 +362,7 @@ impl<'a> Turn<'a> {
         };
         let is_ready = |pod: &Pod| pods::phase(pod) == "Running" && pods::is_ready(pod);
         let is_of = |pod: &Pod, revision: &ControllerRevision| {
-            !pods::is_going(pod) && revision_of(pod) == Some(revision::name(revision))
+            !pods::is_terminating(pod) && revision_of(pod) == Some(revision::name(revision))
         };
         let (replicas, ready) = (count(&|_| true), count(&is_ready));
         let updated = count(&|pod| is_of(pod, update));

@@ -1,7 +1,7 @@
-//! Taints that keep new pods off nodes, for as long as their conditions say that they should stay away.
+//! The node lifecycle controller's `NoSchedule` taints, which follow the conditions of nodes.
 //!
-//! What a node says of itself (`Ready`, the pressures, `spec.unschedulable`) becomes a taint with the effect
-//! `NoSchedule`, which is what schedulers look at. Taints of anybody else are left alone.
+//! The conditions of a node (`Ready`, the pressures) and `spec.unschedulable` become taints with the effect
+//! `NoSchedule`, which schedulers filter by. The controller leaves taints with other keys or effects alone.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ use crate::Clients;
 pub const NAME: &str = "node-controller";
 
 const EFFECT: &str = "NoSchedule";
-/// A node that takes no new pods because somebody said so.
+/// The taint of a node that was cordoned.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// Which condition in which state is which taint.
+/// The taint of each condition and status.
 const TAINTS: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", "node.kubernetes.io/unreachable"),
@@ -35,7 +35,7 @@ const TAINTS: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// The taints that a node is to have, if it has others.
+/// The taints that a node should have, if they differ from those that it has.
 pub fn decide(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     let spec = node.spec.clone().unwrap_or_default();
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -43,9 +43,9 @@ pub fn decide(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
         let found = conditions.into_iter().flatten().find(|condition| condition.type_ == wanted);
         found.map(|condition| condition.status.as_str())
     };
-    let said = TAINTS.iter().filter(|(condition, status, _)| state(condition) == Some(*status));
-    let mut wanted: Vec<&str> = said.map(|(_, _, taint)| *taint).collect();
-    // Who has not said that it is ready is not.
+    let matching = TAINTS.iter().filter(|(condition, status, _)| state(condition) == Some(*status));
+    let mut wanted: Vec<&str> = matching.map(|(_, _, taint)| *taint).collect();
+    // A node without the condition Ready is not ready.
     if state("Ready").is_none() {
         wanted.push(NOT_READY);
     }
@@ -78,7 +78,7 @@ pub fn decide(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
 /// The name of the task, in health checks and metrics.
 pub const TASK: &str = "node-taint-controller";
 
-/// Keeps the taints of nodes as they should be, until the future is dropped.
+/// Reconciles the taints of nodes until the future is dropped.
 pub fn run(clients: Clients, informers: &InformerFactory, clock: Clock) -> BoxFuture<'static, ()> {
     let nodes = informers.informer::<Node>();
     let reconciler =
@@ -107,7 +107,7 @@ impl Reconciler for Taints {
     }
 }
 
-/// Writes the taints of a node, if it still is the one that was looked at.
+/// Writes the taints of a node, with its resource version as a precondition.
 async fn write(nodes: &Api<Node>, node: &Node, taints: Vec<Taint>) -> kube::Result<()> {
     let metadata = json!({ "resourceVersion": node.metadata.resource_version });
     let patch = json!({ "metadata": metadata, "spec": { "taints": taints } });
@@ -151,7 +151,7 @@ mod tests {
                 UNSCHEDULABLE.to_owned(),
             ])
         );
-        // What it has says since when, and that stays so.
+        // A taint that stays keeps its `timeAdded`.
         let both = node(
             &[("Ready", "Unknown"), ("MemoryPressure", "True")],
             &[("node.kubernetes.io/unreachable", EFFECT)],
@@ -159,7 +159,7 @@ mod tests {
         );
         let since: Vec<_> = decide(&both, now).unwrap().into_iter().map(|taint| taint.time_added).collect();
         assert_eq!(since, [None, Some(Time(now))]);
-        // The same key with another effect is somebody else's.
+        // A taint of the same key with another effect is not the controller's.
         assert_eq!(keys(&node(&[ready], &[(NOT_READY, "NoExecute")], false)), None);
     }
 }

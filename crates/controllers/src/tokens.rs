@@ -1,4 +1,4 @@
-//! Tokens by which machines join: those that have expired are removed.
+//! The token cleaner: deletes bootstrap tokens that have expired.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,45 +15,45 @@ use crate::Clients;
 
 /// The name of this controller's user.
 pub const NAME: &str = "token-cleaner";
-/// Where tokens are.
+/// The namespace of the tokens.
 pub const NAMESPACE: &str = "kube-system";
 /// The type of the Secrets.
 pub const TYPE: &str = "bootstrap.kubernetes.io/token";
-/// The longest time between two looks: clocks are set, and timers stand still while a machine sleeps.
-const LOOK: Duration = Duration::from_mins(10);
+/// The resync period: clocks are set, and timers stop while a machine sleeps.
+const RESYNC: Duration = Duration::from_mins(10);
 
-/// When a token ends; none if it does not.
-pub fn end(secret: &Secret) -> Option<Timestamp> {
+/// When a token expires; none if it does not.
+pub fn expires_at(secret: &Secret) -> Option<Timestamp> {
     let text = secret.data.as_ref()?.get("expiration")?;
     let text = std::str::from_utf8(&text.0).ok()?;
-    // What cannot be read is no end, and the token is good for nothing: it is left for somebody to look at.
+    // A token with an invalid expiration is no token for authentication either; it is left for an administrator.
     text.parse().ok()
 }
 
-/// What is to be done about a token.
+/// The decision about a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Nothing: it does not expire.
+pub enum TokenAction {
+    /// It does not expire.
     Keep,
     /// Delete it.
     Delete,
-    /// Look again after a while.
+    /// Requeue it.
     Wait(Duration),
 }
 
-/// What is to be done about a token.
-pub fn decide(token: &Secret, now: Timestamp) -> Step {
-    match end(token).filter(|_| token.type_.as_deref() == Some(TYPE)) {
-        None => Step::Keep,
-        Some(end) if end <= now => Step::Delete,
+/// Decides about a token.
+pub fn decide(token: &Secret, now: Timestamp) -> TokenAction {
+    match expires_at(token).filter(|_| token.type_.as_deref() == Some(TYPE)) {
+        None => TokenAction::Keep,
+        Some(end) if end <= now => TokenAction::Delete,
         Some(end) => {
             let left = Duration::try_from(end.duration_since(now)).unwrap_or_default();
-            Step::Wait(left.clamp(Duration::from_secs(1), LOOK))
+            TokenAction::Wait(left.clamp(Duration::from_secs(1), RESYNC))
         }
     }
 }
 
-/// Deletes what has expired until the future is dropped.
+/// Deletes expired tokens until the future is dropped.
 pub fn run(clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let tokens = Informer::<Secret>::new(WatchConfig::default().fields(format!("type={TYPE}")));
     let reconciler = Cleaner {
@@ -80,9 +80,9 @@ impl Reconciler for Cleaner {
     async fn reconcile(&self, token: &ObjectRef) -> kube::Result<Requeue> {
         let Some(found) = self.tokens.get(token) else { return Ok(Requeue::AwaitChange) };
         match decide(&found, self.clock.now()) {
-            Step::Keep => Ok(Requeue::AwaitChange),
-            Step::Wait(wait) => Ok(Requeue::After(wait)),
-            Step::Delete => {
+            TokenAction::Keep => Ok(Requeue::AwaitChange),
+            TokenAction::Wait(wait) => Ok(Requeue::After(wait)),
+            TokenAction::Delete => {
                 settled(self.api.delete(&token.name, &DeleteParams::default()).await)?;
                 Ok(Requeue::AwaitChange)
             }

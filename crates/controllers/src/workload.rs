@@ -44,7 +44,7 @@ use recorder::Recorder;
 /// How many workloads of a kind are reconciled at a time.
 const WORKERS: usize = 16;
 
-/// What a decision is made in view of, besides the state.
+/// The input of a decision besides the state.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// The time of the decision.
@@ -68,14 +68,16 @@ pub trait Workload: Send + Sync + 'static {
     const TASK: &'static str = Self::NAME;
     /// The component that its events name as their source.
     const EVENT_SOURCE: &'static str = Self::NAME;
-    /// The finalizer that it adds to what it adopts and removes from what it releases, if it counts what it controls.
+    /// The finalizer that the controller adds to objects that it adopts and removes from objects that it releases, if
+    /// it counts them.
     const FINALIZER: Option<&'static str> = None;
     /// The kind.
     type Kind: Written + Into<Object>;
     /// An object of it with all that matters for it.
     type State: Send;
 
-    /// Whether a change of an object is to be reconciled. It is asked about every change of the kind, so it has to be quick.
+    /// Whether a change of an object needs a reconcile. It is called for every change of the kind, so it has to be
+    /// quick.
     fn filter(object: &Self::Kind) -> bool {
         let _ = object;
         true
@@ -84,16 +86,16 @@ pub trait Workload: Send + Sync + 'static {
     /// Arranges which changes of other objects enqueue which workloads. A change of a workload enqueues it anyway.
     fn watch(&self, watches: &Watches<Self::Kind>);
 
-    /// What has to be adopted and released. While there is something, nothing is decided.
+    /// The objects to adopt and to release. As long as there are any, the controller decides nothing else.
     fn claims(&self, object: &Self::Kind, informers: &Informers) -> Vec<Action>;
 
-    /// Collects what matters for a workload.
+    /// Gathers the state of a workload from the informers.
     fn gather(&self, object: &Arc<Self::Kind>, informers: &Informers) -> Self::State;
 
-    /// What is to be done. Pure.
+    /// Decides the actions. Pure.
     fn decide(&self, state: &Self::State, context: &Context) -> Vec<Action>;
 
-    /// The event about what came of a write. Pure.
+    /// The event about the result of a write. Pure.
     fn event_for(&self, owner: &Self::Kind, outcome: &WriteOutcome<'_>) -> Option<Note> {
         let _ = owner;
         event_for_pod(outcome)
@@ -192,7 +194,7 @@ impl Manager {
         &self.informers
     }
 
-    /// The factory of the informers: what is asked for before the manager runs is watched as well.
+    /// The factory of the informers: it also watches the kinds that other callers request before the manager runs.
     pub fn factory(&self) -> &InformerFactory {
         &self.factory
     }
@@ -237,7 +239,7 @@ impl Manager {
         self.running.spawn(controller.run());
     }
 
-    /// Runs the controllers on what this client watches, until it is dropped.
+    /// Runs the controllers with the watches of this client, until it is dropped.
     pub fn run(self, client: Client) -> BoxFuture<'static, ()> {
         Box::pin(self.run_all(client))
     }
@@ -286,7 +288,7 @@ impl<W: Workload> WorkloadReconciler<W> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), failure);
     }
 
-    /// Performs what a decision asks for. Whether it was to adopt or to release.
+    /// Performs the actions of a decision. Returns whether they were adoptions or releases.
     async fn perform(&self, object: &Arc<W::Kind>, context: &Context) -> (Performed, bool) {
         let claims = self.workload.claims(object, &self.informers);
         let claimed = !claims.is_empty();
@@ -337,7 +339,7 @@ impl<W: Workload> Reconciler for WorkloadReconciler<W> {
         if claimed && wrote_nothing {
             return Err(ReconcileError::NotObserved);
         }
-        // The status that says why the last reconcile failed has to be updated; what was adopted has to be counted.
+        // The status with the reason of the last failure has to be updated, and adopted objects have to be counted.
         let repeat = context.failure.is_some() || claimed;
         Ok(if repeat { Requeue::Now } else { Requeue::AwaitChange })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
-use plumb_controller::pods::{has_ended, is_going};
+use plumb_controller::pods::{has_ended, is_terminating};
 use plumb_resize::Quantity;
 use plumb_resize::accounting::{on_node, on_node_at_least, requested};
 use plumb_resize::list::{BadQuantity, ResourceList};
@@ -89,7 +89,7 @@ pub(crate) fn read(
         return Ok(PodState::Ignored);
     }
     let node = spec.node_name.clone().filter(|node| !node.is_empty());
-    let terminating = is_going(pod);
+    let terminating = is_terminating(pod);
     let ours = spec.scheduler_name.as_deref().unwrap_or("default-scheduler") == scheduler;
     if node.is_none() && (!ours || terminating) {
         return Ok(PodState::Ignored);

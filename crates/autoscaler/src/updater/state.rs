@@ -165,7 +165,7 @@ impl PodState {
                 "Running" | "Unknown" => Phase::Running,
                 _ => Phase::Pending,
             },
-            terminating: pods::is_going(pod),
+            terminating: pods::is_terminating(pod),
             started: pod_status.start_time.as_ref().map(|time| time.0),
             ready: Ready {
                 is_ready: ready.is_some_and(|ready| ready.status == "True"),

@@ -24,14 +24,14 @@ const STALE_AFTER: SignedDuration = SignedDuration::from_mins(2);
 
 /// When the condition of a pod becomes stale; none if it has no such condition, is terminating or has finished.
 pub fn stale_at(pod: &Pod) -> Option<Timestamp> {
-    if pods::is_going(pod) || pods::has_ended(pod) {
+    if pods::is_terminating(pod) || pods::has_ended(pod) {
         return None;
     }
-    let said = pods::condition(pod, TARGET).filter(|said| said.status == "True")?;
-    if said.reason.as_deref() == Some(BY_NODE) {
+    let condition = pods::condition(pod, TARGET).filter(|condition| condition.status == "True")?;
+    if condition.reason.as_deref() == Some(BY_NODE) {
         return None;
     }
-    let since = said.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    let since = condition.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     since.checked_add(STALE_AFTER).ok()
 }
 
@@ -76,7 +76,7 @@ impl Reconciler for StaleConditions {
         if when > now {
             return Ok(Requeue::After(when.duration_since(now).try_into().unwrap_or_default()));
         }
-        settled(say(&self.client, pod, &found, now).await)?;
+        settled(clear_condition(&self.client, pod, &found, now).await)?;
         Ok(Requeue::AwaitChange)
     }
 
@@ -85,7 +85,12 @@ impl Reconciler for StaleConditions {
     }
 }
 
-async fn say(client: &Client, reference: &ObjectRef, pod: &Pod, now: Timestamp) -> kube::Result<()> {
+async fn clear_condition(
+    client: &Client,
+    reference: &ObjectRef,
+    pod: &Pod,
+    now: Timestamp,
+) -> kube::Result<()> {
     let since = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let condition = json!({ "type": TARGET, "status": "False", "lastTransitionTime": since });
     let patch = json!({ "metadata": { "uid": pod.metadata.uid }, "status": { "conditions": [condition] } });
@@ -99,13 +104,13 @@ mod tests {
 
     #[test]
     fn what_was_to_be_disrupted_and_was_not_is_so_for_two_minutes() {
-        let pod = |status: &str, reason: &str, phase: &str, going: bool| -> Pod {
-            let said = json!([{
+        let pod = |status: &str, reason: &str, phase: &str, terminating: bool| -> Pod {
+            let condition = json!([{
                 "type": TARGET, "status": status, "reason": reason, "lastTransitionTime": "2026-01-01T00:00:00Z",
             }]);
             let mut pod =
-                json!({ "metadata": { "name": "p" }, "status": { "phase": phase, "conditions": said } });
-            if going {
+                json!({ "metadata": { "name": "p" }, "status": { "phase": phase, "conditions": condition } });
+            if terminating {
                 pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
             serde_json::from_value(pod).unwrap()

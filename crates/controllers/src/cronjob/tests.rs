@@ -1,4 +1,4 @@
-//! What is decided about `CronJobs`, in tables.
+//! Tables of decisions about `CronJobs`.
 
 use serde_json::{Value, json};
 
@@ -23,16 +23,16 @@ fn mk_state(spec: Value, status: Value, jobs: &[(&str, &str)]) -> State {
         cron: Arc::new(
             serde_json::from_value(json!({ "metadata": metadata, "spec": whole, "status": status })).unwrap(),
         ),
-        jobs: jobs.iter().map(|(name, said)| mk_job(name, said)).collect(),
+        jobs: jobs.iter().map(|(name, description)| mk_job(name, description)).collect(),
         taken: BTreeSet::new(),
         zone: Some(TimeZone::UTC),
     }
 }
 
-/// A Job by its name and what is said of it: `for=` which time, `Complete` or `Failed`, `manual`, `start=5`.
-fn mk_job(name: &str, said: &str) -> Arc<Job> {
+/// A Job by its name and its description: `for=` which time, `Complete` or `Failed`, `manual`, `start=5`.
+fn mk_job(name: &str, description: &str) -> Arc<Job> {
     let mut job = json!({ "metadata": { "name": name, "namespace": "n", "uid": name }, "status": {} });
-    for word in said.split_whitespace() {
+    for word in description.split_whitespace() {
         match word.split_once('=') {
             Some(("for", time)) => {
                 job["metadata"]["annotations"][SCHEDULED] = json!(format!("2026-01-01T{time}:00Z"));
@@ -53,7 +53,7 @@ fn active(names: &[&str]) -> Value {
     json!(names.iter().map(one).collect::<Vec<_>>())
 }
 
-fn said(state: &State) -> Vec<String> {
+fn describe(state: &State) -> Vec<String> {
     let line = |action: &Action| match action {
         Action::Create(Object::Job(job)) => format!("create {}", name(&**job)),
         Action::Delete(of, Some(PropagationPolicy::Background)) => format!("delete {}", of.name),
@@ -74,38 +74,38 @@ fn said(state: &State) -> Vec<String> {
 #[test]
 fn what_is_due_is_made_once() {
     let mut new = mk_state(json!({}), json!({}), &[]);
-    assert_eq!(said(&new), ["create c-29454480", "again at 13:00"]);
-    // It is seen, and listed.
+    assert_eq!(describe(&new), ["create c-29454480", "again at 13:00"]);
+    // The informer has observed it, and the status lists it.
     let made = mk_state(json!({}), json!({}), &[("c-29454480", "for=12:00")]);
-    assert_eq!(said(&made), ["active [c-29454480] last Some(12:00)", "again at 13:00"]);
+    assert_eq!(describe(&made), ["active [c-29454480] last Some(12:00)", "again at 13:00"]);
     let done = json!({ "active": active(&["c-29454480"]), "lastScheduleTime": "2026-01-01T12:00:00Z" });
-    assert_eq!(said(&mk_state(json!({}), done, &[("c-29454480", "for=12:00")])), ["again at 13:00"]);
+    assert_eq!(describe(&mk_state(json!({}), done, &[("c-29454480", "for=12:00")])), ["again at 13:00"]);
     // It is not made again though somebody deleted it.
     let last = json!({ "lastScheduleTime": "2026-01-01T12:00:00Z" });
-    assert_eq!(said(&mk_state(json!({}), last, &[])), ["again at 13:00"]);
+    assert_eq!(describe(&mk_state(json!({}), last, &[])), ["again at 13:00"]);
     // Nor where another has the name.
     new.taken.insert("c-29454480".to_owned());
-    assert_eq!(said(&new), ["again at 13:00"]);
-    assert_eq!(said(&mk_state(json!({ "suspend": true }), json!({}), &[])), [""; 0]);
-    assert_eq!(said(&mk_state(json!({ "schedule": "0 13 * * *" }), json!({}), &[])), ["again at 13:00"]);
+    assert_eq!(describe(&new), ["again at 13:00"]);
+    assert_eq!(describe(&mk_state(json!({ "suspend": true }), json!({}), &[])), [""; 0]);
+    assert_eq!(describe(&mk_state(json!({ "schedule": "0 13 * * *" }), json!({}), &[])), ["again at 13:00"]);
 }
 
 #[test]
 fn what_was_missed_is_made_up_for_once_and_not_too_late() {
     let long_ago = || json!({ "lastScheduleTime": "2025-12-01T00:00:00Z" });
     assert_eq!(
-        said(&mk_state(json!({}), long_ago(), &[])),
+        describe(&mk_state(json!({}), long_ago(), &[])),
         ["say TooManyMissedTimes", "create c-29454480", "again at 13:00"]
     );
     let few = json!({ "lastScheduleTime": "2026-01-01T04:00:00Z" });
-    assert_eq!(said(&mk_state(json!({}), few, &[])), ["create c-29454480", "again at 13:00"]);
+    assert_eq!(describe(&mk_state(json!({}), few, &[])), ["create c-29454480", "again at 13:00"]);
     // Half an hour is too late, but by then nothing is due any more.
     let deadline = |seconds: i64| json!({ "startingDeadlineSeconds": seconds });
-    assert_eq!(said(&mk_state(deadline(1000), long_ago(), &[])), ["again at 13:00"]);
-    assert_eq!(said(&mk_state(deadline(1900), long_ago(), &[])), ["create c-29454480", "again at 13:00"]);
+    assert_eq!(describe(&mk_state(deadline(1000), long_ago(), &[])), ["again at 13:00"]);
+    assert_eq!(describe(&mk_state(deadline(1900), long_ago(), &[])), ["create c-29454480", "again at 13:00"]);
 }
 
-/// Decides again and again, as the controller does while there is something to do, and answers which Jobs are made.
+/// Decides repeatedly, as the controller does while there are actions, and returns the Jobs that it creates.
 fn made_until_quiet(state: &mut State) -> Vec<String> {
     let mut made = Vec::new();
     for _ in 0..1000 {
@@ -153,7 +153,7 @@ fn a_cron_job_that_is_resumed_after_a_month_starts_the_most_recent_missed_job_al
 #[test]
 fn more_than_a_hundred_missed_start_times_are_a_warning() {
     let hourly_since = |last: &str| mk_state(json!({}), json!({ "lastScheduleTime": last }), &[]);
-    let warns = |state: &State| said(state).contains(&"say TooManyMissedTimes".to_owned());
+    let warns = |state: &State| describe(state).contains(&"say TooManyMissedTimes".to_owned());
     // At 12:00 the hundredth, or the hundred and first.
     assert!(!warns(&hourly_since("2025-12-28T08:00:00Z")));
     assert!(warns(&hourly_since("2025-12-28T07:00:00Z")));
@@ -167,10 +167,13 @@ fn one_that_still_runs_forbids_or_is_replaced() {
     let runs = || json!({ "active": active(&["old"]), "lastScheduleTime": "2026-01-01T11:00:00Z" });
     let old: &[(&str, &str)] = &[("old", "for=11:00")];
     let policy = |policy: &str| json!({ "concurrencyPolicy": policy });
-    assert_eq!(said(&mk_state(policy("Allow"), runs(), old)), ["create c-29454480", "again at 13:00"]);
-    assert_eq!(said(&mk_state(policy("Forbid"), runs(), old)), ["say JobAlreadyActive", "again at 13:00"]);
+    assert_eq!(describe(&mk_state(policy("Allow"), runs(), old)), ["create c-29454480", "again at 13:00"]);
     assert_eq!(
-        said(&mk_state(policy("Replace"), runs(), old)),
+        describe(&mk_state(policy("Forbid"), runs(), old)),
+        ["say JobAlreadyActive", "again at 13:00"]
+    );
+    assert_eq!(
+        describe(&mk_state(policy("Replace"), runs(), old)),
         ["active [] last Some(11:00)", "delete old", "create c-29454480", "again at 13:00"]
     );
 }
@@ -180,7 +183,7 @@ fn those_that_ended_leave_the_list_and_the_oldest_are_forgotten() {
     let last = |active: Value| json!({ "active": active, "lastScheduleTime": "2026-01-01T12:00:00Z" });
     let ended = mk_state(json!({}), last(active(&["a", "b"])), &[("a", "for=12:00 Complete")]);
     assert_eq!(
-        said(&ended),
+        describe(&ended),
         ["active [] last Some(12:00)", "say SawCompletedJob", "say MissingJob", "again at 13:00"]
     );
     let status = decide(&ended, NOW.parse().unwrap()).into_iter().find_map(|action| match action {
@@ -198,28 +201,28 @@ fn those_that_ended_leave_the_list_and_the_oldest_are_forgotten() {
     let two =
         json!({ "lastScheduleTime": "2026-01-01T12:00:00Z", "lastSuccessfulTime": "2026-01-01T12:10:00Z" });
     let state = mk_state(json!({ "successfulJobsHistoryLimit": 1 }), two, jobs);
-    assert_eq!(said(&state), ["delete c", "delete a", "delete d", "again at 13:00"]);
-    // Of what is forgotten at once it is not said that it has ended.
+    assert_eq!(describe(&state), ["delete c", "delete a", "delete d", "again at 13:00"]);
+    // A Job that is deleted at once gets no event about its end.
     let none = json!({ "successfulJobsHistoryLimit": 0 });
     let at_once = mk_state(none, last(active(&["a"])), &[("a", "for=12:00 Complete")]);
-    assert_eq!(said(&at_once), ["active [] last Some(12:00)", "delete a", "again at 13:00"]);
+    assert_eq!(describe(&at_once), ["active [] last Some(12:00)", "delete a", "again at 13:00"]);
     // A Job that a user created is not one of the CronJob's.
     let manual =
         mk_state(json!({}), json!({ "lastScheduleTime": "2026-01-01T12:00:00Z" }), &[("m", "manual")]);
-    assert_eq!(said(&manual), ["say UnexpectedJob", "again at 13:00"]);
+    assert_eq!(describe(&manual), ["say UnexpectedJob", "again at 13:00"]);
 }
 
 #[test]
 fn an_unknown_time_zone_starts_no_job_and_a_known_one_decides_when() {
     let mut state = mk_state(json!({ "timeZone": "Mars/Olympus" }), json!({}), &[]);
     state.zone = None;
-    assert_eq!(said(&state), ["say UnknownTimeZone"]);
+    assert_eq!(describe(&state), ["say UnknownTimeZone"]);
     let mut state = mk_state(json!({ "schedule": "0 7 * * *" }), json!({}), &[]);
     state.zone = Some(TimeZone::posix("EST5").unwrap());
     let actions = decide(&state, NOW.parse().unwrap());
     let Action::Create(Object::Job(job)) = &actions[0] else { panic!("{actions:?}") };
     assert_eq!(job.metadata.annotations.as_ref().unwrap()[SCHEDULED], "2026-01-01T07:00:00-05:00");
-    assert_eq!(said(&mk_state(json!({ "schedule": "x" }), json!({}), &[])), ["say UnparseableSchedule"]);
+    assert_eq!(describe(&mk_state(json!({ "schedule": "x" }), json!({}), &[])), ["say UnparseableSchedule"]);
 }
 
 #[test]
@@ -227,7 +230,7 @@ fn a_zone_in_the_schedule_takes_precedence_and_is_warned_of() {
     let spec = json!({ "schedule": "TZ=Europe/Zurich 0 13 * * *", "timeZone": "Asia/Tokyo" });
     let state = mk_state(spec, json!({}), &[]);
     assert_eq!(zone_name(&state.cron), "Europe/Zurich");
-    assert_eq!(said(&state), ["say UnsupportedSchedule", "again at 13:00"]);
+    assert_eq!(describe(&state), ["say UnsupportedSchedule", "again at 13:00"]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use plumb_controller::controller_reference;
 
 const NAME_FIELD: &str = "metadata.name";
 /// The tolerations that daemon pods get: they run before a node is ready, and as long as the node exists.
-const BORNE: [(&str, &str); 6] = [
+const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
     ("node.kubernetes.io/disk-pressure", "NoSchedule"),
@@ -25,55 +25,55 @@ const NO_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoS
 
 /// Whether a daemon pod should run on a node (upstream's `NodeShouldRunDaemonPod`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ShouldRun {
     /// The pod should run.
-    Wanted,
+    Yes,
     /// The pod should not start, but may continue to run.
-    Borne,
+    Continue,
     /// The pod should not run.
-    Forbidden,
+    No,
 }
 
 /// The node selector, affinity and tolerations of a set's pods.
-pub(super) struct Places {
+pub(super) struct Predicates {
     affinity: placement::NodeAffinity,
     tolerations: Vec<placement::Toleration>,
     only: Option<String>,
 }
 
-impl Places {
+impl Predicates {
     pub(super) fn of(set: &DaemonSet) -> Self {
         let mut wanted = spec(set).template.spec.clone().unwrap_or_default();
-        bear(&mut wanted);
+        add_tolerations(&mut wanted);
         let only = wanted.node_name.take().filter(|name| !name.is_empty());
         let tolerations = wanted.tolerations.iter().flatten().map(placement::Toleration::read).collect();
         Self { affinity: placement::NodeAffinity::read(&wanted), tolerations, only }
     }
 
     /// Whether a pod of the set should run on a node.
-    pub(super) fn on(&self, node: &Node) -> Place {
+    pub(super) fn should_run(&self, node: &Node) -> ShouldRun {
         let is_other = self.only.is_some() && self.only != node.metadata.name;
         if is_other || !self.affinity.matches_node(node) {
-            return Place::Forbidden;
+            return ShouldRun::No;
         }
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-        let mut place = Place::Wanted;
+        let mut should_run = ShouldRun::Yes;
         for taint in taints.filter(|taint| !self.tolerations.iter().any(|one| one.tolerates(taint))) {
             match &*taint.effect {
-                "NoExecute" => return Place::Forbidden,
-                "NoSchedule" => place = Place::Borne,
+                "NoExecute" => return ShouldRun::No,
+                "NoSchedule" => should_run = ShouldRun::Continue,
                 _ => {}
             }
         }
-        place
+        should_run
     }
 }
 
 /// Adds the tolerations of daemon pods.
-fn bear(spec: &mut PodSpec) {
+fn add_tolerations(spec: &mut PodSpec) {
     let host = (spec.host_network == Some(true)).then_some(NO_NETWORK);
     let tolerations = spec.tolerations.get_or_insert_default();
-    for (key, effect) in BORNE.into_iter().chain(host) {
+    for (key, effect) in TOLERATED.into_iter().chain(host) {
         let wanted = Toleration {
             key: Some(key.to_owned()),
             effect: Some(effect.to_owned()),
@@ -104,7 +104,7 @@ pub(super) fn new_pod(set: &DaemonSet, node: &str, hash: &str) -> Pod {
         labels.insert(GENERATION_LABEL.to_owned(), generation.to_string());
     }
     let spec = pod.spec.get_or_insert_default();
-    bear(spec);
+    add_tolerations(spec);
     let named = NodeSelectorRequirement {
         key: NAME_FIELD.to_owned(),
         operator: "In".to_owned(),
@@ -161,29 +161,33 @@ mod tests {
         let plain = json!({ "containers": [] });
         let selecting = |disk: &str| json!({ "containers": [], "nodeSelector": { "disk": disk } });
         for (spec, taints, wanted) in [
-            (plain.clone(), &[][..], Place::Wanted),
+            (plain.clone(), &[][..], ShouldRun::Yes),
             (
                 plain.clone(),
                 &[
                     ("node.kubernetes.io/unschedulable", "NoSchedule"),
                     ("node.kubernetes.io/not-ready", "NoExecute"),
                 ][..],
-                Place::Wanted,
+                ShouldRun::Yes,
             ),
-            (plain.clone(), &[("mine", "NoSchedule")][..], Place::Borne),
-            (plain.clone(), &[("mine", "PreferNoSchedule")][..], Place::Wanted),
-            (plain.clone(), &[("mine", "NoSchedule"), ("mine", "NoExecute")][..], Place::Forbidden),
-            (plain, &[("node.kubernetes.io/network-unavailable", "NoSchedule")][..], Place::Borne),
+            (plain.clone(), &[("mine", "NoSchedule")][..], ShouldRun::Continue),
+            (plain.clone(), &[("mine", "PreferNoSchedule")][..], ShouldRun::Yes),
+            (plain.clone(), &[("mine", "NoSchedule"), ("mine", "NoExecute")][..], ShouldRun::No),
+            (plain, &[("node.kubernetes.io/network-unavailable", "NoSchedule")][..], ShouldRun::Continue),
             (
                 json!({ "containers": [], "hostNetwork": true }),
                 &[("node.kubernetes.io/network-unavailable", "NoSchedule")][..],
-                Place::Wanted,
+                ShouldRun::Yes,
             ),
-            (selecting("ssd"), &[][..], Place::Wanted),
-            (selecting("hdd"), &[][..], Place::Forbidden),
-            (json!({ "containers": [], "nodeName": "b" }), &[][..], Place::Forbidden),
+            (selecting("ssd"), &[][..], ShouldRun::Yes),
+            (selecting("hdd"), &[][..], ShouldRun::No),
+            (json!({ "containers": [], "nodeName": "b" }), &[][..], ShouldRun::No),
         ] {
-            assert_eq!(Places::of(&mk_set(spec.clone())).on(&node(taints)), wanted, "{spec} {taints:?}");
+            assert_eq!(
+                Predicates::of(&mk_set(spec.clone())).should_run(&node(taints)),
+                wanted,
+                "{spec} {taints:?}"
+            );
         }
     }
 

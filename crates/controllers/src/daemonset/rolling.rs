@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::place::Place;
+use super::predicates::ShouldRun;
 use super::{Daemons, Plan};
 use crate::workload::pods;
 
@@ -30,10 +30,11 @@ pub(super) fn replace<'a>(daemons: &Daemons<'a>) -> Plan<'a> {
 
 /// The pods of each node that has or should have one; none where a revision has more than one pod.
 fn per_node<'a>(daemons: &Daemons<'a>) -> Vec<(&'a str, Option<OnNode<'a>>)> {
-    let wanted = daemons.nodes.iter().filter(|(_, place)| **place == Place::Wanted).map(|(node, _)| *node);
+    let wanted =
+        daemons.nodes.iter().filter(|(_, should_run)| **should_run == ShouldRun::Yes).map(|(node, _)| *node);
     let nodes: BTreeSet<&str> = wanted.chain(daemons.pods.keys().copied()).collect();
     let one = |node: &'a str| {
-        let staying = daemons.pods.get(node).into_iter().flatten().filter(|pod| !pods::is_going(pod));
+        let staying = daemons.pods.get(node).into_iter().flatten().filter(|pod| !pods::is_terminating(pod));
         let (new, old): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) = staying.partition(|pod| daemons.is_updated(pod));
         let is_clear = new.len() <= 1 && old.len() <= 1;
         (node, is_clear.then(|| OnNode { new: new.first().copied(), old: old.first().copied() }))
@@ -73,7 +74,7 @@ fn with_one_more<'a>(daemons: &Daemons<'a>, allowed: usize) -> Plan<'a> {
         };
         let serves = |pod: &Arc<Pod>| daemons.is_available(pod);
         available += usize::from(old.or(new).is_some_and(serves));
-        let is_wanted = daemons.nodes.get(node) == Some(&Place::Wanted);
+        let is_wanted = daemons.nodes.get(node) == Some(&ShouldRun::Yes);
         match (new, old) {
             (_, None) => {}
             (None, Some(old)) if !is_wanted && !serves(old) => plan.delete.push(old),

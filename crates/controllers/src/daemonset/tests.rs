@@ -1,4 +1,4 @@
-//! What is decided about `DaemonSets`, in tables.
+//! Tables of decisions about `DaemonSets`.
 
 use serde_json::{Value, json};
 
@@ -22,10 +22,10 @@ fn mk_revision(image: &str, number: i64) -> Arc<ControllerRevision> {
     Arc::new(serde_json::from_value(one).unwrap())
 }
 
-/// A pod by its name and what is said of it: `@a` the node that it is on, `>a` the node that it is for, `old` or `new`,
-/// `ready`, `going` or a phase, `#5` when it was created.
-fn mk_pod(said: &str) -> Arc<Pod> {
-    let mut words = said.split_whitespace();
+/// A pod by its name and its description: `@a` the node that it is on, `>a` the node that it is for, `old` or `new`,
+/// `ready`, `terminating` or a phase, `#5` when it was created.
+fn mk_pod(description: &str) -> Arc<Pod> {
+    let mut words = description.split_whitespace();
     let name = words.next().unwrap();
     let mut pod = json!({
         "metadata": { "name": name, "namespace": "n", "uid": name, "labels": {} },
@@ -34,7 +34,7 @@ fn mk_pod(said: &str) -> Arc<Pod> {
     for word in words {
         match word {
             "old" | "new" => pod["metadata"]["labels"][HASH] = json!(word),
-            "going" => pod["metadata"]["deletionTimestamp"] = json!(now()),
+            "terminating" => pod["metadata"]["deletionTimestamp"] = json!(now()),
             "ready" => pod["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }]),
             _ if word.starts_with('@') => pod["spec"]["nodeName"] = json!(word[1..]),
             _ if word.starts_with('>') => {
@@ -63,10 +63,11 @@ fn mk_state(spec: Value, nodes: &[&str], pods: &[&str]) -> State {
         whole[key] = value.clone();
     }
     let metadata = json!({ "name": "d", "namespace": "n", "uid": "u", "generation": 2 });
-    let node = |said: &&str| -> Arc<Node> {
-        let effect = if said.ends_with('!') { "NoSchedule" } else { "NoExecute" };
-        let name = said.trim_end_matches(['!', '-']);
-        let taints = if name == *said { json!([]) } else { json!([{ "key": "mine", "effect": effect }]) };
+    let node = |description: &&str| -> Arc<Node> {
+        let effect = if description.ends_with('!') { "NoSchedule" } else { "NoExecute" };
+        let name = description.trim_end_matches(['!', '-']);
+        let taints =
+            if name == *description { json!([]) } else { json!([{ "key": "mine", "effect": effect }]) };
         Arc::new(
             serde_json::from_value(json!({ "metadata": { "name": name }, "spec": { "taints": taints } }))
                 .unwrap(),
@@ -74,7 +75,7 @@ fn mk_state(spec: Value, nodes: &[&str], pods: &[&str]) -> State {
     };
     State {
         set: Arc::new(serde_json::from_value(json!({ "metadata": metadata, "spec": whole })).unwrap()),
-        pods: pods.iter().map(|said| mk_pod(said)).collect(),
+        pods: pods.iter().map(|description| mk_pod(description)).collect(),
         revisions: vec![mk_revision("old", 1), mk_revision("new", 2)],
         taken: BTreeSet::new(),
         nodes: nodes.iter().map(node).collect(),
@@ -82,7 +83,7 @@ fn mk_state(spec: Value, nodes: &[&str], pods: &[&str]) -> State {
     }
 }
 
-fn said(state: &State) -> Vec<String> {
+fn describe(state: &State) -> Vec<String> {
     let line = |action: &Action| {
         Some(match action {
             Action::Create(Object::Pod(pod)) => {
@@ -101,7 +102,7 @@ fn said(state: &State) -> Vec<String> {
 #[track_caller]
 fn table(spec: Value, rows: &[(&[&str], &[&str], &[&str])]) {
     for (nodes, pods, wanted) in rows {
-        assert_eq!(said(&mk_state(spec.clone(), nodes, pods)), *wanted, "{nodes:?} {pods:?}");
+        assert_eq!(describe(&mk_state(spec.clone(), nodes, pods)), *wanted, "{nodes:?} {pods:?}");
     }
 }
 
@@ -114,20 +115,20 @@ fn each_node_that_will_do_has_one_pod() {
             (&["a", "b"], &["x @a new", "y >b new Pending"], &[]),
             // A node where no new pod may be scheduled keeps its pod, one where none may run does not.
             (&["a!", "b-"], &[], &[]),
-            (&["a!", "b-"], &["x @a new", "y @b new", "z @b new going"], &["delete y"]),
+            (&["a!", "b-"], &["x @a new", "y @b new", "z @b new terminating"], &["delete y"]),
             // The older stays.
             (&["a"], &["x @a new #7", "y @a new #5", "z >a new #1"], &["delete x", "delete z"]),
-            // Who goes has the place until it is gone.
-            (&["a"], &["x @a new going"], &[]),
+            // A terminating pod occupies its node until it is gone.
+            (&["a"], &["x @a new terminating"], &[]),
             (&["a"], &["x @a new Failed"], &["say FailedDaemonPod", "delete x"]),
             (&["a"], &["x @a new Succeeded"], &["say SucceededDaemonPod", "delete x"]),
-            // The node is gone: what was not bound to it never will be.
+            // The node is gone: an unbound pod for it will never be bound.
             (&[], &["x >a new Pending", "y @a new"], &["delete x"]),
         ],
     );
     let mut state = mk_state(json!({}), &["a"], &["x @a new Failed"]);
     state.mended_at.insert("x".to_owned(), Timestamp::from_second(1_000_004).unwrap());
-    assert_eq!(said(&state), ["again in 4"]);
+    assert_eq!(describe(&state), ["again in 4"]);
 }
 
 #[test]
@@ -138,10 +139,10 @@ fn pods_are_replaced_so_many_at_a_time() {
         json!({}),
         &[
             (nodes, old, &["delete x"]),
-            (nodes, &["x @a old ready going", "y @b old ready", "z @c old ready"], &[]),
+            (nodes, &["x @a old ready terminating", "y @b old ready", "z @c old ready"], &[]),
             (nodes, &["x @a new", "y @b old ready", "z @c old ready"], &[]),
             (nodes, &["x @a new ready", "y @b old ready", "z @c old ready"], &["delete y"]),
-            // What does not serve goes at once.
+            // A pod that is not available is deleted at once.
             (nodes, &["x @a old ready", "y @b old", "z @c old"], &["delete y", "delete z"]),
         ],
     );
@@ -162,8 +163,8 @@ fn with_max_surge_the_new_pod_is_created_first() {
             (nodes, &["x @a old ready", "x2 @a new ready", "y @b old ready"], &["delete x"]),
             (nodes, &["x @a old", "x2 @a new", "y @b old ready"], &["delete x"]),
             (nodes, &["x @a old", "y @b old"], &["create >a new", "create >b new"]),
-            (nodes, &["x @a old going", "y @b new ready"], &["create >a new"]),
-            // Where it should not be it goes when enough others serve.
+            (nodes, &["x @a old terminating", "y @b new ready"], &["create >a new"]),
+            // A pod on a node where it should not run is deleted when enough others are available.
             (&["a!", "b"], &["x @a old ready", "y @b new ready"], &["delete x"]),
             (&["a!", "b"], &["x @a old ready", "y @b new"], &[]),
         ],
@@ -199,7 +200,7 @@ fn a_template_becomes_a_revision_before_anything_else() {
     let hash = one.metadata.labels.as_ref().unwrap()[HASH].clone();
     assert_eq!(revision::name(one), format!("d-{hash}"));
     let state = mk_state(json!({ "revisionHistoryLimit": 0 }), &["a"], &["x @a new ready"]);
-    assert_eq!(said(&state), ["delete d-old"]);
+    assert_eq!(describe(&state), ["delete d-old"]);
     let everything = mk_state(json!({ "selector": {} }), &["a"], &[]);
-    assert_eq!(said(&everything), ["say SelectingAll"]);
+    assert_eq!(describe(&everything), ["say SelectingAll"]);
 }

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use plumb_controller::{Clock, ObjectRef};
 
 use super::failures::Failures;
-use super::place::{Place, Places, node_of};
+use super::predicates::{Predicates, ShouldRun, node_of};
 use super::{NAME, State, decide};
 use crate::workload::claim::claims;
 use crate::workload::{Action, Context, Informers, Watches, Workload, pods};
@@ -45,8 +45,9 @@ impl Workload for DaemonSets {
                 return;
             }
             for set in sets.all() {
-                let places = Places::of(&set);
-                let on = |node: Option<&Arc<Node>>| node.map_or(Place::Forbidden, |node| places.on(node));
+                let predicates = Predicates::of(&set);
+                let on =
+                    |node: Option<&Arc<Node>>| node.map_or(ShouldRun::No, |node| predicates.should_run(node));
                 if on(change.before) != on(change.after) {
                     queue.add(ObjectRef::of(&*set));
                 }
@@ -69,7 +70,8 @@ impl Workload for DaemonSets {
         let (now, generation) = (self.clock.now(), set.metadata.generation.unwrap_or(0));
         // The backoff stays usable after a panic.
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = controlled.iter().filter(|pod| pods::phase(pod) == "Failed" && !pods::is_going(pod));
+        let failed =
+            controlled.iter().filter(|pod| pods::phase(pod) == "Failed" && !pods::is_terminating(pod));
         let mended_at = failed.filter_map(|pod| {
             let at = failures.note((uid, generation), node_of(pod)?, pod, now);
             Some((pod.metadata.uid.clone()?, at))

@@ -55,7 +55,7 @@ fn set(status: &mut DeploymentStatus, mut wanted: DeploymentCondition) {
     status.conditions.get_or_insert_default().push(wanted);
 }
 
-fn says(type_: &str, status: &str, reason: &str, message: String, at: Time) -> DeploymentCondition {
+fn new_condition(type_: &str, status: &str, reason: &str, message: String, at: Time) -> DeploymentCondition {
     DeploymentCondition {
         type_: type_.to_owned(),
         status: status.to_owned(),
@@ -67,7 +67,7 @@ fn says(type_: &str, status: &str, reason: &str, message: String, at: Time) -> D
 }
 
 fn progressing(status: &str, reason: &str, message: String, context: &Context) -> DeploymentCondition {
-    says(PROGRESSING, status, reason, message, context.time())
+    new_condition(PROGRESSING, status, reason, message, context.time())
 }
 
 /// Sets the condition `Progressing` of a deployment that is paused or resumed: the pause does not count toward the
@@ -203,7 +203,7 @@ fn counts(observed: &Observed<'_>, context: &Context) -> DeploymentStatus {
     } else {
         ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
     };
-    set(&mut status, says(AVAILABLE, word, reason, message.to_owned(), context.time()));
+    set(&mut status, new_condition(AVAILABLE, word, reason, message.to_owned(), context.time()));
     status
 }
 

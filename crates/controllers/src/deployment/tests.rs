@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::workload::{Failure, Object};
 
-/// A deployment and its sets, without a cluster: sets have the pods that they ask for at once, and these are available
-/// when it is said so.
+/// A deployment and its sets, without a cluster: sets have all of their pods at once, and the test makes these
+/// available.
 struct World {
     deployment: Deployment,
     sets: BTreeMap<String, ReplicaSet>,
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// A set has the pods that it asks for, of which at first none more are available than before.
+    /// A set gets its replicas; no more of them than before are available at first.
     fn put(&mut self, mut set: ReplicaSet) {
         let wanted = sets::replicas(&set);
         let status = set.status.get_or_insert_default();
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// Goes on until nothing happens any more, and looks at each step whether the limits are kept.
+    /// Continues until no action is left, and checks the limits after each step.
     fn settle(&mut self) {
         for _ in 0..200 {
             let pace = Pace::of(self.deployment.spec.as_ref().unwrap());
@@ -267,7 +267,7 @@ fn no_set_grows_before_those_that_shrink_have_done_so() {
     set.status.as_mut().unwrap().observed_generation = set.metadata.generation;
     while world.step() {}
     assert_eq!(world.sizes(), [(1, 3), (2, 0)]);
-    // More are asked for meanwhile: they wait, too.
+    // More replicas are requested meanwhile: they wait, too.
     world.edit(|spec| spec.replicas = Some(6));
     while world.step() {}
     assert_eq!(world.sizes(), [(1, 3), (2, 0)]);

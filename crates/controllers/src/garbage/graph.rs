@@ -12,7 +12,7 @@ pub const ORPHAN: &str = "orphan";
 /// How many absent objects are remembered.
 const REMEMBERED: usize = 8192;
 
-/// A resource, by its place in a list.
+/// A resource, as an index into a list.
 pub type KindId = usize;
 
 /// What the graph holds of an object.
@@ -136,7 +136,7 @@ impl Graph {
         let places = self.places.entry(node.kind).or_default();
         let before = places.insert(node.at.clone(), node.uid.clone());
         if let Some(other) = before.filter(|uid| *uid != node.uid) {
-            // Another object of the same name took its place, and its deletion was not observed.
+            // Another object of the same name replaced it, and its deletion was not observed.
             touched.append(&mut self.forget(&other));
             self.places.entry(node.kind).or_default().insert(node.at.clone(), node.uid.clone());
         }

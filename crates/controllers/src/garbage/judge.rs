@@ -19,9 +19,9 @@ enum OwnerState {
 /// What to do about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// Nothing.
+    /// No action.
     Leave,
-    /// Ask the API for these owners, which were never observed.
+    /// Read these owners from the API server: the informers have never observed them.
     Ask(Vec<OwnerReference>),
     /// It waits for these dependents, which are to be reconciled.
     After(Vec<String>),
@@ -79,7 +79,7 @@ fn staying(graph: &Graph, node: &Node) -> Verdict {
     }
     let owns = graph.dependents(&node.uid).next().is_some();
     if waiting > 0 && owns {
-        // Two that wait for each other would do so forever.
+        // Two objects that wait for each other would do so forever.
         let is_cycle = graph.dependents(&node.uid).any(Node::waits_for_dependents);
         if is_cycle && node.owners.iter().any(|owner| owner.block_owner_deletion == Some(true)) {
             let free = node.owners.iter().cloned();
@@ -120,8 +120,8 @@ mod tests {
 
     use super::*;
 
-    /// A node, of a name that is its uid: `owners` are names, with a `!` if it blocks them; `state` is empty, or `terminating`,
-    /// or what holds it while it goes.
+    /// A node, of a name that is its uid: `owners` are names, with a `!` if it blocks them; `state` is empty,
+    /// `terminating`, or the finalizer of a terminating object.
     fn node(name: &str, owners: &[&str], state: &str) -> Node {
         let reference = |name: &&str| {
             let (uid, block) = name.strip_suffix('!').map_or((*name, false), |uid| (uid, true));
@@ -152,7 +152,7 @@ mod tests {
         graph
     }
 
-    fn said(verdict: Verdict) -> String {
+    fn text(verdict: Verdict) -> String {
         let names =
             |owners: Vec<OwnerReference>| owners.into_iter().map(|o| o.name).collect::<Vec<_>>().join(" ");
         match verdict {
@@ -169,7 +169,7 @@ mod tests {
     type Row<'a> = (&'a str, &'a [(&'a str, &'a [&'a str], &'a str)], &'a [&'a str], &'a str);
 
     #[test]
-    fn an_object_goes_with_its_last_owner() {
+    fn an_object_is_deleted_with_its_last_owner() {
         let table: [Row<'_>; 16] = [
             ("has no owner", &[("x", &[], "")], &[], "leave"),
             ("its owner is there", &[("o", &[], ""), ("x", &["o"], "")], &[], "leave"),
@@ -219,35 +219,35 @@ mod tests {
             ("has let its own go", &[("x", &[], ORPHAN)], &[], "free orphan"),
         ];
         for (what, nodes, gone, wanted) in table {
-            assert_eq!(said(judge(&graph(nodes, gone), "x")), wanted, "{what}");
+            assert_eq!(text(judge(&graph(nodes, gone), "x")), wanted, "{what}");
         }
     }
 
     #[test]
-    fn who_is_not_there_under_one_name_may_be_there_under_another() {
+    fn an_owner_that_is_absent_under_one_name_may_exist_under_another() {
         let mut graph = graph(&[("x", &["o"], ""), ("y", &["o"], "")], &[]);
         let mut other = node("y", &["o"], "");
         other.owners[0].kind = "Y".to_owned();
         graph.put(other);
         graph.note_absent(&node("x", &["o"], "").owners[0], "n");
-        assert_eq!(said(judge(&graph, "x")), "delete Background");
-        assert_eq!(said(judge(&graph, "y")), "ask o");
+        assert_eq!(text(judge(&graph, "x")), "delete Background");
+        assert_eq!(text(judge(&graph, "y")), "ask o");
     }
 
     #[test]
-    fn an_owner_in_another_namespace_is_none() {
+    fn an_owner_in_another_namespace_is_absent() {
         let mut graph = graph(&[("o", &[], "")], &[]);
         let mut other = node("x", &["o"], "");
         other.at.namespace = "m".to_owned();
         graph.put(other.clone());
-        assert_eq!(said(judge(&graph, "x")), "delete Background");
+        assert_eq!(text(judge(&graph, "x")), "delete Background");
         other.at.namespace = String::new();
         graph.put(other);
-        assert_eq!(said(judge(&graph, "x")), "leave");
+        assert_eq!(text(judge(&graph, "x")), "leave");
     }
 
     #[test]
-    fn a_change_touches_only_those_that_it_concerns() {
+    fn a_change_requeues_only_objects_that_it_affects() {
         let mut graph = graph(&[("o", &[], ""), ("x", &["o!"], ""), ("y", &["o"], ""), ("z", &[], "")], &[]);
         let names = |touched: std::collections::BTreeSet<String>| touched.into_iter().collect::<Vec<_>>();
         assert_eq!(names(graph.put(node("z", &[], ""))), [""; 0]);

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Indexes(Vec<(i32, i32)>);
 
 impl Indexes {
-    /// Reads what a status or a policy says, without what is no index of a Job with that many completions.
+    /// Parses the indexes in a status or a policy, without those that a Job with that many completions does not have.
     pub fn parse(text: &str, completions: i32) -> Self {
         let ranges = text.split(',').filter_map(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));

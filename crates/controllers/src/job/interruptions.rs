@@ -79,7 +79,7 @@ impl World {
             Action::Event(_) | Action::RequeueAt(_) => {}
             other => panic!("{other:?}"),
         }
-        self.pods.retain(|_, pod| is_tracked(pod) || !pod::is_going(pod));
+        self.pods.retain(|_, pod| is_tracked(pod) || !pod::is_terminating(pod));
     }
 
     /// Reconciles the Job until the interruption.

@@ -1,4 +1,4 @@
-//! A Job and its pods: what a decision is made from.
+//! A Job and its pods: the input of a decision.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct JobState<'a> {
     pub job: &'a Job,
     /// The pods that it controls.
     pub pods: &'a [Arc<Pod>],
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
 }
 
@@ -62,7 +62,7 @@ fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
 
 /// Whether a pod that has not ended is terminating.
 fn is_terminating(pod: &Pod) -> bool {
-    !pod::has_ended(pod) && pod::is_going(pod)
+    !pod::has_ended(pod) && pod::is_terminating(pod)
 }
 
 /// The completion index of a pod.
@@ -79,7 +79,7 @@ pub(super) fn failures_before(pod: &Pod) -> (i32, i32) {
     (count(pod, FAILURES), count(pod, IGNORED_FAILURES))
 }
 
-/// The annotations by which the next pod of an index knows how often the ones before it failed.
+/// The annotations that tell the next pod of an index how often the pods before it failed.
 pub(super) fn failure_annotations(failures: (i32, i32)) -> impl Iterator<Item = (String, String)> {
     let ignored = (failures.1 > 0).then(|| (IGNORED_FAILURES.to_owned(), failures.1.to_string()));
     [(FAILURES.to_owned(), failures.0.to_string())].into_iter().chain(ignored)
@@ -126,7 +126,7 @@ impl<'a> JobState<'a> {
         match pod::phase(pod) {
             "Failed" => true,
             "Succeeded" => false,
-            _ => pod::is_going(pod) && !self.replaces_only_failed(),
+            _ => pod::is_terminating(pod) && !self.replaces_only_failed(),
         }
     }
 

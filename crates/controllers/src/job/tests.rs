@@ -1,4 +1,4 @@
-//! What is decided about Jobs, in tables.
+//! Tables of decisions about Jobs.
 
 use serde_json::{Value, json};
 
@@ -34,11 +34,11 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-/// A pod, by what is said of it: a phase, `kept`, `deleted`, `#2` for its index, `x3` for failures before it, `@7` for
+/// A pod, by its description: a phase, `kept`, `deleted`, `#2` for its index, `x3` for failures before it, `@7` for
 /// the second at which it finished, `exit=3`.
-fn mk_pod(name: &str, said: &str) -> Arc<Pod> {
+fn mk_pod(name: &str, description: &str) -> Arc<Pod> {
     let mut pod = json!({ "metadata": { "name": name, "namespace": "n", "uid": name }, "status": { "phase": "Pending" } });
-    for word in said.split_whitespace() {
+    for word in description.split_whitespace() {
         match word {
             "kept" => pod["metadata"]["finalizers"] = json!([FINALIZER]),
             "deleted" => {
@@ -76,9 +76,9 @@ fn containers(state: Value, restarts: i32) -> Value {
     json!([{ "name": "c", "image": "", "imageID": "", "ready": false, "restartCount": restarts, "state": state }])
 }
 
-/// What is decided, a line each.
-fn said(job: &Job, pods: &[(&str, &str)]) -> Vec<String> {
-    let pods: Vec<Arc<Pod>> = pods.iter().map(|(name, said)| mk_pod(name, said)).collect();
+/// The decided actions, a line each.
+fn describe(job: &Job, pods: &[(&str, &str)]) -> Vec<String> {
+    let pods: Vec<Arc<Pod>> = pods.iter().map(|(name, description)| mk_pod(name, description)).collect();
     let actions = decide(JobState { job, pods: &pods, now: at(NOW) });
     actions.iter().map(|action| line(job, action)).collect()
 }
@@ -124,14 +124,14 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap()
 }
 
-/// A status, pods, and what is decided.
+/// A status, pods, and the decided actions.
 type Row<'a> = (Value, &'a [(&'a str, &'a str)], &'a [&'a str]);
 
 #[track_caller]
 fn table(spec: Value, rows: &[Row<'_>]) {
     for (status, pods, wanted) in rows {
         let job = mk_job(spec.clone(), status.clone());
-        assert_eq!(said(&job, pods), *wanted, "{status} {pods:?}");
+        assert_eq!(describe(&job, pods), *wanted, "{status} {pods:?}");
     }
 }
 
@@ -146,7 +146,7 @@ fn a_new_job_starts_its_pods() {
         "create",
         "again in 60",
     ];
-    assert_eq!(said(&job, &[]), wanted);
+    assert_eq!(describe(&job, &[]), wanted);
     let state = JobState { job: &job, pods: &[], now: at(NOW) };
     let Action::Create(Object::Pod(pod)) = &decide(state)[1] else { panic!("no pod") };
     assert_eq!(pod.metadata.generate_name.as_deref(), Some("j-"));
@@ -200,13 +200,13 @@ fn as_many_pods_run_as_are_wanted_and_no_more_than_are_missing() {
         json!({ "completions": 5, "parallelism": 2 }),
         &[
             (json!({ "active": 1 }), &[("a", "kept Running")], &["create"]),
-            // The one that has not begun goes, and has not failed by that.
+            // The pod that has not started is deleted, and does not count as failed.
             (
                 json!({ "active": 3 }),
                 &three,
                 &["release c", "delete c", "status active=2 ready=1 terminating=1"],
             ),
-            // What goes is replaced at once.
+            // A terminating pod is replaced at once.
             (
                 json!({ "active": 2 }),
                 &[("a", "kept Running"), ("b", "Running deleted")],
@@ -243,7 +243,7 @@ fn failures_are_waited_after_and_counted_until_the_limit() {
                 &["status failed=1 uncountedTerminatedPods={}", "again in 5"],
             ),
             (json!({ "failed": 1 }), &[("a", "Failed @999989")], &["create"]),
-            // One more than the limit: the Job has failed, and what still runs goes.
+            // One more than the limit: the Job has failed, and its running pods are deleted.
             (
                 json!({ "failed": 1, "active": 1 }),
                 &[("a", "Failed @999900"), ("b", "kept Failed @999999"), ("c", "kept Running")],
@@ -264,7 +264,7 @@ fn a_pod_that_succeeds_after_it_was_deleted_is_released_as_a_failure() {
     let row: Row<'_> = (named.clone(), &[("a", "kept Succeeded deleted")], wanted);
     table(json!({ "completions": 1 }), &[row]);
     let job = mk_job(json!({ "completions": 1, "completionMode": "Indexed" }), named);
-    let lines = said(&job, &[("a", "kept Succeeded deleted #0")]);
+    let lines = describe(&job, &[("a", "kept Succeeded deleted #0")]);
     assert!(lines.iter().any(|line| line == "release a"), "{lines:?}");
 }
 
@@ -472,7 +472,7 @@ fn policies_say_what_failures_and_successes_mean() {
     );
     // It does not count, but is waited after.
     table(rule("Ignore"), &[(json!({}), failed, &["release a", "again in 10"])]);
-    // A pod that goes may still succeed: only what failed is replaced.
+    // A terminating pod may still succeed: only failed pods are replaced.
     table(rule("Ignore"), &[(json!({ "terminating": 1 }), &[("a", "kept Running deleted")], &[])]);
     let success = json!({
         "completions": 3, "parallelism": 3, "completionMode": "Indexed",
@@ -491,7 +491,7 @@ fn policies_say_what_failures_and_successes_mean() {
                     "status completedIndexes=0 SuccessCriteriaMet=True SuccessPolicy succeeded=1 terminating=1 -active",
                 ],
             ),
-            // What goes because of it has not failed.
+            // Pods that are deleted because of it have not failed.
             (
                 json!({ "conditions": met, "completedIndexes": "0", "succeeded": 1, "terminating": 1 }),
                 &[("a", "kept Succeeded #0"), ("b", "kept Running #1 deleted")],
@@ -508,7 +508,7 @@ fn what_is_over_or_not_ours_is_left_alone() {
     table(json!({ "managedBy": "example.com/mine" }), &[(json!({}), &[("a", "kept Failed")], &[])]);
     let mut job = mk_job(json!({ "completions": 2 }), json!({ "active": 1 }));
     job.metadata.deletion_timestamp = Some(Time(at(NOW)));
-    assert_eq!(said(&job, &[("a", "kept Running")]), ["release a"]);
+    assert_eq!(describe(&job, &[("a", "kept Running")]), ["release a"]);
 }
 
 #[test]

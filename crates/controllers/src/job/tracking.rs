@@ -35,13 +35,14 @@ pub(super) struct PodTracking<'a> {
 /// How a Job ends, as far as its pods are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// It goes on.
+    /// It continues.
     No,
     /// It has failed, and whatever still runs with it.
     Failure,
-    /// It has succeeded; `known` if its status was observed to say so. Pods that still run have done neither.
+    /// It has succeeded; `known` if the informer has observed that in its status. Pods that still run have neither
+    /// succeeded nor failed.
     Success {
-        /// Whether its status says so.
+        /// Whether its status has the condition.
         known: bool,
     },
     /// It is deleted: finalizers are removed from pods in any phase.
@@ -92,7 +93,7 @@ impl<'a> PodTracking<'a> {
     ) -> Vec<&'a Pod> {
         let state = &self.state;
         let mut tracked: Vec<&Pod> = state.tracked().map(|pod| &**pod).collect();
-        // Those of low indexes first, so that what is counted in part is easy to read.
+        // Low indexes first, so that a partial count is easy to read.
         tracked.sort_by_key(|pod| index_of(pod));
         let kept: HashSet<&str> = tracked.iter().map(|pod| uid(pod)).collect();
         let mut uncounted = status.uncounted_terminated_pods.take().unwrap_or_default();

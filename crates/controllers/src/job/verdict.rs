@@ -39,18 +39,17 @@ impl Why {
     }
 }
 
-/// Judges a Job by what is known of its pods. What was said before holds, whatever has happened since; then failures
-/// come before successes.
+/// Judges a Job by its pods. A condition that the Job has already decides; otherwise failures come before successes.
 pub(super) fn judge(state: &JobState<'_>, tracking: &PodTracking<'_>) -> Verdict {
-    let said = |wanted: &str| {
-        let said = condition(state.job, wanted)?;
-        let reason = REASONS.into_iter().find(|reason| said.reason.as_deref() == Some(*reason));
-        Some(Why { reason: reason.unwrap_or("Unknown"), message: said.message.clone().unwrap_or_default() })
+    let existing = |wanted: &str| {
+        let found = condition(state.job, wanted)?;
+        let reason = REASONS.into_iter().find(|reason| found.reason.as_deref() == Some(*reason));
+        Some(Why { reason: reason.unwrap_or("Unknown"), message: found.message.clone().unwrap_or_default() })
     };
-    if let Some(why) = said("SuccessCriteriaMet") {
+    if let Some(why) = existing("SuccessCriteriaMet") {
         return Verdict::Succeeds(why);
     }
-    if let Some(why) = said("FailureTarget") {
+    if let Some(why) = existing("FailureTarget") {
         return Verdict::Fails(why);
     }
     let failed = state.pods.iter().filter(|pod| state.has_failed(pod));
@@ -97,7 +96,8 @@ pub(super) fn deadline(state: &JobState<'_>) -> Option<k8s_openapi::jiff::Timest
     start.checked_add(SignedDuration::from_secs(seconds)).ok()
 }
 
-/// Whether containers were started anew as often as pods may fail: where pods start theirs anew, that is how they fail.
+/// Whether containers were restarted as often as pods may fail: that is how a pod fails whose containers are
+/// restarted.
 fn has_restarted_too_often(state: &JobState<'_>, limit: i32) -> bool {
     let policy = state.spec().template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
     if policy != Some("OnFailure") {

@@ -93,7 +93,7 @@ fn is_stray(pod: &Pod, job: Option<&Job>) -> bool {
     job.is_none_or(|job| end(job).is_some() && !is_managed_elsewhere(job))
 }
 
-/// Deletes Jobs some time after their end, where that was asked for.
+/// Deletes Jobs `ttlSecondsAfterFinished` after their end.
 pub struct Expiry;
 
 impl Workload for Expiry {

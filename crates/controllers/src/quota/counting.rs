@@ -11,7 +11,7 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// The kind that a resource of a quota counts; none if it is nothing that is known.
+    /// The kind that a resource of a quota counts; none if the resource is unknown.
     pub(super) fn of(resource: &str) -> Option<Self> {
         let core = |plural: &str| Some(Self { group: String::new(), plural: plural.to_owned() });
         if let Some(rest) = resource.strip_prefix("count/") {

@@ -1,6 +1,6 @@
-//! Watching what quotas count.
+//! Watches of the objects that quotas count.
 //!
-//! Of each object only what it counts for is kept: quotas need to know when that becomes less.
+//! The watch keeps only the usage of each object, since quotas need to know when it decreases.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use super::counting::Kind;
 
 /// An object that quotas count.
 pub(super) trait Countable: Resource + Clone + Send + 'static {
-    /// As something that is counted.
+    /// The object as an item of a quota.
     fn item(&self) -> Item<'_>;
 }
 
@@ -46,7 +46,7 @@ impl Countable for PartialObjectMeta<DynamicObject> {
     }
 }
 
-/// Watches all objects of a kind for good, and reports the namespaces in which one was deleted or counts for less.
+/// Watches all objects of a kind for good, and reports the namespaces in which an object was deleted or uses less.
 pub(super) async fn watch<K: Countable>(
     reflector: Reflector<K>,
     config: Config,
@@ -62,7 +62,7 @@ pub(super) async fn watch<K: Countable>(
     }
 }
 
-/// What each object counted for when it was last observed.
+/// The last observed usage of each object.
 struct Ledger {
     config: Config,
     kind: Kind,
@@ -70,7 +70,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// Applies an event, and returns the namespaces in which one was deleted or counts for less.
+    /// Applies an event, and returns the namespaces in which an object was deleted or uses less.
     fn apply<K: Countable>(&mut self, event: WatchEvent<K>) -> BTreeSet<String> {
         let mut released = BTreeSet::new();
         match event {
@@ -94,12 +94,12 @@ impl Ledger {
         released
     }
 
-    /// Counts an object, and returns its namespace if it counts for less than before.
+    /// Records the usage of an object, and returns its namespace if it uses less than before.
     fn count<K: Countable>(&mut self, object: &K) -> Option<String> {
         let (group, plural) = self.kind.name();
         let now = self.config.clock.now();
         let counted = Counted { group, plural, item: object.item(), now, rules: &self.config.rules };
-        // An invalid quantity counts for nothing here, and is reported when the quota is measured.
+        // An invalid quantity uses nothing here; the recalculation reports it.
         let usage = counted.usage().unwrap_or_default();
         let reference = ObjectRef::of(object);
         let namespace = reference.namespace.clone();

@@ -28,7 +28,7 @@ fn set(replicas: i32, more: Value) -> Arc<ReplicaSet> {
     Arc::new(serde_json::from_value(set).unwrap())
 }
 
-/// A pod: `r` ready since ten minutes, `n` ready just now, `p` pending, `f` failed, `d` to go.
+/// A pod: `r` ready since ten minutes, `n` ready just now, `p` pending, `f` failed, `d` terminating.
 fn pod(kind: char, number: usize) -> Arc<Pod> {
     let ready = |at: &str| json!([{ "type": "Ready", "status": "True", "lastTransitionTime": at }]);
     let status = match kind {
@@ -55,7 +55,7 @@ fn decided(set: Arc<ReplicaSet>, kinds: &str, failure: Option<Verb>) -> Decided 
     decide(&State { set, related: pods.clone(), pods }, &owner, &context(failure))
 }
 
-fn said(decided: &Decided) -> String {
+fn describe(decided: &Decided) -> String {
     let each = decided.actions.iter().map(|action| match action {
         Action::Create(_) => "+".to_owned(),
         Action::Delete(of, None) => format!("-{}", of.name),
@@ -70,18 +70,18 @@ fn there_are_as_many_pods_as_are_asked_for() {
         (0, "", ""),
         (2, "", "+ +"),
         (2, "rr", ""),
-        // Who has ended or is to go is made up for.
+        // Finished and terminating pods are replaced.
         (2, "rfd", "+"),
-        // Those go first that do not serve.
+        // Pods that are not ready are deleted first.
         (1, "rpn", "-p1 -n2"),
         (0, "rd", "-r0"),
     ];
     for (replicas, pods, wanted) in table {
-        assert_eq!(said(&decided(set(replicas, json!({})), pods, None)), wanted, "{replicas} of {pods}");
+        assert_eq!(describe(&decided(set(replicas, json!({})), pods, None)), wanted, "{replicas} of {pods}");
     }
     assert_eq!(decided(set(1000, json!({})), "", None).actions.len(), AT_A_TIME);
-    let going = json!({ "metadata": { "deletionTimestamp": NOW } });
-    assert_eq!(said(&decided(set(2, going), "r", None)), "");
+    let terminating = json!({ "metadata": { "deletionTimestamp": NOW } });
+    assert_eq!(describe(&decided(set(2, terminating), "r", None)), "");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn what_fails_is_said_until_it_succeeds() {
         "lastTransitionTime": NOW,
     });
     assert_eq!(json!(failed.conditions), json!([condition]));
-    let said = set(1, json!({ "status": json!(failed) }));
-    assert_eq!(decided(said.clone(), "", Some(Verb::Create)).status, None);
-    assert_eq!(decided(said, "", None).status.unwrap().conditions, None);
+    let with_condition = set(1, json!({ "status": json!(failed) }));
+    assert_eq!(decided(with_condition.clone(), "", Some(Verb::Create)).status, None);
+    assert_eq!(decided(with_condition, "", None).status.unwrap().conditions, None);
 }

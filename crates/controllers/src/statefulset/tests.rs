@@ -1,4 +1,4 @@
-//! What is decided about `StatefulSets`, in tables.
+//! Tables of decisions about `StatefulSets`.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::jiff::SignedDuration;
@@ -24,9 +24,9 @@ fn mk_revision(image: &str, number: i64) -> Arc<ControllerRevision> {
     Arc::new(serde_json::from_value(one).unwrap())
 }
 
-/// A pod by its number and what is said of it: its revision, `ready` or a phase, `going`, `since=5` seconds ready.
-fn mk_pod(said: &str) -> Arc<Pod> {
-    let mut words = said.split_whitespace();
+/// A pod by its number and its description: its revision, `ready` or a phase, `terminating`, `since=5` seconds ready.
+fn mk_pod(description: &str) -> Arc<Pod> {
+    let mut words = description.split_whitespace();
     let name = format!("web-{}", words.next().unwrap());
     let labels = json!({ "statefulset.kubernetes.io/pod-name": name, "app": "web" });
     let mut pod = json!({
@@ -36,7 +36,7 @@ fn mk_pod(said: &str) -> Arc<Pod> {
     for word in words {
         match word {
             "old" | "new" | "older" => pod["metadata"]["labels"][REVISION] = json!(format!("web-{word}")),
-            "going" => pod["metadata"]["deletionTimestamp"] = json!(now()),
+            "terminating" => pod["metadata"]["deletionTimestamp"] = json!(now()),
             "nameless" => {
                 _ = pod["metadata"]["labels"]
                     .as_object_mut()
@@ -68,7 +68,7 @@ fn mk_state(spec: Value, status: Value, pods: &[&str]) -> State {
     let set = json!({ "metadata": metadata, "spec": whole, "status": status });
     State {
         set: Arc::new(serde_json::from_value(set).unwrap()),
-        pods: pods.iter().map(|said| mk_pod(said)).collect(),
+        pods: pods.iter().map(|description| mk_pod(description)).collect(),
         revisions: vec![mk_revision("old", 1), mk_revision("new", 2)],
         taken: BTreeSet::new(),
         claims: Claims::new(),
@@ -97,8 +97,8 @@ fn line(action: &Action) -> Option<String> {
     })
 }
 
-/// What is decided besides the status, a line each.
-fn said(state: &State) -> Vec<String> {
+/// The decided actions besides the status, a line each.
+fn describe(state: &State) -> Vec<String> {
     decide(state, now()).iter().filter_map(line).collect()
 }
 
@@ -106,7 +106,7 @@ fn said(state: &State) -> Vec<String> {
 fn table(spec: Value, rows: &[(&[&str], &[&str])]) {
     for (pods, wanted) in rows {
         let status = json!({ "replicas": 0, "currentRevision": "web-old" });
-        assert_eq!(said(&mk_state(spec.clone(), status, pods)), *wanted, "{pods:?}");
+        assert_eq!(describe(&mk_state(spec.clone(), status, pods)), *wanted, "{pods:?}");
     }
 }
 
@@ -119,13 +119,13 @@ fn in_order_one_pod_comes_after_the_other() {
             (&["0 new Pending"], &[]),
             (&["0 new"], &[]),
             (&["0 new ready"], &["create web-1 web-new"]),
-            (&["0 new ready going"], &[]),
+            (&["0 new ready terminating"], &[]),
             (&["0 new ready", "1 new ready", "2 new ready"], &[]),
             // A gap is filled first.
             (&["0 new ready", "2 new"], &["create web-1 web-new"]),
-            // What has ended is made anew.
+            // A finished pod is recreated.
             (&["0 new Failed"], &["delete web-0"]),
-            (&["0 new Succeeded going"], &[]),
+            (&["0 new Succeeded terminating"], &[]),
             (
                 &["0 new nameless ready", "1 new ready", "2 new ready"],
                 &["patch web-0", "say SuccessfulUpdate"],
@@ -151,7 +151,7 @@ fn in_order_those_too_many_go_from_the_highest() {
         json!({ "replicas": 1 }),
         &[
             (&["0 new ready", "1 new ready", "2 new ready"], &["delete web-2"]),
-            (&["0 new ready", "1 new ready", "2 new ready going"], &[]),
+            (&["0 new ready", "1 new ready", "2 new ready terminating"], &[]),
             // One that does not serve waits for those below it, unless it is the first that does not.
             (&["0 new ready", "1 new", "2 new"], &[]),
             (&["0 new ready", "1 new ready", "2 new"], &["delete web-2"]),
@@ -196,7 +196,7 @@ fn an_update_goes_from_the_highest_down_to_the_partition() {
         &[
             (all_old, &["delete web-2"]),
             (&["0 old ready", "1 old ready", "2 new ready"], &[]),
-            // What is lost below it comes back as it was.
+            // A pod below the partition is recreated with the old revision.
             (&["1 old ready", "2 new ready"], &["create web-0 web-old"]),
         ],
     );
@@ -215,30 +215,30 @@ fn a_template_becomes_a_revision_before_anything_else() {
     assert_eq!(one.revision, 1);
     // One that was there before is the latest again.
     let mut state = mk_state(json!({ "template": template("old") }), json!({ "replicas": 0 }), &[]);
-    assert_eq!(said(&state), ["web-old is 3"]);
-    // What no pod is of is forgotten.
+    assert_eq!(describe(&state), ["web-old is 3"]);
+    // A revision without pods is deleted.
     state = mk_state(
         json!({ "revisionHistoryLimit": 0 }),
         json!({ "replicas": 0, "currentRevision": "web-new" }),
         &["0 new"],
     );
-    assert_eq!(said(&state), ["delete web-old"]);
+    assert_eq!(describe(&state), ["delete web-old"]);
     state = mk_state(
         json!({ "revisionHistoryLimit": 0 }),
         json!({ "replicas": 0, "currentRevision": "web-new" }),
         &["0 old"],
     );
-    assert_eq!(said(&state), [""; 0]);
+    assert_eq!(describe(&state), [""; 0]);
 }
 
 #[test]
 fn of_a_set_that_goes_nothing_is_written_but_its_status() {
     let status = json!({ "replicas": 3, "currentRevision": "web-new", "updateRevision": "web-new" });
-    let mut state = mk_state(json!({ "revisionHistoryLimit": 0 }), status, &["0 new ready going"]);
+    let mut state = mk_state(json!({ "revisionHistoryLimit": 0 }), status, &["0 new ready terminating"]);
     let mut set = StatefulSet::clone(&state.set);
     set.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
     state.set = Arc::new(set);
-    // What it was is swept up before it.
+    // Its revisions are deleted before it.
     for revisions in [state.revisions.clone(), vec![mk_revision("old", 1)], vec![]] {
         state.revisions = revisions;
         let actions = decide(&state, now());
@@ -265,9 +265,9 @@ fn the_status_counts_pods_by_what_they_are() {
             "updatedReplicas": 1, "currentRevision": "web-old", "updateRevision": "web-new", "collisionCount": 0,
         })
     );
-    // The one that goes for the update no longer counts as what it was.
+    // The pod that is deleted for the update no longer counts as one of the old revision.
     assert_eq!(status(json!({}), &["0 old ready", "1 old ready", "2 old ready"])["currentReplicas"], 2);
-    // All are what is asked for: that is what the set is now.
+    // All pods have the update revision, which becomes the current one.
     let done = status(json!({}), &["0 new ready", "1 new ready", "2 new ready"]);
     assert_eq!((&done["currentRevision"], &done["currentReplicas"]), (&json!("web-new"), &json!(3)));
     let early = status(json!({ "minReadySeconds": 50 }), &["0 new since=10"]);
@@ -313,7 +313,7 @@ fn claims_come_before_their_pod() {
     let data = json!([{ "metadata": { "name": "data", "labels": { "tier": "db" } }, "spec": {} }]);
     let spec = json!({ "volumeClaimTemplates": data, "replicas": 1 });
     let mut state = mk_state(spec, json!({ "replicas": 0 }), &[]);
-    assert_eq!(said(&state), ["create data-web-0", "again in 0"]);
+    assert_eq!(describe(&state), ["create data-web-0", "again in 0"]);
     let actions = decide(&state, now());
     let claim = actions.iter().find_map(|action| match action {
         Action::Create(Object::PersistentVolumeClaim(claim)) => claim.metadata.labels.clone(),
@@ -321,11 +321,12 @@ fn claims_come_before_their_pod() {
     });
     assert_eq!(serde_json::to_value(claim.unwrap()).unwrap(), json!({ "app": "web", "tier": "db" }));
     state.claims.insert("data-web-0".to_owned(), mk_claim("data-web-0", &[]));
-    assert_eq!(said(&state), ["create web-0 web-new"]);
-    let mut going = PersistentVolumeClaim::clone(&state.claims["data-web-0"]);
-    going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
-    state.claims.insert("data-web-0".to_owned(), Arc::new(going));
-    assert_eq!(said(&state), ["say FailedCreate"]);
+    assert_eq!(describe(&state), ["create web-0 web-new"]);
+    let mut terminating = PersistentVolumeClaim::clone(&state.claims["data-web-0"]);
+    terminating.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
+    state.claims.insert("data-web-0".to_owned(), Arc::new(terminating));
+    assert_eq!(describe(&state), ["say FailedCreate"]);
 }
 
 #[test]
@@ -334,7 +335,7 @@ fn claims_go_with_whom_the_policy_says() {
     let pod: &[(&str, &str, &str)] = &[("Pod", "web-0", "uid-web-0")];
     let other: &[(&str, &str, &str)] = &[("Other", "x", "x")];
     let former: &[(&str, &str, &str)] = &[("Pod", "web-0", "former")];
-    // What is said of the one that stays, and of the one that goes.
+    // With one replica the pod stays; otherwise the set deletes it.
     let stays = |replicas: i32| replicas == 1;
     for (scaled, deleted, replicas, had, wanted) in [
         ("Retain", "Retain", 1, &[][..], None),
@@ -346,9 +347,9 @@ fn claims_go_with_whom_the_policy_says() {
         ("Delete", "Delete", 1, &[][..], Some("web")),
         ("Delete", "Delete", 0, set, Some("web-0")),
         ("Delete", "Delete", 1, pod, Some("web")),
-        // Who else controls it decides.
+        // An owner reference of another controller decides.
         ("Delete", "Delete", 1, other, None),
-        // It still goes with a pod that is no more.
+        // The claim is still owned by a pod that is gone.
         ("Delete", "Delete", 1, former, None),
     ] {
         let policy = json!({ "whenScaled": scaled, "whenDeleted": deleted });
@@ -363,7 +364,7 @@ fn claims_go_with_whom_the_policy_says() {
         } else if wanted.is_some() {
             expected.push("say SuccessfulUpdate".to_owned());
         }
-        assert_eq!(said(&state), expected, "{scaled} {deleted} {replicas} {had:?}");
+        assert_eq!(describe(&state), expected, "{scaled} {deleted} {replicas} {had:?}");
     }
 }
 
@@ -374,5 +375,5 @@ fn claims_of_a_pod_that_does_not_run_yet_go_with_their_set_already() {
     let spec = json!({ "volumeClaimTemplates": data, "persistentVolumeClaimRetentionPolicy": policy });
     let mut state = mk_state(spec, json!({ "replicas": 0 }), &["0 new Pending"]);
     state.claims.insert("data-web-0".to_owned(), mk_claim("data-web-0", &[]));
-    assert_eq!(said(&state), ["data-web-0 goes with web"]);
+    assert_eq!(describe(&state), ["data-web-0 goes with web"]);
 }

@@ -1,4 +1,4 @@
-//! What a decision asks for.
+//! The actions that a decision consists of.
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PropagationPolicy;
@@ -56,7 +56,7 @@ impl Note {
     }
 }
 
-/// What was attempted.
+/// An attempted write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// To create an object.
@@ -67,10 +67,10 @@ pub enum Verb {
     Change,
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Clone, Debug)]
 pub struct WriteOutcome<'a> {
-    /// What was attempted.
+    /// The attempted write.
     pub verb: Verb,
     /// On which object. One that could not be created has no uid, and no name if the server was to generate it.
     pub object: &'a Ref,
@@ -81,7 +81,7 @@ pub struct WriteOutcome<'a> {
 /// Why the last reconcile of a workload failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What was attempted.
+    /// The attempted write.
     pub verb: Verb,
     /// Why it failed.
     pub message: String,

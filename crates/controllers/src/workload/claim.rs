@@ -8,7 +8,7 @@ use plumb_controller::adoption::{self, Claim};
 use super::action::Action;
 use super::kinds::{Ref, Written};
 
-/// What a workload has to adopt and to release.
+/// The objects that a workload has to adopt and to release.
 pub fn claims<K: Written>(
     owner: &impl Resource,
     selector: Option<&LabelSelector>,

@@ -78,7 +78,7 @@ macro_rules! kinds {
             $(#[doc = $doc] $kind(Box<$kind>),)*
         }
 
-        /// The informers of the kinds that workload controllers look at.
+        /// The informers of the kinds that workload controllers read.
         pub struct Informers {
             $(#[doc = $doc] pub $field: Informer<$kind>,)*
             /// Nodes.
@@ -88,7 +88,7 @@ macro_rules! kinds {
         }
 
         impl Informers {
-            /// Asks a factory for them.
+            /// Gets them from a factory.
             pub fn new(factory: &InformerFactory) -> Self {
                 $(let $field = factory.informer_with::<$kind>($transform);)*
                 let node_of = |pod: &Pod| pods::node_of(pod).map(str::to_owned);
@@ -96,7 +96,7 @@ macro_rules! kinds {
                 Self { $($field,)* nodes: factory.informer(), pods_by_node }
             }
 
-            /// Waits until the stores hold what the API holds now.
+            /// Waits until the stores have the objects that the API server has now.
             pub(super) async fn catch_up(&self, client: &Client) -> kube::Result<()> {
                 $(self.$field.catch_up(&Api::all(client.clone())).await?;)*
                 Ok(())
@@ -242,7 +242,7 @@ impl Informed for Node {
 }
 
 impl Default for Informers {
-    /// Informers that nothing keeps up to date, for tests.
+    /// Informers without a watch, for tests.
     fn default() -> Self {
         Self::new(&InformerFactory::default())
     }

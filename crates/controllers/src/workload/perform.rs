@@ -31,30 +31,30 @@ pub(super) struct Performer<'a> {
     /// The workload.
     pub(super) owner: Ref,
     pub(super) reference: OwnerReference,
-    /// The finalizer that what it controls has.
+    /// The finalizer of the objects that it controls.
     pub(super) finalizer: Option<&'static str>,
     pub(super) now: Timestamp,
-    /// The event to emit about what came of a write.
+    /// The event to emit about the result of a write.
     pub(super) event_for: &'a (dyn Fn(&WriteOutcome<'_>) -> Option<Note> + Sync),
 }
 
-/// What came of the actions.
+/// The result of the actions.
 #[derive(Debug, Default)]
 pub(super) struct Performed {
     /// The first failure.
     pub(super) failure: Option<Failure>,
-    /// Another writer was faster: what was decided upon is not what is there.
+    /// Another writer was faster: the decision was for an older version.
     pub(super) conflict: bool,
     /// When to reconcile again, if nothing changes before.
     pub(super) requeue_at: Option<Timestamp>,
-    /// What was written, and is to be observed.
+    /// The written versions, which the informers have to observe.
     writes: Vec<(Kind, Write)>,
 }
 
-/// What came of one write.
+/// The result of one write.
 enum Attempt {
     Done(Kind, Write),
-    /// There is nothing to do any more.
+    /// There is nothing left to write.
     Settled,
     Conflict,
     Failed(Failure),
@@ -157,7 +157,7 @@ impl Performer<'_> {
                 Attempt::Done(asked.kind, Write::created(&made))
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => Attempt::Conflict,
-            // Its namespace goes.
+            // Its namespace is terminating.
             Err(error) if is_settled(&error) => Attempt::Settled,
             Err(error) => self.failed(Verb::Create, &asked, &error),
         }

@@ -1,4 +1,4 @@
-//! Events: what a controller did and why, for the person who looks. Nothing waits for them.
+//! Events that controllers emit. No controller waits until they are written.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;

@@ -188,11 +188,11 @@ fn old_requests_are_swept_away() {
 fn tokens_are_deleted_when_they_expire_and_looked_at_again_until_then() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     for (end, wanted) in [
-        (Some("2026-01-01T00:00:00Z"), tokens::Step::Delete),
-        (Some("2026-01-01T00:07:00Z"), tokens::Step::Wait(Duration::from_mins(7))),
-        (Some("2026-01-02T00:00:00Z"), tokens::Step::Wait(Duration::from_mins(10))),
-        (None, tokens::Step::Keep),
-        (Some("tomorrow"), tokens::Step::Keep),
+        (Some("2026-01-01T00:00:00Z"), tokens::TokenAction::Delete),
+        (Some("2026-01-01T00:07:00Z"), tokens::TokenAction::Wait(Duration::from_mins(7))),
+        (Some("2026-01-02T00:00:00Z"), tokens::TokenAction::Wait(Duration::from_mins(10))),
+        (None, tokens::TokenAction::Keep),
+        (Some("tomorrow"), tokens::TokenAction::Keep),
     ] {
         let mut token: Secret =
             serde_json::from_value(json!({ "metadata": { "name": "t" }, "type": tokens::TYPE })).unwrap();

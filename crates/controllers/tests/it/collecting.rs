@@ -155,7 +155,7 @@ async fn a_replication_controller_that_is_deleted_in_the_foreground_is_there_unt
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_of_two_owners_stays_while_one_of_them_waits_for_its_deletion() {
     let cluster = Cluster::start();
-    replication_controller(&cluster, "going", 2).await;
+    replication_controller(&cluster, "terminating", 2).await;
     let other: ConfigMap = cluster.create(json!({ "metadata": { "name": "staying" } })).await;
     let pods = cluster.until_all::<Pod>(|pods| pods.len() == 2).await;
     let (shared, pod) = pods.iter().next().unwrap();
@@ -165,7 +165,7 @@ async fn a_pod_of_two_owners_stays_while_one_of_them_waits_for_its_deletion() {
     }));
     cluster.merge::<Pod>(shared, json!({ "metadata": { "ownerReferences": owners } })).await;
     let controllers = cluster.api::<ReplicationController>();
-    controllers.delete("going", &policy(PropagationPolicy::Foreground)).await.unwrap();
+    controllers.delete("terminating", &policy(PropagationPolicy::Foreground)).await.unwrap();
     cluster.none::<ReplicationController>().await;
     let left = cluster.until_all::<Pod>(|pods| pods.len() == 1).await;
     let metadata = &left[shared].metadata;
@@ -370,7 +370,7 @@ async fn the_pods_of_a_namespace_are_deleted_before_everything_else() {
         })
     };
     super::until(&namespaces, "team", waits).await;
-    // What the pod may need is there for as long as the pod is.
+    // The objects that a pod may need exist as long as the pod.
     assert!(pods.get("held").await.unwrap().metadata.deletion_timestamp.is_some());
     assert!(maps.get("needed").await.unwrap().metadata.deletion_timestamp.is_none());
     let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));

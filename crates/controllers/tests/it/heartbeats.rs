@@ -22,7 +22,7 @@ fn is_tainted(node: &Node) -> bool {
     taints.iter().any(|taint| taint.effect == "NoExecute")
 }
 
-/// A node says that it is ready still.
+/// Sends a heartbeat of a ready node.
 async fn beat(nodes: &Api<Node>, name: &str, ahead: i64) {
     let now = Timestamp::now() + SignedDuration::from_secs(ahead);
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -43,7 +43,7 @@ async fn the_pods_of_a_node_without_heartbeats_are_evicted_and_those_of_a_delete
             "metadata": { "name": name }, "spec": { "taints": taints }, "status": { "conditions": conditions },
         });
         nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
-        // It is ready, and this was seen.
+        // It is ready, and the controller has observed that.
         until(&nodes, name, |node| !is_tainted(node)).await;
     }
     for (name, node) in [("leaves", "silent"), ("stays", "other")] {

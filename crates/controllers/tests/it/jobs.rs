@@ -1,4 +1,5 @@
-//! Jobs and `CronJob`s, as clients see them. A pod here ends as soon as it is observed, as its image says.
+//! Jobs and `CronJob`s from the view of clients. Here a pod ends as soon as it is observed, in the way that its image
+//! says.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +34,7 @@ fn play(cluster: &Cluster) -> JoinSet<()> {
                     _ => continue,
                 };
                 let status = Patch::Merge(json!({ "status": { "phase": end } }));
-                // Who is gone meanwhile need not end.
+                // A pod that is gone meanwhile need not end.
                 let _ = pods.patch_status(&name(&pod), &PatchParams::default(), &status).await;
             }
         }
@@ -114,7 +115,7 @@ async fn a_suspended_job_waits_until_it_may_go_on() {
     cluster.merge::<Job>("later", json!({ "spec": { "suspend": false } })).await;
     let runs = |job: &Job| job.status.as_ref().is_some_and(|status| status.active == Some(1));
     cluster.until::<Job>("later", runs).await;
-    // It has not failed by going to rest again.
+    // The Job has not failed because it was suspended again.
     cluster.merge::<Job>("later", json!({ "spec": { "suspend": true } })).await;
     let rests = |job: &Job| {
         let status = job.status.clone().unwrap_or_default();
@@ -152,7 +153,7 @@ async fn a_pod_that_a_job_selects_is_adopted_and_kept() {
     let spec = json!({ "manualSelector": true, "selector": { "matchLabels": labels }, "template": chosen });
     make(&cluster, "finder", "slow", spec).await;
     cluster.until::<Pod>("orphan", |pod| is_tracked(pod) && pod.metadata.owner_references.is_some()).await;
-    // It is what the job asked for.
+    // The Job counts it, and creates no other pod.
     let counts = |job: &Job| job.status.as_ref().is_some_and(|status| status.active == Some(1));
     cluster.until::<Job>("finder", counts).await;
     assert_eq!(cluster.until_all::<Pod>(|pods| pods.len() == 1).await.len(), 1);
@@ -160,7 +161,7 @@ async fn a_pod_that_a_job_selects_is_adopted_and_kept() {
     cluster.merge::<Pod>("orphan", json!({ "metadata": { "labels": { "work": "other" } } })).await;
     cluster.until::<Pod>("orphan", |pod| !is_tracked(pod) && pod.metadata.owner_references.is_none()).await;
     cluster.until_all::<Pod>(|pods| pods.len() == 2).await;
-    // A finalizer that no Job needs is let go.
+    // A finalizer that no Job needs is removed.
     let mut stray = template("slow");
     stray["metadata"] = json!({ "name": "stray", "finalizers": [FINALIZER] });
     cluster.create::<Pod>(stray).await;

@@ -75,7 +75,7 @@ async fn every_namespace_has_a_default_account_and_the_authority() {
         if namespace != "team" {
             continue;
         }
-        // What is deleted comes back, and what is changed is put right.
+        // A deleted object is recreated, and a changed one is restored.
         accounts.delete("default", &DeleteParams::default()).await.unwrap();
         until(&accounts, "default", |account| account.metadata.uid != first.metadata.uid).await;
         maps.delete("kube-root-ca.crt", &DeleteParams::default()).await.unwrap();

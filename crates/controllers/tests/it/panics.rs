@@ -1,4 +1,5 @@
-//! A panic over one object: an event of it, a count, and a retry, while the other objects go on.
+//! A panic while an object is reconciled: an event of the object, a metric and a retry, while the other objects are
+//! reconciled.
 
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ async fn a_panic_over_one_object_is_an_event_of_it_and_the_others_go_on() {
     event(&admin, "later", "Reconciled", 1).await;
     assert_eq!(supervisor.restarts(Panics::NAME), 0, "the controller itself runs on");
 
-    // Every task of it is killed; it goes on.
+    // Every task of the controller is killed, and restarted.
     for task in supervisor.tasks() {
         assert!(supervisor.abort(&task.name), "{}", task.name);
     }

@@ -1,4 +1,4 @@
-//! The books of quotas, as clients see them.
+//! The usage in the status of quotas, from the view of clients.
 
 use futures_util::future::join_all;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -62,7 +62,7 @@ impl Cluster {
         Api::default_namespaced(self.client.clone())
     }
 
-    /// Waits until the quota's status says this.
+    /// Waits until the quota has this status.
     async fn used(&self, wanted: Value) {
         let is_so = |quota: &ResourceQuota| json!(quota.status.clone().unwrap_or_default().used) == wanted;
         until(&self.quotas(), "q", is_so).await;
@@ -172,7 +172,7 @@ async fn a_kind_is_watched_for_as_long_as_a_quota_counts_it() {
     cluster.used(json!({ "pods": "0" })).await;
 }
 
-/// A quota whose status cannot be written is tried again later; those after it are measured meanwhile.
+/// The controller retries a quota whose status it cannot write, and recalculates others meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quota_that_fails_does_not_keep_the_others_from_being_measured() {
     // The controller may write quotas in `default` alone, and "a" comes before it.

@@ -60,7 +60,7 @@ async fn a_stateful_set_numbers_its_pods_and_gives_them_claims() {
     let claims = cluster.until_all::<PersistentVolumeClaim>(|claims| claims.len() == 3).await;
     assert_eq!(names(&claims), ["data-web-0", "data-web-1", "data-web-2"]);
 
-    // Who is deleted comes back under the same name, and who is too many goes from the highest.
+    // A deleted pod is recreated under the same name, and surplus pods are deleted from the highest ordinal.
     let before = pods["web-1"].metadata.uid.clone();
     cluster.api::<Pod>().delete("web-1", &DeleteParams::default()).await.unwrap();
     cluster.until::<Pod>("web-1", |pod| pod.metadata.uid != before).await;
@@ -68,7 +68,7 @@ async fn a_stateful_set_numbers_its_pods_and_gives_them_claims() {
     cluster.merge::<StatefulSet>("web", json!({ "spec": { "replicas": 1 } })).await;
     cluster.until("web", is_rolled_out(1)).await;
     assert_eq!(names(&cluster.until_all::<Pod>(|pods| pods.len() == 1).await), ["web-0"]);
-    // The claims go with the pods that went.
+    // The claims are deleted with the pods.
     let left = cluster.until_all::<PersistentVolumeClaim>(|claims| claims.len() == 1).await;
     assert_eq!(names(&left), ["data-web-0"]);
 }
@@ -160,7 +160,7 @@ async fn a_daemon_set_has_a_pod_for_each_node_that_will_do() {
     cluster.until_all::<Pod>(|pods| pods.len() == 2).await;
 }
 
-/// Says that a pod has failed, as a node does that evicts it.
+/// Sets the status of a failed pod, as a node does that evicts it.
 async fn fail(cluster: &Cluster, name: &str) {
     let failed = Patch::Merge(json!({ "status": { "phase": "Failed", "reason": "Evicted" } }));
     cluster.api::<Pod>().patch_status(name, &PatchParams::default(), &failed).await.unwrap();

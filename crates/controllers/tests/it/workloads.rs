@@ -43,12 +43,12 @@ impl Cluster {
         cluster
     }
 
-    /// One where nothing becomes of pods.
+    /// A cluster without node agents.
     pub(crate) fn without_nodes() -> Self {
         Self::at(Clock::default())
     }
 
-    /// One where nothing becomes of pods, and the controllers have a clock of their own.
+    /// A cluster without node agents, whose controllers have a clock of their own.
     pub(crate) fn at(clock: Clock) -> Self {
         let cluster = TestCluster::start();
         let watcher = cluster.client(WATCHER);
@@ -133,7 +133,7 @@ pub(crate) fn name(object: &impl Resource) -> String {
     object.meta().name.clone().unwrap()
 }
 
-/// Makes every pod ready, but for those that say that they do not want to be.
+/// Makes every pod ready, except those that opt out.
 async fn be_ready(client: Client) {
     let pods: Api<Pod> = Api::all(client.clone());
     let mut events = std::pin::pin!(Reflector::new(pods, WatchConfig::default()).into_stream());
@@ -148,7 +148,7 @@ async fn be_ready(client: Client) {
             let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": now });
             let status = json!({ "status": { "phase": "Running", "conditions": [ready] } });
             let api: Api<Pod> = Api::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap());
-            // Who is gone meanwhile need not be ready.
+            // A pod that is gone meanwhile need not be ready.
             let _ = api.patch_status(&name(&pod), &PatchParams::default(), &Patch::Merge(status)).await;
         }
     }
@@ -194,7 +194,7 @@ async fn a_replica_set_has_as_many_pods_as_it_asks_for_and_says_so() {
     let pods = cluster.until_all::<Pod>(has(3)).await;
     assert!(pods.iter().all(|(name, pod)| name.starts_with("web-") && controller(pod) == Some("web")));
 
-    // Who is deleted is made up for.
+    // A deleted pod is replaced.
     let lost = pods.keys().next().unwrap();
     cluster.api::<Pod>().delete(lost, &DeleteParams::default()).await.unwrap();
     cluster.until_all::<Pod>(|pods| pods.len() == 3 && !pods.contains_key(lost)).await;
@@ -284,7 +284,7 @@ async fn what_does_not_change_is_not_looked_at() {
     for name in &names {
         cluster.until(name, ready).await;
     }
-    // One that is made now is looked at, and with it the last looks of the others are over.
+    // The controller observes an object that is created now, and so has reconciled the others before.
     cluster.create::<ReplicaSet>(json!({ "metadata": { "name": "last" }, "spec": spec("last", 1) })).await;
     cluster.until("last", ready).await;
     let before = cluster.reconciles.load(Ordering::Relaxed);
