@@ -96,7 +96,7 @@ pub struct Config {
 
 /// The name of the agent's task, in health checks and metrics.
 const TASK: &str = "node-agent";
-/// The reason of the event that says that a worker panicked.
+/// The reason of the event about a worker that panicked.
 const PANICKED: &str = "ReconcilePanicked";
 
 /// Why an agent could not start.
@@ -241,7 +241,7 @@ impl Agent {
         })
     }
 
-    /// What shuts the node down, while the agent runs.
+    /// Starts the shutdown of the node, while the agent runs.
     pub fn shutdown(&self) -> NodeShutdown {
         NodeShutdown(self.node.clone())
     }
@@ -355,8 +355,9 @@ impl Agent {
 
     /// Starts the worker of a pod.
     fn start_worker(&mut self, uid: String, pod: Arc<Pod>, start: Start) {
-        // Unbounded: one slow worker must not block the agent and the workers of other pods. What is sent is bounded by its
-        // causes: events of this one pod and its containers, and one message per task that its worker has started.
+        // Unbounded: one slow worker must not block the agent and the workers of other pods. The number of messages
+        // is bounded by their causes: events of this one pod and its containers, and one message per task that its
+        // worker has started.
         let (sender, inbox) = mpsc::unbounded_channel();
         self.node.workers.insert(&uid, pod, sender.clone());
         self.node.allocations.subscribe(&uid, sender.clone());
@@ -497,14 +498,14 @@ async fn new_worker(
     });
     if let Some(entry) = start.entry.take() {
         let worker = Worker::new(node, sender, pod, info, *entry);
-        // Like the kubelet, the agent checks pods that run already again when it starts: what was allowed when they were
-        // admitted may not be any more.
+        // Like the kubelet, the agent checks running pods again when it starts: they may violate a predicate now that
+        // they satisfied when they were admitted.
         return Some(match forbidden {
             Some((reason, message)) => worker.fail_with(reason, message),
             None => worker,
         });
     }
-    // The kubelet asks this before it asks whether the pod fits.
+    // The kubelet checks this before it checks whether the pod fits.
     if let Some((reason, message)) = forbidden {
         let entry = as_desired(&info);
         return Some(Worker::new(node, sender, pod, info, entry).rejected(reason, message));

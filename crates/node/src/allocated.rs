@@ -9,8 +9,8 @@ use plumb_resize::pod::PodResources;
 use plumb_resize::quantity::Quantity;
 use plumb_resize::resource::{Declared, Requirements, Resource};
 
-/// The pod with the cpu and memory that are allocated to it in the place of those that its spec asks for, which are
-/// `desired`. What cannot be resized is as the spec says.
+/// The pod with its allocated cpu and memory instead of the desired ones, `desired`, of its spec. Other resources are
+/// those of the spec.
 pub(crate) fn with_allocation(pod: &Arc<Pod>, desired: &PodResources, allocated: &PodResources) -> Arc<Pod> {
     if desired == allocated {
         return pod.clone();
@@ -45,7 +45,7 @@ fn set_list(list: &mut Option<WireList>, allocated: Declared) {
             }
             continue;
         };
-        // An equal amount keeps its spelling.
+        // An equal amount is written as in the spec.
         if written[resource] == Some(amount) {
             continue;
         }

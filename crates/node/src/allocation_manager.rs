@@ -22,7 +22,7 @@ use crate::journal::{Entry, Journal, JournalError};
 use crate::predicates::Predicate;
 use crate::worker::{Message, POD_WORKER};
 
-/// What triggered the retry of a deferred resize, in the words of the kubelet's metrics.
+/// The trigger of the retry of a deferred resize, in the words of the kubelet's metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
     /// A pod was removed.
@@ -388,7 +388,7 @@ mod tests {
     use plumb_resize::qos::QosClass;
     use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements};
     use plumb_resize::rules::Rules;
-    use plumb_resize::status::Outcome;
+    use plumb_resize::status::ResizeOutcome;
     use plumb_store::{Options, Store};
 
     use super::*;
@@ -454,7 +454,7 @@ mod tests {
         let Ok(Message::Allocation(result, Trigger::PodsRemoved)) = second.try_recv() else {
             panic!("the other resize is decided")
         };
-        assert_eq!((result.outcome, &result.entry.allocation.allocated), (Outcome::Started, &cpu(400)));
+        assert_eq!((result.outcome, &result.entry.allocation.allocated), (ResizeOutcome::Started, &cpu(400)));
         assert!(matches!(first.try_recv(), Ok(Message::Retry)), "its own worker requests it again");
         assert_eq!(manager.entry("first"), before, "an allocation that is not in the journal");
         {
@@ -463,6 +463,6 @@ mod tests {
             assert_eq!((state.allocator.counted("first").cpu, state.allocator.burstable_cpu()), (100, 500));
         }
         let result = manager.request_resize("first", cpu(400), 2).await.unwrap().unwrap();
-        assert_eq!(result.outcome, Outcome::Started);
+        assert_eq!(result.outcome, ResizeOutcome::Started);
     }
 }

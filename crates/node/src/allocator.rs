@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use plumb_placement::HostPort;
 use plumb_resize::admission::{
-    Deferral, Held, Ledger, NodeFacts, Request, Shortage, Verdict, admit, admit_new,
+    Deferral, Ledger, LedgerEntry, NodeFacts, Request, Shortage, Verdict, admit, admit_new,
 };
 use plumb_resize::list::BadQuantity;
 use plumb_resize::pod::{PodResources, PodShape};
@@ -18,21 +18,21 @@ use plumb_resize::qos::QosClass;
 use plumb_resize::queue::DeferredResize;
 use plumb_resize::resource::{Amounts, Resource};
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{Allocation, Outcome, PendingReason};
+use plumb_resize::status::{Allocation, PendingReason, ResizeOutcome};
 use plumb_supervise::Panic;
 
 use crate::cpus::{CpuAllocator, CpuAssignments, CpuSet, InsufficientCpus};
 use crate::journal::Entry;
 use crate::predicates::Predicate;
 
-/// What the node knows of a pod's object, apart from its allocation.
+/// The node's knowledge of a pod's object, apart from its allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodInfo {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// What a resize does not change.
+    /// The part of the pod that a resize does not change.
     pub shape: PodShape,
     /// The ports of the node that it uses.
     pub host_ports: Vec<HostPort>,
@@ -83,7 +83,7 @@ impl AdmissionError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocationResult {
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: ResizeOutcome,
     /// The pod's entry; it must be durable before anything is actuated.
     pub entry: Entry,
     /// The verdict of admission, if the desired resources differ from the allocated ones.
@@ -248,7 +248,7 @@ impl Allocator {
         generation: i64,
         now: i64,
     ) -> Option<AllocationResult> {
-        // The queue has it under what it desired so far.
+        // The queue has it with its former desired resources.
         self.unqueue(uid);
         let record = self.pods.get_mut(uid)?;
         record.info.desired = desired;
@@ -277,7 +277,9 @@ impl Allocator {
         for uid in uids {
             // A decision that panics changes nothing, see below.
             match catch_unwind(AssertUnwindSafe(|| decide(self, &uid))) {
-                Ok(Some(result)) if result.outcome != Outcome::Unchanged => results.push((uid, Ok(result))),
+                Ok(Some(result)) if result.outcome != ResizeOutcome::Unchanged => {
+                    results.push((uid, Ok(result)));
+                }
                 Ok(_) => {}
                 Err(payload) => results.push((uid, Err(Panic::of(&*payload)))),
             }
@@ -378,7 +380,7 @@ impl Allocator {
             }
             said.insert(verdict).clone()
         });
-        if let (Outcome::Started, Some(assigned), Some(cpus)) = (outcome, assigned, cpus.as_mut()) {
+        if let (ResizeOutcome::Started, Some(assigned), Some(cpus)) = (outcome, assigned, cpus.as_mut()) {
             cpus.assign_additionally(uid, &assigned);
             record.entry.cpus = assigned;
         }
@@ -399,7 +401,7 @@ impl Allocator {
     fn account(&mut self, uid: &str) {
         let Some(record) = self.pods.get(uid) else { return };
         let requests = |resources: &PodResources| record.info.shape.requests(resources);
-        let held = Held {
+        let held = LedgerEntry {
             allocated: requests(&record.entry.allocation.allocated),
             actual: requests(&record.actual),
         };

@@ -106,8 +106,8 @@ async fn carry(mut pod: TcpStream, upstream: &(String, u16)) -> io::Result<()> {
 struct Open(Mutex<HashMap<IpAddr, usize>>);
 
 impl Open {
-    /// A place for one more connection of a pod, unless it or all pods together have too many.
-    fn enter(self: &Arc<Self>, pod: IpAddr) -> Option<Place> {
+    /// A slot for one more connection of a pod, unless it or all pods together have too many.
+    fn enter(self: &Arc<Self>, pod: IpAddr) -> Option<ConnectionSlot> {
         let mut open = self.0.lock();
         if open.values().sum::<usize>() >= MAX_CONNECTIONS {
             return None;
@@ -117,17 +117,17 @@ impl Open {
             return None;
         }
         *own += 1;
-        Some(Place { open: self.clone(), pod })
+        Some(ConnectionSlot { open: self.clone(), pod })
     }
 }
 
-/// The place of one connection, free again when it is dropped.
-struct Place {
+/// The slot of one connection, released when it is dropped.
+struct ConnectionSlot {
     open: Arc<Open>,
     pod: IpAddr,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut open = self.open.0.lock();
         if let Some(own) = open.get_mut(&self.pod) {

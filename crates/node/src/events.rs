@@ -1,5 +1,4 @@
-//! Events: what happened to a pod, for the person who looks. Nothing waits for them, and when the API is away for long they
-//! are lost.
+//! Events about pods. No component waits for them, and when the API server is away for long they are lost.
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Client;

@@ -1,4 +1,4 @@
-//! Lifecycle hooks: what a container has run after its start and before its end.
+//! Lifecycle hooks: commands and requests after the start and before the end of a container.
 
 use std::time::Duration;
 

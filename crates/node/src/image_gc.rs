@@ -16,13 +16,13 @@ use crate::node::Node;
 use crate::register::NodeHealth;
 use crate::server::Pods as _;
 
-/// How often images are looked through, as the kubelet does.
+/// The interval of image garbage collection, as in the kubelet.
 const PERIOD: Duration = Duration::from_mins(5);
 
 /// When images are removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageGcConfig {
-    /// A directory of the file system that images are on; `None` asks the container runtime for it.
+    /// A directory of the file system that images are on; `None` takes the one that the container runtime reports.
     pub path: Option<PathBuf>,
     /// The percentage of disk usage from which images are removed; 100 is never.
     pub high_threshold_percent: u8,
@@ -49,7 +49,7 @@ impl ImageGcConfig {
 pub struct Disk {
     /// All of it.
     pub capacity: u64,
-    /// What is available.
+    /// The available bytes.
     pub available: u64,
 }
 
@@ -62,7 +62,7 @@ impl Disk {
     }
 }
 
-/// What is known of images: when each was detected, and when a container last used it.
+/// Records of images: when each was detected, and when a container last used it.
 #[derive(Clone, Debug, Default)]
 pub struct ImageUse(BTreeMap<String, Detected>);
 
@@ -162,7 +162,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Collects garbage once, and returns what was decided to remove. What containers use, or `pods` have as volumes, stays.
+/// Collects garbage once, and returns the images that it decided to remove. Images that containers use, or that
+/// `pods` have as volumes, stay.
 pub async fn collect(
     runtime: &dyn Runtime,
     pods: &[Arc<Pod>],

@@ -86,7 +86,7 @@ pub struct Journal {
 pub struct JournalContents {
     /// The entries, by the pods' uids.
     pub entries: BTreeMap<String, Entry>,
-    /// What could not be read, one line each.
+    /// The entries that could not be read, one line each.
     pub damage: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ pub fn is_moved_aside(name: &str, journal: &str) -> bool {
     name.strip_prefix(journal).is_some_and(|rest| rest.starts_with(DAMAGED))
 }
 
-/// Renames a directory to the first free `<name>.damaged-<n>` beside it.
+/// Renames a directory to the first free `<name>.damaged-<n>` in the same directory.
 fn move_aside(directory: &Path) -> Result<(), JournalError> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let aside = |n: u32| directory.with_file_name(format!("{name}{DAMAGED}{n}"));

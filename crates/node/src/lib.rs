@@ -5,9 +5,9 @@
 //! ```
 //!
 //! One [`allocator::Allocator`] admits and allocates for all pods of the node, one after the other; an allocation is in the
-//! [`journal::Journal`] before anything is touched. What is done about a pod is decided by pure functions over the
-//! observed state ([`lifecycle`] and `plumb_resize::plan`), so that an agent that crashed at any instruction continues
-//! from what it finds.
+//! [`journal::Journal`] before it is actuated. Pure functions over the observed state ([`lifecycle`] and
+//! `plumb_resize::plan`) decide the actions for a pod, so that an agent that crashed at any instruction continues
+//! from the state that it observes.
 
 mod agent;
 mod allocated;

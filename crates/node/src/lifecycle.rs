@@ -4,8 +4,8 @@
 //!   sandbox ▸ init containers and sidecars in turn ▸ main containers ▸ (restarts) ▸ end: main, sidecars, sandbox
 //! ```
 //!
-//! The decision is pure and stateless: an agent that was restarted decides the same. What a resize changes of running
-//! containers is decided by `plumb_resize::plan`.
+//! The decision is pure and stateless: an agent that was restarted decides the same. `plumb_resize::plan` decides the
+//! changes of running containers for a resize.
 
 mod crash_loop;
 mod observed;
@@ -104,7 +104,7 @@ pub enum StopReason {
     Resized,
 }
 
-/// The next actions, and when to decide again if nothing happens before.
+/// The next actions, and when to decide again without an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// The actions in order; the first failure stops them.

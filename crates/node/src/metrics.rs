@@ -103,7 +103,7 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// What the parts of the agent count that are of the controller toolkit: its event recorder, its reflectors.
+    /// The metrics of the controller toolkit in the agent: of its event recorder and its reflectors.
     pub fn toolkit(&self) -> &plumb_controller::metrics::Metrics {
         &self.toolkit
     }

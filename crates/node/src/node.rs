@@ -41,7 +41,7 @@ pub(crate) struct Node {
     pub(crate) objects: Objects,
     /// None if pods are virtual.
     pub(crate) volumes: Option<Volumes>,
-    /// What the downward API exposes of the node.
+    /// The part of the node that the downward API exposes.
     pub(crate) facts: EnvFacts,
     /// Whether pod addresses are reachable.
     pub(crate) reachable: bool,

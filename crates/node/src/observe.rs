@@ -41,14 +41,14 @@ pub(crate) struct Observation {
     pub(crate) cpus: Vec<Option<String>>,
     /// Sandboxes before the newest, which can be removed.
     pub(crate) old_sandboxes: Vec<SandboxId>,
-    /// What may have changed since.
+    /// Which parts may have changed since.
     pub(crate) outdated: Outdated,
 }
 
 /// How much of an observation may be outdated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outdated {
-    /// Nothing.
+    /// None.
     Nothing,
     /// The actual resources: this process has changed them. Containers that start or exit cause events of their own.
     Resources,
@@ -58,7 +58,7 @@ pub(crate) enum Outdated {
 }
 
 impl Observation {
-    /// Notes that this much may be outdated.
+    /// Records that these parts may be outdated.
     pub(crate) fn mark(&mut self, outdated: Outdated) {
         self.outdated = self.outdated.max(outdated);
     }
@@ -73,7 +73,7 @@ impl Observation {
 }
 
 /// Observes a pod, with its ephemeral containers by their names. `before` is the last observation, from which containers that had exited are taken. `effective` are the
-/// allocated resources of each container as its cgroup gets them; `pod` is what the pod's own cgroup should be.
+/// allocated resources of each container as its cgroup gets them; `pod` are those for the pod's own cgroup.
 pub(crate) async fn observe(
     runtime: &dyn Runtime,
     uid: &str,
@@ -216,8 +216,8 @@ pub(crate) fn empty(shape: &PodShape) -> ObservedPod {
     ObservedPod { containers: none.clone(), previous: none, ..ObservedPod::default() }
 }
 
-/// What a container's cgroup is compared with if this process has not written it: its allocated resources, but for those
-/// that only a restart changes, which are those that it was created with.
+/// The resources that a container's cgroup is compared with if this process has not written it: its allocated ones,
+/// except for those that only a restart changes, which are those of its creation.
 fn base(
     shape: &PodShape,
     position: usize,

@@ -64,7 +64,7 @@ impl Kind {
 
 /// A report of a container's probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct ProbeReport {
     /// The container.
     pub id: ContainerId,
     /// The update.
@@ -115,12 +115,12 @@ impl Prober {
         supervisor: &Supervisor,
     ) -> Option<Self>
     where
-        T: From<Report> + Send + 'static,
+        T: From<ProbeReport> + Send + 'static,
     {
         let kinds = [Kind::Startup, Kind::Liveness, Kind::Readiness];
         kinds.iter().find_map(|kind| kind.of(&target.container))?;
         let began = Instant::now();
-        // What is known of the container outlives a restart.
+        // The health of the container outlives a restart of the agent.
         let probing =
             Arc::new(Probing { target: Arc::new(target), began, health: Mutex::new(health), report });
         let probing = supervisor.finish_one_of("probe", move || probing.clone().run());
@@ -141,7 +141,7 @@ struct Probing<T> {
     report: UnboundedSender<T>,
 }
 
-impl<T: From<Report>> Probing<T> {
+impl<T: From<ProbeReport>> Probing<T> {
     async fn run(self: Arc<Self>) {
         if let Some(probe) = &self.target.container.startup_probe
             && self.health().startup == Startup::UnderWay
@@ -150,7 +150,7 @@ impl<T: From<Report>> Probing<T> {
             let startup = if started { Startup::Over } else { Startup::Failed };
             self.change(Health { startup, ..self.health() });
             if !started {
-                // It will be stopped; there is nothing more to learn.
+                // The container will be stopped: no further results are needed.
                 return;
             }
         }
@@ -184,7 +184,7 @@ impl<T: From<Report>> Probing<T> {
 
     fn send(&self, update: ProbeUpdate) {
         // Without a receiver, this is about to be dropped.
-        let _ = self.report.send(Report { id: self.target.id.clone(), update }.into());
+        let _ = self.report.send(ProbeReport { id: self.target.id.clone(), update }.into());
     }
 
     /// Probes until `is_last` accepts a verdict; returns it.

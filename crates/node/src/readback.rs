@@ -1,8 +1,8 @@
 //! Conversion between cgroup settings and a pod's requests and limits.
 //!
-//! A cgroup has shares and quotas, a pod requests and limits; different requests may have the same shares. So what is
-//! read back is compared with what was written last: if it agrees, the written values are the actual ones, and if not,
-//! the actual ones are computed from the shares and quotas.
+//! A cgroup has shares and quotas, a pod requests and limits; different requests may have the same shares. So the
+//! agent compares the values of a cgroup with those that were written last: if they agree, the written requests and
+//! limits are the actual ones, and if not, the actual ones are computed from the shares and quotas.
 
 use plumb_resize::cgroup::{
     DEFAULT_PERIOD, WeightScale, actual_cpu_limit, actual_cpu_request, actual_memory_limit, memory_limit,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_what_is_read() {
+    fn written_values_are_read_back() {
         let table = [
             requirements(Some(500), Some(1000), Some(64 << 20)),
             requirements(Some(1), None, None),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_without_its_shares_is_what_was_written() {
+    fn a_weight_without_its_shares_is_read_back_as_written() {
         for milli in [1, 2, 3, 100, 101, 333, 650, 1000, 12_345, 256_000] {
             let written = requirements(Some(milli), None, None);
             let known = |scale: WeightScale| Some(scale.shares(scale.weight(shares(milli))));

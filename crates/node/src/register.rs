@@ -45,7 +45,7 @@ pub struct Setup {
     pub name: String,
     /// Its labels, in addition to those that every node has.
     pub labels: BTreeMap<String, String>,
-    /// Its capacity, in place of the machine's: all nodes of one machine share it.
+    /// Its capacity, instead of the machine's: all nodes of one machine share it.
     pub capacity: BTreeMap<String, WireQuantity>,
     /// The reserved part of the capacity, which is not allocatable.
     pub reserved: BTreeMap<String, WireQuantity>,

@@ -6,7 +6,7 @@ use plumb_resize::aggregate::Role;
 use plumb_resize::list::quantity_of;
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::{Declared, Requirements, Resource};
-use plumb_resize::status::{Allocation, Outcome, PendingReason};
+use plumb_resize::status::{Allocation, PendingReason, ResizeOutcome};
 use serde::Serialize;
 
 use crate::allocator::{AllocationResult, PodInfo};
@@ -69,10 +69,10 @@ fn requirements(size: &Requirements) -> ResourceRequirements {
 pub(crate) fn emit_allocation(events: &Recorder, pod: &Pod, info: &PodInfo, result: &AllocationResult) {
     let wanted = Resize::new(&info.shape, &info.desired, info.generation);
     match result.outcome {
-        Outcome::Started => {
+        ResizeOutcome::Started => {
             events.pod(pod, Kind::Normal, "ResizeStarted", format!("Pod resize started: {}", wanted.text()));
         }
-        Outcome::Pending(pending_reason) => {
+        ResizeOutcome::Pending(pending_reason) => {
             let word = match (&result.verdict, pending_reason) {
                 (Some(Verdict::Deferred(why)), _) => why.reason(),
                 _ => pending_reason.name().to_owned(),
@@ -85,7 +85,7 @@ pub(crate) fn emit_allocation(events: &Recorder, pod: &Pod, info: &PodInfo, resu
             };
             events.pod(pod, Kind::Warning, reason, format!("Pod resize {word}: {}", wanted.text()));
         }
-        Outcome::Withdrawn | Outcome::Unchanged => {}
+        ResizeOutcome::Withdrawn | ResizeOutcome::Unchanged => {}
     }
 }
 

@@ -83,7 +83,7 @@ pub struct Server {
     stats: Arc<Stats>,
     /// The supervised tasks of this process, if the node is its only component.
     tasks: Option<Supervisor>,
-    /// What other parts of this process count.
+    /// The metrics of other parts of this process.
     others: Vec<Figures>,
 }
 
@@ -162,7 +162,7 @@ impl Server {
         }
         match parts.as_slice() {
             [what @ ("exec" | "attach"), namespace, pod, container] => {
-                let wanted = streams::Wanted { namespace, pod, container, query: &query };
+                let wanted = streams::StreamTarget { namespace, pod, container, query: &query };
                 let answer = if *what == "exec" { streams::exec } else { streams::attach };
                 answer(config, &wanted, &request).unwrap_or_else(streams::Refused::response)
             }

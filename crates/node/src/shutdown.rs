@@ -1,4 +1,4 @@
-//! Graceful node shutdown: the pods of a node are terminated before the machine goes down, critical ones last.
+//! Graceful node shutdown: the agent terminates the pods of a node before the machine shuts down, critical ones last.
 //!
 //! ```text
 //!   Ready becomes false, new pods are rejected ▸ other pods, for the grace period less that of critical ones
@@ -78,7 +78,7 @@ fn groups(pods: &[Arc<Pod>], periods: GracePeriods) -> [Group; 2] {
 pub(crate) struct Termination {
     /// How long its containers have.
     pub(crate) grace: Duration,
-    /// Notified when the pod has ended and its status says so, and dropped when the pod is gone.
+    /// Notified when the pod has ended and its status is reported, and dropped when the pod is gone.
     pub(crate) ended: oneshot::Sender<()>,
 }
 

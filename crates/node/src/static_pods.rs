@@ -6,8 +6,8 @@
 //!   pods of this node ───────┘
 //! ```
 //!
-//! A mirror pod stands for a manifest in the API; its annotations are the kubelet's. Unlike the kubelet, the agent runs the
-//! mirror pod itself: one that is deleted by a client terminates and is created anew.
+//! A mirror pod represents a manifest in the API; its annotations are the kubelet's. Unlike the kubelet, the agent
+//! runs the mirror pod itself: one that is deleted by a client terminates and is created anew.
 
 mod manifest;
 
@@ -56,7 +56,7 @@ struct Mirror {
     is_deleted: bool,
 }
 
-/// What is to be done.
+/// An action.
 #[derive(Debug, PartialEq, Eq)]
 enum Action<'a> {
     Create(&'a Manifest),
@@ -236,7 +236,7 @@ async fn delete(node: &Node, namespace: &str, name: &str, uid: &str) -> Result<(
     }
 }
 
-/// Whether a pod stands for a manifest on its node.
+/// Whether a pod is the mirror pod of a manifest on its node.
 pub(crate) fn is_mirror(pod: &Pod) -> bool {
     pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR))
 }

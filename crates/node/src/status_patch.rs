@@ -71,7 +71,7 @@ fn parts(status: &str) -> Option<BTreeMap<&str, &RawValue>> {
     serde_json::from_str(status).ok()
 }
 
-/// What the pod must still be for the patch to apply.
+/// The precondition of the patch.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Precondition<'a> {
@@ -80,7 +80,7 @@ struct Precondition<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct StatusPatch<'a> {
     metadata: Precondition<'a>,
     status: &'a RawValue,
 }
@@ -97,7 +97,7 @@ pub(crate) async fn patch_status(
     let (namespace, name, uid) = identity(pod);
     let api: Api<Pod> = Api::namespaced(client, namespace);
     let metadata = Precondition { uid, resource_version: pod.metadata.resource_version.as_deref() };
-    let patch = Report { metadata, status: changes };
+    let patch = StatusPatch { metadata, status: changes };
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch_status(name, &params, &Patch::Merge(&patch)).await {
         Ok(pod) => PatchOutcome::Applied(Box::new(compact(pod))),

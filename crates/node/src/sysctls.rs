@@ -1,7 +1,7 @@
 //! Which sysctls a pod may set: the kubelet's safe ones, and those that `--allowed-unsafe-sysctls` names.
 //!
-//! A pod that asks for another one is rejected with the reason `SysctlForbidden`. The runtime refuses sysctls that are
-//! not of the pod's own namespaces once more, whatever is allowed here.
+//! A pod with another sysctl is rejected with the reason `SysctlForbidden`. The runtime refuses sysctls that are not
+//! of the pod's own namespaces, whatever is allowed here.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,11 +9,11 @@ use std::str::FromStr;
 use k8s_openapi::api::core::v1::PodSpec;
 use plumb_runtime::sysctl::{LONGEST_NAME, SysctlNamespace, normalized};
 
-/// The reason in the status of a pod that asks for a sysctl that is not allowed.
+/// The reason in the status of a pod with a sysctl that is not allowed.
 pub const FORBIDDEN: &str = "SysctlForbidden";
 
-/// The sysctls that are always allowed, each with the first kernel that keeps it per namespace, where the kubelet asks
-/// for one: set in one pod, they change nothing for another.
+/// The sysctls that are always allowed, each with the minimal kernel version that the kubelet requires: they are
+/// namespaced, so one pod cannot change them for another.
 const SAFE: [(&str, Option<KernelVersion>); 12] = [
     ("kernel.shm_rmid_forced", None),
     ("net.ipv4.ip_local_port_range", None),
@@ -103,7 +103,7 @@ fn namespace_of(name: &str) -> Option<SysctlNamespace> {
 #[derive(Clone, Debug)]
 pub struct Allowlist(Vec<Pattern>);
 
-/// A pod asks for a sysctl that it may not set.
+/// A pod has a sysctl that it may not set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forbidden(String);
 
@@ -138,7 +138,7 @@ impl Allowlist {
         Self(patterns)
     }
 
-    /// Whether a pod may have all sysctls that it asks for.
+    /// Whether all sysctls of a pod are allowed.
     pub fn admit(&self, spec: &PodSpec) -> Result<(), Forbidden> {
         let security = spec.security_context.as_ref();
         for sysctl in security.and_then(|security| security.sysctls.as_ref()).into_iter().flatten() {

@@ -1,5 +1,6 @@
-//! Pods that ask for what no container of this node can have. Such a pod is rejected, with the reason that the kubelet
-//! gives on a machine without it: to run it without its `AppArmor` profile would drop a protection silently.
+//! Pods that need a feature that this node does not have. The agent rejects such a pod, with the reason that the
+//! kubelet reports on a machine without the feature: to run it without its `AppArmor` profile would drop a protection
+//! silently.
 
 use std::fmt;
 
@@ -37,7 +38,7 @@ impl fmt::Display for Unsupported {
     }
 }
 
-/// What a pod asks for that this node does not have.
+/// The features of a pod that this node does not have.
 pub(crate) fn check(pod: &Pod) -> Option<Unsupported> {
     let spec = pod.spec.as_ref()?;
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

@@ -104,7 +104,7 @@ impl Usage {
         let ready = SandboxFilter { state: Some(SandboxState::Ready), ..SandboxFilter::default() };
         match self.config.runtime.list_sandbox_stats(&ready).await {
             Ok(measured) => self.take(&measured),
-            // What was measured before stands until it is measured again.
+            // The last measurement is valid until the next.
             Err(error) => tracing::warn!(%error, node = self.config.node, "usage could not be measured"),
         }
     }

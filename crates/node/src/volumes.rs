@@ -65,11 +65,11 @@ struct Shared {
     objects: Objects,
     client: Client,
     allocatable: Amounts,
-    pods: Mutex<HashMap<String, Arc<Kept>>>,
+    pods: Mutex<HashMap<String, Arc<PreparedPod>>>,
 }
 
 /// A pod whose volumes are prepared.
-struct Kept {
+struct PreparedPod {
     ready: BTreeMap<String, Ready>,
     following: Option<Following>,
 }
@@ -143,7 +143,7 @@ impl Volumes {
         if plain { Ok(self.shared.root.join(uid)) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
-    async fn make(&self, pod: &Pod, folder: &Path) -> Result<Kept, ConfigError> {
+    async fn make(&self, pod: &Pod, folder: &Path) -> Result<PreparedPod, ConfigError> {
         let (namespace, ..) = identity(pod);
         let owner = Owner::new(projection::group(pod));
         let volumes = folder.join("volumes");
@@ -180,7 +180,7 @@ impl Volumes {
         } else {
             Some(Following::begin(self.shared.clone(), pod, owner, projections).await?)
         };
-        Ok(Kept { ready, following })
+        Ok(PreparedPod { ready, following })
     }
 }
 

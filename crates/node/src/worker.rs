@@ -1,7 +1,8 @@
-//! The pod worker: requests an allocation, observes the runtime, performs what was decided, and patches the status.
+//! The pod worker: requests an allocation, observes the runtime, performs the decided actions, and patches the
+//! status.
 //!
 //! ```text
-//!   message ▸ sync: request ▸ observe ▸ decide ▸ patch status ▸ act ▸ sync again, until nothing is left to do
+//!   message ▸ sync: request ▸ observe ▸ decide ▸ patch status ▸ act ▸ sync again, until no action is left
 //! ```
 //!
 //! A worker has no state of its own that must survive: the allocation is in the journal, and containers are in the
@@ -48,7 +49,7 @@ use crate::journal::Entry;
 use crate::lifecycle::{Decision, Health, ObservedContainer, Phase, State, View, containers, decide, phase};
 use crate::node::Node;
 use crate::observe::{self, ActuatedResources, Observation, Outdated, observe, read_back};
-use crate::probe::Report;
+use crate::probe::ProbeReport;
 use crate::shutdown::{self, Termination};
 use crate::status::StatusInput;
 use actuation::Actuation;
@@ -101,13 +102,13 @@ pub(crate) enum Message {
     /// A post-start hook has completed, or failed with this error.
     PostStartHook(Box<(ContainerId, Option<String>)>),
     /// A report of a container's probes.
-    Probed(Box<Report>),
+    Probed(Box<ProbeReport>),
     /// The node shuts down.
     Shutdown(Box<Termination>),
 }
 
-impl From<Report> for Message {
-    fn from(report: Report) -> Self {
+impl From<ProbeReport> for Message {
+    fn from(report: ProbeReport) -> Self {
         Self::Probed(Box::new(report))
     }
 }
@@ -370,7 +371,7 @@ impl Worker {
         }
     }
 
-    /// Syncs the pod until nothing is left to do now.
+    /// Syncs the pod until no action is due.
     async fn sync_until_idle(&mut self) -> Requeue {
         for _ in 0..MAX_SYNCS {
             match self.sync().await {
@@ -427,7 +428,7 @@ impl Worker {
         if self.deletion.is_requested() && !self.runs() && self.stopping.is_empty() {
             return self.sync_terminated_pod().await;
         }
-        // Before it is decided what is due, so that a retry in between is not missed.
+        // Before the worker decides which actions are due, so that a retry in between is not missed.
         let now = (self.node.clock)();
         if self.state.is_syncing() && self.start_ephemeral().await {
             return Ok(Requeue::Now);

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use plumb_resize::Quantity;
-use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, Verdict, admit};
+use plumb_resize::admission::{Ledger, LedgerEntry, NodeFacts, Request, Verdict, admit};
 use plumb_resize::plan::{CgroupState, Step, plan};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::Amounts;
@@ -103,7 +103,7 @@ impl Case {
         let each = shape.requests(&allocated);
         let mut ledger = Ledger::new(Amounts::new(100_000, 64 << 30));
         for i in 0..PODS {
-            ledger.hold(&format!("pod-{i}"), Held { allocated: each, actual: each });
+            ledger.hold(&format!("pod-{i}"), LedgerEntry { allocated: each, actual: each });
         }
         Self { stored, new, shape, allocated, desired, cgroups, ledger, rules: Rules::kep() }
     }

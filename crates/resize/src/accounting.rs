@@ -1,4 +1,5 @@
-//! What a pod counts for: on its node, and in its namespace's quota, while a resize is under way.
+//! The resources that a pod is accounted for, on its node and in its namespace's quota, while a resize is in
+//! progress.
 //!
 //! Between a resize request and its completion, a pod has several values at once. The scheduler and quota must not be
 //! optimistic about any of them, so the larger counts.
@@ -12,23 +13,24 @@ use crate::resource::is_huge_pages;
 use crate::rules::Rules;
 use crate::status::{PENDING, PodResizeStatus, condition};
 
-/// What a pod that waits for a node asks for: its spec, and nothing else.
+/// The requests of a pod that is not scheduled yet: those of its spec.
 pub fn requested(pod: &Pod) -> Result<ResourceList, BadQuantity> {
     let Some(spec) = &pod.spec else { return Ok(ResourceList::default()) };
     total_requests(spec, None, Counting::SPEC_ONLY, true, None)
 }
 
-/// What a pod counts for on its node: per container the larger of what is desired, allocated and actual.
+/// The requests of a pod on its node: per container the maximum of desired, allocated and actual.
 ///
-/// What is desired is left out once the node has refused it for good, and, where the rules say so, while an
-/// accepted resize is being carried out (it is allocated by then). A pod that has ended counts for nothing.
+/// The desired requests do not count once the node has reported the resize as infeasible, and, depending on the
+/// rules, while the node actuates an accepted resize (they are allocated by then). A pod that has ended counts for
+/// zero.
 pub fn on_node(pod: &Pod, rules: &Rules) -> Result<ResourceList, BadQuantity> {
     let Some(spec) = counted_spec(pod) else { return Ok(ResourceList::default()) };
     total_requests(spec, pod.status.as_ref(), Counting::of(pod, rules), rules.resize_pod_level, None)
 }
 
-/// The same where a container that asks for none of a resource counts as if it asked for this much: for a caller that
-/// compares nodes, on which pods that ask for nothing are not free.
+/// The same with a default for containers without a request, for a caller that scores nodes and must not count such
+/// pods as free.
 pub fn on_node_at_least(
     pod: &Pod,
     rules: &Rules,
@@ -39,7 +41,7 @@ pub fn on_node_at_least(
     total_requests(spec, status, counting, rules.resize_pod_level, Some(if_missing))
 }
 
-/// What a pod counts for in its namespace's quota.
+/// The usage of a pod in its namespace's quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuotaUsage {
     /// Against `requests.*`.
@@ -48,9 +50,9 @@ pub struct QuotaUsage {
     pub limits: ResourceList,
 }
 
-/// What a pod counts for in its namespace's quota: as on its node, and for limits the larger of what is
-/// desired and actual. An accepted resize counts as desired until it is actual, whatever the dialect:
-/// what is charged at admission stays charged. A pod that has ended is not charged.
+/// The usage of a pod in its namespace's quota: requests as on its node, and limits as the maximum of desired and
+/// actual. An accepted resize counts as desired until it is actual, in both dialects: admission has charged for it. A
+/// pod that has ended is not charged.
 pub fn in_quota(pod: &Pod, rules: &Rules) -> Result<QuotaUsage, BadQuantity> {
     let Some(spec) = counted_spec(pod) else { return Ok(QuotaUsage::default()) };
     let status = pod.status.as_ref();
@@ -69,7 +71,7 @@ fn counted_spec(pod: &Pod) -> Option<&PodSpec> {
 /// Which of a pod's values count.
 #[derive(Clone, Copy)]
 struct Counting {
-    /// What the spec asks for.
+    /// The resources of the spec.
     desired: bool,
     /// The allocated and actual resources in the status.
     status: bool,
@@ -86,7 +88,7 @@ impl Counting {
         Self { desired: !is_refused(pod) && !carried_out, status: true }
     }
 
-    /// The larger of those that count. A pod whose status says nothing yet counts as its spec.
+    /// The maximum of the values that count. A pod without a status counts as its spec.
     fn larger(self, desired: &ResourceList, others: &[Option<ResourceList>]) -> ResourceList {
         let known = self.status && others.iter().any(Option::is_some);
         let mut larger = if self.desired || !known { desired.clone() } else { ResourceList::default() };
@@ -102,8 +104,8 @@ fn word(pod: &Pod) -> Option<PodResizeStatus> {
     word.filter(|word| !word.is_empty()).map(PodResizeStatus::read)
 }
 
-/// Whether the node has refused what is desired for good. The word, where there is one, is newer than the
-/// condition: it says `Proposed` from the moment that something else is asked for.
+/// Whether the node has reported the resize as infeasible. `status.resize`, if the dialect has it, is newer than the
+/// condition: the API server sets it to `Proposed` when the spec changes again.
 pub fn is_refused(pod: &Pod) -> bool {
     if let Some(word) = word(pod) {
         return word == PodResizeStatus::Infeasible;
@@ -181,7 +183,7 @@ fn total_limits(
     Ok(total)
 }
 
-/// What a pod declares as a pod stands in the stead of what its containers add up to.
+/// The pod-level resources of a pod take precedence over the sum of its containers.
 pub(crate) fn replace_pod_level(total: &mut ResourceList, declared: &ResourceList, counted: &ResourceList) {
     for (name, _) in declared.iter().filter(|(name, _)| pod_level_resource(name)) {
         if let Some(quantity) = counted.get(name) {
@@ -195,7 +197,7 @@ pub(crate) fn pod_level_resource(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_pages(name)
 }
 
-/// What the containers of a spec declare in one of their lists, added up by the init rule.
+/// The sum of one of the resource lists of the containers, by the init container rule.
 pub(crate) fn container_sum(
     spec: &PodSpec,
     list: impl Fn(&ResourceRequirements) -> Option<&WireList>,

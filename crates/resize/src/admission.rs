@@ -5,7 +5,7 @@ mod node;
 
 use std::fmt;
 
-pub use ledger::{Available, Held, Ledger};
+pub use ledger::{Available, Ledger, LedgerEntry};
 pub use node::{CpuManager, MemoryManager, NodeFacts, Os, Swap};
 
 use crate::pod::{PodResources, PodShape, RestartPolicy};
@@ -58,7 +58,7 @@ pub struct Shortage {
     pub resource: Resource,
     /// The pod's request.
     pub requested: i64,
-    /// What counts for the other pods.
+    /// The requests of the other pods.
     pub used: i64,
     /// The node's allocatable amount.
     pub capacity: i64,
@@ -266,7 +266,7 @@ fn shortage(wanted: Amounts, available: Available) -> Option<Shortage> {
     })
 }
 
-/// What would have to happen for a resize to fit.
+/// The changes that would let a resize fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WhatIf {
     /// How much is missing now.
@@ -277,7 +277,7 @@ pub struct WhatIf {
     pub after_all_shrinks: bool,
 }
 
-/// Computes what a deferred resize is waiting for.
+/// Computes which changes a deferred resize waits for.
 pub fn what_if(request: Request<'_>, ledger: &Ledger) -> WhatIf {
     let wanted = request.shape.requests(request.desired);
     let available = ledger.available_to(request.pod);

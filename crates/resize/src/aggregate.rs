@@ -4,12 +4,12 @@
 use crate::list::ResourceList;
 use crate::resource::{Declared, PerResource};
 
-/// What part a container plays in its pod's life.
+/// The role of a container in the lifecycle of its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// Runs to completion before the next one starts.
     Init,
-    /// An init container with `restartPolicy: Always`: starts in its turn and then keeps running.
+    /// An init container with `restartPolicy: Always`: starts in its turn and then continues to run.
     Sidecar,
     /// Runs for as long as the pod does.
     Main,

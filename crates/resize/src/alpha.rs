@@ -1,8 +1,8 @@
 //! The alpha spellings of KEP-1287, for clients and manifests of that time.
 //!
 //! The alpha API called the entry of a resize policy `policy`, and its values `RestartNotRequired`,
-//! `Restart` and `RestartRequired`; the allocated resources of a container were `resourcesAllocated`. They are understood
-//! on input where the rules say so, and never printed.
+//! `Restart` and `RestartRequired`; the allocated resources of a container were `resourcesAllocated`. The API server
+//! accepts them on input if the rules allow it, and never returns them.
 
 use crate::pod::RestartPolicy;
 use crate::rules::Rules;
@@ -13,7 +13,7 @@ pub const POLICY_FIELD: &str = "policy";
 /// The alpha name of the field `allocatedResources` in a container's status.
 pub const ALLOCATED_FIELD: &str = "resourcesAllocated";
 
-/// Reads the value of a resize policy, in today's spelling or, where the rules say so, in the alpha one.
+/// Reads the value of a resize policy, in today's spelling or, if the rules allow it, in that of the alpha.
 ///
 /// ```
 /// use plumb_resize::alpha::restart_policy;

@@ -1,4 +1,4 @@
-//! What requests and limits become in a cgroup, and what a cgroup's values mean as requests and limits.
+//! Conversions of requests and limits to the values of cgroups, and back.
 //!
 //! The floors are the kernel's: no less than 2 shares, no less than a millisecond of quota. They make the
 //! way there lossy, so the way back is given the value that was meant ([`actual_cpu_request`],
@@ -34,7 +34,7 @@ pub fn shares(milli: i64) -> u64 {
     (milli.saturating_mul(SHARES_PER_CPU) / MILLI_PER_CPU).clamp(MIN_SHARES, MAX_SHARES)
 }
 
-/// The cpu request, in thousandths of a core, that shares stand for.
+/// The cpu request for shares, in millicores.
 pub fn milli_of_shares(shares: u64) -> i64 {
     let milli = shares.min(MAX_SHARES).saturating_mul(MILLI_PER_CPU).div_ceil(SHARES_PER_CPU);
     i64::try_from(milli).unwrap_or(i64::MAX)
@@ -55,7 +55,7 @@ pub fn quota(milli: Option<i64>, period: u64) -> Option<i64> {
     Some(i64::try_from(quota).unwrap_or(i64::MAX).max(MIN_QUOTA))
 }
 
-/// The cpu limit, in thousandths of a core, that a quota stands for; `None` is unlimited.
+/// The cpu limit for a quota, in millicores; `None` is unlimited.
 pub fn milli_of_quota(quota: i64, period: u64) -> Option<i64> {
     if quota <= 0 || period == 0 {
         return None;
@@ -70,7 +70,7 @@ pub fn memory_limit(bytes: Option<i64>) -> Option<i64> {
 }
 
 /// How a cgroup v2 weight was made from shares. Two formulas are in use, so a reader of a weight must know
-/// who wrote it.
+/// which one the writer used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightScale {
     /// A straight line from 2 shares to 262144: the kubelet's, for pod cgroups.

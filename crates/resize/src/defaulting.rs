@@ -1,4 +1,4 @@
-//! What the API server fills in when a pod is created or changed.
+//! Defaults that the API server sets when a pod is created or updated.
 
 mod disabled;
 
@@ -13,8 +13,8 @@ use crate::pod::{RestartPolicy, containers, init_role};
 use crate::resource::{Resource, is_huge_pages};
 use crate::rules::Rules;
 
-/// Fills in what a pod leaves out: a request for every limit, pod-level values, and where the rules say so
-/// the resize policies. Runs on every decode of a pod, so on the body of a resize too.
+/// Sets the defaults of a pod: a request for every limit, pod-level values, and, depending on the rules, the resize
+/// policies. Runs on every decode of a pod, so on the body of a resize too.
 pub fn default_pod(pod: &mut Pod, rules: &Rules) -> Result<(), BadQuantity> {
     let Some(spec) = &mut pod.spec else { return Ok(()) };
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
@@ -28,8 +28,8 @@ pub fn default_pod(pod: &mut Pod, rules: &Rules) -> Result<(), BadQuantity> {
     Ok(())
 }
 
-/// Copies back what a client that predates the feature left out of an update: policies and allocations are
-/// not that client's to remove.
+/// Restores the fields that a client that predates the feature dropped in an update: policies and allocations are not
+/// that client's to remove.
 ///
 /// To be called before [`default_pod`], which would take a policy that was left out for one that was never
 /// there.
@@ -57,8 +57,8 @@ pub fn copy_back(stored: &Pod, updated: &mut Pod, rules: &Rules) {
     }
 }
 
-/// Sets what a new pod is allocated: what it requests, container by container and as a whole. Does nothing
-/// where the rules leave allocation to the node alone.
+/// Sets the allocated resources of a new pod to its requests, per container and for the pod as a whole. Does nothing
+/// if the rules leave allocation to the node.
 pub fn allocate_at_creation(pod: &mut Pod, rules: &Rules) {
     if !rules.allocate_at_creation {
         return;
@@ -132,7 +132,7 @@ fn default_pod_level(spec: &mut PodSpec) -> Result<(), BadQuantity> {
         .filter(|(name, _)| pod_level_resource(name))
         .map(|(n, q)| (n.clone(), q.clone()))
         .collect();
-    // What the containers ask for comes before the pod's limit, and both only where nothing is requested.
+    // The sum of the containers' requests precedes the pod's limit, and both apply only where the pod has no request.
     defaults.extend(requests.into_iter().filter(|(name, _)| Resource::named(name).is_some()));
     defaults.extend(pod.requests.take().unwrap_or_default());
     pod.requests = (!defaults.is_empty()).then_some(defaults);

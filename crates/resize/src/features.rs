@@ -1,6 +1,6 @@
 //! The feature gates of a resize, under the names that Kubernetes gives them.
 //!
-//! [`Rules`](crate::rules::Rules) reads them, once; no other code asks for a gate.
+//! [`Rules`](crate::rules::Rules) reads them, once; no other code reads a gate.
 
 use plumb_features::{Feature, Stage};
 

@@ -17,15 +17,15 @@
 //! | question | module |
 //! |---|---|
 //! | what is `1.5Gi`, exactly? | [`quantity`], [`list`] |
-//! | what does a pod ask for, and what class is it? | [`pod`], [`qos`], [`aggregate`] |
-//! | what does it count for while it changes? | [`accounting`] |
-//! | what does the API server fill in? | [`defaulting`], [`alpha`] |
-//! | may it change so? | [`validate`], with [field errors](plumb_validation::field); [`limit_range`], [`quota`] |
+//! | which resources has a pod, and which QoS class? | [`pod`], [`qos`], [`aggregate`] |
+//! | which resources is it accounted for during a resize? | [`accounting`] |
+//! | which defaults does the API server set? | [`defaulting`], [`alpha`] |
+//! | is the change valid? | [`validate`], with [field errors](plumb_validation::field); [`limit_range`], [`quota`] |
 //! | does the node admit it? | [`admission`], and in which order: [`queue`] |
 //! | in which steps? | [`plan`], and for memory: [`memory`] |
-//! | what is written to the kernel, and what does the kernel's answer mean? | [`cgroup`], [`oom`] |
+//! | how do resources and cgroup values convert? | [`cgroup`], [`oom`] |
 //! | what is its status? | [`status`] |
-//! | which rules bind? | [`rules`], with [`features`] |
+//! | which rules apply? | [`rules`], with [`features`] |
 //!
 //! The protocol these make together is checked exhaustively for small bounds by a model in the crate's
 //! tests, whose transitions call the functions above.

@@ -1,7 +1,7 @@
-//! What a limit range allows: bounds on what a container, or a pod as a whole, may ask for.
+//! Limit ranges: bounds on the resources of a container, or of a pod as a whole.
 //!
-//! Asked when a pod is created and when it is resized, by `/resize` or by a pod update. Only the spec counts, not the
-//! allocated or actual resources.
+//! The API server checks them when a pod is created and when it is resized, by `/resize` or by a pod update. Only the
+//! spec counts, not the allocated or actual resources.
 
 use k8s_openapi::api::core::v1::{LimitRangeItem, LimitRangeSpec, PodSpec, ResourceRequirements};
 
@@ -55,7 +55,8 @@ pub fn violations(spec: &PodSpec, range: &LimitRangeSpec) -> Result<Vec<String>,
     Ok(found)
 }
 
-/// Everything that a limit range has against what a claim to storage requests. Its limits mean nothing.
+/// All violations of a limit range by the storage request of a `PersistentVolumeClaim`. Limits of a claim have no
+/// meaning.
 pub fn claim_violations(
     requests: Option<&WireList>,
     range: &LimitRangeSpec,
@@ -101,15 +102,15 @@ impl<'a> Bounds<'a> {
     }
 
     fn check(&self, requests: &ResourceList, limits: &ResourceList, found: &mut Vec<String>) {
-        let asked = |name: &str| (requests.get(name), limits.get(name));
-        found.extend(self.min.iter().filter_map(|(name, bound)| self.below(name, bound, asked(name))));
-        found.extend(self.max.iter().filter_map(|(name, bound)| self.above(name, bound, asked(name))));
+        let declared = |name: &str| (requests.get(name), limits.get(name));
+        found.extend(self.min.iter().filter_map(|(name, bound)| self.below(name, bound, declared(name))));
+        found.extend(self.max.iter().filter_map(|(name, bound)| self.above(name, bound, declared(name))));
         found.extend(
-            self.ratio.iter().filter_map(|(name, bound)| self.too_far_apart(name, bound, asked(name))),
+            self.ratio.iter().filter_map(|(name, bound)| self.too_far_apart(name, bound, declared(name))),
         );
     }
 
-    fn below(&self, name: &str, bound: Quantity, (request, limit): Asked) -> Option<String> {
+    fn below(&self, name: &str, bound: Quantity, (request, limit): RequestAndLimit) -> Option<String> {
         let rule = format!("minimum {name} usage per {} is {bound}", self.per);
         match (request, limit) {
             (None, _) => Some(format!("{rule}.  No request is specified")),
@@ -119,7 +120,7 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    fn above(&self, name: &str, bound: Quantity, (request, limit): Asked) -> Option<String> {
+    fn above(&self, name: &str, bound: Quantity, (request, limit): RequestAndLimit) -> Option<String> {
         let rule = format!("maximum {name} usage per {} is {bound}", self.per);
         match (request, limit) {
             (_, None) => Some(format!("{rule}.  No limit is specified")),
@@ -129,7 +130,12 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    fn too_far_apart(&self, name: &str, bound: Quantity, (request, limit): Asked) -> Option<String> {
+    fn too_far_apart(
+        &self,
+        name: &str,
+        bound: Quantity,
+        (request, limit): RequestAndLimit,
+    ) -> Option<String> {
         let rule = format!("{name} max limit to request ratio per {} is {bound}, but", self.per);
         let Some(request) = request.filter(|request| !request.is_zero()) else {
             return Some(format!("{rule} no request is specified or request is 0"));
@@ -143,7 +149,7 @@ impl<'a> Bounds<'a> {
 }
 
 /// The request and the limit of one resource.
-type Asked = (Option<Quantity>, Option<Quantity>);
+type RequestAndLimit = (Option<Quantity>, Option<Quantity>);
 
 /// A quantity in thousandths, near enough for a ratio.
 #[expect(

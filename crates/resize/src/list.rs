@@ -18,7 +18,7 @@ pub struct BadQuantity {
     pub resource: String,
     /// The quantity as written.
     pub text: String,
-    /// What is wrong with it.
+    /// The error.
     pub source: QuantityError,
 }
 
@@ -71,18 +71,18 @@ impl ResourceList {
         self.combine(other, Ord::max);
     }
 
-    /// Only the resources whose names are wanted.
+    /// Only the resources for which the filter returns true.
     #[must_use]
     pub fn only(&self, mut wanted: impl FnMut(&str) -> bool) -> Self {
         Self(self.0.iter().filter(|(name, _)| wanted(name)).cloned().collect())
     }
 
-    /// What is left after taking `other` away, name by name, but never less than nothing.
+    /// The difference to `other` for each name, but never less than zero.
     #[must_use]
     pub fn less(&self, other: &Self) -> Self {
         let left = |name: &str, quantity: Quantity| {
             let taken = other.get(name).map_or(Ok(quantity), |taken| quantity.checked_sub(taken));
-            // What is too far apart for arithmetic was charged in full.
+            // A difference that overflows was charged in full.
             taken.unwrap_or(quantity).max(Quantity::ZERO)
         };
         Self(self.iter().map(|(name, quantity)| (name.to_owned(), left(name, quantity))).collect())

@@ -12,7 +12,7 @@ const BEST_EFFORT: i64 = 1000;
 ///
 /// A Burstable container scores lower the more of the node it requests, and never as low as a Guaranteed one
 /// nor as high as a BestEffort one. A sidecar is protected at least as well as the best protected of the
-/// smallest main containers. What a pod requests beyond its containers is spread over them evenly.
+/// smallest main containers. Pod-level requests beyond the sum of the containers are spread over them evenly.
 pub fn oom_score_adj(
     shape: &PodShape,
     resources: &PodResources,

@@ -19,7 +19,7 @@ use crate::aggregate::Role;
 use crate::pod::{PodCgroup, PodResources, PodShape, RestartPolicy, positive};
 use crate::resource::{Declared, Requirements, Resource};
 
-/// The state of a pod's cgroups: what was last set for each running container and for the pod's own cgroup.
+/// The state of a pod's cgroups: the last applied resources of each running container and of the pod's own cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CgroupState {
     /// Per container in the order of the shape; `None` for one that is not running.
@@ -37,7 +37,7 @@ pub enum Step {
     Update {
         /// Its position in the shape.
         container: usize,
-        /// What it is set to, both resources.
+        /// The resources to apply, CPU and memory.
         to: Requirements,
     },
     /// Stop a container whose resize policy requires a restart.
@@ -49,7 +49,7 @@ pub enum Step {
     Start {
         /// Its position in the shape.
         container: usize,
-        /// What it starts with.
+        /// The resources at its start.
         to: Requirements,
     },
 }
@@ -106,7 +106,7 @@ impl CgroupState {
     }
 }
 
-/// The steps from the state of the cgroups to `target`. Empty if nothing has to change.
+/// The steps from the state of the cgroups to `target`. Empty if they are equal.
 ///
 /// A container that is not running has no steps: it starts with its allocated resources. A partial plan is undone by
 /// planning back to the resources before.
@@ -162,8 +162,8 @@ pub fn plan(shape: &PodShape, now: &CgroupState, target: &PodResources) -> Vec<S
         steps.push(Step::Pod(raised));
     }
     steps.extend(decreases);
-    // All are stopped before the first is started, for one may grow by what another gives up. Nothing that can
-    // fail stands between, so a container that was stopped is started again at once.
+    // All are stopped before the first is started, for one may grow by what another frees. No step that can fail
+    // comes in between, so a container that was stopped is started again at once.
     steps.extend(restarts.iter().map(|(container, _)| Step::Stop { container: *container }));
     steps.extend(restarts.iter().map(|(container, to)| Step::Start { container: *container, to: *to }));
     steps.extend(increases);
@@ -200,7 +200,7 @@ fn lowered(from: Requirements, to: Requirements) -> Requirements {
     down.fold(from, |lowered, resource| lowered.with(resource, to))
 }
 
-/// Which way a resource goes is judged by its limit if that changes, else by its request.
+/// The limit decides in which direction a resource changes; the request decides if the limit does not change.
 fn goes_down((old_request, old_limit): (Option<i64>, Option<i64>), new: (Option<i64>, Option<i64>)) -> bool {
     let (new_request, new_limit) = new;
     if old_limit == new_limit { new_request < old_request } else { bound(new_limit) < bound(old_limit) }

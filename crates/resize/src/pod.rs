@@ -1,7 +1,7 @@
 //! A pod as the rules of a resize see it.
 //!
-//! A pod has a [`PodShape`], which no resize changes (which containers there are, what part they play, what
-//! they want done on a resize), and [`PodResources`], which is what a resize changes. Each of the four
+//! A pod has a [`PodShape`], which no resize changes (its containers, their roles and resize policies), and
+//! [`PodResources`], which a resize changes. Each of the four
 //! values of a pod (desired, allocated, actuated, actual) is one `PodResources`, its containers in the order
 //! of the shape: init containers first, then the main ones.
 
@@ -13,7 +13,7 @@ use crate::list::{BadQuantity, declared};
 use crate::qos::QosClass;
 use crate::resource::{Amounts, Declared, PerResource, Requirements, Resource};
 
-/// What a container wants done when one of its resources changes.
+/// The resize policy of a container for a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RestartPolicy {
     /// Change it while the container runs.
@@ -36,23 +36,23 @@ impl RestartPolicy {
     }
 }
 
-/// What no resize changes of a container.
+/// The part of a container that no resize changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ContainerShape {
     /// Its name.
     pub name: String,
     /// The part it plays.
     pub role: Role,
-    /// What it wants done when a resource changes.
+    /// Its resize policies.
     pub policy: PerResource<RestartPolicy>,
 }
 
-/// What no resize changes of a pod.
+/// The part of a pod that no resize changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PodShape {
     /// The containers, init containers first, each group in the order of the spec.
     pub containers: Vec<ContainerShape>,
-    /// What running a pod costs on top of its containers.
+    /// The overhead of the pod.
     pub overhead: Declared,
     /// The pod's class.
     pub qos: QosClass,
@@ -67,7 +67,7 @@ pub struct PodResources {
     pub pod: Option<Requirements>,
 }
 
-/// What the pod's own cgroup is set to.
+/// The resources of the pod's own cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodCgroup {
     /// The cpu request behind the pod's shares or weight, in thousandths of a core.
@@ -91,19 +91,19 @@ impl PodShape {
         Ok(Self { containers, overhead: declared(spec.overhead.as_ref())?, qos: QosClass::of_pod(pod)? })
     }
 
-    /// What the pod asks of its node: its containers by the init rule, what it declares as a pod in their
-    /// stead, and its overhead.
+    /// The requests of the pod on its node: those of its containers by the init container rule, or its pod-level
+    /// requests instead, and its overhead.
     pub fn requests(&self, resources: &PodResources) -> Amounts {
         let own = resources.pod.map_or(Declared::NONE, |pod| pod.requests);
         own.or(self.container_requests(resources)).amounts().plus(self.overhead.amounts())
     }
 
-    /// What the containers ask for together, by the init rule.
+    /// The sum of the containers' resources, by the init container rule.
     pub fn container_requests(&self, resources: &PodResources) -> Declared {
         aggregate(self.roles().zip(resources.containers.iter().map(|c| c.requests)))
     }
 
-    /// What the pod's own cgroup has to be set to for these resources.
+    /// The resources of the pod's own cgroup for these resources.
     ///
     /// A limit that not every container declares is no limit of the pod, unless the pod declares one.
     pub fn cgroup(&self, resources: &PodResources) -> PodCgroup {
@@ -128,7 +128,7 @@ impl PodShape {
 }
 
 impl PodResources {
-    /// What the spec asks for.
+    /// The resources of the spec.
     pub fn desired(spec: &PodSpec) -> Result<Self, BadQuantity> {
         Ok(Self {
             containers: containers(spec)
@@ -138,8 +138,8 @@ impl PodResources {
         })
     }
 
-    /// The requests that the status says are allocated, container by container; `None` for one that the
-    /// status says nothing of. (The API carries allocated requests only; allocated limits are the node's.)
+    /// The allocated requests in the status by container; `None` for a container without them. (The API has allocated
+    /// requests only; the node knows allocated limits.)
     pub fn allocated_requests(
         spec: &PodSpec,
         status: &PodStatus,
@@ -173,7 +173,7 @@ impl PodResources {
         Ok((allocated, actual))
     }
 
-    /// The larger of both, for every request and limit: what must be set aside while a pod is on its way
+    /// The maximum of both, for every request and limit: the resources that have to be reserved while a pod changes
     /// from one to the other.
     #[must_use]
     pub fn larger(&self, other: &Self) -> Self {
@@ -239,7 +239,7 @@ pub(crate) fn container_status<'a>(
     statuses.iter().flatten().find(|status| status.name == name)
 }
 
-/// Whether the status says that every container of a pod has ended for good.
+/// Whether all containers of a pod have terminated for good, by its status.
 pub(crate) fn has_ended(status: Option<&PodStatus>) -> bool {
     let phase = status.and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
@@ -254,7 +254,7 @@ pub(crate) fn requirements(resources: Option<&ResourceRequirements>) -> Result<R
     })
 }
 
-/// The policies of a container; what it does not name is not to be restarted for.
+/// The resize policies of a container; `NotRequired` for a resource without one.
 fn policies(container: &Container) -> PerResource<RestartPolicy> {
     let mut policies = PerResource::default();
     for policy in container.resize_policy.iter().flatten() {
@@ -267,7 +267,7 @@ fn policies(container: &Container) -> PerResource<RestartPolicy> {
     policies
 }
 
-/// A limit, where it is one: zero limits nothing.
+/// A limit; a limit of zero is none.
 pub(crate) fn positive(limit: Option<i64>) -> Option<i64> {
     limit.filter(|limit| *limit > 0)
 }

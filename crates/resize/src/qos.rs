@@ -15,7 +15,7 @@ pub enum QosClass {
     Guaranteed,
     /// Something is requested or limited.
     Burstable,
-    /// Nothing is.
+    /// No container has requests or limits.
     BestEffort,
 }
 

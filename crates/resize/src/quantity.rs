@@ -1,7 +1,7 @@
 //! Amounts of a resource, as Kubernetes writes them: `650m`, `256Mi`, `12e6`.
 //!
 //! A [`Quantity`] is a whole number of billionths in an `i128`, and the [`Format`] it was written in. It is
-//! `Copy`, never allocates to be read, and no operation on it wraps around: what does not fit is a
+//! `Copy`, never allocates to be read, and no operation on it wraps around: a result that does not fit is a
 //! [`QuantityError`].
 //!
 //! ```
@@ -23,7 +23,7 @@
 //!
 //! - The range is that of `i128` billionths, about ±1.7 × 10²⁹. Beyond it reading fails; the Go type goes on to
 //!   arbitrary size. As there, a binary suffix caps at 2⁶³−1.
-//! - An exponent means what it says. The Go type keeps its low 32 bits, so that `1e4294967299` is 1000 there and
+//! - Exponents have their full value. The Go type keeps its low 32 bits, so that `1e4294967299` is 1000 there and
 //!   out of range here.
 //! - Written text always reads back to the same value. The Go type drops the suffix from 1000E on (it writes
 //!   `1`), and writes binary amounts over 2⁶³−1 that it would cap when reading; here the first is `1000E` and
@@ -78,25 +78,25 @@ pub enum Format {
 }
 
 impl Quantity {
-    /// Nothing, in decimal notation.
+    /// Zero, in decimal notation.
     pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi };
 
-    /// So many billionths, in decimal notation: the way CPU in use is measured.
+    /// A number of billionths, in decimal notation: the unit of measured CPU usage.
     pub const fn from_nano(nano: i64) -> Self {
         Self { nanos: nano as i128, format: Format::DecimalSi }
     }
 
-    /// So many thousandths, in decimal notation: the way to count CPU.
+    /// A number of thousandths, in decimal notation: the unit of CPU.
     pub const fn from_milli(milli: i64) -> Self {
         Self { nanos: milli as i128 * NANOS_PER_MILLI, format: Format::DecimalSi }
     }
 
-    /// So many whole units, in decimal notation.
+    /// A number of whole units, in decimal notation.
     pub const fn from_units(units: i64) -> Self {
         Self { nanos: units as i128 * NANOS_PER_UNIT, format: Format::DecimalSi }
     }
 
-    /// So many whole units, in binary notation: the way to count memory.
+    /// A number of whole units, in binary notation: the unit of memory.
     pub const fn from_bytes(bytes: i64) -> Self {
         Self::from_units(bytes).with_format(Format::BinarySi)
     }

@@ -6,8 +6,8 @@ use crate::qos::QosClass;
 
 /// A deferred resize.
 ///
-/// Its order is the order in which resizes are tried: those that take nothing more first, since they can
-/// only free capacity; then by priority, class and age; and last by pod, so that no two are ever equal unless
+/// Its order is the order in which resizes are tried: first those that request no more than is allocated, since they
+/// can only free capacity; then by priority, class and age; and last by pod, so that no two are ever equal unless
 /// they are the same.
 ///
 /// ```
@@ -25,14 +25,14 @@ use crate::qos::QosClass;
 pub struct DeferredResize {
     /// The pod's uid.
     pub pod: String,
-    /// Whether it asks for more cpu or more memory than it is allocated.
+    /// Whether it requests more cpu or more memory than it is allocated.
     pub grows: bool,
     /// `spec.priority`, zero if it has none.
     pub priority: i32,
-    /// The pod's class; the better protected goes first.
+    /// The pod's QoS class; the better protected one precedes.
     pub qos: QosClass,
-    /// Since when it has been waiting, on any clock that all of the queue share. One that has not been tried
-    /// yet goes last.
+    /// Since when it has been waiting, on any clock that all of the queue share. One that has not been tried yet
+    /// comes last.
     pub since: Option<i64>,
 }
 

@@ -1,8 +1,8 @@
-//! What a namespace may hold: the rules of a resource quota.
+//! The rules of a resource quota.
 //!
-//! The same rules count twice. When something is written, [`admit`] says whether it fits, and what the quota has
-//! given out then: of a change only what it adds. And the quota controller counts everything there is with
-//! [`measure`], which is when something that shrank or went is given back.
+//! They apply twice. When an object is written, [`admit`] decides whether it fits, and returns the new usage; an
+//! update is charged for its growth only. And the quota controller recalculates the usage of all objects with
+//! [`measure`], which credits deleted objects and those that use less.
 
 mod counted;
 mod scope;
@@ -17,24 +17,24 @@ use crate::quantity::Quantity;
 /// Why a quota does not admit something, in the words of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It asks for more than is left.
+    /// The object requests more than is left.
     #[error("exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}")]
     Exceeded {
         /// The quota.
         quota: String,
-        /// What is asked for and not there.
+        /// The requested amounts that exceed the quota.
         requested: String,
-        /// What was given out of it.
+        /// The used amounts.
         used: String,
-        /// What there is of it.
+        /// The limits.
         limited: String,
     },
-    /// It does not say how much of something it wants that is counted.
+    /// The object lacks a request or limit that the quota counts.
     #[error("failed quota: {quota}: must specify {missing}")]
     Unspecified {
         /// The quota.
         quota: String,
-        /// What is not said, and by whom.
+        /// The missing resources, and the containers that lack them.
         missing: String,
     },
     /// The usage is not known yet.
@@ -42,10 +42,10 @@ pub enum Refusal {
     Unknown {
         /// The quota.
         quota: String,
-        /// What was not counted.
+        /// The resources without usage.
         resources: String,
     },
-    /// It would give something back by asking for less than nothing.
+    /// The usage would become negative.
     #[error("quota usage is negative for resource(s): {0}")]
     Negative(String),
     /// A quantity cannot be read.
@@ -53,9 +53,9 @@ pub enum Refusal {
     Unreadable(#[from] BadQuantity),
 }
 
-/// What a quota has given out once something is admitted: nothing to be changed if it does not count there.
+/// The usage of a quota once an object is admitted: none if the quota does not count the object.
 ///
-/// `old` is what stands in its stead now. What is only reported, as a status is, is counted but never refused.
+/// `old` is the stored version of the object, if there is one. Growth of a status is counted but never refused.
 pub fn admit(
     quota: &ResourceQuota,
     new: &Counted<'_>,
@@ -112,7 +112,7 @@ pub fn admit(
     Ok(Some(total))
 }
 
-/// What a quota's namespace holds of what the quota counts.
+/// The usage of all objects in the quota's namespace that the quota counts.
 pub fn measure<'a>(
     quota: &ResourceQuota,
     items: impl IntoIterator<Item = Counted<'a>>,

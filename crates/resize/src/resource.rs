@@ -2,7 +2,7 @@
 //!
 //! Inside the rules cpu is counted in thousandths of a core and memory in bytes, both as `i64`, the same
 //! grain in which the kubelet compares desired, allocated and actuated values. Finer quantities are rounded
-//! up on the way in, so that what a pod asks for is never rounded away.
+//! up on the way in, so that no request is rounded to zero.
 
 use std::fmt;
 use std::ops::{Index, IndexMut};
@@ -47,7 +47,7 @@ pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
 }
 
-/// What the names of huge pages start with; the size of a page follows.
+/// The prefix of the names of huge pages; the size of a page follows.
 pub(crate) const HUGE_PAGES: &str = "hugepages-";
 
 /// One value for each resizable resource.
@@ -108,7 +108,7 @@ impl<T> IndexMut<Resource> for PerResource<T> {
 pub type Amounts = PerResource<i64>;
 
 impl Amounts {
-    /// Nothing of either.
+    /// Zero of both.
     pub const ZERO: Self = Self::new(0, 0);
 
     /// The sum, resource by resource.
@@ -135,13 +135,13 @@ impl Amounts {
     }
 }
 
-/// What is declared of each resource: an amount, or nothing at all.
+/// The declared amount of each resource, or none.
 ///
-/// For a limit "nothing" means unlimited; for a request it means that none was made.
+/// For a limit "none" means unlimited; for a request it means that there is no request.
 pub type Declared = PerResource<Option<i64>>;
 
 impl Declared {
-    /// Nothing declared of either.
+    /// No amount declared for either.
     pub const NONE: Self = Self::new(None, None);
 
     /// Both declared.
@@ -149,17 +149,17 @@ impl Declared {
         Self::new(Some(cpu), Some(memory))
     }
 
-    /// The amounts, zero where nothing is declared.
+    /// The amounts, zero where none is declared.
     pub fn amounts(self) -> Amounts {
         Amounts::of(|r| self[r].unwrap_or(0))
     }
 
-    /// Whether nothing is declared of either.
+    /// Whether no amount is declared for either.
     pub fn is_none(self) -> bool {
         self == Self::NONE
     }
 
-    /// This, with `other` where this declares nothing.
+    /// This, with the amounts of `other` where this has none.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self::of(|r| self[r].or(other[r]))
@@ -169,14 +169,14 @@ impl Declared {
 /// Requests and limits of one container, or of a pod as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Requirements {
-    /// What is set aside for it.
+    /// The request.
     pub requests: Declared,
-    /// What it may use at most.
+    /// The limit.
     pub limits: Declared,
 }
 
 impl Requirements {
-    /// Nothing requested, nothing limited.
+    /// No requests and no limits.
     pub const NONE: Self = Self { requests: Declared::NONE, limits: Declared::NONE };
 
     /// Requests equal to limits, as a Guaranteed container has them.

@@ -1,9 +1,9 @@
 //! The dialect: which rules bind, as one struct of named rules.
 //!
-//! Two descriptions of in-place resize are in use. KEP-1287's text (`kep`) changes resources through the
-//! pod itself and speaks through `status.resize`; Kubernetes 1.36 (`v1.36`) has the `/resize` subresource
-//! and speaks through conditions. [`Rules`] is made once, from the flag and the feature gates; from then on
-//! code asks for the rule it needs and never for the dialect.
+//! Two descriptions of in-place resize are in use. KEP-1287's text (`kep`) changes resources by pod updates and
+//! reports in `status.resize`; Kubernetes 1.36 (`v1.36`) has the `/resize` subresource and reports in conditions.
+//! [`Rules`] is made once, from the flag and the feature gates; all other code reads the rule that it needs and never
+//! the dialect.
 
 use std::str::FromStr;
 
@@ -47,12 +47,12 @@ pub enum NeverFits {
     Deferred,
 }
 
-/// What a Guaranteed pod may do with its cpu under the static cpu manager.
+/// How the static cpu manager restricts resizes of Guaranteed pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StaticCpu {
     /// Change it to a whole number of cores.
     WholeCores,
-    /// Nothing: any change is refused.
+    /// Any change is refused.
     Refuse,
     /// Anything: the cpu manager moves the exclusive cpus (gate `InPlacePodVerticalScalingExclusiveCPUs`).
     Any,
@@ -79,7 +79,7 @@ pub enum JobTemplate {
 /// # Ok::<(), plumb_resize::rules::UnknownDialect>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a rule of its own, named where it is asked for")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a rule of its own, named where it is read")]
 pub struct Rules {
     /// Resources of a running pod can change at all (gate `InPlacePodVerticalScaling`).
     pub resize: bool,
@@ -97,9 +97,9 @@ pub struct Rules {
     pub allocate_at_creation: bool,
     /// The API server refuses a resize larger than the pod's node, with cause `NodeCapacity`.
     pub refuse_over_capacity: bool,
-    /// What the node answers to a resize that can never fit.
+    /// How the node responds to a resize that can never fit.
     pub never_fits: NeverFits,
-    /// What is desired counts against the node while an accepted resize is being carried out.
+    /// Whether the desired resources count against the node while an accepted resize is in progress.
     pub in_progress_counts_desired: bool,
     /// Plain init containers can be resized.
     pub resize_init_containers: bool,
@@ -107,7 +107,7 @@ pub struct Rules {
     pub resize_pod_level: bool,
     /// Windows pods can be resized, where the runtime offers it.
     pub resize_windows: bool,
-    /// What the static cpu manager allows a Guaranteed pod.
+    /// How the static cpu manager restricts resizes of a Guaranteed pod.
     pub static_cpu: StaticCpu,
     /// A Guaranteed pod may change its memory under the static memory manager
     /// (gate `InPlacePodVerticalScalingExclusiveMemory`).
@@ -170,7 +170,7 @@ impl Rules {
         Self::new(Dialect::V1_36, &FeatureGates::default())
     }
 
-    /// What the gates change whatever the dialect.
+    /// The effects of the gates in both dialects.
     fn under(mut self, gates: &FeatureGates) -> Self {
         self.resize_pod_level &= gates.enabled(&features::POD_LEVEL_RESOURCES);
         self.static_memory |= gates.enabled(&features::EXCLUSIVE_MEMORY);

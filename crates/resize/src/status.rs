@@ -18,7 +18,7 @@ mod resize_status;
 
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 
-pub use allocation::{Allocation, Outcome, Pending, PendingReason};
+pub use allocation::{Allocation, Pending, PendingReason, ResizeOutcome};
 pub use projection::{InProgress, Projection, project};
 pub use publish::propose;
 pub use read::{ContainerReading, Reading, Stage, Values, read};

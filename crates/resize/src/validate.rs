@@ -1,12 +1,11 @@
-//! Whether a pod's resources may change in the way that was asked for.
+//! Validation of changes to a pod's resources.
 //!
 //! A pod's resources change in two ways: by the `/resize` subresource ([`resize`]) and, where the rules allow it, by
 //! the pod itself ([`update`]). Both answer with every mistake they find, as [`FieldError`]s that render to
 //! the text of kube-apiserver, since clients match on it. A body for `/resize` is first brought into shape
 //! by [`prepare_resize`], which drops whatever a resize does not touch.
 //!
-//! What is checked here is what has to do with resources. The API server's own rules for metadata and for
-//! the rest of a pod come before these.
+//! This module checks resources only. The API server validates metadata and the rest of a pod before.
 
 mod changes;
 mod claims;
@@ -32,7 +31,7 @@ use crate::rules::Rules;
 use changes::{container_changes, other_resources_differ, resources_differ, spec_changes};
 
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
-/// How kube-apiserver writes the path of what is wrong with a pod as a whole.
+/// The path of an error about a pod as a whole, as in kube-apiserver.
 const NOWHERE: &str = "[]";
 const ONLY_CPU_AND_MEMORY: &str = "only cpu and memory resources are mutable";
 
@@ -79,7 +78,7 @@ pub fn resize(stored: &Pod, new: &Pod, rules: &Rules) -> Vec<FieldError> {
     errors
 }
 
-/// The pods that no resize touches, whatever it asks for.
+/// The pods that cannot be resized at all.
 fn never_resizable(stored: &Pod, spec: &PodSpec, rules: &Rules) -> Option<FieldError> {
     let annotations = stored.metadata.annotations.as_ref();
     if annotations.is_some_and(|annotations| annotations.contains_key(MIRROR_ANNOTATION)) {
@@ -90,8 +89,8 @@ fn never_resizable(stored: &Pod, spec: &PodSpec, rules: &Rules) -> Option<FieldE
         .then(|| FieldError::forbidden(NOWHERE, "windows pods cannot be resized"))
 }
 
-/// The rules that both share. Returns whether the containers still correspond, so that the caller can
-/// go on comparing them one by one.
+/// The rules that both share. Returns whether the containers still correspond, so that the caller can continue to
+/// compare them one by one.
 fn resource_rules(
     stored: &Pod,
     old: &PodSpec,
@@ -142,8 +141,8 @@ fn qos_change(stored: &Pod, new: &PodSpec) -> Option<FieldError> {
     (old != new).then(|| FieldError::invalid("spec", recorded, rule))
 }
 
-/// Whether the node knows of resizes: one that does reports the resources of what it runs. Nothing running
-/// tells nothing, so then it is assumed.
+/// Whether the node supports resizes: such a node reports the resources of running containers. Without a running
+/// container, support is assumed.
 fn node_supports_resize(stored: &Pod) -> bool {
     let statuses = stored.status.iter().filter_map(|status| status.container_statuses.as_ref()).flatten();
     let running = |state: &k8s_openapi::api::core::v1::ContainerState| state.running.is_some();
@@ -194,7 +193,7 @@ fn same_containers(list: &str, old: &[Container], new: &[Container], errors: &mu
     }
 }
 
-/// What keeps a plain init container from being changed.
+/// The error about a change of a non-restartable init container.
 fn refused_init_change(path: &str, new: &Container, rules: &Rules) -> Option<FieldError> {
     if init_role(new) == Role::Sidecar {
         None

@@ -91,8 +91,8 @@ impl Agent {
         self.listed = true;
     }
 
-    /// The sandboxes of the runtime by the uids of their pods. Retried until the runtime responds: it is needed to know
-    /// what runs.
+    /// The sandboxes of the runtime by the uids of their pods. Retried until the runtime responds: the agent has to
+    /// know which pods run.
     async fn sandboxes(&self) -> BTreeMap<String, Vec<Sandbox>> {
         let mut backoff = Backoff::default();
         loop {

@@ -1,8 +1,8 @@
 //! Rebuilding an allocation whose record was lost: from the pod's status, checked against the cgroups and the node's
 //! capacity.
 //!
-//! The status has what the node last reported. Cgroups that have the desired resources instead prove that those were
-//! allocated since; other differences are resizes in progress, which continue.
+//! The status has the resources that the node last reported. Cgroups that have the desired resources instead prove
+//! that those were allocated since; other differences are resizes in progress, which continue.
 
 use k8s_openapi::api::core::v1::Pod;
 use plumb_resize::plan::inherited;
@@ -25,7 +25,7 @@ struct Actual {
 }
 
 impl Agent {
-    /// Rebuilds the entry of a pod, with an event. None if nothing of the pod runs and it does not fit: it is to be
+    /// Rebuilds the entry of a pod, with an event. None if no container of the pod runs and it does not fit: it is
     /// admitted like a new one.
     pub(super) async fn rebuild(&self, pod: &Pod, uid: &str, info: &PodInfo) -> Option<Entry> {
         let mut allocation = recovered(pod, &info.desired);

@@ -80,8 +80,8 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> Pairs {
     kept.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// What of a container's spec, once changed, needs another container: its name and image. (Of the rest only
-/// resources can change, and they need none.)
+/// The fields of a container's spec whose change requires a new container: its name and image. (Of the rest only
+/// resources can change, and they do not.)
 pub fn spec_hash(container: &Container) -> u32 {
     let mut hash = crc32c::crc32c(container.name.as_bytes());
     hash = crc32c::crc32c_append(hash, &[0]);

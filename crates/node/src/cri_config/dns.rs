@@ -9,7 +9,7 @@ use plumb_runtime::types::Dns;
 
 use super::{identity, on_host_network};
 
-/// What a resolver takes at most.
+/// The limits of a resolver.
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARS: usize = 2048;
@@ -33,8 +33,8 @@ pub struct PodDns {
     pub omitted: Vec<String>,
 }
 
-/// What a pod's `/etc/resolv.conf` is to say. `host` is what the host's says; `None` leaves pods that do not use the
-/// cluster's DNS without any, as the kubelet does whose `--resolv-conf` is empty.
+/// The `/etc/resolv.conf` of a pod. `host` is that of the host; `None` leaves pods that do not use the cluster's DNS
+/// without any, as the kubelet does with an empty `--resolv-conf`.
 pub fn pod_dns(pod: &Pod, cluster: Option<&ClusterDns>, host: Option<&Dns>) -> PodDns {
     let none = PodSpec::default();
     fitting(configured(pod.spec.as_ref().unwrap_or(&none), identity(pod).0, cluster, host))
@@ -89,7 +89,7 @@ fn added(mut dns: Dns, config: Option<&PodDNSConfig>) -> Dns {
     dns
 }
 
-/// Sets an option, in the place of one of the same name.
+/// Sets an option, instead of one of the same name.
 fn set_option(options: &mut Vec<String>, written: &str) {
     let name = |option: &str| option.split(':').next().unwrap_or_default().to_owned();
     match options.iter_mut().find(|option| name(option) == name(written)) {

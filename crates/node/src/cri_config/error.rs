@@ -14,7 +14,7 @@ pub enum ConfigError {
     Volume {
         /// Its name in the pod.
         volume: String,
-        /// What went wrong.
+        /// The error.
         message: String,
     },
 }

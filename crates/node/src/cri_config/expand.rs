@@ -1,7 +1,6 @@
 //! `$(NAME)` in commands, arguments, variables and paths.
 
-/// Puts values in the place of `$(NAME)`. What `value` does not know stays as it is written, and `$$` is a `$`
-/// that begins nothing.
+/// Expands `$(NAME)`. References that `value` does not resolve are unchanged, and `$$` is a literal `$`.
 pub fn expand<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

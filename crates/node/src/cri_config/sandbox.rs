@@ -15,7 +15,7 @@ use crate::lifecycle::containers;
 const LONGEST_HOST_NAME: usize = 63;
 const LONGEST_FULL_NAME: usize = 64;
 
-/// What all sandboxes of a node have in common.
+/// The common configuration of all sandboxes of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxDefaults {
     /// The directory of the logs of all pods.
@@ -133,7 +133,7 @@ fn port_mappings(spec: &PodSpec) -> Vec<PortMapping> {
     ports.filter_map(port_mapping).collect()
 }
 
-/// The mapping that a port asks for, if it asks for one of the machine's.
+/// The mapping of a port to a host port, if it has one.
 fn port_mapping(port: &ContainerPort) -> Option<PortMapping> {
     let host_port = u16::try_from(port.host_port?).ok().filter(|port| *port > 0)?;
     let protocol = match port.protocol.as_deref() {

@@ -8,7 +8,7 @@ use super::{ConfigError, pod_name};
 /// Largest number of a user that Kubernetes takes.
 const LARGEST_USER: i64 = i32::MAX as i64;
 
-/// What a container may do. Refuses what would run as root if that must not be.
+/// The security context of a container. Fails for a container that would run as root although it must not.
 pub(super) fn security(pod: &Pod, container: &Container, image: &Image) -> Result<Security, ConfigError> {
     let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.clone()).unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();

@@ -27,7 +27,7 @@ pub enum CertificateError {
     /// The file cannot be read or written.
     #[error("cannot {doing} {}", path.display())]
     File {
-        /// What was being done.
+        /// The step that failed.
         doing: &'static str,
         /// The file.
         path: PathBuf,
@@ -158,7 +158,7 @@ pub(super) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Certific
     fs::create_dir_all(folder).map_err(failed("make the folder of"))?;
     let aside = path.with_extension("new");
     let write = || {
-        // What a crash left behind may have another mode.
+        // A file that a crash left behind may have another mode.
         match fs::remove_file(&aside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -23,7 +23,7 @@ use plumb_controller::Backoff;
 /// suspended.
 const LOOK: Duration = Duration::from_hours(1);
 
-/// What a certificate is for.
+/// The usage of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A client certificate, for requests to the API server.
@@ -69,7 +69,7 @@ impl Purpose {
 pub struct Renewal {
     /// The node.
     pub node: String,
-    /// What it is for.
+    /// Its usage.
     pub purpose: Purpose,
     /// The file that it is in.
     pub file: PathBuf,

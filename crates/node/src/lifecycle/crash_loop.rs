@@ -1,4 +1,4 @@
-//! `CrashLoopBackOff`: how long the restart of a container that keeps exiting waits.
+//! `CrashLoopBackOff`: the backoff before a container that exits repeatedly is restarted.
 
 use std::time::Duration;
 

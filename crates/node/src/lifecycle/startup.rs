@@ -62,7 +62,7 @@ fn initialize(view: View<'_>, decision: &mut Decision, position: usize) -> bool 
     false
 }
 
-/// Starts a container, stops it if a probe failed or its image changed, and restarts it as its restart policy says.
+/// Starts a container, stops it if a probe failed or its image changed, and restarts it by its restart policy.
 fn reconcile(view: View<'_>, decision: &mut Decision, position: usize) {
     let Some(container) = view.container(position) else { return };
     let Some(observed) = view.observed(position) else {

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_takes_as_many_in_a_row_as_the_threshold_says() {
+    fn results_change_after_as_many_in_a_row_as_the_threshold() {
         let mut counter = Counter::new(2, 3);
         let said = [false, false, true, false, false, false, false, true, true];
         let verdicts = said.map(|well| counter.count(well));

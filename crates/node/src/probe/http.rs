@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn any_path_can_be_asked_for() {
+    fn any_path_can_be_probed() {
         for (written, expected) in [("", "/"), ("healthz", "/healthz"), ("/a b?c=ü#d", "/a%20b?c=%C3%BC")] {
             assert_eq!(path(written), expected);
         }

@@ -1,4 +1,4 @@
-//! What is probed, and how.
+//! Targets of probes.
 
 use std::fmt;
 use std::io;
@@ -22,7 +22,7 @@ const MOST_OUTPUT: usize = 10 << 10;
 /// A container that runs.
 #[derive(Clone)]
 pub struct Target {
-    /// What runs it.
+    /// The runtime that runs it.
     pub runtime: Arc<dyn Runtime>,
     /// Its id.
     pub id: ContainerId,
@@ -30,7 +30,7 @@ pub struct Target {
     pub container: Container,
     /// Its pod's address.
     pub pod_ip: Option<IpAddr>,
-    /// Whether that address leads anywhere. Where it does not, as in the virtual runtime, every probe asks the
+    /// Whether the pod's address is reachable. If it is not, as with the virtual runtime, every probe is sent to the
     /// runtime.
     pub reachable: bool,
     /// For how long it has run already.

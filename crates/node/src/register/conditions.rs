@@ -22,7 +22,7 @@ const LEAST_INODES: u64 = 5;
 pub struct NodeHealth {
     /// Why it cannot run pods, if it cannot.
     pub not_ready: Option<String>,
-    /// It is being shut down: no longer ready, whatever its runtime says.
+    /// The node is shutting down: no longer ready, whatever the state of its runtime.
     pub shutting_down: bool,
     /// It runs short of memory.
     pub memory_pressure: bool,
@@ -38,8 +38,8 @@ impl NodeHealth {
     }
 }
 
-/// What the machine runs short of, by the kubelet's usual thresholds. `root` is where the kernel's files are,
-/// `data` a folder on the disk that pods use.
+/// The pressures of the machine, by the kubelet's usual thresholds. `root` is the root of the kernel's files, `data`
+/// a directory on the disk that pods use.
 pub fn pressures(root: &Path, data: &Path) -> io::Result<NodeHealth> {
     let memory = memory_figure(&std::fs::read_to_string(root.join("proc/meminfo"))?, "MemAvailable");
     let disk = rustix::fs::statvfs(data)?;
@@ -61,7 +61,7 @@ pub fn pressures(root: &Path, data: &Path) -> io::Result<NodeHealth> {
     })
 }
 
-/// The conditions for a status. One that says the same as before has changed when it did before.
+/// The conditions for a status. A condition that is unchanged keeps its transition time.
 pub(super) fn conditions(
     health: &NodeHealth,
     before: Option<&NodeStatus>,

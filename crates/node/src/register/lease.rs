@@ -20,7 +20,7 @@ const SECONDS: i32 = 40;
 /// How often it is renewed.
 const RENEW: Duration = Duration::from_secs(10);
 
-/// Keeps a node's lease, until the future is dropped. `uid` is the Node's: the lease goes with it.
+/// Renews a node's lease, until the future is dropped. `uid` is the Node's, which owns the lease.
 ///
 /// A renewal is one update of the object that the last one returned. Only after a conflict the Lease is read again.
 pub(super) async fn keep(client: Client, node: &str, uid: watch::Receiver<String>, clock: &Clock) {

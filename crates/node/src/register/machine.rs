@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What is known of the machine. Read once; all nodes of a process share it.
+/// Facts about the machine. Read once; all nodes of a process share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// How many cpus it has.
@@ -19,7 +19,7 @@ pub struct Machine {
     pub machine_id: String,
     /// The hardware's UUID; the machine id if that is unknown.
     pub system_uuid: String,
-    /// What is installed, for people.
+    /// Versions of the system, as text.
     pub os_image: String,
     /// The kernel's version.
     pub kernel_version: String,

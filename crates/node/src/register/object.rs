@@ -64,7 +64,7 @@ pub fn allocatable(setup: &Setup, machine: &Machine) -> BTreeMap<String, WireQua
     let disk = i64::try_from(machine.disk / 10).unwrap_or(i64::MAX);
     let kept = [("memory", KEPT_FREE), ("ephemeral-storage", disk)];
     for (name, amount) in &mut all {
-        // A node whose capacity is configured reserves only what the setup reserves.
+        // A node whose capacity is configured reserves only what the configuration reserves.
         let free = kept.iter().find(|(kept, _)| kept == name && !setup.capacity.contains_key(name));
         let free = free.map(|(_, bytes)| Quantity::from_bytes(*bytes));
         let taken = [read(setup.reserved.get(name)), free].into_iter().flatten();

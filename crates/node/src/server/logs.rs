@@ -1,4 +1,4 @@
-//! What containers wrote.
+//! Logs of containers.
 
 mod options;
 mod reader;
@@ -21,7 +21,7 @@ use super::query::Query;
 use crate::file_changes::Changes;
 use crate::lifecycle::containers;
 use options::{Options, Refused};
-use reader::{Piece, Reader};
+use reader::{LogChunk, Reader};
 
 /// Answers with the log of a container.
 pub(super) async fn answer(
@@ -54,7 +54,7 @@ pub(super) async fn answer(
         .map_err(|error| bad(format!("failed to get container status {:?}: {error}", format!("{id}"))))?;
     let runs = matches!(status.container.state, ContainerState::Running | ContainerState::Created);
     let Some(path) = status.log_path else {
-        // It logs nothing.
+        // It has no log.
         return Ok(stream_of(stream::empty()));
     };
     let life = events.filter(|_| runs).map(|events| Life { events, id, runtime: config.runtime.clone() });
@@ -100,7 +100,7 @@ impl Life {
 struct Pieces {
     /// Not here only while it is at work.
     reader: Option<Reader>,
-    /// What is followed, until it has ended.
+    /// A followed log, until the container has ended.
     follow: Option<(Changes, Life)>,
 }
 
@@ -130,7 +130,7 @@ impl Pieces {
         })
     }
 
-    /// What comes next; `None` at the end.
+    /// The next lines; `None` at the end.
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         loop {
             let Some(mut reader) = self.reader.take() else { return Ok(None) };
@@ -141,9 +141,9 @@ impl Pieces {
             let (reader, piece) = read.await.map_err(io::Error::other)?;
             self.reader = Some(reader);
             match piece? {
-                Piece::Text(bytes) => return Ok(Some(bytes.into())),
-                Piece::Over => return Ok(None),
-                Piece::NoMore => {
+                LogChunk::Text(bytes) => return Ok(Some(bytes.into())),
+                LogChunk::Over => return Ok(None),
+                LogChunk::NoMore => {
                     let Some((changes, life)) = &mut self.follow else { return Ok(None) };
                     tokio::select! {
                         () = changes.changed() => {}

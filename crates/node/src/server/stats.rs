@@ -1,4 +1,4 @@
-//! What the node and its pods use.
+//! Resource usage of the node and its pods.
 
 mod resource;
 mod types;
@@ -25,7 +25,7 @@ use types::{
 pub(super) use resource::resource_metrics;
 pub(super) use types::Summary;
 
-/// What was measured, and when it began to be.
+/// The measurements, and when they started.
 #[derive(Debug)]
 pub(super) struct Stats {
     since: Timestamp,
@@ -37,7 +37,7 @@ impl Stats {
         Self { since, rates: Mutex::default() }
     }
 
-    /// What is used now. Rates are those since the last call.
+    /// The current usage. Rates are those since the last call.
     pub(super) async fn summary(&self, config: &ServerConfig) -> Result<Summary, Error> {
         let ready = SandboxFilter { state: Some(SandboxState::Ready), ..SandboxFilter::default() };
         let measured = config.runtime.list_sandbox_stats(&ready).await?;

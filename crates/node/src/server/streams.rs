@@ -1,5 +1,5 @@
-//! Connections that are upgraded: commands in containers, clients that are attached to containers, and connections to ports, as
-//! `kubectl exec`, `attach` and `port-forward` ask for them.
+//! Upgraded connections: commands in containers, clients that are attached to containers, and connections to ports,
+//! for `kubectl exec`, `attach` and `port-forward`.
 //!
 //! ```text
 //!                             ┌ WebSocket, a channel a stream ┐
@@ -30,11 +30,11 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use super::answer::{Body, refusal};
 use handshake::Handshake;
 
-pub(super) use command::{Wanted, attach, exec};
+pub(super) use command::{StreamTarget, attach, exec};
 pub(super) use connect::answer as connect;
 pub(super) use port_forward::answer as port_forward;
 
-/// The longest message of a client: one piece of what it types.
+/// The longest message of a client: one chunk of standard input.
 const LONGEST_MESSAGE: usize = 1 << 20;
 
 /// Why there is no connection.
@@ -45,7 +45,7 @@ impl Refused {
         Self(code, why.into())
     }
 
-    /// The answer that says so.
+    /// The response to such a request.
     pub(super) fn response(self) -> Response<Body> {
         refusal(self.0, &self.1)
     }

@@ -10,10 +10,10 @@ use ring::digest::{Context, SHA256};
 
 use super::{HASH, Key, MIRROR, SOURCE};
 
-/// The largest file that is read: far above what a pod needs, and the API server takes no more.
+/// The largest file that is read: far above what a pod needs, and the API server accepts no more.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// A manifest, as the mirror pod that stands for it.
+/// A manifest, as its mirror pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Manifest {
     pub(super) key: Key,
@@ -88,7 +88,7 @@ fn mirror(mut pod: Pod, file: &Path, node: &str) -> Result<Manifest, ManifestErr
     let name = meta.name.take().filter(|name| !name.is_empty()).ok_or(ManifestError::NoName)?;
     let name = format!("{name}-{}", node.to_lowercase());
     let namespace = meta.namespace.take().filter(|name| !name.is_empty()).unwrap_or("default".to_owned());
-    // What the API server sets.
+    // The fields that the API server sets.
     (meta.uid, meta.resource_version, meta.owner_references, pod.status) = (None, None, None, None);
     let spec = pod.spec.as_mut().ok_or(ManifestError::NoSpec)?;
     spec.node_name = Some(node.to_owned());

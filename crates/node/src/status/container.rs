@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState as Shown, ContainerStateRunning, ContainerStateTerminated,
+    Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, EphemeralContainer, PodStatus, VolumeMount, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -58,7 +58,7 @@ fn ephemeral(
             volume_mounts: mounts(container.volume_mounts.as_deref()),
             image: container.image.clone().unwrap_or_default(),
             state: Some(waits(&waiting)),
-            last_state: Some(Shown::default()),
+            last_state: Some(ApiState::default()),
             ..ContainerStatus::default()
         };
     };
@@ -76,7 +76,7 @@ fn ephemeral(
         container_id: Some(id(input, observed)),
         volume_mounts: mounts(container.volume_mounts.as_deref()),
         state: Some(state),
-        last_state: Some(Shown::default()),
+        last_state: Some(ApiState::default()),
         ..ContainerStatus::default()
     }
 }
@@ -97,7 +97,7 @@ fn mounts(mounts: Option<&[VolumeMount]>) -> Option<Vec<VolumeMountStatus>> {
     Some(statuses.collect::<Vec<_>>()).filter(|statuses| !statuses.is_empty())
 }
 
-/// Whether a status says that its container has been started.
+/// Whether the container of a status has been started.
 pub(crate) fn has_run(status: &ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
 }
@@ -133,8 +133,8 @@ fn of(
         },
         ..ContainerStatus::default()
     };
-    // A container that was not observed keeps its last reported status: a restarted agent whose runtime lost it must not
-    // report that it never ran.
+    // A container that was not observed retains its last reported status: a restarted agent whose runtime lost it
+    // must not report that it never ran.
     if let (None, Some(before)) = (observed, before) {
         status.restart_count = before.restart_count;
         status.last_state.clone_from(&before.last_state);
@@ -164,12 +164,12 @@ fn of(
         (None, None) => status.state = Some(waits(&not_yet(input))),
     }
     if status.last_state.is_none() {
-        status.last_state = Some(Shown::default());
+        status.last_state = Some(ApiState::default());
     }
     status
 }
 
-/// Whether a status says that its container has terminated.
+/// Whether the container of a status has terminated.
 fn has_terminated(status: &ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|state| state.terminated.is_some())
 }
@@ -185,17 +185,17 @@ fn not_yet(input: &StatusInput<'_>) -> Waiting {
     Waiting { reason: reason.to_owned(), message: String::new() }
 }
 
-fn waits(waiting: &Waiting) -> Shown {
+fn waits(waiting: &Waiting) -> ApiState {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let state = ContainerStateWaiting { reason: text(&waiting.reason), message: text(&waiting.message) };
-    Shown { waiting: Some(state), ..Shown::default() }
+    ApiState { waiting: Some(state), ..ApiState::default() }
 }
 
-fn running(since: Timestamp) -> Shown {
-    Shown { running: Some(ContainerStateRunning { started_at: Some(Time(since)) }), ..Shown::default() }
+fn running(since: Timestamp) -> ApiState {
+    ApiState { running: Some(ContainerStateRunning { started_at: Some(Time(since)) }), ..ApiState::default() }
 }
 
-fn ended(input: &StatusInput<'_>, observed: &ObservedContainer) -> Option<Shown> {
+fn ended(input: &StatusInput<'_>, observed: &ObservedContainer) -> Option<ApiState> {
     let State::Exited { code, started, finished, reason, message } = &observed.state else { return None };
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let state = ContainerStateTerminated {
@@ -207,7 +207,7 @@ fn ended(input: &StatusInput<'_>, observed: &ObservedContainer) -> Option<Shown>
         container_id: Some(id(input, observed)),
         ..ContainerStateTerminated::default()
     };
-    Some(Shown { terminated: Some(state), ..Shown::default() })
+    Some(ApiState { terminated: Some(state), ..ApiState::default() })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the machine as a whole uses.
+//! Resource usage of the machine.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ const TICK_NANOS: u64 = 10_000_000;
 pub(crate) fn usage(root: &Path, at: Timestamp) -> io::Result<(CpuUsage, MemoryUsage)> {
     let stat = fs::read_to_string(root.join("proc/stat"))?;
     let first = stat.lines().next().unwrap_or_default();
-    // user, nice, system, idle, iowait, irq, softirq, steal: what is not idle is used.
+    // user, nice, system, idle, iowait, irq, softirq, steal: all but idle time is usage.
     let figures: Vec<u64> = first.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
     let used = figures.iter().take(8).enumerate().filter(|(place, _)| !matches!(place, 3 | 4));
     let ticks: u64 = used.map(|(_, ticks)| ticks).sum();

@@ -69,7 +69,7 @@ impl Rates {
         last.rate
     }
 
-    /// Ends a round: forgets what was not read in it.
+    /// Ends a round: removes entries that were not read in it.
     pub(crate) fn end(&mut self) {
         let round = self.round;
         self.readings.retain(|_, reading| reading.round == round);

@@ -53,8 +53,8 @@ impl Plan {
     }
 }
 
-/// The memory that all containers of a pod may use together, else what the node has. The pod is the one with its
-/// allocation: see `worker::allocated`.
+/// The memory that all containers of a pod may use together, else the node's allocatable memory. The pod is the one
+/// with its allocation: see `worker::allocated`.
 fn most(pod: &Pod, allocatable: &Amounts) -> Option<u64> {
     let limit = || {
         let resources = PodResources::desired(pod.spec.as_ref()?).ok()?;

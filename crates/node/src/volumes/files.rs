@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_is_what_was_written_last() {
+    fn readers_see_the_files_that_were_written_last() {
         let volume = tempfile::tempdir().unwrap();
         let volume = volume.path();
         write(volume, &files(&[("a", "1"), ("d/b", "2"), ("d/c", "3")]), Owner::default()).unwrap();

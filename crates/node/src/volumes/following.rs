@@ -34,7 +34,7 @@ pub(super) struct Following {
 pub(super) type Gate = Arc<Mutex<bool>>;
 
 /// One of these volumes.
-struct Shown {
+struct ProjectedVolume {
     name: String,
     path: PathBuf,
     projection: Projection,
@@ -45,7 +45,7 @@ struct Shown {
 struct Refresher {
     shared: Arc<Shared>,
     owner: Owner,
-    shown: Vec<Shown>,
+    shown: Vec<ProjectedVolume>,
     tokens: Tokens,
     gate: Gate,
 }
@@ -59,9 +59,9 @@ impl Following {
         projections: Vec<(String, PathBuf, Projection)>,
     ) -> Result<Self, ConfigError> {
         let shows_pod = projections.iter().any(|(.., projection)| projection.shows_pod());
-        let shown: Vec<Shown> = projections
+        let shown: Vec<ProjectedVolume> = projections
             .into_iter()
-            .map(|(name, path, projection)| Shown { name, path, projection, written: None })
+            .map(|(name, path, projection)| ProjectedVolume { name, path, projection, written: None })
             .collect();
         let references: BTreeSet<&Reference> =
             shown.iter().flat_map(|shown| shown.projection.references()).collect();

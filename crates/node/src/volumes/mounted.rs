@@ -1,4 +1,4 @@
-//! What volumes mount, and taking it away again.
+//! Mounts of volumes, and their removal.
 
 use std::ffi::CString;
 use std::fs;
@@ -25,8 +25,8 @@ pub(super) fn memory(at: &Path, bytes: Option<u64>) -> io::Result<()> {
     mount("tmpfs", at, "tmpfs", flags, options.as_c_str()).map_err(Into::into)
 }
 
-/// Bind-mounts an open file or directory at a path, over what was there before. It stays mounted whatever happens to the
-/// path it was opened by.
+/// Bind-mounts an open file or directory at a path, over any earlier mount. It stays mounted when the path it was
+/// opened by changes.
 pub(super) fn pin(open: &OwnedFd, at: &Path) -> io::Result<()> {
     release(at)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
@@ -42,9 +42,9 @@ pub(super) fn release(at: &Path) -> io::Result<()> {
     loop {
         match unmount(at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
             Ok(()) => {}
-            // Nothing is mounted there, or nothing is there.
+            // There is no mount, or no file.
             Err(Errno::INVAL | Errno::NOENT) => return Ok(()),
-            // Who may not unmount has not mounted either.
+            // A process without the permission to unmount has not mounted either.
             Err(Errno::PERM) if !is_mount(at)? => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
@@ -64,14 +64,14 @@ pub(super) fn remove(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         folder => folder?,
     };
-    // Not found by walking: containers have made what is in there, as deep as they liked.
+    // Not found by a walk: containers have made directories in there, of any depth.
     match mounts_below(&folder)?.first() {
         Some(mount) => Err(io::Error::other(format!("{} is still mounted", mount.display()))),
         None => remove_tree(&folder),
     }
 }
 
-/// Removes a place to mount something at: an empty folder or file.
+/// Removes a mount point: an empty directory or file.
 pub(super) fn remove_place(at: &Path) -> io::Result<()> {
     if fs::symlink_metadata(at)?.is_dir() { fs::remove_dir(at) } else { fs::remove_file(at) }
 }

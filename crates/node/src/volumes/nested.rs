@@ -1,4 +1,4 @@
-//! Places in a volume where other volumes are mounted. A volume that cannot be written must have them before.
+//! Mount points of volumes in other volumes. A read-only volume must have them before.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::lifecycle::containers;
 
-/// The folders that a volume must have for what is mounted below it.
+/// The directories that a volume must have for the mounts below it.
 pub(super) fn mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for container in pod.spec.iter().flat_map(containers) {

@@ -64,7 +64,7 @@ fn give(at: &OwnedFd, group: Gid, mode: u32) -> io::Result<()> {
     let kind = FileType::from_raw_mode(found.st_mode);
     chownat(at, c"", None, Some(group), AtFlags::EMPTY_PATH)?;
     if kind == FileType::Symlink {
-        // Its mode means nothing.
+        // The mode of a symbolic link has no meaning.
         return Ok(());
     }
     let mode = if kind == FileType::Directory { mode | FOLDER } else { mode };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 use plumb_runtime::types::{Env, ImageMount, Mount, Propagation};
 
-use super::{Kept, mounted, sub_path};
+use super::{PreparedPod, mounted, sub_path};
 use crate::cri_config::{ConfigError, expand};
 
 /// A prepared volume.
@@ -18,7 +18,7 @@ pub(super) struct Ready {
     pub(super) path: PathBuf,
     /// Whether all its mounts are read-only.
     pub(super) read_only: bool,
-    /// In place of the path, the image that the runtime mounts.
+    /// The image that the runtime mounts, instead of a path.
     pub(super) image: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Ready {
 #[derive(Clone)]
 pub struct Prepared {
     folder: PathBuf,
-    kept: Arc<Kept>,
+    kept: Arc<PreparedPod>,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Prepared {
 }
 
 impl Prepared {
-    pub(super) fn new(folder: PathBuf, kept: Arc<Kept>) -> Self {
+    pub(super) fn new(folder: PathBuf, kept: Arc<PreparedPod>) -> Self {
         Self { folder, kept }
     }
 

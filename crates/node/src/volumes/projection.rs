@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::error::VolumeError;
 use super::files::{File, Files, checked};
-use super::token::{Tokens, Wanted};
+use super::token::{TokenSource, Tokens};
 use crate::cri_config::identity;
 use crate::downward::{self, Amounts, DownwardError};
 use crate::objects::{Content, Kind, Objects, Reference};
@@ -24,23 +24,23 @@ pub(super) struct Projection {
     /// The folder for volumes of this kind, as the kubelet calls it.
     pub(super) plugin: &'static str,
     mode: i32,
-    parts: Vec<Part>,
+    sources: Vec<ProjectionSource>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Part {
+enum ProjectionSource {
     Object {
         reference: Reference,
         items: Vec<KeyToPath>,
         optional: bool,
     },
     Downward(Vec<DownwardAPIVolumeFile>),
-    Token(Wanted),
+    Token(TokenSource),
     /// A source that is not supported.
     Unknown(&'static str),
 }
 
-/// What the files of a projection depend on, besides objects.
+/// The inputs of a projection, besides objects.
 pub(super) struct ProjectionInput<'a> {
     pub(super) pod: &'a Pod,
     pub(super) allocatable: &'a Amounts,
@@ -63,45 +63,50 @@ impl Projection {
     /// The sources of a volume's files, if they come from the API.
     pub(super) fn of(volume: &Volume, namespace: &str) -> Option<Self> {
         if let Some(map) = &volume.config_map {
-            let part = Part::Object {
+            let source = ProjectionSource::Object {
                 reference: Reference::config_map(namespace, &map.name),
                 items: map.items.clone().unwrap_or_default(),
                 optional: map.optional.unwrap_or(false),
             };
-            return Some(Self::new("kubernetes.io~configmap", map.default_mode, vec![part]));
+            return Some(Self::new("kubernetes.io~configmap", map.default_mode, vec![source]));
         }
         if let Some(secret) = &volume.secret {
-            let part = Part::Object {
+            let source = ProjectionSource::Object {
                 reference: Reference::secret(namespace, secret.secret_name.clone().unwrap_or_default()),
                 items: secret.items.clone().unwrap_or_default(),
                 optional: secret.optional.unwrap_or(false),
             };
-            return Some(Self::new("kubernetes.io~secret", secret.default_mode, vec![part]));
+            return Some(Self::new("kubernetes.io~secret", secret.default_mode, vec![source]));
         }
         if let Some(downward) = &volume.downward_api {
-            let part = Part::Downward(downward.items.clone().unwrap_or_default());
-            return Some(Self::new("kubernetes.io~downward-api", downward.default_mode, vec![part]));
+            let source = ProjectionSource::Downward(downward.items.clone().unwrap_or_default());
+            return Some(Self::new("kubernetes.io~downward-api", downward.default_mode, vec![source]));
         }
         let projected = volume.projected.as_ref()?;
-        let parts = projected.sources.iter().flatten().map(|source| Part::of(source, namespace)).collect();
-        Some(Self::new("kubernetes.io~projected", projected.default_mode, parts))
+        let sources = projected
+            .sources
+            .iter()
+            .flatten()
+            .map(|source| ProjectionSource::of(source, namespace))
+            .collect();
+        Some(Self::new("kubernetes.io~projected", projected.default_mode, sources))
     }
 
-    fn new(plugin: &'static str, mode: Option<i32>, parts: Vec<Part>) -> Self {
-        Self { plugin, mode: mode.unwrap_or(USUAL_MODE), parts }
+    fn new(plugin: &'static str, mode: Option<i32>, sources: Vec<ProjectionSource>) -> Self {
+        Self { plugin, mode: mode.unwrap_or(USUAL_MODE), sources }
     }
 
     /// The objects that its files come from.
     pub(super) fn references(&self) -> impl Iterator<Item = &Reference> {
-        self.parts.iter().filter_map(|part| match part {
-            Part::Object { reference, .. } => Some(reference),
+        self.sources.iter().filter_map(|source| match source {
+            ProjectionSource::Object { reference, .. } => Some(reference),
             _ => None,
         })
     }
 
     /// Whether its files have fields of the pod itself, which may change.
     pub(super) fn shows_pod(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Downward(_)))
+        self.sources.iter().any(|source| matches!(source, ProjectionSource::Downward(_)))
     }
 
     /// The files as they should be. Of two files with one path the last one counts.
@@ -113,9 +118,9 @@ impl Projection {
         as_of: AsOf,
     ) -> Result<Files, VolumeError> {
         let mut files = Files::new();
-        for part in &self.parts {
-            match part {
-                Part::Object { reference, items, optional } => {
+        for source in &self.sources {
+            match source {
+                ProjectionSource::Object { reference, items, optional } => {
                     let read = match as_of {
                         AsOf::Now => objects.read(reference).await,
                         AsOf::Cached => objects.cached_or_read(reference).await,
@@ -127,15 +132,15 @@ impl Projection {
                     };
                     self.object(&mut files, reference.kind, &content, items, *optional)?;
                 }
-                Part::Downward(items) => self.downward(&mut files, input, items)?,
-                Part::Token(wanted) => {
+                ProjectionSource::Downward(items) => self.downward(&mut files, input, items)?,
+                ProjectionSource::Token(wanted) => {
                     let token = tokens.get(input.pod, wanted).await?;
                     let private = input.user.is_some() || input.has_group;
                     let mode = if private { PRIVATE } else { mode(self.mode) };
                     let file = File { data: token.into_bytes(), mode, user: input.user };
                     files.insert(checked(&wanted.path)?, file);
                 }
-                Part::Unknown(what) => return Err(VolumeError::Unsupported(what)),
+                ProjectionSource::Unknown(what) => return Err(VolumeError::Unsupported(what)),
             }
         }
         Ok(files)
@@ -197,7 +202,7 @@ impl Projection {
     }
 }
 
-impl Part {
+impl ProjectionSource {
     fn of(source: &VolumeProjection, namespace: &str) -> Self {
         match source {
             VolumeProjection { secret: Some(SecretProjection { items, name, optional }), .. } => {
@@ -217,7 +222,7 @@ impl Part {
             VolumeProjection { downward_api: Some(downward), .. } => {
                 Self::Downward(downward.items.clone().unwrap_or_default())
             }
-            VolumeProjection { service_account_token: Some(token), .. } => Self::Token(Wanted {
+            VolumeProjection { service_account_token: Some(token), .. } => Self::Token(TokenSource {
                 path: token.path.clone(),
                 audience: token.audience.clone().filter(|audience| !audience.is_empty()),
                 seconds: token.expiration_seconds,

@@ -24,7 +24,7 @@ const SPREAD_MILLIS: u32 = 10_000;
 
 /// The token of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Wanted {
+pub(super) struct TokenSource {
     /// Its path in the volume.
     pub(super) path: String,
     /// Its audience; `None` is the API server.
@@ -36,7 +36,7 @@ pub(super) struct Wanted {
 /// The tokens of one pod.
 pub(super) struct Tokens {
     client: Client,
-    held: HashMap<Wanted, Token>,
+    held: HashMap<TokenSource, Token>,
 }
 
 struct Token {
@@ -63,7 +63,7 @@ impl Tokens {
 
     /// A token: the cached one until it is time to renew it. If the API server issues no other, the cached one is used
     /// until it expires.
-    pub(super) async fn get(&mut self, pod: &Pod, wanted: &Wanted) -> Result<String, VolumeError> {
+    pub(super) async fn get(&mut self, pod: &Pod, wanted: &TokenSource) -> Result<String, VolumeError> {
         let now = Instant::now();
         if let Some(held) = self.held.get(wanted).filter(|held| now < held.renew) {
             return Ok(held.text.clone());
@@ -86,7 +86,7 @@ impl Tokens {
         }
     }
 
-    async fn request(&self, pod: &Pod, wanted: &Wanted) -> Result<Token, kube::Error> {
+    async fn request(&self, pod: &Pod, wanted: &TokenSource) -> Result<Token, kube::Error> {
         let (_, name, uid) = identity(pod);
         let (namespace, account) = account(pod);
         let request = TokenRequest {

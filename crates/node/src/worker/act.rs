@@ -106,7 +106,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The DNS configuration of the pod, from what the host has now.
+    /// The DNS configuration of the pod, with the host's current one.
     fn pod_dns(&self) -> Result<Dns, SandboxError> {
         let defaults = &self.node.sandbox_defaults;
         let host = defaults.resolv_conf.as_deref().map(|file| {
@@ -231,8 +231,8 @@ impl Worker {
         to: Requirements,
         image: &Image,
     ) -> Result<ContainerConfig, GenerateError> {
-        // A container sees the resources that it is allocated: while a resize is deferred or infeasible,
-        // the spec asks for more than its cgroup will ever have.
+        // A container has its allocated resources: while a resize is deferred or infeasible, the spec requests more
+        // than its cgroup will ever have.
         let pod = self.allocated_pod();
         let container = pod.spec.as_ref().and_then(|spec| containers(spec).nth(position));
         let container = container.ok_or(GenerateError::NotInSpec)?;

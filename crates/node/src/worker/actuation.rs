@@ -65,7 +65,7 @@ pub(super) enum ResizeError {
     Runtime {
         /// The pod's name.
         pod: String,
-        /// What it returned.
+        /// Its result.
         error: Error,
     },
 }

@@ -1,4 +1,4 @@
-//! The pod with its allocated resources in place of those of its spec.
+//! The pod with its allocated resources instead of those of its spec.
 //!
 //! `resourceFieldRef` in variables and files, and the size of an `emptyDir` in memory, are computed from it, as in the
 //! kubelet. The files are updated when the allocation changes.
@@ -34,7 +34,7 @@ impl AdoptedVolumes {
 }
 
 impl Worker {
-    /// The pod with its allocated resources in place of those of its spec.
+    /// The pod with its allocated resources instead of those of its spec.
     pub(super) fn allocated_pod(&self) -> Arc<Pod> {
         with_allocation(&self.pod, &self.info.desired, &self.entry.allocation.allocated)
     }

@@ -11,8 +11,8 @@ use crate::cri_config::identity;
 use crate::pod_files;
 
 impl Worker {
-    /// The kubelet's `SyncTerminatedPod`: removes everything of a deleted pod of which nothing runs, once its final status
-    /// is reported.
+    /// The kubelet's `SyncTerminatedPod`: removes everything of a deleted pod without running containers, once its
+    /// final status is reported.
     pub(super) async fn sync_terminated_pod(&mut self) -> Result<Requeue, SyncError> {
         if self.status_manager.is_open() && !self.deletion.is_done() {
             return Ok(Requeue::After(self.wake(None)));

@@ -3,7 +3,7 @@
 use plumb_resize::admission::Verdict;
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{Declared, Requirements, Resource};
-use plumb_resize::status::{IN_PROGRESS, Outcome, PendingReason, condition};
+use plumb_resize::status::{IN_PROGRESS, PendingReason, ResizeOutcome, condition};
 use tokio::time::Instant;
 
 use super::Worker;
@@ -35,10 +35,11 @@ impl Worker {
 
     /// Counts the result of a resize request.
     pub(super) fn count_allocation(&self, result: &AllocationResult, trigger: Option<Trigger>) {
-        if let (Some(Verdict::Infeasible(why)), Outcome::Pending(_)) = (&result.verdict, result.outcome) {
+        if let (Some(Verdict::Infeasible(why)), ResizeOutcome::Pending(_)) = (&result.verdict, result.outcome)
+        {
             self.node.metrics.infeasible(why.label());
         }
-        if let (Outcome::Started, Some(trigger)) = (result.outcome, trigger) {
+        if let (ResizeOutcome::Started, Some(trigger)) = (result.outcome, trigger) {
             self.node.metrics.deferred_accepted(trigger.name());
         }
     }

@@ -1,7 +1,7 @@
 //! Ephemeral containers: added to a pod that runs, started once, never restarted, and without resources of their own.
 //!
-//! They are no part of the pod's shape: nothing is allocated to them, and the pod's phase does not depend on them. They end with
-//! the pod's sandbox.
+//! They are no part of the pod's shape: they have no allocation, and the pod's phase does not depend on them. They
+//! end with the pod's sandbox.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ impl Worker {
         let pod = self.allocated_pod();
         let mut resources = readback::container_cgroup(&Requirements::default());
         let (shape, allocated) = (&self.info.shape, &self.entry.allocation.allocated);
-        // It requests nothing, as a position that the pod does not have.
+        // It has no requests, like a position that the pod does not have.
         let score = cri_config::oom_score_adj(&self.pod, shape, allocated, usize::MAX, self.node.memory);
         resources.oom_score_adj = Some(score);
         let mut config = self.container_config(&pod, &ephemeral(container), 0, resources, image).await?;
@@ -140,7 +140,8 @@ impl Worker {
         }
     }
 
-    /// When the next one is tried again. What was due at `now` waits for something else: a pull, or the end of the pod.
+    /// When the next one is retried. One that was due at `now` waits for another event: a pull, or the end of the
+    /// pod.
     pub(super) fn next_ephemeral(&self, now: Timestamp) -> Option<Timestamp> {
         let retries = self.ephemeral_backoffs.values().filter_map(|backoff| Some(backoff.failure()?.1));
         retries.filter(|at| *at > now).min()

@@ -21,9 +21,9 @@ pub(super) enum SyncError {
     /// A call to the runtime failed.
     #[error("{doing}")]
     Runtime {
-        /// What the worker was doing.
+        /// The operation of the worker.
         doing: &'static str,
-        /// What the runtime returned.
+        /// The error of the runtime.
         source: Error,
     },
     /// The volumes could not be prepared.
@@ -106,7 +106,7 @@ pub(crate) enum PullError {
     /// The runtime failed with each of the credentials.
     #[error("{}", distinct(.errors))]
     Runtime {
-        /// What it returned, in the order of the credentials.
+        /// The errors, in the order of the credentials.
         errors: Vec<Error>,
     },
     /// The task panicked.

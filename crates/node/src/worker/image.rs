@@ -61,7 +61,7 @@ impl Worker {
                 );
                 self.node.events.container(&self.pod, &container.name, Kind::Normal, "Pulled", message);
             }
-            // The next start pulls again what is to be pulled always.
+            // The next start pulls an image again whose policy is `Always`.
             let volumes = image_volumes(&self.pod, container);
             let names = volumes.iter().filter_map(|source| source.reference.as_ref());
             for name in names.chain(&container.image) {

@@ -9,7 +9,7 @@ use plumb_runtime::types::ContainerId;
 use super::Worker;
 use crate::events::Kind;
 use crate::lifecycle::{Health, ObservedContainer, Startup, State, containers};
-use crate::probe::{ProbeUpdate, Prober, Report, Target, initial_health};
+use crate::probe::{ProbeReport, ProbeUpdate, Prober, Target, initial_health};
 
 /// A container that is probed while it runs.
 #[derive(Default)]
@@ -94,7 +94,7 @@ impl Worker {
     }
 
     /// Handles a report of a container's probes.
-    pub(super) fn handle_probed(&mut self, report: Report) {
+    pub(super) fn handle_probed(&mut self, report: ProbeReport) {
         let of = |probed: &ProbedContainer| probed.id.as_ref() == Some(&report.id);
         let Some(position) = self.probed.iter().position(of) else { return };
         match report.update {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use plumb_resize::accounting::is_refused;
 use plumb_resize::admission::Verdict;
-use plumb_resize::status::{Allocation, Outcome, Pending, PendingReason};
+use plumb_resize::status::{Allocation, Pending, PendingReason, ResizeOutcome};
 
 use super::Worker;
 use super::error::SyncError;
@@ -22,7 +22,7 @@ use crate::resized;
 /// ```text
 ///   Outstanding ────────── the allocation manager decides ──────────▶ Decided
 ///     │      ▲                                                         │   ▲
-///     │      └── the spec changes, or the manager asks for a retry ────┘   │
+///     │      └── the spec changes, or the manager requests a retry ────┘   │
 ///     │ it was infeasible                                                  │
 ///     │ and is possible now                                                │
 ///     ▼                                                                    │
@@ -35,9 +35,10 @@ pub(super) enum ResizeRequest {
     /// The allocation manager has yet to decide.
     #[default]
     Outstanding,
-    /// The resize was infeasible, as this says, and has become possible; the API server has yet to accept a report of that.
+    /// The resize was infeasible, for this reason, and has become feasible; the API server has yet to accept a report
+    /// of that.
     Reconsidered(Pending),
-    /// The allocation manager has decided, or will ask for a retry once it can.
+    /// The allocation manager has decided, or will request a retry once it can.
     Decided,
 }
 
@@ -86,7 +87,7 @@ impl Worker {
     pub(super) fn handle_allocation(&mut self, result: AllocationResult, trigger: Option<Trigger>) {
         resized::emit_allocation(&self.node.events, &self.pod, &self.info, &result);
         self.count_allocation(&result, trigger);
-        if result.outcome == Outcome::Started {
+        if result.outcome == ResizeOutcome::Started {
             self.actuation.start(result.entry.allocation.generation);
         }
         // The result of a retry may have waited in the inbox while the worker changed the entry.
@@ -121,7 +122,7 @@ impl Worker {
         }
     }
 
-    /// The API server has accepted a report: if it does not say any more that the resize is infeasible, the resize is
+    /// The API server has accepted a report: if it no longer reports the resize as infeasible, the resize is
     /// requested next.
     pub(super) fn reconsideration_reported(&mut self) {
         if matches!(self.request, ResizeRequest::Reconsidered(_)) && !is_refused(&self.pod) {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plumb_resize::memory::{Lowering, Next};
+use plumb_resize::memory::{Lowering, LoweringStep};
 use plumb_resize::plan::{CgroupState, Step, plan};
 use plumb_resize::pod::{PodCgroup, PodResources};
 use plumb_resize::resource::{Requirements, Resource};
@@ -35,7 +35,7 @@ enum Progress {
     WaitsForMemory { after: Duration, why: Arc<ResizeError> },
 }
 
-/// What to do about a limit that is lowered.
+/// How a limit is lowered.
 enum Lower {
     /// Set it to its target.
     ToTarget,
@@ -102,7 +102,7 @@ impl Worker {
                 self.actuate(&steps, &mut then)
                     .await
                     .map_err(|error| SyncError::Resize(self.runtime_error(error)))?;
-                // What is retried at once is not reported yet.
+                // An error that is retried at once is not reported yet.
                 if !after.is_zero() {
                     self.failed(why).await?;
                 }
@@ -125,7 +125,7 @@ impl Worker {
         })
     }
 
-    /// Whether the runtime has confirmed what the cgroups of the containers have.
+    /// Whether the runtime has confirmed the resources of the containers' cgroups.
     pub(super) fn confirmation(&self) -> Confirmation {
         let mut confirmation = Confirmation::Confirmed;
         for observed in self.observation.observed.containers.iter().flatten() {
@@ -328,7 +328,7 @@ impl Worker {
         updated
     }
 
-    /// Asks the kernel to reclaim memory of each running container.
+    /// Has the kernel reclaim memory of each running container.
     async fn reclaim_all(&mut self, bytes: u64) {
         let running =
             self.observation.observed.containers.iter().flatten().filter(|observed| observed.runs());
@@ -338,7 +338,7 @@ impl Worker {
         }
     }
 
-    /// Asks the kernel to reclaim memory of a container; the next attempt measures what that achieved.
+    /// Has the kernel reclaim memory of a container; the next attempt measures the effect.
     async fn reclaim(&mut self, id: &ContainerId, bytes: u64) {
         let runtime = self.node.runtime.clone();
         match self.reporting_status(runtime.reclaim_memory(id, bytes)).await {
@@ -347,7 +347,7 @@ impl Worker {
         }
     }
 
-    /// Decides whether a limit goes down now.
+    /// Decides whether a limit is lowered now.
     fn lower(&mut self, from: Option<i64>, to: Option<i64>, usage: u64) -> Lower {
         let Some(target) = to.filter(|limit| *limit > 0) else { return Lower::ToTarget };
         if let Some(wait) = self.actuation.restored_limits.wait() {
@@ -356,12 +356,12 @@ impl Worker {
         let usage = i64::try_from(usage).unwrap_or(i64::MAX);
         let limit = from.filter(|limit| *limit > 0);
         match (Lowering { limit, target, usage, stalled: self.actuation.stalled, page: page_size() }).next() {
-            Next::Done | Next::Set(_) => Lower::ToTarget,
-            Next::Reclaim(_) => {
+            LoweringStep::Done | LoweringStep::Set(_) => Lower::ToTarget,
+            LoweringStep::Reclaim(_) => {
                 self.actuation.stalled = self.actuation.stalled.saturating_add(1);
                 Lower::Reclaim
             }
-            Next::Wait(after) => {
+            LoweringStep::Wait(after) => {
                 self.actuation.stalled = self.actuation.stalled.saturating_add(1);
                 Lower::Wait(after)
             }
@@ -387,7 +387,7 @@ fn waits_for_memory(after: Duration, whose: &str, target: Option<i64>, usage: u6
     }
 }
 
-/// Whether a limit goes down; none is infinite.
+/// Whether a limit is lowered; none is infinite.
 fn decreases(from: Option<i64>, to: Option<i64>) -> bool {
     let bound = |limit: Option<i64>| limit.filter(|limit| *limit > 0).unwrap_or(i64::MAX);
     bound(to) < bound(from)

@@ -1,7 +1,7 @@
 //! A pod that is older in the API than the worker knows it: the cluster was restored from a backup.
 //!
 //! A list may be older than the response to a status patch that was sent meanwhile, so an older pod in a list proves
-//! nothing. One that is read after the worker knew a newer one does.
+//! nothing. A read that starts after the worker knew a newer one does.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use crate::lifecycle::Phase;
 /// The grace period of a pod that does not declare one.
 pub(super) const DEFAULT_GRACE_PERIOD: i64 = 30;
 
-/// What a pod worker does for its pod. A state never goes back.
+/// The lifecycle of a pod worker. A state never returns to an earlier one.
 ///
 /// ```text
 ///   pending admission (the agent has no `Worker` for the pod yet)
@@ -22,11 +22,11 @@ pub(super) const DEFAULT_GRACE_PERIOD: i64 = 30;
 ///        │ another client wrote         │
 ///        │ a terminal phase             │
 ///        ▼                              ▼
-///   Terminating ── nothing runs, and ─▶ Terminated
+///   Terminating ── none runs, and ────▶ Terminated
 ///        │         the phase is         │
 ///        │         terminal             │
 ///        │ deleted, and                 │ deleted
-///        │ nothing runs                 │
+///        │ none runs                    │
 ///        ▼                              │
 ///    CleanedUp ◀────────────────────────┘
 ///        │ the API does not have the pod any more
@@ -38,10 +38,10 @@ pub(super) const DEFAULT_GRACE_PERIOD: i64 = 30;
 /// not admit it any more. How far its deletion is, is a fact of its own: see [`Deletion`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The kubelet's `SyncPod`: containers are started, restarted, probed and resized as the spec says.
+    /// The kubelet's `SyncPod`: containers are started, restarted, probed and resized to match the spec.
     SyncPod,
     /// The kubelet's `SyncTerminatingPod`: no container is started or resized, and those that run are stopped within their
-    /// grace period. The pod holds its allocation until nothing of it runs.
+    /// grace period. The pod retains its allocation until no container of it runs.
     Terminating(FinalStatus),
     /// The pod has finished, and its allocation is released. Its containers stay in the runtime for their logs until the
     /// pod is deleted. Only an agent that was started after the pod had finished finds containers that run: it stops them.
@@ -50,7 +50,7 @@ pub(super) enum State {
     CleanedUp,
 }
 
-/// What decides the final status of a pod, other than its containers.
+/// The cause of a pod's final status, other than its containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FinalStatus {
     /// The reason and message of the pod's failure, if that is not the failure of its containers.
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// The pod has finished: nothing of it runs, and its phase is terminal. Whether it had not before.
+    /// The pod has finished: no container of it runs, and its phase is terminal. Returns whether that is new.
     pub(super) fn finish(&mut self) -> bool {
         self.terminate();
         let Self::Terminating(status) = self else { return false };
@@ -135,7 +135,7 @@ impl State {
         matches!(self, Self::SyncPod | Self::Terminating(_))
     }
 
-    /// What decides the final status of a pod that terminates or has.
+    /// The cause of the final status of a pod that terminates or has terminated.
     fn final_status(&self) -> Option<&FinalStatus> {
         match self {
             Self::Terminating(status) | Self::Terminated(status) => Some(status),

@@ -30,8 +30,8 @@ pub(super) struct StatusManager {
     pending_patch: Option<PendingPatch>,
     failures: u32,
     not_before: Option<Instant>,
-    /// The last patch that was applied, and the resource version of the pod after it, until nothing is left to report. An
-    /// API server whose feature gates differ drops some fields: the same patch would have no effect again.
+    /// The last patch that was applied, and the resource version of the pod after it, until there is nothing to
+    /// report. An API server whose feature gates differ drops some fields: the same patch would have no effect again.
     applied: Option<(Arc<RawValue>, Option<String>)>,
 }
 
@@ -122,7 +122,7 @@ impl Worker {
         let version = &self.pod.metadata.resource_version;
         let same = |(sent, after): &(Arc<RawValue>, _)| sent.get() == changes.get() && after == version;
         if self.status_manager.applied.as_ref().is_some_and(same) {
-            // A patch in between may have failed: there is nothing left to retry.
+            // A patch in between may have failed: no retry is pending.
             let applied = self.status_manager.applied.take();
             self.status_manager = StatusManager { applied, ..StatusManager::default() };
             return;

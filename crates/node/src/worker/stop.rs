@@ -34,7 +34,7 @@ impl Deadline {
         Self { grace, at: Instant::now() + grace }
     }
 
-    /// What is left of the grace period.
+    /// The rest of the grace period.
     fn left(self) -> Duration {
         let left = self.at.saturating_duration_since(Instant::now());
         if self.grace.is_zero() { Duration::ZERO } else { left.max(SHORTEST_GRACE.min(self.grace)) }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::cluster::{Cluster, NODE};
 use super::server::Node;
 
-/// A node that serves, and is where its Node says.
+/// A node whose server listens at the address in its Node.
 async fn serving(cluster: &Cluster) -> (Node, SocketAddr) {
     let node = Node::behind(Arc::new(|extensions| {
         let certificate = extensions.get::<Peer>().and_then(Peer::certificate);

@@ -1,4 +1,4 @@
-//! The agent at work on virtual pods: what comes of wishes, failures and deaths.
+//! The agent with virtual pods: resizes, failures and terminations.
 
 mod cpus;
 mod crashes;

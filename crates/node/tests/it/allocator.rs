@@ -9,7 +9,7 @@ use plumb_resize::pod::{ContainerShape, PodResources, PodShape};
 use plumb_resize::qos::QosClass;
 use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements, Resource};
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{Allocation, Outcome, PendingReason};
+use plumb_resize::status::{Allocation, PendingReason, ResizeOutcome};
 use proptest::prelude::*;
 
 fn rules() -> Rules {
@@ -37,7 +37,7 @@ fn info(name: &str, milli: i64, priority: i32) -> PodInfo {
     }
 }
 
-/// Admits a pod with what it desires; its name is its uid.
+/// Admits a pod with its desired resources; its name is its uid.
 fn admit(allocator: &mut Allocator, info: PodInfo) -> Result<Entry, AdmissionError> {
     let allocation = Allocation::new(info.desired.clone(), info.generation);
     allocator.admit(&info.name.clone(), info, allocation, None)
@@ -56,13 +56,13 @@ fn a_pod_is_admitted_with_its_allocation_and_its_growth_is_a_resize() {
     let entry = allocator.admit("b", grown, Allocation::new(cpu(300), 1), None).unwrap();
     assert_eq!((entry.allocation.allocated, entry.allocation.generation), (cpu(300), 1));
     let result = allocator.request_resize("b", cpu(600), 2, 7).unwrap();
-    assert_eq!(result.outcome, Outcome::Pending(PendingReason::Deferred));
+    assert_eq!(result.outcome, ResizeOutcome::Pending(PendingReason::Deferred));
     allocator.release("a");
-    assert_eq!(retry(&mut allocator, 8)[0].1.outcome, Outcome::Started);
+    assert_eq!(retry(&mut allocator, 8)[0].1.outcome, ResizeOutcome::Started);
 }
 
 #[test]
-fn a_pod_that_does_not_fit_is_turned_away_in_the_words_of_the_kubelet() {
+fn a_pod_that_does_not_fit_is_rejected_with_the_message_of_the_kubelet() {
     let mut allocator = node(1000);
     admit(&mut allocator, info("a", 700, 0)).unwrap();
     let rejected = admit(&mut allocator, info("b", 400, 0)).unwrap_err();
@@ -85,14 +85,14 @@ fn a_shrink_frees_capacity_only_once_it_is_actual() {
     admit(&mut allocator, info("b", 400, 0)).unwrap();
     assert_eq!(
         allocator.request_resize("b", cpu(600), 2, 7).unwrap().outcome,
-        Outcome::Pending(PendingReason::Deferred)
+        ResizeOutcome::Pending(PendingReason::Deferred)
     );
-    assert_eq!(allocator.request_resize("a", cpu(400), 2, 8).unwrap().outcome, Outcome::Started);
+    assert_eq!(allocator.request_resize("a", cpu(400), 2, 8).unwrap().outcome, ResizeOutcome::Started);
     assert_eq!(retry(&mut allocator, 9), [], "the actual resources are not lowered yet");
     assert!(allocator.set_actual("a", cpu(400)));
     let results = retry(&mut allocator, 10);
     assert_eq!(results.len(), 1);
-    assert_eq!((results[0].0.as_str(), results[0].1.outcome), ("b", Outcome::Started));
+    assert_eq!((results[0].0.as_str(), results[0].1.outcome), ("b", ResizeOutcome::Started));
     assert_eq!(results[0].1.entry.since, None);
     assert_eq!(allocator.deferred().count(), 0);
 }
@@ -104,9 +104,12 @@ fn cpus_that_a_pod_gives_up_are_free_only_once_the_resize_is_actual() {
     assert_eq!(admit(&mut allocator, info("a", 2000, 0)).unwrap().cpus["c"].to_string(), "1-2");
     assert_eq!(admit(&mut allocator, info("b", 1000, 0)).unwrap().cpus["c"].to_string(), "3");
     let result = allocator.request_resize("b", cpu(2000), 2, 7).unwrap();
-    assert_eq!(result.outcome, Outcome::Pending(PendingReason::Deferred));
+    assert_eq!(result.outcome, ResizeOutcome::Pending(PendingReason::Deferred));
     let result = allocator.request_resize("a", cpu(1000), 2, 8).unwrap();
-    assert_eq!((result.outcome, result.entry.cpus["c"].to_string()), (Outcome::Started, "1".to_owned()));
+    assert_eq!(
+        (result.outcome, result.entry.cpus["c"].to_string()),
+        (ResizeOutcome::Started, "1".to_owned())
+    );
     assert_eq!(retry(&mut allocator, 9), []);
     assert_eq!(allocator.shared_cpus().unwrap().to_string(), "0");
     assert!(allocator.set_actual("a", cpu(1000)));
@@ -136,7 +139,7 @@ fn a_deferred_growth_that_becomes_a_shrink_waits_no_longer() {
     admit(&mut allocator, info("b", 400, 0)).unwrap();
     allocator.request_resize("b", cpu(600), 2, 7).unwrap();
     assert_eq!(allocator.deferred().count(), 1);
-    assert_eq!(allocator.request_resize("b", cpu(300), 3, 8).unwrap().outcome, Outcome::Started);
+    assert_eq!(allocator.request_resize("b", cpu(300), 3, 8).unwrap().outcome, ResizeOutcome::Started);
     assert_eq!(allocator.deferred().count(), 0);
 }
 
@@ -163,7 +166,7 @@ fn the_weight_of_burstable_pods_is_the_sum_of_their_allocations() {
 }
 
 #[test]
-fn those_who_wait_are_asked_by_priority_and_keep_their_place() {
+fn deferred_resizes_are_retried_by_priority_and_keep_their_position() {
     let mut allocator = node(1000);
     for (name, milli, priority) in [("low", 100, 0), ("high", 100, 10), ("big", 800, 0)] {
         admit(&mut allocator, info(name, milli, priority)).unwrap();
@@ -172,7 +175,7 @@ fn those_who_wait_are_asked_by_priority_and_keep_their_place() {
     assert_eq!(low.entry.since, Some(5));
     allocator.request_resize("high", cpu(300), 2, 6).unwrap();
     assert_eq!(allocator.deferred().collect::<Vec<_>>(), ["high", "low"]);
-    // Asked again with nothing new, it has waited since the first time.
+    // Requested again without a change, it has waited since the first request.
     assert_eq!(allocator.request_resize("low", cpu(300), 2, 50).unwrap().entry.since, Some(5));
     assert!(
         allocator.request_resize("big", cpu(600), 2, 51).is_some() && allocator.set_actual("big", cpu(600))
@@ -188,10 +191,10 @@ fn what_can_never_fit_is_refused_for_good_and_does_not_wait() {
     let mut allocator = node(1000);
     admit(&mut allocator, info("a", 100, 0)).unwrap();
     let result = allocator.request_resize("a", cpu(2000), 2, 5).unwrap();
-    assert_eq!(result.outcome, Outcome::Pending(PendingReason::Infeasible));
+    assert_eq!(result.outcome, ResizeOutcome::Pending(PendingReason::Infeasible));
     assert_eq!(result.entry.allocation.allocated, cpu(100), "the allocation is unchanged");
     assert_eq!(allocator.deferred().count(), 0);
-    assert_eq!(allocator.request_resize("a", cpu(100), 3, 6).unwrap().outcome, Outcome::Withdrawn);
+    assert_eq!(allocator.request_resize("a", cpu(100), 3, 6).unwrap().outcome, ResizeOutcome::Withdrawn);
 }
 
 #[test]
@@ -206,10 +209,10 @@ fn after_a_restart_a_pod_has_its_allocation_and_its_resize_is_pending_since_then
     again.readmit("a", info("a", 600, 0), allocator.entry("a").unwrap().clone());
     assert_eq!(again.deferred().collect::<Vec<_>>(), ["b"]);
     let result = again.request_resize("b", cpu(600), 2, 1_000).unwrap();
-    assert_eq!((result.outcome, result.entry.since), (Outcome::Unchanged, Some(7)));
+    assert_eq!((result.outcome, result.entry.since), (ResizeOutcome::Unchanged, Some(7)));
 }
 
-/// What happens to a node.
+/// An event of a node.
 #[derive(Clone, Debug)]
 enum Move {
     Admit(u8, i64),
@@ -233,7 +236,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 }
 
 proptest! {
-    /// Whatever is requested in whatever order, the allocated and the actual resources fit the node.
+    /// In any order of requests, the allocated and the actual resources fit the node.
     #[test]
     fn nothing_is_allocated_twice(moves in moves()) {
         const CPU: i64 = 1000;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// The node that tests are.
 pub(super) const NODE: &str = "n1";
 
-/// A cluster that has an API server and nothing else.
+/// A cluster with an API server and no other component.
 pub(super) struct Cluster {
     pub(super) pki: Arc<Pki>,
     api: TestCluster,

@@ -139,7 +139,7 @@ fn user_namespaces_are_refused_rather_than_ignored() {
 }
 
 #[test]
-fn a_container_is_configured_as_its_spec_says() {
+fn a_container_is_configured_by_its_spec() {
     let pod = pod(json!({ "terminationGracePeriodSeconds": 7, "containers": [{
         "name": "c", "image": "i:1", "command": ["sh", "$(HOST)", "$(NONE)"], "args": ["$$(PORT)", "$(PORT)"],
         "workingDir": "/srv", "tty": true, "stdin": true,
@@ -164,7 +164,7 @@ fn a_container_is_configured_as_its_spec_says() {
 }
 
 #[test]
-fn what_a_container_may_do_is_what_it_says_else_what_its_pod_says() {
+fn the_security_context_of_a_container_overrides_that_of_its_pod() {
     let pod = pod(json!({
         "securityContext": {
             "runAsUser": 1000, "runAsGroup": 2000, "fsGroup": 3000, "supplementalGroups": [4000],

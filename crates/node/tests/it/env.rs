@@ -109,7 +109,7 @@ async fn a_pod_gets_its_fields_through_the_downward_api() {
 }
 
 #[tokio::test]
-async fn resources_are_counted_in_the_divisor_and_default_to_what_the_node_has() {
+async fn resources_are_divided_by_the_divisor_and_default_to_allocatable() {
     let cluster = Cluster::start();
     let table = [
         ("limits.cpu", None, None, "2"),
@@ -147,7 +147,7 @@ async fn resources_are_counted_in_the_divisor_and_default_to_what_the_node_has()
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said_in_the_kubelets_words() {
+async fn missing_objects_are_reported_in_the_kubelets_words() {
     let cluster = Cluster::start();
     cluster.config_map("settings", json!({ "A": "1" })).await;
     cluster.secret("keys", json!({ "token": "t" })).await;
@@ -190,7 +190,7 @@ async fn programs_find_the_api_server_unless_disabled() {
     assert_eq!(value("KUBERNETES_SERVICE_PORT"), Some("1"));
     assert_eq!(value("KUBERNETES_PORT_6443_TCP"), Some("tcp://10.1.1.1:6443"));
 
-    // The machine's network does not have what the node set up for pods.
+    // The host network does not have what the node set up for pods.
     let mut on_host = pod.clone();
     on_host.spec.as_mut().unwrap().host_network = Some(true);
     let env = environment(&objects, &on_host, container, &facts).await.unwrap();

@@ -191,7 +191,7 @@ fn an_init_container_that_fails_is_tried_again_or_ends_the_pod() {
 }
 
 #[test]
-fn a_container_that_ends_is_started_again_as_its_policy_says() {
+fn a_container_that_ends_is_restarted_by_its_policy() {
     for (policy, code, restarts, then) in [
         ("Always", 0, true, Phase::Running),
         ("OnFailure", 0, false, Phase::Running),
@@ -217,7 +217,7 @@ fn a_container_that_keeps_ending_is_left_alone_until_its_time() {
 }
 
 #[test]
-fn a_container_stopped_for_a_resize_starts_again_at_once_whatever_its_exit_says() {
+fn a_container_stopped_for_a_resize_starts_again_at_once_whatever_its_exit_code() {
     let mut scene = Scene::running("OnFailure");
     scene.exit(2, 0);
     scene.exit(3, 0);
@@ -243,7 +243,7 @@ fn a_container_that_is_not_well_or_has_another_image_is_stopped_once() {
 }
 
 #[test]
-fn a_pod_goes_down_main_containers_first_then_sidecars_then_the_sandbox() {
+fn a_pod_stops_main_containers_first_then_sidecars_then_the_sandbox() {
     let mut scene = Scene::running("Always");
     scene.terminating = true;
     let stop = |container| Action::Stop { container, why: StopReason::PodTerminates };

@@ -1,4 +1,4 @@
-//! What pods name, as a node may read it.
+//! Objects that pods refer to, as a node may read them.
 
 use plumb_harness::in_time;
 use plumb_node::objects::{Objects, ReadError, Reference};

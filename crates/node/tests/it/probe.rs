@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Probe};
 use plumb_harness::{TIMEOUT, in_time};
 use plumb_node::lifecycle::{Health, Startup};
-use plumb_node::probe::{Kind, Outcome, ProbeUpdate, Prober, Report, Target, initial_health};
+use plumb_node::probe::{Kind, Outcome, ProbeReport, ProbeUpdate, Prober, Target, initial_health};
 use plumb_runtime::types::{ContainerConfig, ContainerMeta, PodMeta, QosClass, SandboxConfig};
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use plumb_supervise::Supervisor;
@@ -45,14 +45,14 @@ async fn target(container: Value, model: &str) -> Target {
     Target { runtime, id, container, pod_ip: Some(HERE), reachable: true, running_for: Duration::ZERO }
 }
 
-/// What comes of one check.
+/// The result of one check.
 async fn check(probe: Value) -> Outcome {
     let target = target(json!({ "ports": [{ "name": "web", "containerPort": 1 }] }), "").await;
     let probe: Probe = serde_json::from_value(probe).unwrap();
     in_time(target.check(&probe, TIMEOUT / 2)).await
 }
 
-/// A server that answers by the path it is asked for.
+/// A server that responds by the path of a request.
 async fn server() -> SocketAddr {
     let listener = TcpListener::bind((HERE, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -217,7 +217,7 @@ async fn grpc_server() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_grpc_service_says_itself_how_it_is() {
+async fn a_grpc_service_reports_its_own_health() {
     let at = grpc_server().await;
     let ask = |service: &str| json!({ "grpc": { "port": at.port(), "service": service } });
     let failed = |why: &str| Outcome::Failure(why.into());
@@ -240,8 +240,8 @@ async fn a_grpc_service_says_itself_how_it_is() {
     assert_eq!(refused, failed(why));
 }
 
-/// What a prober tells, without what is only counted.
-async fn update(reports: &mut mpsc::UnboundedReceiver<Report>) -> ProbeUpdate {
+/// The updates of a prober, without those that are only counted.
+async fn update(reports: &mut mpsc::UnboundedReceiver<ProbeReport>) -> ProbeUpdate {
     loop {
         match in_time(reports.recv()).await.unwrap().update {
             ProbeUpdate::Checked { .. } => {}
@@ -285,13 +285,13 @@ async fn a_container_that_does_not_start_in_time_has_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_asked_before_the_delay_and_nothing_after_the_handle_is_gone() {
+async fn no_probe_runs_before_the_delay_or_after_the_handle_is_dropped() {
     let mut liveness = exec();
     liveness["initialDelaySeconds"] = json!(30);
     let mut target = target(json!({ "livenessProbe": liveness }), "").await;
     target.running_for = Duration::from_secs(10);
     let first = initial_health(&target.container);
-    let (report, mut reports) = mpsc::unbounded_channel::<Report>();
+    let (report, mut reports) = mpsc::unbounded_channel::<ProbeReport>();
     let began = tokio::time::Instant::now();
     let prober = Prober::start(target, first, report, &Supervisor::default()).unwrap();
     let report = reports.recv().await.unwrap();
@@ -304,7 +304,7 @@ async fn nothing_is_asked_before_the_delay_and_nothing_after_the_handle_is_gone(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_agent_knew_before_stands_until_a_probe_says_otherwise() {
+async fn the_last_known_health_holds_until_a_probe_changes_it() {
     let container = json!({ "startupProbe": exec(), "readinessProbe": exec(), "livenessProbe": exec() });
     let target = target(container, "startup=1h").await;
     let known = Health { startup: Startup::Over, live: true, ready: true };
@@ -321,7 +321,7 @@ async fn what_an_agent_knew_before_stands_until_a_probe_says_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_nothing_leads_to_is_as_well_as_its_runtime_says() {
+async fn an_unreachable_pod_has_the_health_that_its_runtime_reports() {
     let mut target = target(json!({}), "startup=10s").await;
     target.reachable = false;
     let probe: Probe = serde_json::from_value(json!({ "httpGet": { "port": 80 } })).unwrap();
@@ -334,6 +334,6 @@ async fn a_pod_that_nothing_leads_to_is_as_well_as_its_runtime_says() {
 async fn a_container_without_probes_is_not_probed() {
     let target = target(json!({}), "").await;
     assert_eq!(initial_health(&target.container), Health::default());
-    let (report, _reports) = mpsc::unbounded_channel::<Report>();
+    let (report, _reports) = mpsc::unbounded_channel::<ProbeReport>();
     assert!(Prober::start(target, Health::default(), report, &Supervisor::default()).is_none());
 }

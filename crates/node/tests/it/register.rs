@@ -76,7 +76,7 @@ async fn node_that(cluster: &Cluster, holds: impl Fn(&Node) -> bool) -> Node {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_node_says_what_it_is() {
+async fn a_new_node_registers_its_capacity_and_system() {
     let cluster = Cluster::start();
     let node = registrar(&cluster).register(&NodeHealth::default()).await.unwrap().node;
     assert_eq!(node.labels()["kubernetes.io/hostname"], NODE);
@@ -102,7 +102,7 @@ async fn a_new_node_says_what_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_there_is_taken_up_and_what_others_said_of_it_stays() {
+async fn an_existing_node_is_updated_and_fields_of_other_writers_stay() {
     let cluster = Cluster::start();
     let nodes = Api::<Node>::all(cluster.admin());
     let there = json!({
@@ -156,7 +156,7 @@ async fn a_change_is_reported_at_once_and_a_deleted_node_is_created_again() {
     keeping.abort();
 }
 
-/// Keeps the node as an agent would that has just started.
+/// Registers the node like an agent that has just started.
 fn keep(cluster: &Cluster, registered: &Registered) -> tokio::task::JoinHandle<()> {
     let (registrar, node) = (registrar(cluster), registered.clone());
     let health = watch::channel(NodeHealth::default()).1;

@@ -1,4 +1,4 @@
-//! What a node answers.
+//! Responses of a node's server.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -179,7 +179,7 @@ impl Node {
     }
 }
 
-/// Marks a request of somebody who may not ask.
+/// Marks a request of an unauthorized user.
 #[derive(Clone)]
 struct Stranger;
 
@@ -194,7 +194,7 @@ async fn piece(body: &mut Pin<Box<Body>>) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_log_is_what_the_container_wrote() {
+async fn a_log_has_the_output_of_the_container() {
     let node = Node::start().await;
     for second in 1..=4 {
         node.write(second, &format!("line {second}"));
@@ -233,7 +233,7 @@ async fn a_log_of_one_that_has_ended_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn which_log_is_meant_goes_by_what_the_status_says() {
+async fn the_status_decides_which_log_is_returned() {
     let node = Node::start().await;
     node.write(1, "one");
     let path = "/containerLogs/default/web/c";
@@ -290,7 +290,7 @@ async fn pods_are_shown_as_the_node_knows_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_says_what_is_used_and_how_fast() {
+async fn a_summary_has_usage_and_rates() {
     let node = Node::start().await;
     let summary = async || -> Value { serde_json::from_str(&node.get("/stats/summary").await.1).unwrap() };
     let first = summary().await;

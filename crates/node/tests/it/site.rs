@@ -1,5 +1,5 @@
 //! A node with its agent, in a cluster in this process. The agent can be aborted at any instruction and another one
-//! takes over: what outlives it is the runtime, the journal and the API.
+//! takes over: the runtime, the journal and the API outlive it.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, NODE};
 
-/// A node and what it stands in.
+/// A node and its environment.
 pub(super) struct Site {
     pub(super) cluster: Cluster,
     pub(super) faults: Faults,
@@ -32,7 +32,7 @@ pub(super) struct Site {
     rules: Rules,
     /// Those to give to pods that want some for themselves.
     pub(super) cpus: Option<CpuAllocator>,
-    /// What `--allowed-unsafe-sysctls` says.
+    /// The value of `--allowed-unsafe-sysctls`.
     pub(super) unsafe_sysctls: &'static str,
     pub(super) supervisor: Supervisor,
     /// How many CPUs the machine has.
@@ -78,7 +78,7 @@ impl Site {
         }
     }
 
-    /// Has an agent take up what is there.
+    /// Starts an agent, which adopts running pods.
     pub(super) async fn start_agent(&mut self) {
         self.start_agent_with(None).await;
     }
@@ -149,7 +149,7 @@ impl Site {
         self.pods().create(&PostParams::default(), &pod).await.unwrap()
     }
 
-    /// Asks for other resources for the container `c` of a pod.
+    /// Requests other resources for the container `c` of a pod.
     pub(super) async fn resize(&self, name: &str, resources: Value) -> Pod {
         let patch = json!({ "spec": { "containers": [{ "name": "c", "resources": resources }] } });
         self.pods().patch_resize(name, &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap()
@@ -164,7 +164,7 @@ impl Site {
         until(&self.pods(), name, holds).await
     }
 
-    /// Waits until a pod runs with all that its spec asks for, and nothing is under way.
+    /// Waits until a pod runs with the resources of its spec, and no resize is in progress.
     pub(super) async fn settled(&self, name: &str) -> Pod {
         self.until(name, is_settled).await
     }
@@ -222,7 +222,7 @@ impl Site {
         self.node.runtime().list_sandboxes(&SandboxFilter::default()).await.unwrap().len()
     }
 
-    /// Waits for an event about a pod, and answers what it says.
+    /// Waits for an event about a pod, and returns its message.
     pub(super) async fn event(&self, pod: &str, reason: &str) -> String {
         event(&self.cluster.admin(), pod, reason, 1).await.message.unwrap_or_default()
     }
@@ -247,7 +247,7 @@ pub(super) fn condition(pod: &Pod, type_: &str) -> Option<(String, String)> {
     Some((found.reason.clone().unwrap_or_default(), found.message.clone().unwrap_or_default()))
 }
 
-/// Whether every container runs with what the spec asks for, and no resize is under way.
+/// Whether every container runs with the resources of the spec, and no resize is in progress.
 pub(super) fn is_settled(pod: &Pod) -> bool {
     let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return false };
     let statuses = status.container_statuses.as_deref().unwrap_or_default();

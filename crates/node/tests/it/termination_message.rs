@@ -1,4 +1,4 @@
-//! What a container says last.
+//! Termination messages of containers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,7 +66,7 @@ fn the_file_speaks_for_the_container() {
 }
 
 #[test]
-fn the_log_speaks_for_one_that_failed_without_a_word() {
+fn the_log_is_the_message_of_a_container_that_failed_without_one() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("words"), "").unwrap();

@@ -16,7 +16,7 @@ use plumb_node::objects::Objects;
 use plumb_node::volumes::{Volumes, VolumesConfig};
 use serde_json::{Value, json};
 
-/// Somebody who gives out tokens, one after the other, or is away.
+/// A server that issues tokens, one after the other, or is away.
 #[derive(Clone, Default)]
 struct Issuer {
     given: Arc<AtomicU32>,

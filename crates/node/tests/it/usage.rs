@@ -1,4 +1,4 @@
-//! What a node and its pods have used lately.
+//! Recent resource usage of a node and its pods.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -72,7 +72,7 @@ async fn it_is_measured_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_the_machine_uses_what_the_kernel_says() {
+async fn a_node_that_is_the_machine_reports_the_usage_of_the_kernel() {
     let (runtime, _) = runtime().await;
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("proc")).unwrap();

@@ -70,7 +70,7 @@ fn mounts(prepared: &Prepared, pod: &Pod) -> Vec<Mount> {
     prepared.mounts(&pod.spec.as_ref().unwrap().containers[0], 0, &[]).unwrap()
 }
 
-/// What of the machine is seen at a path of the container.
+/// The host path that a container sees at a path.
 fn at(prepared: &Prepared, pod: &Pod, path: &str) -> PathBuf {
     let mounts = mounts(prepared, pod);
     mounts.into_iter().find(|mount| mount.container_path == path).unwrap().host_path
@@ -84,7 +84,7 @@ fn mode(path: impl AsRef<Path>) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
 }
 
-/// Whether this test may mount things; if not it says that it is skipped.
+/// Whether this test may mount; prints that it is skipped if not.
 fn may_mount() -> bool {
     let may = rustix::process::geteuid().is_root();
     if !may {
@@ -133,7 +133,7 @@ async fn files_follow_their_objects_without_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_shows_what_becomes_of_its_pod() {
+async fn a_downward_api_volume_follows_its_pod() {
     let node = Node::start();
     let pod = node.pod(
         json!([{ "name": "me", "downwardAPI": { "items": [
@@ -242,7 +242,7 @@ async fn volumes_belong_to_the_pods_group() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_in_memory_has_its_size_and_goes_with_its_pod() {
+async fn a_volume_in_memory_has_its_size_and_is_removed_with_its_pod() {
     if !may_mount() {
         return;
     }
@@ -260,7 +260,7 @@ async fn a_folder_in_memory_has_its_size_and_goes_with_its_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_part_of_a_volume_stays_what_it_was_when_it_was_looked_up() {
+async fn a_sub_path_stays_the_directory_that_it_was_when_it_was_resolved() {
     if !may_mount() {
         return;
     }
@@ -284,7 +284,7 @@ async fn a_part_of_a_volume_stays_what_it_was_when_it_was_looked_up() {
     assert_eq!(text(data.join("a/b/file")), "1");
     assert_eq!(mode(data.join("of-x")), 0o777);
 
-    // Another container turns the name into a link that leads out; what is mounted stays.
+    // Another container replaces the name by a symbolic link that leads out; the mount stays.
     fs::rename(data.join("a"), data.join("moved")).unwrap();
     symlink("/", data.join("a")).unwrap();
     assert_eq!(text(part.join("file")), "1");
@@ -318,7 +318,7 @@ async fn paths_of_the_machine_are_never_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_run_of_a_container_has_its_own_last_words() {
+async fn each_run_of_a_container_has_its_own_termination_message() {
     let node = Node::start();
     let pod = node.pod(json!([]), json!({})).await;
     let prepared = node.prepare(&pod).await;

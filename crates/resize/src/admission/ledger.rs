@@ -6,7 +6,7 @@ use crate::resource::{Amounts, PerResource, Resource};
 
 /// The resources of a pod that count against its node, overhead included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Held {
+pub struct LedgerEntry {
     /// Its allocated requests.
     pub allocated: Amounts,
     /// Its actual requests. A container that does not run counts with its allocated ones: it may be started at any
@@ -14,13 +14,13 @@ pub struct Held {
     pub actual: Amounts,
 }
 
-impl Held {
-    /// What counts against the node: the larger of both.
+impl LedgerEntry {
+    /// The resources that count against the node: the maximum of both.
     pub fn counted(self) -> Amounts {
         self.allocated.larger(self.actual)
     }
 
-    /// What is freed once its allocation is actual.
+    /// The resources that are freed once its allocation is actual.
     pub fn freed_when_settled(self) -> Amounts {
         self.counted().less(self.allocated)
     }
@@ -29,20 +29,20 @@ impl Held {
 /// The accounting of a node. Queries take constant time, however many pods there are.
 ///
 /// ```
-/// use plumb_resize::admission::{Held, Ledger};
+/// use plumb_resize::admission::{LedgerEntry, Ledger};
 /// use plumb_resize::resource::Amounts;
 ///
 /// let mut ledger = Ledger::new(Amounts::new(4000, 8 << 30));
 /// let web = Amounts::new(1000, 1 << 30);
-/// ledger.hold("web", Held { allocated: web, actual: web });
+/// ledger.hold("web", LedgerEntry { allocated: web, actual: web });
 /// assert_eq!(ledger.available_to("other").free(), Amounts::new(3000, 7 << 30));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ledger {
     allocatable: Amounts,
-    /// What counts for all pods. Wider than an amount, so that sums do not overflow.
+    /// The sum for all pods. Wider than an amount, so that sums do not overflow.
     counted: PerResource<i128>,
-    pods: BTreeMap<String, Held>,
+    pods: BTreeMap<String, LedgerEntry>,
 }
 
 impl Ledger {
@@ -57,7 +57,7 @@ impl Ledger {
     }
 
     /// Sets what counts for a pod.
-    pub fn hold(&mut self, pod: &str, held: Held) {
+    pub fn hold(&mut self, pod: &str, held: LedgerEntry) {
         let before = self.pods.insert(pod.to_owned(), held).unwrap_or_default();
         self.count(before, held);
     }
@@ -65,16 +65,16 @@ impl Ledger {
     /// Removes a pod.
     pub fn release(&mut self, pod: &str) {
         if let Some(held) = self.pods.remove(pod) {
-            self.count(held, Held::default());
+            self.count(held, LedgerEntry::default());
         }
     }
 
-    /// What counts for a pod.
-    pub fn held(&self, pod: &str) -> Option<Held> {
+    /// The resources that count for a pod.
+    pub fn held(&self, pod: &str) -> Option<LedgerEntry> {
         self.pods.get(pod).copied()
     }
 
-    /// What is available to one pod.
+    /// The capacity that is available to one pod.
     pub fn available_to(&self, pod: &str) -> Available {
         let held = self.held(pod).unwrap_or_default().counted();
         let others = |r: Resource| self.counted[r] - i128::from(held[r]);
@@ -82,7 +82,7 @@ impl Ledger {
         Available { allocatable: self.allocatable, others, held }
     }
 
-    fn count(&mut self, before: Held, after: Held) {
+    fn count(&mut self, before: LedgerEntry, after: LedgerEntry) {
         for resource in Resource::ALL {
             self.counted[resource] += i128::from(after.counted()[resource]);
             self.counted[resource] -= i128::from(before.counted()[resource]);
@@ -99,24 +99,24 @@ impl Ledger {
     }
 }
 
-/// What a node has for one pod.
+/// The capacity of a node for one pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Available {
     /// The node's allocatable resources.
     pub allocatable: Amounts,
-    /// What counts for the other pods.
+    /// The requests of the other pods.
     pub others: Amounts,
-    /// What counts for this pod already.
+    /// The requests of this pod that count already.
     pub held: Amounts,
 }
 
 impl Available {
-    /// What is free beside the other pods.
+    /// The free capacity besides the other pods.
     pub fn free(self) -> Amounts {
         self.allocatable.less(self.others)
     }
 
-    /// How much of a resource is missing. A pod retains what it has already, also on a node that has become too small.
+    /// How much of a resource is missing. A pod retains its allocation, also on a node that has become too small.
     pub fn missing_of(self, resource: Resource, wanted: Amounts) -> i64 {
         if wanted[resource] <= self.held[resource] {
             return 0;
@@ -127,12 +127,12 @@ impl Available {
             .max(0)
     }
 
-    /// Whether this much fits.
+    /// Whether these requests fit.
     pub fn fits(self, wanted: Amounts) -> bool {
         Resource::ALL.into_iter().all(|resource| self.missing_of(resource, wanted) == 0)
     }
 
-    /// Whether this much of a resource does not even fit the empty node.
+    /// Whether a request does not even fit the empty node.
     pub fn never_fits(self, resource: Resource, wanted: Amounts) -> bool {
         Self { others: Amounts::ZERO, ..self }.missing_of(resource, wanted) > 0
     }

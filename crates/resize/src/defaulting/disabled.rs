@@ -1,4 +1,4 @@
-//! What is not taken in while a feature is switched off.
+//! Fields that the API server drops while a feature gate is off.
 
 use k8s_openapi::api::core::v1::{ContainerResizePolicy, Pod, PodSpec, PodStatus};
 
@@ -6,7 +6,7 @@ use crate::pod::containers;
 use crate::rules::Rules;
 
 /// Drops the fields of features that are switched off from a pod that is created or changed, unless `stored`
-/// has them already: switching a feature off takes nothing from the pods that use it.
+/// has them already: pods that use a feature keep its fields when the gate is switched off.
 pub fn drop_disabled(stored: Option<&Pod>, new: &mut Pod, rules: &Rules) {
     let in_use = stored.and_then(|pod| pod.spec.as_ref()).is_some_and(has_policies);
     if !rules.resize && !in_use {
@@ -23,7 +23,7 @@ pub fn drop_disabled(stored: Option<&Pod>, new: &mut Pod, rules: &Rules) {
     }
 }
 
-/// Whether any container that can be resized says how.
+/// Whether any container that can be resized has a resize policy.
 fn has_policies(spec: &PodSpec) -> bool {
     containers(spec).any(|(_, container)| container.resize_policy.as_ref().is_some_and(|own| !own.is_empty()))
 }

@@ -1,4 +1,4 @@
-//! The checker that goes with every plan: whatever prefix of it is carried out, limits stay within limits.
+//! The checker of plans: after every prefix of a plan, limits stay within limits.
 
 use super::{CgroupState, Step, bound};
 use crate::resource::{PerResource, Requirements, Resource};
@@ -11,9 +11,9 @@ pub struct Violation {
     pub steps: usize,
     /// The resource.
     pub resource: Resource,
-    /// What the containers may use.
+    /// The limits of the containers.
     pub containers: i64,
-    /// What the pod may use.
+    /// The limits of the pod.
     pub pod: i64,
 }
 
@@ -41,7 +41,7 @@ pub fn check(now: &CgroupState, declared_by_pod: PerResource<bool>) -> Result<()
 /// [`inherited`](super::inherited) gives: without the pod's limit it would be unlimited, and never safe.
 ///
 /// Starting is not part of a plan, but of a container's life: it may have crashed, or a plan may have failed
-/// between stopping it and starting it. See [`start_with`] for what it starts with otherwise.
+/// between stopping it and starting it. See [`start_with`] for the resources of other starts.
 pub fn start_is_safe(
     now: &CgroupState,
     container: usize,
@@ -53,13 +53,13 @@ pub fn start_is_safe(
     check(&then, declared_by_pod).is_ok()
 }
 
-/// The resources with which a container that is not running starts now; `to` is what it is allocated, as
-/// [`inherited`](super::inherited) gives it.
+/// The resources with which a container that is not running starts now; `to` is its allocation, as
+/// [`inherited`](super::inherited) returns it.
 ///
-/// It starts with what it is allocated if the others leave that much of the pod's limits. While another container
-/// does not give up what it is to give up, they do not, and that may last for ever: then the container starts with
-/// what was applied to it before, or, if that is unknown or too much as well, with what is left. Each resource is
-/// decided by itself. `None` if nothing is left.
+/// It starts with its allocation if the other containers leave that much of the pod's limits. While another container
+/// has not shrunk yet, they do not, and that may last forever: then the container starts with the resources that were
+/// last applied to it, or, if those are unknown or too much as well, with the rest of the pod's limits. Each resource
+/// is decided separately. `None` if there is no rest.
 pub fn start_with(
     now: &CgroupState,
     container: usize,
@@ -87,7 +87,7 @@ pub fn start_with(
     Some(start)
 }
 
-/// How much of the pod's limit is left for a container beside the others that run.
+/// How much of the pod's limit is left for a container besides the other running ones.
 fn left_for(now: &CgroupState, container: usize, resource: Resource, declared_by_pod: bool) -> i64 {
     let pod = bound(now.pod.limits[resource]);
     if declared_by_pod || pod == i64::MAX {
@@ -99,7 +99,7 @@ fn left_for(now: &CgroupState, container: usize, resource: Resource, declared_by
 }
 
 /// Whether a container that was stopped for a restart waits for the next step of a plan: the step stops another
-/// container, after which both can start with what they are allocated.
+/// container, after which both can start with their allocations.
 pub fn start_waits(steps: &[Step]) -> bool {
     matches!(steps.first(), Some(Step::Stop { .. }))
 }

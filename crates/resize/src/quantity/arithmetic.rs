@@ -30,12 +30,12 @@ impl Quantity {
             .map_err(|_| QuantityError::Overflow(Operation::Units))
     }
 
-    /// [`milli`](Self::milli), held to the ends of `i64`: good for showing and comparing, not for sums.
+    /// [`milli`](Self::milli), clamped to the range of `i64`: for output and comparisons, not for sums.
     pub fn saturating_milli(self) -> i64 {
         self.milli().unwrap_or(self.nearest_end())
     }
 
-    /// [`units`](Self::units), held to the ends of `i64`: good for showing and comparing, not for sums.
+    /// [`units`](Self::units), clamped to the range of `i64`: for output and comparisons, not for sums.
     pub fn saturating_units(self) -> i64 {
         self.units().unwrap_or(self.nearest_end())
     }
@@ -79,7 +79,7 @@ impl Quantity {
 
     /// The product with a fraction, in the same format, rounded away from zero to a whole billionth.
     ///
-    /// Only the result has to fit; what lies between may be larger.
+    /// Only the result has to fit; intermediate values may be larger.
     ///
     /// ```
     /// use plumb_resize::Quantity;
@@ -95,8 +95,8 @@ impl Quantity {
         let magnitude = self.nanos.unsigned_abs();
         let by = u128::from(numerator.unsigned_abs());
         let of = u128::from(denominator.unsigned_abs());
-        // Dividing first keeps the product within reach: the remainder is below 2^63, as is the numerator, and
-        // the whole part alone overflows only where the result does.
+        // Dividing first avoids an overflow of the product: the remainder is below 2^63, as is the numerator, and the
+        // whole part alone overflows only where the result does.
         let rest = ((magnitude % of) * by).div_ceil(of);
         let negative = self.is_negative() ^ (numerator < 0) ^ (denominator < 0);
         let nanos = (magnitude / of)

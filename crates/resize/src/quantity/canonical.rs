@@ -9,7 +9,7 @@ const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const UNIT: usize = 3;
 /// Suffixes from one up, a factor of 1024 apart.
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-/// Below this, one way or the other, binary notation has nothing to offer.
+/// Below this magnitude, binary notation is written as decimal.
 const BINARY_FLOOR: u128 = 1024 * NANOS_PER_UNIT.unsigned_abs();
 /// Above this, binary notation would be capped when read back.
 pub(super) const BINARY_CEILING: u128 = i64::MAX.unsigned_abs() as u128 * NANOS_PER_UNIT.unsigned_abs();

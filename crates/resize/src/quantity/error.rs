@@ -9,7 +9,7 @@ pub enum QuantityError {
     /// The text is not a number followed by something shaped like a suffix.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     FormatWrong,
-    /// There is a suffix and it is known, but no digit stands before it.
+    /// There is a known suffix without a digit before it.
     #[error("unable to parse numeric part of quantity")]
     Numeric,
     /// The part after the number is shaped like a suffix but is none.
@@ -23,7 +23,7 @@ pub enum QuantityError {
     ZeroDenominator,
 }
 
-/// What was being done when a [`QuantityError::Overflow`] came up.
+/// The operation of a [`QuantityError::Overflow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {

@@ -13,8 +13,8 @@ const WORD_DIGITS: usize = 18;
 impl Quantity {
     /// Reads a quantity from bytes of any kind.
     ///
-    /// What is finer than a billionth is rounded away from zero, so that a small request is not zero. White
-    /// space is not skipped; the conversion from the API's type does that.
+    /// Digits beyond a billionth are rounded away from zero, so that a small request is not zero. White space is not
+    /// skipped; the conversion from the API's type does that.
     ///
     /// ```
     /// use plumb_resize::{Format, Quantity, QuantityError};
@@ -31,7 +31,7 @@ impl Quantity {
 
     /// The text the API server writes back for a quantity it was sent.
     ///
-    /// It keeps a text that its quick look takes for canonical, which lets some pass that are not: `1.234` and
+    /// It leaves a text alone that its fast path takes for canonical, which includes some that are not: `1.234` and
     /// `12E3` stay, `0.5` becomes `500m`. White space around the text is dropped, as its decoder does.
     ///
     /// ```
@@ -153,7 +153,7 @@ impl<'a> Notation<'a> {
     /// The digits times a power of two, capped.
     fn binary_nanos(&self, exponent: u32) -> u128 {
         let unit = NANOS_PER_UNIT.unsigned_abs() << exponent;
-        // Past the cap the remaining digits do not matter, and below it nothing here reaches 2^128.
+        // Past the cap the remaining digits do not matter, and below it no value here reaches 2^128.
         let whole =
             values(self.whole).fold(0, |sum, digit| (sum * 10 + u128::from(digit)).min(BINARY_CEILING));
         let Some(whole) = whole.checked_mul(unit) else { return BINARY_CEILING };
@@ -189,7 +189,7 @@ impl<'a> Notation<'a> {
                 !self.whole.is_empty() && self.scale(exponent) % 3 == 0 && trailing_zeros < 3
             }
             Suffix::Binary { .. } => {
-                // 1000 is a multiple of 8, so the last three digits tell.
+                // 1000 is a multiple of 8, so the last three digits decide.
                 let last = &self.whole[self.whole.len().saturating_sub(3)..];
                 values(last).fold(0, |sum, digit| sum * 10 + u32::from(digit)) % 8 != 0
             }

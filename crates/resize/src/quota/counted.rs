@@ -1,4 +1,4 @@
-//! What something counts for in a quota.
+//! The usage of an object in a quota.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,26 +26,26 @@ pub struct Counted<'a> {
     pub plural: &'a str,
     /// The thing itself.
     pub item: Item<'a>,
-    /// What time it is: a pod that outlived its grace period no longer counts.
+    /// The current time: a pod that outlived its grace period no longer counts.
     pub now: Timestamp,
-    /// Which rules of a resize bind.
+    /// The rules of resizes that apply.
     pub rules: &'a Rules,
 }
 
-/// What is to be known of something to count it.
+/// An object, as far as quotas count it.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
-    /// A pod: what its containers request and may use.
+    /// A pod: the requests and limits of its containers.
     Pod(&'a Pod),
-    /// A claim to storage: how much, of which class.
+    /// A `PersistentVolumeClaim`: its storage request, by storage class.
     Claim(&'a PersistentVolumeClaim),
-    /// A service: its ports and whether it is balanced.
+    /// A Service: its type and its node ports.
     Service(&'a Service),
-    /// Anything else: that it is there.
+    /// Another object, which only counts as one.
     Other,
 }
 
-/// What pods count for by name; huge pages and extended resources besides.
+/// The resources of pods by name; huge pages and extended resources come in addition.
 const POD: [&str; 10] = [
     "cpu",
     "ephemeral-storage",
@@ -58,10 +58,10 @@ const POD: [&str; 10] = [
     "requests.ephemeral-storage",
     "requests.memory",
 ];
-/// What every container has to say of itself where it is counted. No other resource is so strict.
+/// The resources that every container must specify if the quota counts them.
 const SPECIFIED: [&str; 6] =
     ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
-/// What comes between a storage class and what is counted of it.
+/// The separator between a storage class and a resource.
 const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
 
 impl Counted<'_> {
@@ -124,7 +124,7 @@ impl Counted<'_> {
         }
     }
 
-    /// What it counts for.
+    /// The usage.
     pub fn usage(&self) -> Result<ResourceList, BadQuantity> {
         let mut usage = ResourceList::default();
         let one = Quantity::from_units(1);
@@ -145,7 +145,7 @@ impl Counted<'_> {
         Ok(usage)
     }
 
-    /// What it has to say of itself to be counted and does not: `requests.cpu for: web,log; …`.
+    /// The resources that it must specify and does not: `requests.cpu for: web,log; …`.
     pub(super) fn unspecified(&self, counted: &ResourceList) -> Result<String, BadQuantity> {
         let Item::Pod(pod) = self.item else { return Ok(String::new()) };
         let Some(spec) = &pod.spec else { return Ok(String::new()) };

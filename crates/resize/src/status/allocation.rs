@@ -51,7 +51,7 @@ impl PendingReason {
 
 /// The outcome of a resize request; anything but `Unchanged` is worth an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum ResizeOutcome {
     /// It is allocated, and its actuation starts.
     Started,
     /// It is pending, for a new reason or for the first time.
@@ -77,14 +77,18 @@ impl Allocation {
         desired: &PodResources,
         generation: i64,
         verdict: impl FnOnce(&PodResources) -> Verdict,
-    ) -> Outcome {
+    ) -> ResizeOutcome {
         if *desired == self.allocated {
-            return if self.pending.take().is_some() { Outcome::Withdrawn } else { Outcome::Unchanged };
+            return if self.pending.take().is_some() {
+                ResizeOutcome::Withdrawn
+            } else {
+                ResizeOutcome::Unchanged
+            };
         }
         let (reason, message) = match verdict(&self.allocated) {
             Verdict::Fits => {
                 *self = Self::new(desired.clone(), generation);
-                return Outcome::Started;
+                return ResizeOutcome::Started;
             }
             Verdict::Deferred(why) => (PendingReason::Deferred, why.to_string()),
             Verdict::Infeasible(why) => (PendingReason::Infeasible, why.to_string()),
@@ -94,7 +98,7 @@ impl Allocation {
             .as_ref()
             .is_some_and(|pending| pending.reason == reason && pending.generation == generation);
         self.pending = Some(Pending { reason, message, generation });
-        if known { Outcome::Unchanged } else { Outcome::Pending(reason) }
+        if known { ResizeOutcome::Unchanged } else { ResizeOutcome::Pending(reason) }
     }
 
     /// Records an error of the actuation. It stays until the actuation succeeds, or the allocation is replaced.

@@ -5,7 +5,7 @@ use super::resize_status::PodResizeStatus;
 use crate::pod::PodResources;
 use crate::rules::Rules;
 
-/// What is published of a pod's resources.
+/// The published status of a pod's resources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Projection {
     /// The allocated resources.
@@ -45,7 +45,7 @@ impl Projection {
     }
 }
 
-/// Computes what is published.
+/// Computes the published status.
 ///
 /// `desired` is the spec at `generation`, which the node has observed; `actual` is what the runtime reports.
 pub fn project(
@@ -55,7 +55,7 @@ pub fn project(
     actual: &PodResources,
     rules: &Rules,
 ) -> Projection {
-    // With the feature gate off, nothing is actuated.
+    // With the feature gate off, the node actuates no resize.
     let in_progress = (*actual != allocation.allocated && rules.resize)
         .then(|| InProgress { generation: allocation.generation, error: allocation.error.clone() });
     let untaken = *desired != allocation.allocated;

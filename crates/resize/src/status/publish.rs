@@ -1,4 +1,4 @@
-//! Writing what is shown into a `PodStatus`.
+//! Writes the resize status into a `PodStatus`.
 
 use k8s_openapi::api::core::v1::{
     ContainerStatus, Pod, PodCondition, PodSpec, PodStatus, ResourceRequirements,
@@ -17,8 +17,7 @@ use crate::rules::Rules;
 
 impl Projection {
     /// Writes this into a status. Missing container statuses are left to their author;
-    /// everything that has nothing to do with a resize is left alone. A pod that has ended shows its values,
-    /// and no resize.
+    /// fields that are unrelated to resizes are left alone. A pod that has ended has its resources, and no resize.
     pub fn publish(&self, spec: &PodSpec, status: &mut PodStatus, now: &Time) {
         for (i, (role, container)) in containers(spec).enumerate() {
             let (Some(allocated), Some(actual)) =
@@ -78,12 +77,12 @@ fn publish_container(
     status.resources = Some(actual_resources(spec, allocated, actual));
 }
 
-/// The whole map of requests: what a resize changes as allocated, the rest as declared.
+/// The whole map of requests: allocated values for resources that a resize changes, declared ones for the rest.
 fn requests(spec: Option<&ResourceRequirements>, allocated: Declared) -> WireList {
     amounts(spec.and_then(|spec| spec.requests.as_ref()), allocated, allocated)
 }
 
-/// The actual resources that are declared. Never absent: an empty one says that the node supports resizes.
+/// The actual resources that are declared. Never absent: an empty map means that the node supports resizes.
 fn actual_resources(
     spec: Option<&ResourceRequirements>,
     allocated: Requirements,
@@ -125,8 +124,8 @@ fn new_condition(type_: &str, reason: &str, message: &str, generation: i64) -> P
     }
 }
 
-/// Puts a condition in the place of the one of its type, or takes that away. The time of its last transition
-/// is kept while its reason stays.
+/// Replaces the condition of this type, or removes it. The time of its last transition is unchanged while its reason
+/// stays.
 fn set_condition(status: &mut PodStatus, type_: &str, new: Option<PodCondition>, now: &Time) {
     let old = condition(status, type_).cloned();
     let Some(mut new) = new else {

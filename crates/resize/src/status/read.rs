@@ -16,7 +16,7 @@ use crate::resource::{Declared, Requirements};
 /// The stage of a pod's latest resize.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// It is applied; nothing is in progress.
+    /// It is applied; no resize is in progress.
     Applied,
     /// The node has not decided yet.
     Proposed,
@@ -163,8 +163,7 @@ fn stage(
     let untaken = || values().any(|values| values.is_untaken());
     let looked_at = status.observed_generation.map(|seen| seen >= generation);
     if let Some(in_progress) = condition(status, IN_PROGRESS) {
-        // It has the generation that was allocated, which may be older because nothing that a resize
-        // changes has changed since.
+        // It has the allocated generation, which may be older because later changes were not to resources.
         let overtaken = || !current(in_progress) && (looked_at == Some(false) || untaken());
         if word == Some(PodResizeStatus::Proposed) || overtaken() {
             return Stage::Proposed;

@@ -11,8 +11,9 @@ use super::{PENDING, condition};
 use crate::pod::{PodResources, container_status, containers};
 use crate::resource::{Declared, Requirements, Resource};
 
-/// The allocation that a new pod is admitted with: the smaller of what the API server allocated when it was created and
-/// what its spec requests now. If it has grown meanwhile, that is a resize, to be decided once the pod is admitted.
+/// The allocation that a new pod is admitted with: the minimum of the resources that the API server allocated at its
+/// creation and of the requests in its spec now. If the requests have grown meanwhile, that is a resize, which is
+/// decided once the pod is admitted.
 ///
 /// Without allocated resources in the status, it is the spec.
 pub fn at_admission(pod: &Pod, desired: &PodResources) -> Allocation {
@@ -21,7 +22,7 @@ pub fn at_admission(pod: &Pod, desired: &PodResources) -> Allocation {
     };
     let smaller = |values: &Values, allocated: Declared| {
         let desired = values.desired;
-        // What was requested only since then was not allocated.
+        // Later requests were not allocated.
         let requests = Declared::of(|r| desired.requests[r].min(allocated[r]));
         Requirements { requests, limits: equal_limits(desired, requests) }
     };
@@ -59,7 +60,7 @@ pub fn recovered(pod: &Pod, desired: &PodResources) -> Allocation {
     }
 }
 
-/// What a status says is allocated.
+/// The allocated resources in a status.
 struct Reported {
     /// By container; `None` for one that has no status.
     requests: Vec<Option<Declared>>,
@@ -68,7 +69,7 @@ struct Reported {
 }
 
 impl Reported {
-    /// What the status of a pod says; `None` if it has no allocated resources at all. Only a BestEffort pod has none by
+    /// The allocated resources in a pod's status; `None` if it has none at all. Only a BestEffort pod has none by
     /// itself, and that cannot be resized.
     fn of(pod: &Pod) -> Option<Self> {
         let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
@@ -87,7 +88,7 @@ impl Reported {
         Some(Self { requests: requests.collect(), pod })
     }
 
-    /// The resources of a pod, computed from what is allocated; where the status has nothing, those of the spec.
+    /// The resources of a pod, computed from its allocated requests; those of the spec where the status has none.
     fn resources(&self, reading: &Reading, of: impl Fn(&Values, Declared) -> Requirements) -> PodResources {
         let part = |values: &Values, allocated: Option<Declared>| {
             allocated.map_or(values.desired, |allocated| of(values, allocated))
@@ -101,7 +102,7 @@ impl Reported {
     }
 }
 
-/// Whether the node has accepted the spec: it has observed it, has nothing pending, and allocated what it requests.
+/// Whether the node has accepted the spec: it has observed it, has no resize pending, and has allocated its requests.
 fn is_accepted(pod: &Pod, reading: &Reading, reported: &Reported) -> bool {
     let none = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&none);

@@ -53,7 +53,7 @@ impl fmt::Display for PodResizeStatus {
     }
 }
 
-/// What makes it change.
+/// The events that change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A user changed the spec. The API server writes it.
@@ -81,7 +81,8 @@ pub const TRANSITIONS: &[(Option<PodResizeStatus>, Cause, Option<PodResizeStatus
         (Some(InProgress), Requested, Some(Proposed)),
         (Some(Deferred), Requested, Some(Proposed)),
         (Some(Infeasible), Requested, Some(Proposed)),
-        // The node decides on what was proposed; also again on what was pending, when capacity was freed or it restarted.
+        // The node decides on a proposed resize; and again on a pending one, when capacity is freed or the node
+        // restarts.
         (Some(Proposed), Accepted, Some(InProgress)),
         (Some(Proposed), Postponed, Some(Deferred)),
         (Some(Proposed), Refused, Some(Infeasible)),

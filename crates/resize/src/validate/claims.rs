@@ -15,9 +15,9 @@ impl<'a> ClaimNames<'a> {
         Self(names.filter(|name| !name.is_empty()).collect())
     }
 
-    /// Checks that claims name what the pod declares, and nothing twice.
+    /// Checks that claims name claims of the pod, and none twice.
     pub(super) fn check(&self, claims: &[ResourceClaim], path: &str, errors: &mut Vec<FieldError>) {
-        // What was named before: claims as a whole, and single requests of a claim.
+        // The names so far: claims as a whole, and single requests of a claim.
         let (mut whole, mut parts) = (BTreeSet::new(), BTreeSet::new());
         for (i, claim) in claims.iter().enumerate() {
             let path = format!("{path}[{i}]");

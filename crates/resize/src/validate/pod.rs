@@ -1,4 +1,4 @@
-//! The rules that a pod keeps by itself, whether it is new or changed.
+//! Validation of the resources of a pod by itself, new or changed.
 
 use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, Pod, PodSpec, ResourceRequirements};
 use plumb_validation::field::FieldError;
@@ -8,7 +8,7 @@ use super::values::ValueRules;
 
 /// Checks the resources and resize policies of a new pod, or of any pod as it would be after a change.
 ///
-/// `stored` is the pod as it was, if there was one: what it already got away with is tolerated.
+/// `stored` is the stored pod of an update: violations that it has already are tolerated.
 pub fn pod(new: &Pod, stored: Option<&Pod>) -> Vec<FieldError> {
     let Some(spec) = &new.spec else { return vec![FieldError::required("spec", "")] };
     let mut errors = Vec::new();
@@ -44,7 +44,7 @@ pub struct SpecRules<'a> {
 }
 
 impl<'a> SpecRules<'a> {
-    /// The rules for a spec that stands at `path`. What the stored one already got away with is tolerated.
+    /// Validates a spec at `path`. Violations that the stored one has already are tolerated.
     pub fn of(spec: &'a PodSpec, stored: Option<&PodSpec>, path: &str) -> Self {
         Self { spec, values: ValueRules::of(spec, stored, path), policies: PolicyRules::of(spec, stored) }
     }
@@ -61,12 +61,12 @@ impl<'a> SpecRules<'a> {
         self.policies.container(policies, path, errors);
     }
 
-    /// Checks what is asked of the policies of init containers besides.
+    /// Checks the additional rules for policies of init containers.
     pub fn init_container(&self, container: &Container, path: &str, errors: &mut Vec<FieldError>) {
         self.policies.init_container(container, path, errors);
     }
 
-    /// Checks what the pod asks for as a whole.
+    /// Checks the pod-level resources.
     pub fn pod_level(&self, errors: &mut Vec<FieldError>) {
         self.values.pod_level(self.spec, errors);
     }
@@ -77,7 +77,7 @@ impl<'a> SpecRules<'a> {
     }
 }
 
-/// An ephemeral container uses what is free in the pod, and requests nothing.
+/// An ephemeral container uses free resources of the pod, and may not have requests.
 fn nothing_for_ephemeral(
     resources: Option<&ResourceRequirements>,
     policies: Option<&[ContainerResizePolicy]>,

@@ -9,11 +9,11 @@ use crate::aggregate::Role;
 use crate::pod::{RestartPolicy, init_role};
 use crate::resource::Resource;
 
-/// What the rules for policies depend on besides the policies.
+/// The inputs of the rules for policies.
 pub(super) struct PolicyRules {
-    /// The pod never restarts a container, so no resize may ask it to.
+    /// The pod's restart policy is `Never`, so no resize policy may be `RestartContainer`.
     pod_never_restarts: bool,
-    /// Plain init containers may ask for a restart, since one of the pod as it was did so.
+    /// Init containers may have `RestartContainer`, since one of the stored pod has.
     init_may_restart: bool,
 }
 
@@ -49,7 +49,7 @@ impl PolicyRules {
         }
     }
 
-    /// Checks that a plain init container, which runs to its end and once, asks for no restart.
+    /// Checks that a non-restartable init container, which runs once, does not have `RestartContainer`.
     pub(super) fn init_container(&self, container: &Container, path: &str, errors: &mut Vec<FieldError>) {
         if init_role(container) == Role::Sidecar || self.init_may_restart {
             return;

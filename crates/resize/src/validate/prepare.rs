@@ -5,13 +5,13 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use super::init_containers;
 use crate::rules::Rules;
 
-/// Takes from the body of a `/resize` request what a resize may change, and everything else from the stored
-/// pod: a resize cannot label, relocate or reconfigure a pod, however the body reads.
+/// Takes the fields that a resize may change from the body of a `/resize` request, and everything else from the
+/// stored pod: a resize cannot label, relocate or reconfigure a pod.
 ///
 /// Resources and resize policies are taken (a changed policy is then refused by validation, not ignored).
 /// If the containers do not correspond by number and name, the list is left as it came, so that validation
-/// can say so. The resource version comes from the request, for optimistic concurrency, and so do the
-/// managed fields.
+/// can report it. The resource version comes from the request, for optimistic concurrency, and so do the managed
+/// fields.
 pub fn prepare_resize(stored: &Pod, mut requested: Pod, rules: &Rules) -> Pod {
     let mut metadata = stored.metadata.clone();
     metadata.resource_version = requested.metadata.resource_version.take();

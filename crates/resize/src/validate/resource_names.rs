@@ -1,4 +1,4 @@
-//! The rules for the names of resources: which ones there are, and what kind of resource a name says it is.
+//! Validation of the names of resources, and the kind of resource that a name stands for.
 
 use plumb_validation::field::FieldError;
 use plumb_validation::names::qualified_name;
@@ -43,7 +43,7 @@ const COUNTED: [&str; 9] = [
     "services.loadbalancers",
 ];
 
-/// What is wrong with the name of a resource that a container asks for.
+/// Validates the name of a resource of a container.
 pub fn container_resource(name: &str, path: &str) -> Vec<FieldError> {
     let mut errors = resource(name, path);
     if !name.contains('/') {
@@ -56,7 +56,7 @@ pub fn container_resource(name: &str, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with the name of a resource that a pod asks for as a whole.
+/// Validates the name of a pod-level resource.
 pub(super) fn pod_resource(name: &str, path: &str) -> Vec<FieldError> {
     let errors = resource(name, path);
     if errors.is_empty() && !pod_level_resource(name) {
@@ -65,7 +65,7 @@ pub(super) fn pod_resource(name: &str, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with the name of a resource, in any object.
+/// Validates the name of a resource in any object.
 pub fn resource(name: &str, path: &str) -> Vec<FieldError> {
     let malformed = qualified_name(name);
     if !malformed.is_empty() {
@@ -98,7 +98,7 @@ fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether there is no half of a resource: so for what the API counts, and for extended resources.
+/// Whether a resource is only counted in whole numbers: resources that the API counts, and extended resources.
 pub fn comes_whole(name: &str) -> bool {
     is_extended(name) || COUNTED.contains(&name)
 }

@@ -7,7 +7,7 @@ use super::changes::{container_changes, other_resources_differ, resources_differ
 use super::{init_containers, init_pairs, never_resizable, refused_init_change, resource_rules};
 use crate::rules::Rules;
 
-/// What every pod may change, in the words of kube-apiserver.
+/// The mutable fields of every pod, in the words of kube-apiserver.
 const MUTABLE: [&str; 5] = [
     "`spec.containers[*].image`",
     "`spec.initContainers[*].image`",
@@ -15,14 +15,14 @@ const MUTABLE: [&str; 5] = [
     "`spec.tolerations` (only additions to existing tolerations)",
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
 ];
-/// What it may change besides, where resources change by a pod update.
+/// The additional mutable fields, if resources change by a pod update.
 const MUTABLE_RESOURCES: &str = "`spec.containers[*].resources` (for CPU/memory only)";
 
 /// Checks that an update of a pod changes no field that cannot change.
 ///
 /// Where the rules allow resizes by a pod update, resources pass the same rules as through `/resize`; elsewhere
 /// a changed resource is a field like any other. How `tolerations`, `schedulingGates` and the other mutable
-/// fields may change is for the API server to say; here they may.
+/// fields may change is validated by the API server; here they may.
 pub fn update(stored: &Pod, new: &Pod, rules: &Rules) -> Vec<FieldError> {
     let mut errors = super::pod(new, Some(stored));
     let Some((old_spec, new_spec)) = stored.spec.as_ref().zip(new.spec.as_ref()) else { return errors };

@@ -12,7 +12,7 @@ use crate::list::{BadQuantity, WireList, amount_of, read_quantity};
 use crate::quantity::{Quantity, QuantityError};
 use crate::resource::{HUGE_PAGES, Resource, is_huge_pages};
 
-/// What the rules for values depend on besides the values.
+/// The inputs of the rules for values.
 pub(super) struct ValueRules<'a> {
     /// Where the spec stands.
     root: String,
@@ -22,7 +22,7 @@ pub(super) struct ValueRules<'a> {
     partial_pages: bool,
 }
 
-/// Says what is wrong with the name of a resource, where it stands.
+/// Validates the name of a resource at a path.
 type NameRule = fn(&str, &str) -> Vec<FieldError>;
 
 impl<'a> ValueRules<'a> {
@@ -42,7 +42,7 @@ impl<'a> ValueRules<'a> {
         self.requirements(resources, &format!("{path}.resources"), container_resource, errors);
     }
 
-    /// Checks what a pod asks for as a whole, and that it holds what its containers ask for.
+    /// Checks the pod-level resources, and that they cover the containers.
     pub(super) fn pod_level(&self, spec: &PodSpec, errors: &mut Vec<FieldError>) {
         let Some(pod) = &spec.resources else { return };
         let path = format!("{}.resources", self.root);
@@ -153,8 +153,8 @@ impl<'a> Amount<'a> {
     }
 }
 
-/// What the rules count in 64 bits must fit there. Kubernetes lets such values in and computes with whatever
-/// is left of them.
+/// Values that the rules count in 64 bits must fit there. Kubernetes accepts larger ones and computes with truncated
+/// values.
 fn in_range(name: &str, quantity: Quantity) -> Result<(), QuantityError> {
     let counted = Resource::named(name).map_or_else(|| quantity.units(), |r| amount_of(r, quantity));
     counted.map(drop)
@@ -172,9 +172,9 @@ fn over_limit(request: &Amount<'_>, limit: &Amount<'_>, path: &str) -> Option<Fi
     Some(FieldError::invalid(path, request.text, rule))
 }
 
-/// Checks that what a pod asks for as a whole is enough for its containers.
+/// Checks that pod-level resources cover those of the containers.
 fn holds_containers(spec: &PodSpec, pod: &ResourceRequirements, path: &str, errors: &mut Vec<FieldError>) {
-    // Unreadable quantities have been reported already, and nothing can be said about their sum.
+    // Unreadable quantities have been reported already, and their sum is unknown.
     let (Ok(requests), Ok(limits)) = (Amount::all(pod.requests.as_ref()), Amount::all(pod.limits.as_ref()))
     else {
         return;
@@ -218,7 +218,7 @@ fn limits_of(resources: &ResourceRequirements) -> Option<&WireList> {
     resources.limits.as_ref()
 }
 
-/// A sum as it is shown: what one container alone asks for is no sum, and is shown as that one wrote it.
+/// A sum in a message: the value of a single container is printed as the container has it.
 fn sum_shown(spec: &PodSpec, own: ListOf, name: &str, sum: Quantity) -> String {
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let mut written = containers.filter_map(|container| own(container.resources.as_ref()?)?.get(name));

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use plumb_features::FeatureGates;
 use plumb_resize::accounting::{QuotaUsage, in_quota, on_node, requested};
-use plumb_resize::admission::{Held, Ledger};
+use plumb_resize::admission::{Ledger, LedgerEntry};
 use plumb_resize::features;
 use plumb_resize::list::ResourceList;
 use plumb_resize::resource::Amounts;
@@ -337,8 +337,10 @@ fn a_new_pod_counts_as_it_is_allocated_at_creation() {
 #[test]
 fn on_the_node_itself_a_pod_counts_with_the_larger_of_allocated_and_actual() {
     let mut ledger = Ledger::new(Amounts::new(4_000, 400));
-    let held =
-        |allocated, actual| Held { allocated: Amounts::new(allocated, 10), actual: Amounts::new(actual, 20) };
+    let held = |allocated, actual| LedgerEntry {
+        allocated: Amounts::new(allocated, 10),
+        actual: Amounts::new(actual, 20),
+    };
     for (name, allocated, actual, counted) in
         [("settled", 500, 500, 500), ("growing", 900, 500, 900), ("shrinking", 500, 900, 900)]
     {

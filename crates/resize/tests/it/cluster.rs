@@ -4,13 +4,13 @@
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, admit};
+use plumb_resize::admission::{Ledger, LedgerEntry, NodeFacts, Request, admit};
 use plumb_resize::defaulting::{allocate_at_creation, default_pod};
 use plumb_resize::plan::{CgroupState, Step, plan};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::Amounts;
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{Allocation, Outcome, Reading, project, propose, read};
+use plumb_resize::status::{Allocation, Reading, ResizeOutcome, project, propose, read};
 use plumb_resize::validate;
 use plumb_validation::field::FieldError;
 
@@ -78,7 +78,7 @@ impl Cluster {
     }
 
     /// The node looks at what is desired and answers.
-    pub(crate) fn decide(&mut self) -> Outcome {
+    pub(crate) fn decide(&mut self) -> ResizeOutcome {
         let desired = self.desired();
         let generation = self.generation();
         let Self { shape, ledger, allocation, rules, .. } = self;
@@ -115,7 +115,7 @@ impl Cluster {
     /// Another pod holds this much cpu.
     pub(crate) fn neighbour(&mut self, milli: i64) {
         let amounts = Amounts::new(milli, 0);
-        self.ledger.hold("neighbour", Held { allocated: amounts, actual: amounts });
+        self.ledger.hold("neighbour", LedgerEntry { allocated: amounts, actual: amounts });
     }
 
     /// The node is another one now, with this much cpu and no other pods.
@@ -147,7 +147,7 @@ impl Cluster {
     fn count(&mut self) {
         let allocated = self.shape.requests(&self.allocation.allocated);
         let actual = self.shape.requests(&self.actual());
-        self.ledger.hold(UID, Held { allocated, actual });
+        self.ledger.hold(UID, LedgerEntry { allocated, actual });
     }
 }
 

@@ -7,7 +7,7 @@
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, admit};
+use plumb_resize::admission::{Ledger, LedgerEntry, NodeFacts, Request, admit};
 use plumb_resize::defaulting::{allocate_at_creation, default_pod};
 use plumb_resize::plan::{CgroupState, plan};
 use plumb_resize::pod::{PodResources, PodShape};
@@ -104,7 +104,7 @@ impl Node {
     fn count(&mut self) {
         let allocated = self.shape.requests(&self.allocation.allocated);
         let actual = self.shape.requests(&self.actual());
-        self.ledger.hold("seed", Held { allocated, actual });
+        self.ledger.hold("seed", LedgerEntry { allocated, actual });
     }
 
     fn report(&self, api: &mut ApiServer) -> Result<(), &'static str> {
@@ -147,7 +147,7 @@ fn the_sequence_of_the_kep_field_by_field() {
     let shape = PodShape::of(&api.pod).unwrap();
     let mut ledger = Ledger::new(Amounts::new(4_000, 8 << 30));
     let neighbour = Amounts::new(2_250, 0);
-    ledger.hold("neighbour", Held { allocated: neighbour, actual: neighbour });
+    ledger.hold("neighbour", LedgerEntry { allocated: neighbour, actual: neighbour });
     let mut node = Node {
         cgroups: CgroupState::running(&shape, &desired),
         allocation: Allocation::new(desired, 1),

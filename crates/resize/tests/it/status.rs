@@ -8,7 +8,7 @@ mod resize_status;
 
 use k8s_openapi::api::core::v1::PodCondition;
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{ERROR, IN_PROGRESS, Outcome, PENDING, PendingReason, Stage, condition};
+use plumb_resize::status::{ERROR, IN_PROGRESS, PENDING, PendingReason, ResizeOutcome, Stage, condition};
 
 use super::cluster::{Cluster, at};
 use super::pods::{PodExt, pod};
@@ -45,12 +45,12 @@ fn an_allocation_keeps_its_generation_while_newer_specs_are_pending() {
         let mut cluster = cluster(rules);
         cluster.neighbour(2_000);
         cluster.ask("150/200 64/128");
-        assert_eq!(cluster.decide(), Outcome::Started);
+        assert_eq!(cluster.decide(), ResizeOutcome::Started);
         cluster.report(10);
         assert_eq!(fields(shown(&cluster, IN_PROGRESS)), ("True", None, None, Some(2)));
 
         cluster.ask("3000/3000 64/128");
-        assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Deferred));
+        assert_eq!(cluster.decide(), ResizeOutcome::Pending(PendingReason::Deferred));
         cluster.report(20);
         assert_eq!(fields(shown(&cluster, IN_PROGRESS)), ("True", None, None, Some(2)), "sticky");
         assert_eq!(fields(shown(&cluster, PENDING)), ("True", Some("Deferred"), Some(FULL), Some(3)));
@@ -62,7 +62,7 @@ fn an_allocation_keeps_its_generation_while_newer_specs_are_pending() {
         assert!(!is_shown(&cluster, IN_PROGRESS) && is_shown(&cluster, PENDING), "each ends by itself");
 
         cluster.ledger.release("neighbour");
-        assert_eq!(cluster.decide(), Outcome::Started);
+        assert_eq!(cluster.decide(), ResizeOutcome::Started);
         cluster.report(40);
         assert!(!is_shown(&cluster, PENDING));
         assert_eq!(fields(shown(&cluster, IN_PROGRESS)), ("True", None, None, Some(3)), "a new allocation");
@@ -78,17 +78,17 @@ fn a_refusal_is_news_only_when_it_is_a_new_one_but_its_generation_is_always_the_
     let mut cluster = cluster(Rules::kep());
     cluster.neighbour(2_000);
     cluster.ask("3000/3000 64/128");
-    assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Deferred));
+    assert_eq!(cluster.decide(), ResizeOutcome::Pending(PendingReason::Deferred));
     cluster.neighbour(2_500);
-    assert_eq!(cluster.decide(), Outcome::Unchanged, "the same reason with other figures");
+    assert_eq!(cluster.decide(), ResizeOutcome::Unchanged, "the same reason with other figures");
     cluster.report(10);
     assert!(shown(&cluster, PENDING).message.as_deref().unwrap().contains("used: 2500"));
     cluster.pod = cluster.pod.respec(|spec| spec.containers[0].image = Some("plumb/load:2".to_owned()));
-    assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Deferred));
+    assert_eq!(cluster.decide(), ResizeOutcome::Pending(PendingReason::Deferred));
     cluster.report(20);
     assert_eq!(shown(&cluster, PENDING).observed_generation, Some(3));
     cluster.move_to_node(2_000);
-    assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Infeasible));
+    assert_eq!(cluster.decide(), ResizeOutcome::Pending(PendingReason::Infeasible));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn an_error_is_kept_until_the_allocation_is_actual_or_replaced() {
             "an error is no word"
         );
 
-        assert_eq!(cluster.decide(), Outcome::Unchanged);
+        assert_eq!(cluster.decide(), ResizeOutcome::Unchanged);
         cluster.report(20);
         assert_eq!(fields(shown(&cluster, IN_PROGRESS)), error, "looking again does not erase it");
 
@@ -157,14 +157,14 @@ fn a_desire_that_is_taken_back_leaves_nothing_behind() {
     for rules in both() {
         let mut cluster = cluster(rules);
         cluster.ask("100000/100000 64/128");
-        assert_ne!(cluster.decide(), Outcome::Started);
+        assert_ne!(cluster.decide(), ResizeOutcome::Started);
         cluster.report(10);
         assert!(is_shown(&cluster, PENDING));
         cluster.ask("100/200 64/128");
         assert_eq!(cluster.reading().stage, Stage::Proposed, "the reason that is still shown is an old one");
         assert_eq!(cluster.reading().since, None);
-        assert_eq!(cluster.decide(), Outcome::Withdrawn);
-        assert_eq!(cluster.decide(), Outcome::Unchanged);
+        assert_eq!(cluster.decide(), ResizeOutcome::Withdrawn);
+        assert_eq!(cluster.decide(), ResizeOutcome::Unchanged);
         cluster.report(20);
         assert_eq!(cluster.word(), None);
         assert!(!is_shown(&cluster, PENDING));
@@ -177,7 +177,7 @@ fn a_pending_resize_leaves_the_allocation_and_the_cgroups_unchanged() {
     let mut cluster = cluster(Rules::kep());
     let before = (cluster.allocation.allocated.clone(), cluster.cgroups.clone());
     cluster.ask("100000/100000 64/128");
-    assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Infeasible));
+    assert_eq!(cluster.decide(), ResizeOutcome::Pending(PendingReason::Infeasible));
     assert_eq!(cluster.plan(), []);
     assert_eq!((cluster.allocation.allocated, cluster.cgroups), before);
 }

@@ -1,4 +1,4 @@
-//! What of a log is wanted.
+//! Options of a log request.
 
 use http::{Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
@@ -7,28 +7,28 @@ use crate::log_line::Stream;
 use crate::server::answer::{Body, refusal};
 use crate::server::query::Query;
 
-/// What of a log is wanted.
+/// The options of a log request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) follow: bool,
     pub(super) previous: bool,
     pub(super) timestamps: bool,
-    /// Nothing that is older.
+    /// `sinceSeconds` or `sinceTime`.
     pub(super) since: Option<Timestamp>,
-    /// Only so many lines of the end.
+    /// `tailLines`.
     pub(super) tail: Option<u64>,
     /// No more bytes than this.
     pub(super) limit: Option<u64>,
-    /// Only what was written to this; `None` is both.
+    /// `stream`; `None` is both.
     pub(super) stream: Option<Stream>,
 }
 
-/// Why it cannot be had.
+/// An invalid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// It makes no sense.
+    /// An option does not decode.
     Undecodable,
-    /// It makes sense, but is not allowed.
+    /// An option is invalid, or not allowed with another one.
     Invalid,
 }
 
@@ -45,7 +45,7 @@ impl Refused {
 
 impl Options {
     pub(super) fn of(query: &Query, now: Timestamp) -> Result<Self, Refused> {
-        // A switch is on unless it says that it is not.
+        // A boolean parameter is true unless its value is false.
         let switch = |name: &str| {
             query.get(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
         };
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_says_what_is_wanted() {
+    fn options_are_parsed_from_the_query() {
         let now = Timestamp::from_second(1000).unwrap();
         let of = |text: &str| Options::of(&Query::read(text), now);
         let all = of("follow=true&previous=0&timestamps&sinceSeconds=10&tailLines=5&limitBytes=7").unwrap();

@@ -35,7 +35,7 @@ pub(super) struct Reader {
 
 /// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum LogChunk {
     /// Some lines.
     Text(Vec<u8>),
     /// The end of the log for now.
@@ -64,7 +64,7 @@ impl Reader {
     }
 
     /// Reads on.
-    pub(super) fn read(&mut self) -> io::Result<Piece> {
+    pub(super) fn read(&mut self) -> io::Result<LogChunk> {
         let mut text = Vec::new();
         let mut line = Vec::new();
         while text.len() < PIECE && self.left > 0 {
@@ -82,12 +82,12 @@ impl Reader {
             self.take(&line, &mut text);
         }
         if !text.is_empty() {
-            return Ok(Piece::Text(text));
+            return Ok(LogChunk::Text(text));
         }
-        Ok(if self.left == 0 { Piece::Over } else { Piece::NoMore })
+        Ok(if self.left == 0 { LogChunk::Over } else { LogChunk::NoMore })
     }
 
-    /// Takes a line, as far as it is wanted.
+    /// Adds a line, as far as the options select it.
     fn take(&mut self, line: &[u8], text: &mut Vec<u8>) {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let Some(line) = LogLine::read(line) else { return };
@@ -151,7 +151,7 @@ fn start_of_tail(file: &mut File, lines: u64) -> io::Result<u64> {
         block.clear();
         file.by_ref().take(at - from).read_to_end(&mut block)?;
         for (offset, byte) in block.iter().enumerate().rev() {
-            // What ends the last line begins none.
+            // The end of the last line does not begin another one.
             let ends_all = std::mem::take(&mut last);
             if *byte == b'\n' && !ends_all {
                 found += 1;
@@ -186,14 +186,14 @@ mod tests {
     /// All that there is for now.
     fn all(reader: &mut Reader) -> String {
         let mut text = Vec::new();
-        while let Piece::Text(piece) = reader.read().unwrap() {
+        while let LogChunk::Text(piece) = reader.read().unwrap() {
             text.extend(piece);
         }
         String::from_utf8(text).unwrap()
     }
 
     #[test]
-    fn only_what_is_wanted_is_read() {
+    fn only_selected_lines_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("0.log");
         for second in 0..5 {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_goes_on_in_the_file_that_takes_its_place() {
+    fn reading_continues_in_the_file_that_replaces_a_rotated_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("0.log");
         append(&path, &line(1, "stdout", "F", "a"));

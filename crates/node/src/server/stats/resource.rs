@@ -1,4 +1,4 @@
-//! `/metrics/resource`: what is used, for Prometheus and metrics-server.
+//! `/metrics/resource`: resource usage for Prometheus and metrics-server.
 
 use jiff::Timestamp;
 use plumb_metrics::{Text, seconds};
@@ -44,7 +44,7 @@ const SWAP: [Family; 3] = [
     ),
 ];
 
-/// The metrics in the text format. `scrape_error` says whether they could be read.
+/// The metrics in the text format. `scrape_error` is whether they could be read.
 pub(in crate::server) fn resource_metrics(summary: Result<&Summary, &Error>) -> String {
     let mut text = Text::default();
     if let Ok(summary) = summary {
@@ -66,7 +66,7 @@ pub(in crate::server) fn resource_metrics(summary: Result<&Summary, &Error>) -> 
     text.finish()
 }
 
-/// What is used by something.
+/// The usage of a container, a pod or the node.
 #[derive(Clone, Copy)]
 struct Used<'a> {
     cpu: Option<&'a Cpu>,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use plumb_runtime::types::{FilesystemUsage, InterfaceUsage, Pressure, PressureFigures};
 use serde::{Serialize, Serializer};
 
-/// What a node and its pods use.
+/// The resource usage of a node and its pods.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::server) struct Summary {
     pub(super) node: NodeStats,
@@ -149,7 +149,7 @@ impl Fs {
         })
     }
 
-    /// What something takes of the file system that it is on.
+    /// The usage of a file system.
     pub(super) fn used(usage: &FilesystemUsage) -> Self {
         let mut fs = Self::of(&usage.mountpoint, usage.at).unwrap_or(Self {
             time: usage.at,

@@ -24,7 +24,7 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use super::command::{Task, Version};
 use super::status::{self, exited, failed};
 
-/// What is typed and printed, by the number that its messages begin with.
+/// The channels of the streams, by the number that their messages begin with.
 const STDIN: u8 = 0;
 pub(super) const STDOUT: u8 = 1;
 pub(super) const STDERR: u8 = 2;
@@ -38,8 +38,8 @@ const PIECE: usize = 32 << 10;
 /// Messages for a command that does not read them yet. Beyond them the client is not read any more, and it is not noticed that it
 /// disconnects.
 const READ_AHEAD: usize = 16;
-/// What a command leaves running may hold its output open. Once the command has ended, and nothing came for as long as
-/// this, nothing more is waited for.
+/// A background process of a command may hold its output open. Once the command has ended and no output came for this
+/// time, the stream ends.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How long a client may take to read the rest and to close the connection.
 pub(super) const CLOSING: Duration = Duration::from_secs(30);
@@ -133,7 +133,7 @@ pub(super) async fn outputs(
     tokio::join!(command, stdout, stderr).0
 }
 
-/// Passes on what is typed, until it is at its end. Never returns: how the command ends does not depend on it.
+/// Copies standard input to its end. Never returns: the end of the command does not depend on it.
 async fn type_in(stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>, mut typed: mpsc::Receiver<Bytes>) {
     if let Some(mut stdin) = stdin {
         while let Some(bytes) = typed.recv().await {
@@ -149,21 +149,21 @@ async fn type_in(stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>, mut typed: m
 }
 
 /// Reads until the client has closed the connection. If it were dropped while the client still sends, as pings, the kernel
-/// would reset it, and the client would lose what it has not read yet.
+/// would reset it, and the client would lose data that it has not read yet.
 async fn closed(from_client: &mut (impl Stream + Unpin)) {
     let closing = async { while from_client.next().await.is_some() {} };
     // A client that does not close it loses no more than its own time.
     let _ = tokio::time::timeout(CLOSING, closing).await;
 }
 
-/// What goes to the command.
+/// Input of the command.
 struct Inputs {
     stdin: Option<mpsc::Sender<Bytes>>,
     resize: Option<Resizer>,
     protocol: Protocol,
 }
 
-/// How large a client's terminal is, as it says so.
+/// The size of a client's terminal.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct Size {
@@ -172,7 +172,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Resizes a terminal as a client says.
+    /// Resizes a terminal to the size that a client sends.
     pub(super) fn apply(&self, resize: &Resizer) {
         if let Err(error) = resize(TerminalSize { columns: self.width, rows: self.height }) {
             tracing::debug!(%error, "a terminal was not resized");
@@ -205,7 +205,7 @@ impl Inputs {
     }
 }
 
-/// Passes on what a command prints until it is at its end.
+/// Copies the output of a command to its end.
 async fn pump(
     channel: u8,
     from: Option<Box<dyn AsyncRead + Send + Unpin>>,
@@ -236,7 +236,7 @@ async fn pump(
     }
 }
 
-/// What a subprotocol makes of a channel's number and data.
+/// How a subprotocol encodes a channel's number and data.
 pub(super) fn encoded(base64: bool, message: Bytes) -> Message {
     match message.split_first() {
         Some((channel, data)) if base64 => {
@@ -276,7 +276,7 @@ mod tests {
     use plumb_runtime::{ExecRequest, Virtual, VirtualConfig};
     use tokio_tungstenite::tungstenite::protocol::Role;
 
-    use super::super::command::What;
+    use super::super::command::StreamRequest;
     use super::*;
 
     const V5: Protocol = Protocol { version: Version::V5, base64: false };
@@ -296,8 +296,11 @@ mod tests {
     async fn a_connection_is_not_dropped_before_the_client_has_closed_it() {
         let config = VirtualConfig { now: jiff::Timestamp::UNIX_EPOCH, pod_network: Ipv4Addr::LOCALHOST };
         let request = ExecRequest { command: vec!["true".into()], stdout: true, ..ExecRequest::default() };
-        let task =
-            Task { runtime: Arc::new(Virtual::new(config)), id: "missing".into(), what: What::Exec(request) };
+        let task = Task {
+            runtime: Arc::new(Virtual::new(config)),
+            id: "missing".into(),
+            what: StreamRequest::Exec(request),
+        };
         let (server, client) = tokio::io::duplex(1 << 16);
         let server = WebSocketStream::from_raw_socket(server, Role::Server, None).await;
         let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;

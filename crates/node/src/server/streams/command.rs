@@ -25,7 +25,7 @@ pub(super) enum Version {
     V3,
     /// With a `Status`, and so with an exit code.
     V4,
-    /// With an end of what is typed as well.
+    /// With an end of standard input as well.
     V5,
 }
 
@@ -51,22 +51,22 @@ const SPOKEN: Spoken = Spoken {
     spdy: &[SPDY[0].0, SPDY[1].0, SPDY[2].0, SPDY[3].0],
 };
 
-/// The container that a client names.
-pub(in super::super) struct Wanted<'a> {
+/// The container that a request names.
+pub(in super::super) struct StreamTarget<'a> {
     pub(in super::super) namespace: &'a str,
     pub(in super::super) pod: &'a str,
     pub(in super::super) container: &'a str,
     pub(in super::super) query: &'a Query,
 }
 
-/// What to stream to and from a container.
+/// A streaming request to a container.
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum StreamRequest {
     Exec(ExecRequest),
     Attach(AttachRequest),
 }
 
-impl What {
+impl StreamRequest {
     /// The streams that a client is to be connected to, besides that of errors.
     pub(super) fn streams(&self) -> AttachRequest {
         match self {
@@ -80,7 +80,7 @@ impl What {
         }
     }
 
-    /// What goes wrong if it does.
+    /// The operation, for error messages.
     pub(super) fn doing(&self) -> &'static str {
         match self {
             Self::Exec(_) => "executing command in",
@@ -89,19 +89,19 @@ impl What {
     }
 }
 
-/// What is to be streamed, and where.
+/// The request, and its target.
 pub(super) struct Task {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) id: ContainerId,
-    pub(super) what: What,
+    pub(super) what: StreamRequest,
 }
 
 impl Task {
     /// Starts it.
     pub(super) async fn start(&self) -> Result<Execution, Error> {
         let streaming = match &self.what {
-            What::Exec(request) => self.runtime.exec(&self.id, request.clone()).await?,
-            What::Attach(request) => self.runtime.attach(&self.id, *request).await?,
+            StreamRequest::Exec(request) => self.runtime.exec(&self.id, request.clone()).await?,
+            StreamRequest::Attach(request) => self.runtime.attach(&self.id, *request).await?,
         };
         match streaming {
             Streaming::Streams(streams) => Ok(streams),
@@ -110,10 +110,10 @@ impl Task {
     }
 }
 
-/// Answers with a connection to a command that runs in a container; or says why there is none.
+/// Responds with a connection to a command that runs in a container; or with an error.
 pub(in super::super) fn exec(
     config: &ServerConfig,
-    wanted: &Wanted<'_>,
+    wanted: &StreamTarget<'_>,
     request: &Parts,
 ) -> Result<Response<Body>, Refused> {
     let streams = streams(wanted.query)?;
@@ -123,23 +123,23 @@ pub(in super::super) fn exec(
         return Err(Refused::new(StatusCode::BAD_REQUEST, why));
     }
     let AttachRequest { stdin, stdout, stderr, tty } = streams;
-    answer(config, wanted, request, What::Exec(ExecRequest { command, stdin, stdout, stderr, tty }))
+    answer(config, wanted, request, StreamRequest::Exec(ExecRequest { command, stdin, stdout, stderr, tty }))
 }
 
-/// Answers with a connection to the standard streams of a container; or says why there is none.
+/// Responds with a connection to the standard streams of a container; or with an error.
 pub(in super::super) fn attach(
     config: &ServerConfig,
-    wanted: &Wanted<'_>,
+    wanted: &StreamTarget<'_>,
     request: &Parts,
 ) -> Result<Response<Body>, Refused> {
-    answer(config, wanted, request, What::Attach(streams(wanted.query)?))
+    answer(config, wanted, request, StreamRequest::Attach(streams(wanted.query)?))
 }
 
 fn answer(
     config: &ServerConfig,
-    wanted: &Wanted<'_>,
+    wanted: &StreamTarget<'_>,
     request: &Parts,
-    what: What,
+    what: StreamRequest,
 ) -> Result<Response<Body>, Refused> {
     let found = config.pods.find(wanted.namespace, wanted.pod).ok_or_else(Refused::no_pod)?;
     let id = running(&found, wanted.container).ok_or_else(|| {

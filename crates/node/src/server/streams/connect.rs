@@ -20,7 +20,7 @@ use crate::probe::dialed;
 /// How long a pod may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(30);
 
-/// Answers with a connection to a port of a pod; or says why there is none.
+/// Responds with a connection to a port of a pod; or with an error.
 pub(in super::super) async fn answer(
     config: &ServerConfig,
     (namespace, pod): (&str, &str),

@@ -30,7 +30,7 @@ pub(super) struct Spoken {
     pub(super) spdy: &'static [&'static str],
 }
 
-/// What was agreed.
+/// The result of the negotiation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Handshake {
     /// A `WebSocket`.

@@ -49,7 +49,7 @@ const PIECE: usize = 32 << 10;
 /// Messages for a connection that does not take them yet.
 const READ_AHEAD: usize = 16;
 
-/// Answers with connections to the ports of a pod; or says why there are none.
+/// Responds with connections to the ports of a pod; or with an error.
 pub(in super::super) async fn answer(
     config: &ServerConfig,
     (namespace, pod): (&str, &str),

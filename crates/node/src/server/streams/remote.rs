@@ -24,7 +24,7 @@ use super::handshake::{SPDY, STREAM_PROTOCOL};
 const ANSWER: Duration = Duration::from_secs(30);
 /// How much of a refusal, or of a status, is read.
 const LONGEST_ANSWER: usize = 64 << 10;
-/// What may be on the way to or from a client.
+/// The capacity for data on the way to or from a client.
 const BUFFER: usize = 64 << 10;
 
 fn failed(error: impl ToString) -> Error {
@@ -40,7 +40,7 @@ async fn upgraded(url: &str, protocol: &'static str) -> Result<TokioIo<Upgraded>
     let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    // It ends with what it was upgraded to.
+    // It ends with the connection that it was upgraded to.
     tokio::spawn(connection.with_upgrades());
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let request = Request::builder()
@@ -93,7 +93,7 @@ pub(super) async fn execution(url: &str, wanted: AttachRequest) -> Result<Execut
     let half = |stream: Option<Stream>| stream.map(Stream::split).unzip();
     let [error, stdin, stdout, stderr, resize] = opened.map(half);
     let (mut errors, (_, typed), sizes) = (error.0, stdin, resize.1);
-    // Dropped, they would reset their streams, also for what the server has to say on them.
+    // Dropped, they would reset their streams, and lose what the server sends on them.
     let unused = (error.1, stdout.1, stderr.1);
     let pipe = |reader: Option<plumb_spdy::Reader>| reader.map(|reader| (reader, tokio::io::duplex(BUFFER)));
     let (printed, out) = pipe(stdout.0).map(|(reader, (ours, theirs))| ((reader, ours), theirs)).unzip();
@@ -103,7 +103,7 @@ pub(super) async fn execution(url: &str, wanted: AttachRequest) -> Result<Execut
         let status = async {
             let mut text = Vec::new();
             if let Some(errors) = &mut errors {
-                // What a connection that broke off had to say is unknown.
+                // The exit status is unknown if the connection broke off.
                 let _ = errors.take(LONGEST_ANSWER as u64).read_to_end(&mut text).await;
             }
             text
@@ -112,7 +112,7 @@ pub(super) async fn execution(url: &str, wanted: AttachRequest) -> Result<Execut
         let mut streams = Box::pin(streams);
         let text = tokio::select! {
             text = &mut streams => text,
-            // What was received before is read.
+            // Data that was received before is read.
             _ = connection => streams.await,
             never = resizes(sizes, size) => match never {},
         };
@@ -157,7 +157,7 @@ async fn resizes(
     std::future::pending().await
 }
 
-/// The exit code that a `Status` says.
+/// The exit code in a `Status`.
 fn outcome(text: &[u8]) -> Result<i32> {
     let status: Value = serde_json::from_slice(text).unwrap_or_default();
     if status["status"] == "Success" {

@@ -1,4 +1,4 @@
-//! Commands and containers over SPDY: each stream says in its headers which one it is.
+//! Commands and containers over SPDY: the headers of each stream have its type.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::status::{self, exited, failed};
 
 /// How long a client may take to open all streams.
 const OPENING: Duration = Duration::from_secs(30);
-/// The header that says which stream it is.
+/// The header with the type of a stream.
 pub(super) const STREAM_TYPE: &str = "streamtype";
 /// The most that is read of one size of a terminal.
 const LONGEST_SIZE: usize = 1 << 10;
@@ -107,11 +107,11 @@ async fn serve(task: Task, version: Version, mut incoming: Incoming) {
         let _ = error.write_all(&status::encoded(version, &status)).await;
         let _ = error.shutdown().await;
     }
-    // What is on the way is lost with the connection, which is therefore the client's to close.
+    // Data in flight is lost with the connection, so the client closes it.
     tokio::time::sleep(CLOSING).await;
 }
 
-/// Sends what a command prints, each piece on the stream that it begins with the number of.
+/// Sends the output of a command, each chunk on the stream whose number precedes it.
 async fn deliver(
     mut pieces: mpsc::Receiver<bytes::Bytes>,
     out: &mut Option<Writer>,
@@ -132,7 +132,7 @@ async fn deliver(
     }
 }
 
-/// Passes on what is typed, to its end. Never returns: how the command ends does not depend on it.
+/// Copies standard input to its end. Never returns: the end of the command does not depend on it.
 async fn type_in(
     typed: Option<Reader>,
     stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
@@ -145,7 +145,7 @@ async fn type_in(
     std::future::pending().await
 }
 
-/// Resizes the terminal as often as the client says: one JSON document after the other.
+/// Resizes the terminal to each size that the client sends: one JSON document after the other.
 async fn resizes(sizes: Option<Reader>, resize: Option<Resizer>) {
     let (Some(mut sizes), Some(resize)) = (sizes, resize) else { return };
     let mut received = Vec::new();

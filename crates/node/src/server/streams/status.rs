@@ -19,7 +19,7 @@ pub(super) fn exited(code: i32) -> Value {
     })
 }
 
-/// Why a command did not run, or a container was not attached to; `doing` says which.
+/// Why a command did not run, or a client was not attached to a container; `doing` is the operation.
 pub(super) fn failed(doing: &str, error: &Error) -> Value {
     let why = format!("error {doing} container: {error}");
     json!({
@@ -32,7 +32,7 @@ pub(super) fn failed(doing: &str, error: &Error) -> Value {
     })
 }
 
-/// What of a status a client of this version is sent; nothing if that is empty.
+/// The encoding of a status for a client of this version; empty if there is none.
 pub(super) fn encoded(version: Version, status: &Value) -> Vec<u8> {
     match version {
         // It knows of failures only.

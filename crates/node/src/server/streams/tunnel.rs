@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 /// A byte stream inside of a `WebSocket`.
 pub(super) struct Tunnel<S> {
     socket: WebSocketStream<S>,
-    /// What of the last message has not been read.
+    /// The unread rest of the last message.
     rest: Bytes,
 }
 

@@ -103,7 +103,7 @@ async fn under_1_36_every_change_of_a_guaranteed_pods_cpu_is_refused() {
 }
 
 #[tokio::test]
-async fn where_no_cpu_is_left_a_pod_is_turned_away_and_a_resize_waits() {
+async fn without_free_cpus_a_pod_is_rejected_and_a_resize_deferred() {
     let site = site("0-1", kep()).await;
     site.pod("a", one(equal("1", "64Mi"))).await;
     site.settled("a").await;

@@ -16,8 +16,8 @@ fn kep() -> Rules {
     Rules::kep()
 }
 
-/// Two containers of which one grows by what the other gives up, and more; `restarts` says whether `c` wants a
-/// restart for it.
+/// Two containers of which one grows by what the other frees, and more; `restarts` is whether `c` has the policy
+/// `RestartContainer`.
 fn two(restarts: bool) -> Value {
     let policy = if restarts { "RestartContainer" } else { "NotRequired" };
     let policies = json!([{ "resourceName": "memory", "restartPolicy": policy }]);
@@ -37,7 +37,7 @@ async fn resize_two(site: &Site) {
     site.pods().patch_resize("a", &params, &kube::api::Patch::Strategic(patch)).await.unwrap();
 }
 
-/// The calls that change something, in the order in which they are made when nothing goes wrong.
+/// The calls that change something, in their order without failures.
 async fn calls(site: &Site, act: impl AsyncFnOnce(&Site)) -> Vec<Call> {
     site.faults.record();
     act(site).await;
@@ -51,8 +51,8 @@ fn numbered(calls: &[Call]) -> Vec<(Call, u64)> {
     (0..calls.len()).map(|at| (calls[at], u64::try_from(count(at)).unwrap())).collect()
 }
 
-/// Has the agent do something and cuts it off at a call, before it is made or after it has had its effect and before the
-/// answer; then another one takes its place.
+/// Runs the agent and aborts it at a call, before the call is made or after its effect and before its response; then
+/// another agent takes over.
 async fn cut_off(site: &mut Site, (call, nth): (Call, u64), after: bool, act: impl AsyncFnOnce(&Site)) {
     let forever = Duration::from_hours(1);
     let kind = if after { FaultKind::DelayResponse(forever) } else { FaultKind::Delay(forever) };
@@ -218,7 +218,7 @@ async fn a_lost_journal_is_rebuilt_with_an_event() {
 }
 
 #[tokio::test]
-async fn a_lost_journal_gives_no_pod_what_its_spec_only_asks_for() {
+async fn a_lost_journal_allocates_no_pod_more_than_before() {
     use crate::it::site::condition;
     let mut site = Site::start(kep()).await;
     let memory =
@@ -237,7 +237,7 @@ async fn a_lost_journal_gives_no_pod_what_its_spec_only_asks_for() {
     site.delete("b").await;
     let taken = site.settled("a").await;
     assert_eq!(status(&taken).allocated_resources.unwrap()["memory"].0, "800Mi");
-    // It was asked for again, and allocated only once it fitted.
+    // It was requested again, and allocated only once it fitted.
     let asked = site.event("a", "ResizeStarted").await;
     assert!(asked.contains(r#""memory":"800Mi""#), "{asked}");
 }

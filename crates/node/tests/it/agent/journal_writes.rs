@@ -1,4 +1,5 @@
-//! Journal writes that fail: what is not in the journal is not actuated, and is written once that is possible.
+//! Failing journal writes: the agent does not actuate an allocation that is not in the journal, and writes it once
+//! that is possible.
 
 use std::io;
 use std::sync::Arc;

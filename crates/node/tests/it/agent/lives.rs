@@ -49,7 +49,7 @@ async fn a_pod_has_the_addresses_of_its_node_as_those_of_its_host() {
 }
 
 #[tokio::test]
-async fn a_pod_that_does_not_fit_is_turned_away_in_the_kubelets_words() {
+async fn a_pod_that_does_not_fit_is_rejected_in_the_kubelets_words() {
     let site = Site::start(kep()).await;
     site.pod("a", one(equal("1500m", "64Mi"))).await;
     site.settled("a").await;
@@ -72,7 +72,7 @@ async fn a_pod_that_does_not_fit_is_turned_away_in_the_kubelets_words() {
 }
 
 #[tokio::test]
-async fn a_pod_whose_containers_end_is_over_as_its_policy_says() {
+async fn a_pod_whose_containers_end_finishes_by_its_restart_policy() {
     let site = Site::start(kep()).await;
     for (policy, code, phase) in
         [("Never", 0, "Succeeded"), ("Never", 3, "Failed"), ("OnFailure", 0, "Succeeded")]
@@ -89,7 +89,7 @@ async fn a_pod_whose_containers_end_is_over_as_its_policy_says() {
         assert_eq!(ended.exit_code, code);
         assert!(!status(&pod).ready);
     }
-    // What they held is free again.
+    // Their resources are free again.
     site.pod("large", one(equal("2", "64Mi"))).await;
     site.settled("large").await;
 }
@@ -468,7 +468,7 @@ async fn restarts_are_counted_on_when_the_runtime_has_lost_its_state() {
 }
 
 #[tokio::test]
-async fn a_failed_post_start_hook_says_so_without_what_the_hook_said() {
+async fn a_failed_post_start_hook_is_reported_without_its_output() {
     let site = Site::start(kep()).await;
     let mut containers = one(equal("100m", "64Mi"));
     containers[0]["lifecycle"] = json!({ "postStart": { "exec": { "command": ["warm-up"] } } });
@@ -529,7 +529,7 @@ async fn the_observed_generation_of_a_pod_follows_its_generation_through_many_up
     assert_eq!(made.metadata.generation, Some(1), "clients do not choose it");
     site.settled("a").await;
     let params = PatchParams::default();
-    // What is no part of the spec is no other generation.
+    // A change outside of the spec does not change the generation.
     let note = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" }, "generation": 7 } }));
     assert_eq!(site.pods().patch("a", &params, &note).await.unwrap().metadata.generation, Some(1));
     for number in 1..500 {

@@ -1,4 +1,4 @@
-//! Panics: whatever panics is restarted, and no pod is the worse for it.
+//! Panics: the supervisor restarts a task that panics, and no pod is affected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -21,7 +21,7 @@ fn panic_at(site: &Site, call: Call) {
 }
 
 #[tokio::test]
-async fn a_pod_worker_that_panics_is_followed_by_another_that_takes_up_what_it_did() {
+async fn a_pod_worker_that_panics_is_replaced_by_another_that_continues() {
     for call in [Call::RunSandbox, Call::CreateContainer, Call::StartContainer] {
         let site = Site::start(Rules::v1_36()).await;
         panic_at(&site, call);
@@ -47,7 +47,7 @@ async fn a_resize_during_which_the_worker_panics_is_carried_out() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_deleted_while_its_worker_panics_goes() {
+async fn a_pod_that_is_deleted_while_its_worker_panics_terminates() {
     let site = Site::start(Rules::v1_36()).await;
     site.pod("a", one(equal("100m", "64Mi"))).await;
     site.settled("a").await;
@@ -67,7 +67,7 @@ async fn a_status_report_that_panics_is_made_again() {
 }
 
 #[tokio::test]
-async fn an_agent_whose_tasks_are_killed_goes_on_with_its_pods() {
+async fn an_agent_whose_tasks_are_killed_continues_with_its_pods() {
     let site = Site::start(Rules::v1_36()).await;
     site.pod("a", one(equal("100m", "64Mi"))).await;
     let before = site.settled("a").await;

@@ -1,4 +1,5 @@
-//! Admission at what is allocated: of pods that changed before the agent saw them, and after its journal was lost.
+//! Admission with allocated resources: of pods that changed before the agent observed them, and after its journal was
+//! lost.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
@@ -82,7 +83,7 @@ async fn without_a_journal_a_pending_resize_stays_pending() {
         assert_eq!(condition(&before, PENDING).unwrap().0, expected);
         site.kill_agent().await;
         site.lose_journal().await;
-        // It must not get what is allocated to the others.
+        // It must not get the resources that are allocated to the others.
         site.pod("c", one(equal("300m", "64Mi"))).await;
         site.start_agent().await;
         site.event("a", "AllocationRebuilt").await;
@@ -116,7 +117,7 @@ async fn without_a_journal_an_accepted_resize_continues() {
         assert_eq!(allocated(&in_progress), "1500m");
         site.kill_agent().await;
         site.lose_journal().await;
-        // It must not get what is allocated, though no cgroup has it yet.
+        // It must not get allocated resources, though no cgroup has them yet.
         site.pod("b", one(equal("1", "64Mi"))).await;
         site.start_agent().await;
         site.until("b", |pod| reason(pod) == Some("OutOfcpu")).await;
@@ -188,7 +189,7 @@ async fn a_pod_that_fails_a_predicate_when_the_agent_starts_is_ended_as_by_the_k
         site.pod_of("a", spec).await;
         site.settled("a").await;
         patch(&change).await;
-        // While the agent runs, nothing happens to the pod.
+        // While the agent runs, the pod is left alone.
         site.resize("a", equal("200m", "64Mi")).await;
         site.settled("a").await;
         site.kill_agent().await;

@@ -87,12 +87,12 @@ async fn a_deferred_resize_is_retried_when_another_pod_takes_back_a_growth_that_
 }
 
 #[tokio::test]
-async fn what_can_never_fit_is_answered_as_the_dialect_says() {
+async fn a_resize_that_can_never_fit_is_reported_as_the_dialect_has_it() {
     for (rules, reason) in [(kep(), "Infeasible"), (Rules::v1_36(), "Deferred")] {
         let site = Site::start(rules).await;
         site.pod("a", one(equal("100m", "64Mi"))).await;
         site.settled("a").await;
-        // As when the node has become smaller since: else the API server of 1.36 refuses it before the node is asked.
+        // As when the node has become smaller since: else the API server of 1.36 refuses it before the node decides.
         let more = json!({ "status": { "allocatable": { "cpu": "8" } } });
         let nodes = kube::Api::<k8s_openapi::api::core::v1::Node>::all(site.cluster.admin());
         let params = kube::api::PatchParams::default();
@@ -101,7 +101,7 @@ async fn what_can_never_fit_is_answered_as_the_dialect_says() {
         let pod = site.until("a", |pod| condition(pod, "PodResizePending").is_some()).await;
         assert_eq!(condition(&pod, "PodResizePending").unwrap().0, reason);
         assert_eq!(status(&pod).resources.unwrap().requests.unwrap()["cpu"].0, "100m");
-        // Taking the wish back clears it.
+        // Restoring the old spec clears it.
         site.resize("a", equal("100m", "64Mi")).await;
         site.settled("a").await;
     }
@@ -139,7 +139,7 @@ async fn a_container_that_wants_it_is_restarted_alone_and_once() {
 }
 
 #[tokio::test]
-async fn a_memory_limit_is_not_lowered_below_what_is_used_and_completes_once_it_is_given_up() {
+async fn a_memory_limit_is_not_lowered_below_the_usage_and_completes_once_memory_is_freed() {
     let site = Site::start(kep()).await;
     // Its memory is 100 MiB for a while, then 10: a spike that passes.
     let pod = json!({ "containers": one(json!({ "requests": { "memory": "16Mi" }, "limits": { "memory": "256Mi" } })) });
@@ -173,7 +173,7 @@ async fn a_resize_is_actuated_while_the_api_is_away_and_reported_later() {
     let site = Site::start(kep()).await;
     site.pod("a", one(equal("100m", "64Mi"))).await;
     site.settled("a").await;
-    // The watch that stands brings the wish; whatever is asked anew fails.
+    // The open watch delivers the new spec; all new requests fail.
     site.faults.record();
     site.cluster.set_away(true);
     site.resize("a", equal("200m", "64Mi")).await;
@@ -252,7 +252,7 @@ async fn resize_both(site: &Site, c: &str, holder: &str) {
     site.pods().patch_resize("a", &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// A pod whose memory is to move from `holder`, which does not give it up, to `c`; the node has said so.
+/// A pod whose memory is to move from `holder`, which does not free it, to `c`; the node has reported that.
 async fn waits_for_holder() -> (Site, Pod) {
     let site = Site::start(kep()).await;
     site.pod("a", two("64Mi", "192Mi")).await;
@@ -262,7 +262,7 @@ async fn waits_for_holder() -> (Site, Pod) {
     (site, pod)
 }
 
-/// Whether the resize is in progress with an error that says which container holds memory.
+/// Whether the resize is in progress with an error that names the container that holds memory.
 fn names_holder(pod: &Pod) -> bool {
     condition(pod, "PodResizeInProgress").is_some_and(|(reason, message)| {
         let expected = "cannot decrease memory limits: attempting to set container \"holder\" memory limit \
@@ -303,7 +303,7 @@ async fn a_resize_that_waits_for_memory_leaves_nothing_stuck_when_the_feature_is
     let pod = site.until("a", is_back).await;
     assert_eq!(memory_limit(&pod), "64Mi");
     site.until("a", |pod| condition(pod, "PodResizeInProgress").is_none()).await;
-    // Switched on again, it goes on.
+    // Switched on again, the resize continues.
     site.kill_agent().await;
     site.start_agent_under(kep()).await;
     site.until("a", names_holder).await;
@@ -329,7 +329,7 @@ async fn a_resize_shows_as_in_progress_while_the_runtime_is_slow_whatever_became
     assert_eq!(pod.status.as_ref().unwrap().resize.as_deref(), Some("InProgress"));
     assert_eq!(status(&pod).allocated_resources.unwrap()["cpu"].0, "200m");
     assert_eq!(status(&pod).resources.unwrap().requests.unwrap()["cpu"].0, "100m");
-    // A newer spec that nothing has decided on yet: the reports in between conflict with it.
+    // A newer spec without a decision yet: the reports in between conflict with it.
     site.resize("a", equal("300m", "64Mi")).await;
     let is_so = |pod: &Pod| pod.status.as_ref().unwrap().resize.as_deref() == Some("Proposed");
     let pod = site.until("a", is_so).await;
@@ -394,7 +394,7 @@ async fn an_infeasible_resize_that_becomes_possible_is_charged_to_the_quota_agai
         site.resize("a", equal("3", "64Mi")).await;
         site.until("a", |pod| condition(pod, "PodResizePending").is_some_and(|(why, _)| why == "Infeasible"))
             .await;
-        // Others have used what it had been charged.
+        // Other pods have used the resources that were charged for it.
         let quotas: kube::Api<ResourceQuota> = kube::Api::default_namespaced(site.cluster.admin());
         let quota = plumb_harness::object(
             json!({ "metadata": { "name": "q" }, "spec": { "hard": { "requests.cpu": "4" } } }),
@@ -425,7 +425,7 @@ async fn an_infeasible_resize_that_becomes_possible_is_charged_to_the_quota_agai
 }
 
 #[tokio::test]
-async fn an_api_server_that_drops_what_the_node_reports_of_resizes_is_not_asked_again_and_again() {
+async fn an_api_server_that_drops_reports_of_resizes_is_not_patched_again_and_again() {
     let off = FeatureGates::default().with(&IN_PLACE_POD_VERTICAL_SCALING, false);
     let mut site = Site::without_agent(Rules::new(Dialect::Kep, &off));
     site.start_agent_under(kep()).await;

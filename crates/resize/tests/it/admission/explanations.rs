@@ -1,15 +1,15 @@
 //! What a resize waits for, and what the API server says to one that no node could hold.
 
-use plumb_resize::admission::{Held, Ledger, Request, WhatIf, over_capacity, what_if};
+use plumb_resize::admission::{Ledger, LedgerEntry, Request, WhatIf, over_capacity, what_if};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::Amounts;
 use plumb_resize::rules::Rules;
 
 use super::{MIB, NODE, POD, PodExt, plain};
 
-fn held(allocated: (i64, i64), actual: (i64, i64)) -> Held {
+fn held(allocated: (i64, i64), actual: (i64, i64)) -> LedgerEntry {
     let amounts = |(cpu, memory): (i64, i64)| Amounts::new(cpu, memory * MIB);
-    Held { allocated: amounts(allocated), actual: amounts(actual) }
+    LedgerEntry { allocated: amounts(allocated), actual: amounts(actual) }
 }
 
 /// A full node: the resized pod at 1000m and 100Mi, one that keeps, and two that shrink.

@@ -1,19 +1,19 @@
 //! Admission on a node with other pods.
 
-use plumb_resize::admission::{Deferral, Held, Ledger, Shortage, admit_new};
+use plumb_resize::admission::{Deferral, Ledger, LedgerEntry, Shortage, admit_new};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::{Amounts, Resource};
 use plumb_resize::rules::Rules;
 
 use super::{FITS, MIB, NODE, NodeFacts, POD, Pod, PodExt, PodSizes, answer, containers, plain};
 
-fn holds(cpu: i64, memory: i64) -> Held {
+fn holds(cpu: i64, memory: i64) -> LedgerEntry {
     let amounts = Amounts::new(cpu, memory * MIB);
-    Held { allocated: amounts, actual: amounts }
+    LedgerEntry { allocated: amounts, actual: amounts }
 }
 
 /// The node with the resized pod at 1000m and 100Mi, and with these others.
-fn node_with(others: &[(&str, Held)]) -> Ledger {
+fn node_with(others: &[(&str, LedgerEntry)]) -> Ledger {
     let mut ledger = Ledger::new(NODE);
     ledger.hold(POD, holds(1_000, 100));
     for (pod, held) in others {
@@ -62,8 +62,8 @@ fn a_node_that_is_too_full_for_now() {
 fn others_count_with_the_larger_of_allocated_and_actual() {
     let (small, large) = (Amounts::new(500, 100 * MIB), Amounts::new(2_500, 800 * MIB));
     for (name, held) in [
-        ("growing", Held { allocated: large, actual: small }),
-        ("shrinking", Held { allocated: small, actual: large }),
+        ("growing", LedgerEntry { allocated: large, actual: small }),
+        ("shrinking", LedgerEntry { allocated: small, actual: large }),
     ] {
         let ledger = node_with(&[("other", held)]);
         assert_eq!(both(&ledger, &plain("1000 100"), &plain("1500 100")), FITS, "{name}");
@@ -78,13 +78,13 @@ fn others_count_with_the_larger_of_allocated_and_actual() {
 #[test]
 fn a_shrink_frees_capacity_only_once_it_is_actual() {
     let (before, after) = (Amounts::new(3_000, 64 * MIB), Amounts::new(1_000, 64 * MIB));
-    let mut ledger = node_with(&[("other", Held { allocated: before, actual: before })]);
+    let mut ledger = node_with(&[("other", LedgerEntry { allocated: before, actual: before })]);
     let grows = |ledger: &Ledger| both(ledger, &plain("1000 100"), &plain("2000 100"));
     let full = "deferred: Node didn't have enough resource: cpu, requested: 2000, used: 3000, capacity: 4000";
     assert_eq!(grows(&ledger), full);
-    ledger.hold("other", Held { allocated: after, actual: before });
+    ledger.hold("other", LedgerEntry { allocated: after, actual: before });
     assert_eq!(grows(&ledger), full, "allocated to shrink");
-    ledger.hold("other", Held { allocated: after, actual: after });
+    ledger.hold("other", LedgerEntry { allocated: after, actual: after });
     assert_eq!(grows(&ledger), FITS, "shrunk");
 }
 
@@ -116,7 +116,7 @@ fn a_pod_may_be_allocated_again_what_it_still_has() {
     // 500m are allocated, and 1000m are still actual: going to 800m takes nothing from other pods.
     let mut ledger = node_with(&[("other", holds(3_000, 100))]);
     let allocated = Amounts::new(500, 100 * MIB);
-    ledger.hold(POD, Held { allocated, actual: Amounts::new(1_000, 100 * MIB) });
+    ledger.hold(POD, LedgerEntry { allocated, actual: Amounts::new(1_000, 100 * MIB) });
     assert_eq!(both(&ledger, &plain("500 100"), &plain("800 100")), FITS);
     assert_eq!(
         both(&ledger, &plain("500 100"), &plain("1100 100")),

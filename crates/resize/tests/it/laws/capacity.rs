@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, Verdict, admit, admit_new, what_if};
+use plumb_resize::admission::{Ledger, LedgerEntry, NodeFacts, Request, Verdict, admit, admit_new, what_if};
 use plumb_resize::aggregate::Role;
 use plumb_resize::pod::{ContainerShape, PodResources, PodShape};
 use plumb_resize::qos::QosClass;
@@ -33,8 +33,8 @@ fn amounts() -> impl Strategy<Value = Amounts> + Clone {
     per_resource(0i64..600)
 }
 
-fn held() -> impl Strategy<Value = Held> {
-    (amounts(), amounts()).prop_map(|(allocated, actual)| Held { allocated, actual })
+fn held() -> impl Strategy<Value = LedgerEntry> {
+    (amounts(), amounts()).prop_map(|(allocated, actual)| LedgerEntry { allocated, actual })
 }
 
 /// What happens on a node.
@@ -72,7 +72,7 @@ fn whole(amounts: Amounts) -> Amounts {
     shape().requests(&asking(amounts))
 }
 
-fn total(pods: &BTreeMap<String, Held>) -> Amounts {
+fn total(pods: &BTreeMap<String, LedgerEntry>) -> Amounts {
     pods.values().fold(Amounts::ZERO, |sum, held| sum.plus(held.allocated.larger(held.actual)))
 }
 
@@ -82,7 +82,7 @@ proptest! {
         changes in vec((0usize..6, prop_oneof![3 => held().prop_map(Some), 1 => Just(None)]), 0..60)
     ) {
         let mut ledger = Ledger::new(NODE);
-        let mut pods: BTreeMap<String, Held> = BTreeMap::new();
+        let mut pods: BTreeMap<String, LedgerEntry> = BTreeMap::new();
         for (pod, change) in changes {
             let pod = format!("pod-{pod}");
             if let Some(held) = change {
@@ -104,7 +104,7 @@ proptest! {
     fn the_ledger_forgets_even_what_was_too_large_to_add_up(huge in vec(per_resource(0..i64::MAX), 1..6)) {
         let mut ledger = Ledger::new(NODE);
         for (i, amounts) in huge.iter().enumerate() {
-            ledger.hold(&i.to_string(), Held { allocated: *amounts, actual: *amounts });
+            ledger.hold(&i.to_string(), LedgerEntry { allocated: *amounts, actual: *amounts });
         }
         for i in 0..huge.len() {
             ledger.release(&i.to_string());
@@ -115,21 +115,21 @@ proptest! {
     #[test]
     fn a_node_is_never_allocated_twice(events in events(), rules in rules()) {
         let mut ledger = Ledger::new(NODE);
-        let mut pods: BTreeMap<String, Held> = BTreeMap::new();
+        let mut pods: BTreeMap<String, LedgerEntry> = BTreeMap::new();
         for (pod, event) in events {
             let pod = format!("pod-{pod}");
             match (event, pods.get(&pod).copied()) {
                 (Event::Come(asked), None) if admit_new(&pod, whole(asked), &ledger).is_ok() => {
-                    pods.insert(pod.clone(), Held { allocated: whole(asked), actual: whole(asked) });
+                    pods.insert(pod.clone(), LedgerEntry { allocated: whole(asked), actual: whole(asked) });
                 }
                 (Event::Resize(asked), Some(held)) => {
                     let allocated = held.allocated.less(whole(Amounts::ZERO));
                     if verdict(&pod, allocated, asked, &ledger, &rules) == Verdict::Fits {
-                        pods.insert(pod.clone(), Held { allocated: whole(asked), ..held });
+                        pods.insert(pod.clone(), LedgerEntry { allocated: whole(asked), ..held });
                     }
                 }
                 (Event::Settle, Some(held)) => {
-                    pods.insert(pod.clone(), Held { actual: held.allocated, ..held });
+                    pods.insert(pod.clone(), LedgerEntry { actual: held.allocated, ..held });
                 }
                 (Event::Go, Some(_)) => {
                     pods.remove(&pod);
@@ -157,7 +157,7 @@ proptest! {
         for (i, held) in others.into_iter().enumerate() {
             ledger.hold(&i.to_string(), held);
         }
-        ledger.hold("shrinks", Held { allocated: whole(held), actual: whole(held) });
+        ledger.hold("shrinks", LedgerEntry { allocated: whole(held), actual: whole(held) });
         prop_assert_eq!(verdict("shrinks", held, asked, &ledger, &rules), Verdict::Fits);
     }
 
@@ -166,7 +166,7 @@ proptest! {
         others in vec(held(), 0..4), own in amounts(), asked in amounts(), rules in rules(),
     ) {
         let mut ledger = Ledger::new(NODE);
-        ledger.hold("it", Held { allocated: whole(own), actual: whole(own) });
+        ledger.hold("it", LedgerEntry { allocated: whole(own), actual: whole(own) });
         for (i, held) in others.into_iter().enumerate() {
             ledger.hold(&i.to_string(), held);
         }

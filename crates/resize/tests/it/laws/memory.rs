@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plumb_resize::memory::{Lowering, Next};
+use plumb_resize::memory::{Lowering, LoweringStep};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -29,9 +29,11 @@ fn lowering() -> impl Strategy<Value = Lowering> {
 /// Carries out what comes next, and counts attempts that brought nothing.
 fn carry_out(now: Lowering) -> Lowering {
     match now.next() {
-        Next::Done => now,
-        Next::Set(limit) => Lowering { limit: Some(limit), stalled: 0, ..now },
-        Next::Reclaim(_) | Next::Wait(_) => Lowering { stalled: now.stalled.saturating_add(1), ..now },
+        LoweringStep::Done => now,
+        LoweringStep::Set(limit) => Lowering { limit: Some(limit), stalled: 0, ..now },
+        LoweringStep::Reclaim(_) | LoweringStep::Wait(_) => {
+            Lowering { stalled: now.stalled.saturating_add(1), ..now }
+        }
     }
 }
 
@@ -39,14 +41,14 @@ proptest! {
     #[test]
     fn no_step_can_kill_and_none_raises(now in lowering()) {
         match now.next() {
-            Next::Done => prop_assert!(now.limit.is_some_and(|limit| limit <= now.target) || now.target == i64::MAX),
-            Next::Set(limit) => {
+            LoweringStep::Done => prop_assert!(now.limit.is_some_and(|limit| limit <= now.target) || now.target == i64::MAX),
+            LoweringStep::Set(limit) => {
                 prop_assert!(limit >= now.usage.saturating_add(LEAST_MARGIN), "never below usage plus a margin");
                 prop_assert_eq!(limit, now.target, "the target, or what was applied before: nothing in between");
                 prop_assert!(now.limit.is_none_or(|current| limit < current), "never up, never the same again");
             }
-            Next::Reclaim(surplus) => prop_assert!(surplus > 0),
-            Next::Wait(pause) => {
+            LoweringStep::Reclaim(surplus) => prop_assert!(surplus > 0),
+            LoweringStep::Wait(pause) => {
                 prop_assert!(pause >= Duration::from_millis(100) && pause <= Duration::from_secs(10));
             }
         }
@@ -73,13 +75,13 @@ proptest! {
         now.usage = (target / 2 - spare).max(0);
         prop_assert!(now.lowest_safe() <= target);
         now = carry_out(now);
-        prop_assert_eq!(now.next(), Next::Done);
+        prop_assert_eq!(now.next(), LoweringStep::Done);
     }
 
     #[test]
     fn while_usage_stays_too_high_it_asks_and_waits_in_turns(now in lowering()) {
         let mut now = now;
-        if matches!(now.next(), Next::Set(_) | Next::Done) {
+        if matches!(now.next(), LoweringStep::Set(_) | LoweringStep::Done) {
             return Ok(());
         }
         let mut longest = Duration::ZERO;
@@ -88,8 +90,8 @@ proptest! {
             now = carry_out(now);
             let second = now.next();
             now = carry_out(now);
-            prop_assert!(matches!((first, second), (Next::Reclaim(_), Next::Wait(_)) | (Next::Wait(_), Next::Reclaim(_))));
-            if let (Next::Wait(pause), _) | (_, Next::Wait(pause)) = (first, second) {
+            prop_assert!(matches!((first, second), (LoweringStep::Reclaim(_), LoweringStep::Wait(_)) | (LoweringStep::Wait(_), LoweringStep::Reclaim(_))));
+            if let (LoweringStep::Wait(pause), _) | (_, LoweringStep::Wait(pause)) = (first, second) {
                 prop_assert!(pause >= longest, "never more hurried");
                 longest = pause;
             }

@@ -7,7 +7,7 @@ use plumb_resize::pod::PodCgroup;
 use plumb_resize::qos::QosClass;
 use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements, Resource};
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{IN_PROGRESS, Outcome, PENDING, Stage, condition};
+use plumb_resize::status::{IN_PROGRESS, PENDING, ResizeOutcome, Stage, condition};
 use plumb_resize::validate;
 
 use super::super::cluster::{Cluster, UID, set_sizes};
@@ -52,7 +52,7 @@ impl Row<'_> {
         self.expect_shown(cluster, word("Proposed"), &Stage::Proposed, self.from, self.from);
 
         self.expect_fits(cluster);
-        assert_eq!(cluster.decide(), Outcome::Started, "{name}");
+        assert_eq!(cluster.decide(), ResizeOutcome::Started, "{name}");
         cluster.report(10);
         self.expect_shown(cluster, word("InProgress"), &Stage::InProgress, self.to, self.from);
         let in_progress = condition(cluster.pod.status_of(), IN_PROGRESS).expect("it is in progress");

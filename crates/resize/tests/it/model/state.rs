@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use plumb_resize::accounting::on_node;
-use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, Verdict, admit, admit_new};
+use plumb_resize::admission::{Ledger, LedgerEntry, NodeFacts, Request, Verdict, admit, admit_new};
 use plumb_resize::list::amount_of;
 use plumb_resize::plan::{CgroupState, Step, plan, start_is_safe, start_waits, start_with};
 use plumb_resize::pod::{PodResources, PodShape};
@@ -278,10 +278,10 @@ impl Protocol {
             let allocated = model.shape.requests(&pod.allocation.allocated);
             let actual = model.shape.requests(&reported(pod.known.as_ref()?, &pod.allocation.allocated));
             let actual = if self.broken == Some(Broken::IgnoresWhatIsActual) { allocated } else { actual };
-            ledger.hold(&uid(i), Held { allocated, actual });
+            ledger.hold(&uid(i), LedgerEntry { allocated, actual });
         }
         if let (Newcomer::Running, Some(amounts)) = (state.newcomer, self.newcomer) {
-            ledger.hold("newcomer", Held { allocated: amounts, actual: amounts });
+            ledger.hold("newcomer", LedgerEntry { allocated: amounts, actual: amounts });
         }
         Some(ledger)
     }

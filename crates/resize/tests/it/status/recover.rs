@@ -3,7 +3,7 @@
 use plumb_resize::defaulting::{allocate_at_creation, default_pod};
 use plumb_resize::pod::PodResources;
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{Outcome, PendingReason, at_admission, recovered};
+use plumb_resize::status::{PendingReason, ResizeOutcome, at_admission, recovered};
 
 use super::super::cluster::{Cluster, set_sizes};
 use super::super::pods::{PodExt, pod};
@@ -28,7 +28,7 @@ fn the_allocation_is_recovered_at_every_stage_of_a_resize() {
         same(&cluster, "settled");
         cluster.ask("150/300 64/256");
         same(&cluster, "proposed");
-        assert_eq!(cluster.decide(), Outcome::Started);
+        assert_eq!(cluster.decide(), ResizeOutcome::Started);
         cluster.report(10);
         same(&cluster, "in progress");
         cluster.allocation.failed("the runtime went away");
@@ -39,16 +39,16 @@ fn the_allocation_is_recovered_at_every_stage_of_a_resize() {
         same(&cluster, "completed");
         cluster.neighbour(2_000);
         cluster.ask("3000/3500 64/256");
-        assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Deferred));
+        assert_eq!(cluster.decide(), ResizeOutcome::Pending(PendingReason::Deferred));
         cluster.report(40);
         same(&cluster, "deferred");
         let never = cluster.try_ask(|spec| set_sizes(spec, "30000/35000 64/256"));
         assert_eq!(never, []);
-        assert_ne!(cluster.decide(), Outcome::Started);
+        assert_ne!(cluster.decide(), ResizeOutcome::Started);
         cluster.report(50);
         same(&cluster, "infeasible");
         cluster.ask("160/300 32/128");
-        assert_eq!(cluster.decide(), Outcome::Started);
+        assert_eq!(cluster.decide(), ResizeOutcome::Started);
         cluster.report(60);
         same(&cluster, "in progress again");
     }
@@ -61,9 +61,9 @@ fn an_older_resize_in_progress_is_recovered_beside_a_pending_one() {
         let mut cluster = Cluster::run(pod(containers("100 64")), rules);
         cluster.neighbour(2_000);
         cluster.ask("150 64");
-        assert_eq!(cluster.decide(), Outcome::Started);
+        assert_eq!(cluster.decide(), ResizeOutcome::Started);
         cluster.ask("3000 64");
-        assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Deferred));
+        assert_eq!(cluster.decide(), ResizeOutcome::Pending(PendingReason::Deferred));
         cluster.report(10);
         same(&cluster, "both");
         assert_eq!(recovered(&cluster.pod, &cluster.desired()).generation, 2);
@@ -78,7 +78,7 @@ fn pod_level_resources_are_recovered() {
         same(&cluster, "settled");
         let level = wire(size("3000/3000 128/256"));
         assert_eq!(cluster.try_ask(|spec| spec.resources = Some(level)), []);
-        assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Deferred));
+        assert_eq!(cluster.decide(), ResizeOutcome::Pending(PendingReason::Deferred));
         cluster.report(10);
         same(&cluster, "deferred");
     }
