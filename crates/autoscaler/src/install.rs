@@ -4,7 +4,9 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, ResourceExt as _};
 use plumb_controller::crds::{self as installer, Definition};
-pub use plumb_controller::crds::{DEFINITION_ANNOTATION, InstallError, Kept, Outcome, fingerprint};
+pub use plumb_controller::crds::{
+    DEFINITION_ANNOTATION, InstallError, InstallOutcome, KeepReason, fingerprint,
+};
 
 use crate::api::crds;
 
@@ -28,7 +30,7 @@ pub fn definitions() -> Vec<Definition> {
 }
 
 /// Installs both definitions, and returns once they are established.
-pub async fn install(client: &Client) -> Result<Vec<(String, Outcome)>, InstallError> {
+pub async fn install(client: &Client) -> Result<Vec<(String, InstallOutcome)>, InstallError> {
     installer::install(client, FIELD_MANAGER, definitions()).await
 }
 
@@ -37,7 +39,7 @@ pub async fn install_one(
     client: &Client,
     crd: CustomResourceDefinition,
     released: &[&str],
-) -> Result<Outcome, InstallError> {
+) -> Result<InstallOutcome, InstallError> {
     installer::install_one(client, FIELD_MANAGER, definition(crd, released)).await
 }
 

@@ -24,7 +24,7 @@ pub fn matches(selector: &Selector, object: &impl Resource) -> bool {
     selector.matches(object.meta().labels.as_ref().unwrap_or(&NONE))
 }
 
-/// What a workload has to do to own what it should.
+/// The adoptions and releases that a workload has to perform.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claim<K> {
     /// Become the controller of an object.
@@ -33,7 +33,7 @@ pub enum Claim<K> {
     Release(Arc<K>),
 }
 
-/// What a workload has to adopt and to release. One that is terminating adopts nothing.
+/// The pods that a workload has to adopt and to release. A terminating workload adopts none.
 pub fn claims<K: Watchable>(
     owner: &impl Resource,
     selector: Option<&LabelSelector>,

@@ -1,6 +1,6 @@
-//! What an error of the API means for a controller.
+//! The meaning of API errors for a controller.
 
-/// Whether a write failed in a way that leaves nothing to do: the object exists already, it is gone, or its namespace is
+/// Whether a write failed in a way that needs no retry: the object exists already, it is gone, or its namespace is
 /// terminating.
 pub fn is_settled(error: &kube::Error) -> bool {
     match error {
@@ -14,7 +14,7 @@ pub fn is_settled(error: &kube::Error) -> bool {
     }
 }
 
-/// The result of a write, where one that leaves nothing to do ([`is_settled`]) succeeded.
+/// The result of a write, where a failure that needs no retry ([`is_settled`]) is a success.
 pub fn settled<T>(written: kube::Result<T>) -> kube::Result<()> {
     match written {
         Err(error) if !is_settled(&error) => Err(error),

@@ -1,4 +1,4 @@
-//! What time it is, injected.
+//! Clocks, injected.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// A wall clock for what objects say, and a monotonic one for waits.
+/// A wall clock for timestamps in objects, and a monotonic one for waits.
 ///
 /// The default reads the machine's clocks. Its monotonic clock is Tokio's, so that a test with paused time drives it; a
 /// test that sets the time by hand makes a clock of its own.
@@ -41,7 +41,7 @@ impl Clock {
         (self.wall)()
     }
 
-    /// The monotonic clock. It stands still while the machine is suspended.
+    /// The monotonic clock. It stops while the machine is suspended.
     pub fn monotonic(&self) -> Instant {
         (self.monotonic)()
     }

@@ -1,4 +1,4 @@
-//! The loop of a controller: take a key from the work queue, reconcile it, and say what becomes of the key.
+//! The loop of a controller: take a key from the work queue, reconcile it, and requeue or forget the key.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::object_ref::{ObjectRef, controller_of_kind};
 use crate::panics::PanicEvents;
 use crate::reflector::Watchable;
 use crate::store::{Change, Store};
-use crate::work_queue::{Key, Outcome, WorkQueue};
+use crate::work_queue::{Key, WorkQueue, WorkResult};
 
-/// So many failures of one object in a row are a warning, and so is each further hundred: an object that cannot be
-/// reconciled for days, because of a quota for example, does not fill the log.
+/// After this many failures of one object in a row the controller logs a warning, and again after each further
+/// hundred: an object that cannot be reconciled for days, because of a quota for example, does not fill the log.
 const WARN_AT: u32 = 5;
 const WARN_EVERY: u32 = 100;
 
@@ -37,7 +37,7 @@ pub enum Requeue {
     After(Duration),
 }
 
-impl From<Requeue> for Outcome {
+impl From<Requeue> for WorkResult {
     fn from(requeue: Requeue) -> Self {
         match requeue {
             Requeue::AwaitChange => Self::Done,
@@ -47,12 +47,13 @@ impl From<Requeue> for Outcome {
     }
 }
 
-/// What a controller does about one object.
+/// Reconciles one object of a controller.
 ///
-/// A reconciler brings what is there closer to what is wanted, and may be called at any time, any number of times: it reads
-/// stores, decides, and writes. The controller calls it for one key at a time, for different keys concurrently.
+/// A reconciler brings the actual state closer to the desired one, and may be called at any time, any number of
+/// times: it reads stores, decides, and writes. The controller calls it for one key at a time, for different keys
+/// concurrently.
 pub trait Reconciler: Send + Sync + 'static {
-    /// What objects are called: mostly an [`ObjectRef`].
+    /// The key of an object: mostly an [`ObjectRef`].
     type Key: Key;
     /// Why an object could not be reconciled. It is logged, and the object is reconciled again after a backoff.
     type Error: Display + Send;
@@ -148,7 +149,7 @@ impl<R: Reconciler> Controller<R> {
         self
     }
 
-    /// The same with so many objects reconciled at a time.
+    /// The same with this many concurrent reconciles.
     #[must_use]
     pub fn with_workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
@@ -251,20 +252,20 @@ impl<R: Reconciler> Controller<R> {
             Ok(Ok(requeue)) => (*requeue).into(),
             Ok(Err(error)) => {
                 self.log(&key, error);
-                Outcome::Failed
+                WorkResult::Failed
             }
             Err(panic) => {
                 self.emit(&key, panic);
-                Outcome::Failed
+                WorkResult::Failed
             }
         };
         if let Some(reconciling) = reconciling {
             reconciling.finish(match (&reconciled, outcome) {
                 (Err(_), _) => ReconcileResult::Panic,
-                (_, Outcome::Done) => ReconcileResult::Success,
-                (_, Outcome::Requeue) => ReconcileResult::Requeue,
-                (_, Outcome::RequeueAfter(_)) => ReconcileResult::RequeueAfter,
-                (_, Outcome::Failed) => ReconcileResult::Error,
+                (_, WorkResult::Done) => ReconcileResult::Success,
+                (_, WorkResult::Requeue) => ReconcileResult::Requeue,
+                (_, WorkResult::RequeueAfter(_)) => ReconcileResult::RequeueAfter,
+                (_, WorkResult::Failed) => ReconcileResult::Error,
             });
         }
         self.queue.done(key, outcome);
@@ -300,8 +301,8 @@ impl<R: Reconciler<Key = ObjectRef>> Controller<R> {
         self.reconciles_if(store, |_| true)
     }
 
-    /// Reconciles each object of a kind that is created or changed, if a filter accepts it. The filter is asked about every
-    /// change, so it has to be quick.
+    /// Reconciles each object of a kind that is created or changed, if a filter accepts it. The filter is called for
+    /// every change, so it has to be quick.
     #[must_use]
     pub fn reconciles_if<K>(
         mut self,

@@ -8,8 +8,8 @@
 //!   or of a newer version of ours       ──▶ left as it is
 //! ```
 //!
-//! So an installation of the upstream project keeps its definitions, and an edit of ours is kept: field managers decide,
-//! as they do for everything that is applied.
+//! So an installation of the upstream project retains its definitions, and a user's edit of ours stays: field
+//! managers decide, as they do for all server-side apply.
 
 mod schema;
 
@@ -23,7 +23,7 @@ use plumb_client::Api;
 
 pub use schema::normalise;
 
-/// The annotation that says which definition of ours an object was made from: its [`fingerprint`].
+/// The annotation with the [`fingerprint`] of the definition that an object was made from.
 pub const DEFINITION_ANNOTATION: &str = "plumb.dev/crd-definition";
 
 /// For how long a definition may take to be established.
@@ -44,9 +44,9 @@ pub struct Definition {
     pub released: Vec<String>,
 }
 
-/// What became of a definition.
+/// The result of applying a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum InstallOutcome {
     /// It was absent and is there now.
     Created,
     /// It was an earlier one of ours.
@@ -54,12 +54,12 @@ pub enum Outcome {
     /// It is ours.
     Unchanged,
     /// It is another one, and stays.
-    Kept(Kept),
+    Kept(KeepReason),
 }
 
 /// Why a definition was left as it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Kept {
+pub enum KeepReason {
     /// It was not installed by this program.
     #[error("it was installed by {0}")]
     Foreign(String),
@@ -77,11 +77,11 @@ pub enum InstallError {
     /// The API server did not answer as expected.
     #[error("{operation} CustomResourceDefinition {name}")]
     Request {
-        /// What was asked for.
+        /// The request.
         operation: &'static str,
         /// Of which definition.
         name: String,
-        /// What went wrong.
+        /// The error.
         #[source]
         source: kube::Error,
     },
@@ -101,7 +101,7 @@ pub enum InstallError {
     NotEstablished {
         /// Which definition.
         name: String,
-        /// What its conditions say.
+        /// Its conditions.
         reason: String,
     },
     /// Other writers were always faster.
@@ -114,7 +114,7 @@ pub async fn install(
     client: &Client,
     field_manager: &str,
     definitions: Vec<Definition>,
-) -> Result<Vec<(String, Outcome)>, InstallError> {
+) -> Result<Vec<(String, InstallOutcome)>, InstallError> {
     let mut outcomes = Vec::new();
     for definition in definitions {
         let name = definition.crd.name_any();
@@ -128,7 +128,7 @@ pub async fn install_one(
     client: &Client,
     field_manager: &str,
     definition: Definition,
-) -> Result<Outcome, InstallError> {
+) -> Result<InstallOutcome, InstallError> {
     let Definition { crd, version, released } = definition;
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = crd.name_any();
@@ -157,10 +157,10 @@ pub async fn install_one(
                 return Ok(outcome);
             }
             // Absent before and not ours now: it was created in between.
-            Err(kube::Error::Api(status)) if status.is_conflict() && outcome == Outcome::Created => {}
+            Err(kube::Error::Api(status)) if status.is_conflict() && outcome == InstallOutcome::Created => {}
             Err(kube::Error::Api(status)) if status.is_conflict() => {
                 wait_until_established(&api, &name).await?;
-                return Ok(Outcome::Kept(Kept::Edited(status.message.clone())));
+                return Ok(InstallOutcome::Kept(KeepReason::Edited(status.message.clone())));
             }
             Err(error) => return Err(failed("applying")(error)),
         }
@@ -169,25 +169,25 @@ pub async fn install_one(
 }
 
 enum Decision {
-    Keep(Outcome),
-    Apply(Outcome),
+    Keep(InstallOutcome),
+    Apply(InstallOutcome),
 }
 
 fn decide(existing: Option<&CustomResourceDefinition>, field_manager: &str, released: &[String]) -> Decision {
-    let Some(existing) = existing else { return Decision::Apply(Outcome::Created) };
+    let Some(existing) = existing else { return Decision::Apply(InstallOutcome::Created) };
     if !is_installed_by(existing, field_manager) {
         let managers = existing.managed_fields();
         let installer = managers.iter().find(|entry| entry.subresource.is_none());
         let installer =
             installer.and_then(|entry| entry.manager.clone()).unwrap_or_else(|| "another installer".into());
-        return Decision::Keep(Outcome::Kept(Kept::Foreign(installer)));
+        return Decision::Keep(InstallOutcome::Kept(KeepReason::Foreign(installer)));
     }
     let made_from = existing.annotations().get(DEFINITION_ANNOTATION).map(String::as_str);
     let position = released.iter().position(|fingerprint| Some(&**fingerprint) == made_from);
     match position {
-        None => Decision::Keep(Outcome::Kept(Kept::Newer)),
-        Some(at) if at + 1 == released.len() => Decision::Keep(Outcome::Unchanged),
-        Some(_) => Decision::Apply(Outcome::Updated),
+        None => Decision::Keep(InstallOutcome::Kept(KeepReason::Newer)),
+        Some(at) if at + 1 == released.len() => Decision::Keep(InstallOutcome::Unchanged),
+        Some(_) => Decision::Apply(InstallOutcome::Updated),
     }
 }
 

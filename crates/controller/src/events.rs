@@ -1,4 +1,4 @@
-//! Events: what a component did to an object and why, for the person who runs `kubectl describe`.
+//! Events: what a component did to an object and why, for users of `kubectl describe`.
 //!
 //! ```text
 //!   record ──▶ bounded queue ──▶ correlate: count ▸ combine similar ▸ filter ──▶ POST or PATCH, with retries
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! [`EventRecorder`] does what client-go's `tools/record` does: an event that is repeated is counted on the same object,
-//! many similar ones of an object are combined into one, and an object that causes too many is filtered. Nothing waits for
-//! an event, and an event that cannot be written is lost.
+//! many similar ones of an object are combined into one, and an object that causes too many is filtered. No component
+//! waits for an event, and an event that cannot be written is lost.
 
 mod correlate;
 mod object;
@@ -29,7 +29,7 @@ use crate::metrics::{EventMetrics, EventOutcome, Metrics};
 pub use correlate::{Action, Correlator, Observed};
 use write::Writer;
 
-/// Whether an event is one that someone should look at.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// All is as it should be.
@@ -39,7 +39,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// What the API calls it.
+    /// Its name in the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -48,16 +48,16 @@ impl EventType {
     }
 }
 
-/// What happened.
+/// An event to emit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewEvent {
-    /// Whether it is one that someone should look at.
+    /// Its type.
     pub type_: EventType,
     /// Why it happened, in one word for machines.
     pub reason: Cow<'static, str>,
-    /// What was done, in one word for machines.
+    /// The action, in one machine-readable word.
     pub action: Option<Cow<'static, str>>,
-    /// What happened, in a sentence for people.
+    /// The message.
     pub message: String,
     /// Another object that took part in it.
     pub related: Option<ObjectReference>,
@@ -74,12 +74,12 @@ impl NewEvent {
         Self::new(EventType::Normal, reason, message)
     }
 
-    /// An event that someone should look at.
+    /// An event of type `Warning`.
     pub fn warning(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self::new(EventType::Warning, reason, message)
     }
 
-    /// The same with what was done.
+    /// The same with an action.
     #[must_use]
     pub fn with_action(self, action: impl Into<Cow<'static, str>>) -> Self {
         Self { action: Some(action.into()), ..self }
@@ -102,10 +102,10 @@ pub enum EventStyle {
     Series,
 }
 
-/// What an event recorder needs.
+/// Configuration of an event recorder.
 #[derive(Clone)]
 pub struct RecorderConfig {
-    /// Who writes. It needs to create and patch events.
+    /// The client. It needs to create and patch events.
     pub client: Client,
     /// The component that emits the events, like `deployment-controller`.
     pub component: String,
@@ -145,7 +145,7 @@ impl RecorderConfig {
 pub struct Emitted {
     /// The object.
     pub regarding: ObjectReference,
-    /// What happened.
+    /// The event.
     pub event: NewEvent,
     /// When, by the wall clock of the component.
     pub at: Timestamp,
@@ -173,7 +173,7 @@ impl EventRecorder {
         let metrics = config.metrics.events(&config.component);
         let (task, supervisor) = (config.task.clone(), config.supervisor.clone());
         let writer = Writer::new(config, metrics.clone());
-        // What waits to be written, what was written, and what is being written outlive a restart.
+        // Events that wait to be written, written events and writes in progress outlive a restart.
         let state = Arc::new(Mutex::new(State { queue, correlator: Correlator::default(), writer }));
         tokio::spawn(supervisor.finish(&task, move || {
             let state = state.clone();
@@ -212,7 +212,7 @@ impl State {
                         self.writer.write(*emitted, action);
                     }
                     None if self.writer.is_idle() => return,
-                    // The queue is closed and empty; what is being written is awaited.
+                    // The queue is closed and empty; the recorder waits for writes in progress.
                     None => { self.writer.finished().await; }
                 },
             }

@@ -1,4 +1,4 @@
-//! Finalizers: what holds an object that is deleted until a controller is done with it.
+//! Finalizers: they block the deletion of an object until a controller has cleaned up.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 

@@ -55,7 +55,7 @@ impl<K: Watchable> Informer<K> {
         Self { config, ..Self::default() }
     }
 
-    /// The same, which holds of each object only what a function leaves (client-go's `SetTransform`).
+    /// The same, with a function that reduces each object (client-go's `SetTransform`).
     #[must_use]
     pub fn with_transform(mut self, transform: fn(K) -> K) -> Self {
         self.transform = transform;
@@ -74,8 +74,8 @@ impl<K: Watchable> Informer<K> {
         &self.store
     }
 
-    /// Keeps the store up to date for good. A second run starts with a list, which makes right whatever the first left half
-    /// done.
+    /// Updates the store for good. A second run starts with a list, which completes an update that the first was in
+    /// the middle of.
     pub async fn run(&self, api: impl Into<Api<K>>) {
         let mut reflector = Reflector::new(api, self.config.clone()).with_transform(self.transform);
         if let Some(metrics) = &self.metrics {
@@ -138,7 +138,7 @@ pub struct InformerFactory {
 #[derive(Default)]
 struct Kinds {
     by_type: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
-    /// In the order in which they were asked for.
+    /// In the order of their requests.
     entries: Vec<Arc<dyn Entry>>,
 }
 
@@ -174,7 +174,7 @@ impl InformerFactory {
         self.informer_with(identity)
     }
 
-    /// The same, which holds of each object only what a function leaves. The first who asks for a kind decides.
+    /// The same, with a function that reduces each object. The first request of a kind decides.
     pub fn informer_with<K: Watchable + Resource<DynamicType = ()>>(
         &self,
         transform: fn(K) -> K,
@@ -191,7 +191,7 @@ impl InformerFactory {
         informer
     }
 
-    /// Starts all informers that were asked for, in tasks that end with the set. Handlers are added before.
+    /// Starts all requested informers, in tasks that end with the set. Handlers are added before.
     pub fn start(&self, client: &Client, supervisor: &Supervisor) -> JoinSet<()> {
         let mut running = JoinSet::new();
         for entry in self.entries() {
@@ -200,14 +200,14 @@ impl InformerFactory {
         running
     }
 
-    /// Waits until all informers that were asked for have synced.
+    /// Waits until all requested informers have synced.
     pub async fn wait_for_sync(&self) {
         for entry in self.entries() {
             entry.store().synced().await;
         }
     }
 
-    /// Waits until all stores hold what the API holds now, see [`Store::catch_up`].
+    /// Waits until all stores have the current objects of the API server, see [`Store::catch_up`].
     pub async fn catch_up(&self, client: &Client) -> kube::Result<()> {
         for entry in self.entries() {
             entry.catch_up(client).await?;

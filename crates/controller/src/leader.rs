@@ -21,12 +21,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A process may be told not to stand in an election ([`LeaderConfig::stands`]): it observes the lease and does not take it, and
-//! releases it if it holds it. So several processes can divide leases among them.
+//! A process may be kept from being a candidate ([`LeaderConfig::is_candidate`]): it observes the lease and does not
+//! acquire it, and releases it if it holds it. So several processes can divide leases among them.
 //!
-//! What the work has spawned is its own to end when it is dropped: use a [`tokio::task::JoinSet`]. Work that blocks a thread
-//! cannot be dropped in time. Time is that of the monotonic clock, which stands still while a machine is suspended: after that
-//! a former leader may work for up to a retry period more, so writes should carry a resource version.
+//! Work has to end the tasks that it has spawned when it is dropped: use a [`tokio::task::JoinSet`]. Work that blocks
+//! a thread cannot be dropped in time. Time is that of the monotonic clock, which stops while a machine is suspended:
+//! after that a former leader may work for up to a retry period more, so writes should carry a resource version.
 
 mod election;
 
@@ -57,26 +57,27 @@ pub struct LeaderConfig {
     pub namespace: String,
     /// The name of the lease.
     pub name: String,
-    /// What this process is called; no other has the same.
+    /// The identity of this process; no other has the same.
     pub identity: String,
     /// How long things take.
     pub durations: Durations,
-    /// Who does not lead waits up to this many retry periods more between two attempts, so that not all try at once.
+    /// A candidate that does not lead waits up to this many retry periods more between two attempts, so that not all
+    /// try at once.
     pub jitter: f64,
     /// Where jitter comes from.
     pub random: Random,
-    /// Whether this process stands in the election at present; without it, it always does. One that leads and no longer stands
-    /// ends its work and releases the lease.
-    pub stands: Option<watch::Receiver<bool>>,
+    /// Whether this process is a candidate at present; without it, it always is. A leader that is no longer a
+    /// candidate ends its work and releases the lease.
+    pub is_candidate: Option<watch::Receiver<bool>>,
     /// Whether a leader that shuts down leaves the lease without a holder, so that another takes over at once.
     pub release: bool,
-    /// The wall clock, for what the lease says.
+    /// The wall clock, for timestamps in the lease.
     pub clock: Clock,
     /// Restarts the task that renews.
     pub supervisor: Supervisor,
     /// Shows whether this process leads.
     pub metrics: Metrics,
-    /// Says on the lease who leads.
+    /// Writes the leader's identity into the lease.
     pub recorder: Option<EventRecorder>,
 }
 
@@ -90,7 +91,7 @@ impl LeaderConfig {
             durations: Durations::default(),
             jitter: 1.2,
             random: system_random(),
-            stands: None,
+            is_candidate: None,
             release: true,
             clock: Clock::default(),
             supervisor: Supervisor::default(),
@@ -144,10 +145,10 @@ pub enum LeaderConfigError {
     },
 }
 
-/// What is known about an election.
+/// The observed state of an election.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaderState {
-    /// Who holds the lease.
+    /// The holder of the lease.
     pub holder: Option<String>,
     /// How often the lease went from one holder to another.
     pub transitions: i32,
@@ -177,7 +178,8 @@ pub struct LeaderElector {
     config: LeaderConfig,
     metrics: Arc<LeaderMetrics>,
     state: Arc<watch::Sender<LeaderState>>,
-    /// Held for reading by what only the leader does. The lease is released when nothing holds it.
+    /// Held for reading during actions that only the leader may take. The lease is released when no such action is in
+    /// progress.
     working: Arc<RwLock<()>>,
 }
 
@@ -191,7 +193,7 @@ impl fmt::Debug for LeaderElector {
 }
 
 impl LeaderElector {
-    /// A candidate that does nothing yet. The client needs to get, create and update leases.
+    /// A candidate that has not started. The client needs to get, create and update leases.
     pub fn new(client: Client, config: LeaderConfig) -> Result<Self, LeaderConfigError> {
         config.check()?;
         let metrics = config.metrics.leader(&config.name);
@@ -210,12 +212,13 @@ impl LeaderElector {
         self.working.clone()
     }
 
-    /// What is known about the election, now and later.
+    /// The observed state of the election, now and later.
     pub fn state(&self) -> watch::Receiver<LeaderState> {
         self.state.subscribe()
     }
 
-    /// Does the work whenever this process leads, until the shutdown or until the work ends by itself; answers what it ended with.
+    /// Does the work whenever this process leads, until the shutdown or until the work ends by itself; returns the
+    /// result of the work.
     ///
     /// The work is dropped when leadership is lost, before another process may take over, and begins anew when this process leads
     /// again. If this future is dropped, the work is too, and the lease expires.
@@ -260,7 +263,7 @@ impl LeaderElector {
             self.note(false, "stopped leading");
         }
         if led && self.config.release {
-            // What is under way is bounded by the renew deadline, as the leadership is.
+            // Requests in flight are bounded by the renew deadline, as the leadership is.
             let _ = timeout(self.config.durations.renew_deadline, self.working.write()).await;
             self.release().await;
         }
@@ -345,7 +348,7 @@ struct Candidate {
 async fn campaign(mut candidate: Candidate, state: Arc<watch::Sender<LeaderState>>) {
     loop {
         if candidate.resigns() {
-            // Before the lease is released: what only the leader does ends.
+            // Before the lease is released, actions of the leader end.
             state.send_modify(|state| state.leads_until = None);
             candidate.resign().await;
         } else {
@@ -364,15 +367,15 @@ async fn campaign(mut candidate: Candidate, state: Arc<watch::Sender<LeaderState
         let pause = sleep(durations.retry_period.mul_f64(1.0 + jitter));
         tokio::select! {
             () = pause => {}
-            () = changed(candidate.config.stands.as_mut()) => {}
+            () = changed(candidate.config.is_candidate.as_mut()) => {}
         }
     }
 }
 
-/// Waits until a process begins or ceases to stand.
-async fn changed(stands: Option<&mut watch::Receiver<bool>>) {
-    if let Some(stands) = stands
-        && stands.changed().await.is_ok()
+/// Waits until a process begins or stops being a candidate.
+async fn changed(is_candidate: Option<&mut watch::Receiver<bool>>) {
+    if let Some(is_candidate) = is_candidate
+        && is_candidate.changed().await.is_ok()
     {
         return;
     }
@@ -380,13 +383,13 @@ async fn changed(stands: Option<&mut watch::Receiver<bool>>) {
 }
 
 impl Candidate {
-    fn stands(&self) -> bool {
-        self.config.stands.as_ref().is_none_or(|stands| *stands.borrow())
+    fn is_candidate(&self) -> bool {
+        self.config.is_candidate.as_ref().is_none_or(|is_candidate| *is_candidate.borrow())
     }
 
-    /// Whether it leads and no longer stands.
+    /// Whether it leads and is no longer a candidate.
     fn resigns(&self) -> bool {
-        !self.stands() && self.election.is_leader(Instant::now())
+        !self.is_candidate() && self.election.is_leader(Instant::now())
     }
 
     /// Releases the lease once what only the leader does has ended. If that cannot be done in time, the lease expires.
@@ -413,11 +416,11 @@ impl Candidate {
 
     /// One attempt to become the leader, or to stay it.
     async fn attempt(&mut self) {
-        let stands = self.stands();
+        let is_candidate = self.is_candidate();
         let (election, name) = (&mut self.election, &self.config.name);
         let mut next = Some(election.begin(Instant::now(), self.config.clock.now()));
         while let Some(request) = next {
-            if !stands && matches!(request, Request::Create(_) | Request::Replace(_)) {
+            if !is_candidate && matches!(request, Request::Create(_) | Request::Replace(_)) {
                 return;
             }
             let sent = Instant::now();

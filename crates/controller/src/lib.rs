@@ -1,4 +1,4 @@
-//! What Kubernetes controllers are built from.
+//! A toolkit for Kubernetes controllers.
 //!
 //! ```text
 //!   list + watch ──▶ reflector ──▶ store, indexes ──▶ work queue ──▶ reconcile: gather ▸ decide ▸ write
@@ -6,23 +6,23 @@
 //!                                        └──────── own writes are awaited in the store ◀────────┘
 //! ```
 //!
-//! A controller reaches the cluster only through a [`kube::Client`], so the same code runs beside an embedded API server
-//! and against any Kubernetes.
+//! A controller reaches the cluster only through a [`kube::Client`], so the same code runs in a process with an
+//! embedded API server and against any Kubernetes.
 //!
-//! | module | what it is | in client-go or controller-runtime |
+//! | module | purpose | in client-go or controller-runtime |
 //! |---|---|---|
 //! | [`reflector`] | the list-and-watch loop: pages, resumes, retries | `cache.Reflector` |
 //! | [`store`] | objects in memory, by name, namespace, controller, and any other index | `cache.Indexer` |
-//! | [`informer`] | a store that a reflector keeps up to date; one per kind in a process | `SharedInformerFactory` |
+//! | [`informer`] | a store that a reflector updates; one per kind in a process | `SharedInformerFactory` |
 //! | [`work_queue`] | which objects are to be reconciled: once each, in order, with backoff | `workqueue` |
 //! | [`controller`] | the loop: workers, retries, a panic over one object is that object's | `controller.Controller` |
 //! | [`own_writes`] | not deciding from a store that does not hold the own writes yet | `ControllerExpectations` |
 //! | [`events`] | events: counted, combined, filtered, never waited for | `record.EventRecorder` |
 //! | [`leader`] | leader election on a lease | `leaderelection` |
 //! | [`adoption`], [`finalizer`] | owner references and finalizers | `PodControllerRefManager`, `controllerutil` |
-//! | [`pods`], [`revision`] | what controllers ask about pods; the history of a workload | `controller_utils`, `history` |
+//! | [`pods`], [`revision`] | functions on pods; the history of a workload | `controller_utils`, `history` |
 //! | [`int_or_percent`] | numbers that may be a percentage | `intstr` |
-//! | [`crds`] | installing `CustomResourceDefinition`s beside those of others | |
+//! | [`crds`] | installing `CustomResourceDefinition`s besides existing ones | |
 //! | [`Backoff`], [`Clock`] | waits between attempts; time, injected | `wait.Backoff`, `clock.Clock` |
 //! | [`metrics`] | under client-go's and controller-runtime's names | `workqueue_*`, `controller_runtime_*` |
 
@@ -54,4 +54,4 @@ pub use own_writes::Write;
 pub use plumb_supervise::{Backoff, Exponential, Random, system_random};
 pub use reflector::{Reflector, WatchConfig, WatchEvent, Watchable, compact};
 pub use store::{Change, Index, Store};
-pub use work_queue::{Outcome, WorkQueue};
+pub use work_queue::{WorkQueue, WorkResult};

@@ -1,7 +1,7 @@
 //! Metrics under the names that client-go and controller-runtime give them.
 //!
-//! One [`Metrics`] is the registry of a process, or of a test: clones share it. Each part asks it once for the handle with
-//! its name, counts with that handle without a lookup, and [`Metrics::render`] writes all of them for Prometheus.
+//! One [`Metrics`] is the registry of a process, or of a test: clones share it. Each component gets its handle by
+//! name once, counts with that handle without a lookup, and [`Metrics::render`] writes all of them for Prometheus.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,7 +1,8 @@
 //! Own writes, and when a store has observed them.
 //!
-//! A controller that decides from a store must not decide again before the store holds what it wrote itself: it would
-//! create the same object twice. Upstream's controllers count expected events (`ControllerExpectations`); here a controller
+//! A controller that decides from a store must not decide again before the store has the controller's own writes: it
+//! would create the same object twice. Upstream's controllers count expected events (`ControllerExpectations`); here
+//! a controller
 //! waits for the resource version that the API answered with, which also covers updates.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -35,12 +36,12 @@ pub enum Write {
 }
 
 impl Write {
-    /// The creation of an object, by what the API answered.
+    /// The creation of an object, from the response of the API server.
     pub fn created(answer: &ObjectMeta) -> Self {
         Self::Created { resource_version: resource_version(answer) }
     }
 
-    /// The update of an object, by what the API answered.
+    /// The update of an object, from the response of the API server.
     pub fn updated(answer: &ObjectMeta) -> Self {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         Self::Updated {

@@ -1,4 +1,4 @@
-//! A panic over one object: an event about the object says so.
+//! A panic during the reconcile of one object causes an event about the object.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! What controllers ask about pods.
+//! Functions on pods for controllers.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodTemplateSpec, 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// What deleting a pod costs, as whoever made it says.
+/// The annotation with the cost of deleting a pod.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// What controllers ask about of a pod: they know all pods of the cluster, and most of a pod is what its containers are
-/// to run, which only its node asks about.
+/// The fields of a pod that controllers read: they store all pods of the cluster, and most of a pod is configuration
+/// of its containers, which only its node reads.
 pub fn essence(mut pod: Pod) -> Pod {
     if let Some(spec) = &mut pod.spec {
         spec.containers = Vec::new();
@@ -107,7 +107,7 @@ pub fn next_available<'a>(
     from.filter(|from| *from > now).min()
 }
 
-/// A pod as a template says, of a name that begins with that of its owner.
+/// A pod from a template, with a name that begins with that of its owner.
 pub fn from_template(
     template: &PodTemplateSpec,
     namespace: &str,
@@ -141,7 +141,7 @@ pub fn rank_for_deletion(pods: &mut [Arc<Pod>], related: &[Arc<Pod>], now: Times
     pods.sort_by_cached_key(|pod| DeletionRank::of(pod, beside.get(node(pod)).copied().unwrap_or(0), now));
 }
 
-/// What pods are compared by for deletion, field after field; the smaller is deleted first.
+/// The sort key of pods for deletion, field by field; the smaller is deleted first.
 ///
 /// Upstream compares two pods of different ages by uid if the ages are of one order of magnitude, and two of the same
 /// age by restarts. Taken together that is no order: three pods may each come before the next. Here pods whose ages are
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(names, wanted);
     }
 
-    /// What upstream's `ActivePodsWithRanks.Less` says of two pods, and whether it says so by their uids alone.
+    /// The result of upstream's `ActivePodsWithRanks.Less` for two pods, and whether only their uids decide it.
     fn upstream(a: &Pod, b: &Pod, now: Timestamp) -> (Ordering, bool) {
         fn by_age(a: Option<Timestamp>, b: Option<Timestamp>, now: Timestamp) -> Option<Ordering> {
             match (a, b) {
@@ -309,7 +309,7 @@ mod tests {
     /// The moment at which generated pods are compared.
     const NOW: i64 = 1_000_000;
 
-    /// Pods that agree in most things, so that what is compared last matters.
+    /// Pods that agree in most fields, so that the last ones matter.
     fn any_pod() -> impl Strategy<Value = Pod> {
         let seconds = || prop_oneof![Just(None), (NOW - 200..NOW + 2).prop_map(Some)];
         ("[a-d]{1,2}", prop::bool::weighted(0.9), prop::bool::weighted(0.9), seconds(), seconds(), 0..2).prop_map(

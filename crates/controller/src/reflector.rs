@@ -19,8 +19,8 @@
 //! copied once, since a decoded `Vec` has capacity for four elements where most pods have one container and one status. Of a
 //! running pod with one container kube-runtime's watcher hands on 23.7 KB, this one 10.4 KB (`cargo bench -p
 //! plumb-controller --bench memory`, `max alloc` of 1000 pods), and of a list one object at a time is held as decoded.
-//! kube-runtime's also does not say how far a watch has come when nothing changed, which [`own_writes`](crate::own_writes)
-//! needs for what was created and deleted before it was observed.
+//! kube-runtime's also does not report the progress of a watch without changes, which
+//! [`own_writes`](crate::own_writes) needs for objects that were created and deleted before they were observed.
 
 mod failures;
 mod source;
@@ -57,10 +57,10 @@ pub trait Watchable: Resource + Codec + Debug {}
 
 impl<K> Watchable for K where K: Resource + Codec + Debug {}
 
-/// What a reflector observed.
+/// An observation of a reflector.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent<K> {
-    /// All objects there are: the list succeeded, for the first time or again. What was observed before is void.
+    /// All objects: a list succeeded, for the first time or again. It replaces earlier observations.
     Restarted(Vec<K>),
     /// An object was created or changed.
     Applied(Box<K>),
@@ -102,7 +102,7 @@ impl WatchConfig {
         self
     }
 
-    /// Lists so many objects per request instead of 500; 0 lists all at once.
+    /// Lists this many objects per request instead of 500; 0 lists all at once.
     #[must_use]
     pub fn page_size(mut self, size: u32) -> Self {
         self.page_size = Some(size);
@@ -157,7 +157,7 @@ pub struct Reflector<K> {
 }
 
 enum State<K> {
-    /// Nothing is known: list.
+    /// No state: list.
     Start,
     /// Everything up to this resource version is known: watch.
     Listed(String),
@@ -198,7 +198,7 @@ impl<K: Resource + Clone + Send + 'static> Reflector<K> {
         Self { source, config, transform: identity, state: State::Start, failures, metrics: None }
     }
 
-    /// The same, which hands on of each object only what a function leaves (client-go's `SetTransform`).
+    /// The same, with a function that reduces each object (client-go's `SetTransform`).
     #[must_use]
     pub fn with_transform(mut self, transform: fn(K) -> K) -> Self {
         self.transform = transform;
@@ -238,7 +238,7 @@ impl<K: Resource + Clone + Send + 'static> Reflector<K> {
         }
     }
 
-    /// The next event or bookmark. A call that is dropped loses nothing but a list or a wait that was under way.
+    /// The next event or bookmark. It is cancel-safe: only a list or a wait in progress is lost.
     pub(crate) async fn next(&mut self) -> Progress<K> {
         loop {
             match &mut self.state {
@@ -295,8 +295,8 @@ impl<K: Resource + Clone + Send + 'static> Reflector<K> {
         }
     }
 
-    /// Reads all pages. A continue token that expired while they were read costs a second attempt, which asks for
-    /// everything at once.
+    /// Reads all pages. A continue token that expires meanwhile causes a second attempt, with all objects in one
+    /// page.
     async fn list(&mut self) -> kube::Result<(Vec<K>, String)> {
         let page = Some(self.config.page_size.unwrap_or(PAGE)).filter(|size| *size > 0);
         let started = Instant::now();

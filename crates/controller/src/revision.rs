@@ -14,10 +14,10 @@ use serde_json::json;
 
 /// How long a prefix of a name may be.
 const LONGEST_PREFIX: usize = 223;
-/// What hashes are written with: no vowels, so that they are no words.
+/// The alphabet of hashes: no vowels, so that they are no words.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Whose template it is.
+/// The workload of the template.
 pub struct Subject<'a> {
     /// The metadata of the workload.
     pub metadata: &'a ObjectMeta,

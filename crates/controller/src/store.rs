@@ -1,7 +1,7 @@
 //! The objects of a kind in memory, with indexes and handlers.
 //!
-//! A store answers at once and does no I/O. Objects are shared ([`Arc`]): a controller that keeps one for a while keeps that
-//! version, and no copy.
+//! A store returns at once and does no I/O. Objects are shared ([`Arc`]): a controller that holds one for a while
+//! holds that version, and no copy.
 
 mod inner;
 
@@ -21,7 +21,7 @@ use crate::own_writes::Write;
 use crate::reflector::{WatchEvent, Watchable};
 use inner::Inner;
 
-/// How long [`Store::catch_up`] waits at most: what was deleted since the list may never be observed.
+/// The timeout of [`Store::catch_up`]: an object that was deleted since the list may never be observed.
 const CATCH_UP: Duration = Duration::from_secs(30);
 
 /// A change of an object: it existed before, exists after, or both.
@@ -285,7 +285,8 @@ impl<K: Resource> Store<K> {
 }
 
 impl<K: Watchable> Store<K> {
-    /// Waits until the store holds what the API holds now: the writes of a reconcile that was interrupted are not awaited otherwise.
+    /// Waits until the store has the current objects of the API server: no other mechanism waits for the writes of an
+    /// interrupted reconcile.
     pub async fn catch_up(&self, api: impl Into<Api<K>>) -> kube::Result<()> {
         let listed = api.into().list_metadata(&ListParams::default()).await?;
         let latest = listed.items.iter().map(|object| resource_version(&object.metadata)).max();

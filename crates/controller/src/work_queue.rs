@@ -31,7 +31,7 @@ use crate::object_ref::ObjectRef;
 /// How many cool-downs may be over before they are forgotten.
 const FORGET: usize = 1024;
 
-/// What a queue is keyed by.
+/// The key type of a queue.
 pub trait Key: Clone + Debug + Eq + Hash + Ord + Send + Sync + 'static {}
 
 impl<T: Clone + Debug + Eq + Hash + Ord + Send + Sync + 'static> Key for T {}
@@ -43,8 +43,8 @@ pub struct RateLimit {
     pub first: Duration,
     /// The longest wait after failures.
     pub ceiling: Duration,
-    /// A key cools down for so many times as long as it was processed, so that one that is added all the time takes at
-    /// most a share of the workers' time.
+    /// The cooldown of a key is this many times as long as its processing took, so that one that is added all the
+    /// time takes at most a share of the workers' time.
     pub cool_down: u32,
     /// The longest cool-down: short enough not to be noticed.
     pub longest_cool_down: Duration,
@@ -68,9 +68,9 @@ impl RateLimit {
     }
 }
 
-/// What became of a key that was processed.
+/// The result of processing a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WorkResult {
     /// It is done, and processed again when something adds it.
     Done,
     /// It is done, and ready again now.
@@ -92,14 +92,14 @@ pub struct WorkQueue<T = ObjectRef> {
 
 struct State<T> {
     ready: VecDeque<T>,
-    /// What is in `ready`, or is to be as soon as it is not processed any more, and since when.
+    /// The keys in `ready`, and those that become ready as soon as they are processed, and since when.
     dirty: HashMap<T, Instant>,
-    /// What is being processed, and since when.
+    /// The keys in processing, and since when.
     processing: HashMap<T, (Instant, Option<Processing>)>,
     /// Until when keys cool down.
     cooling: HashMap<T, Instant>,
     delayed: BTreeSet<(Instant, T)>,
-    /// When what is in `delayed` is due: a key waits for one instant, the earliest.
+    /// When the keys in `delayed` are due: a key waits for one instant, the earliest.
     due: HashMap<T, Instant>,
     failures: HashMap<T, u32>,
 }
@@ -151,7 +151,7 @@ impl<T: Key> WorkQueue<T> {
         self.changed.notify_one();
     }
 
-    /// Adds a key that is ready after a while, if nothing adds it before. Of two waits the shorter counts.
+    /// Adds a key that becomes ready after a delay, unless it is added before. Of two delays the shorter counts.
     pub fn add_after(&self, key: T, wait: Duration) {
         let due = later(self.clock.monotonic(), wait);
         self.state().delay(key, due);
@@ -192,7 +192,7 @@ impl<T: Key> WorkQueue<T> {
         loop {
             if let Some(key) = self.get() {
                 if !self.state().ready.is_empty() {
-                    // One notification may stand for several keys.
+                    // One notification may be for several keys.
                     self.changed.notify_one();
                 }
                 return key;
@@ -202,7 +202,7 @@ impl<T: Key> WorkQueue<T> {
     }
 
     /// A key is not processed any more.
-    pub fn done(&self, key: T, outcome: Outcome) {
+    pub fn done(&self, key: T, outcome: WorkResult) {
         let now = self.clock.monotonic();
         let mut state = self.state();
         if let Some((since, _)) = state.processing.remove(&key) {
@@ -211,7 +211,7 @@ impl<T: Key> WorkQueue<T> {
             state.cool_down(key.clone(), cool_down, now);
         }
         match outcome {
-            Outcome::Failed => {
+            WorkResult::Failed => {
                 let failures = state.failures.entry(key.clone()).or_default();
                 let wait = self.limit.wait(*failures);
                 *failures = failures.saturating_add(1);
@@ -220,14 +220,14 @@ impl<T: Key> WorkQueue<T> {
                     metrics.retried();
                 }
             }
-            Outcome::Done | Outcome::Requeue => _ = state.failures.remove(&key),
-            Outcome::RequeueAfter(wait) => {
+            WorkResult::Done | WorkResult::Requeue => _ = state.failures.remove(&key),
+            WorkResult::RequeueAfter(wait) => {
                 state.failures.remove(&key);
                 state.delay(key.clone(), later(now, wait));
             }
         }
         let added = state.dirty.remove(&key);
-        if added.is_some() || outcome == Outcome::Requeue {
+        if added.is_some() || outcome == WorkResult::Requeue {
             state.add(key, added.unwrap_or(now), self.metrics.get().filter(|_| added.is_none()));
         }
         drop(state);
@@ -301,7 +301,7 @@ impl<T: Key> State<T> {
         }
     }
 
-    /// Makes ready what is due.
+    /// Moves the keys that are due to `ready`.
     fn wake(&mut self, now: Instant, metrics: Option<&Arc<WorkQueueMetrics>>) {
         while self.delayed.first().is_some_and(|(due, _)| *due <= now) {
             if let Some((_, key)) = self.delayed.pop_first() {

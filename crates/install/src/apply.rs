@@ -6,7 +6,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use plumb_client::Api;
-use plumb_controller::crds::{self, DEFINITION_ANNOTATION, InstallError, Kept, Outcome};
+use plumb_controller::crds::{self, DEFINITION_ANNOTATION, InstallError, InstallOutcome, KeepReason};
 use serde_json::json;
 
 use crate::manifests::{Options, annotated, definitions, manifests};
@@ -182,15 +182,15 @@ async fn apply_definitions(
             }
         } else {
             match crds::install_one(client, manager, definition).await? {
-                Outcome::Created => Change::Created,
-                Outcome::Updated => Change::Configured,
-                Outcome::Unchanged => Change::Unchanged,
-                Outcome::Kept(Kept::Foreign(_)) if takes_over => {
+                InstallOutcome::Created => Change::Created,
+                InstallOutcome::Updated => Change::Configured,
+                InstallOutcome::Unchanged => Change::Unchanged,
+                InstallOutcome::Kept(KeepReason::Foreign(_)) if takes_over => {
                     let applied = api.patch(&name, &params.force(), &Patch::Apply(&crd)).await;
                     applied.map_err(failed("applying", &what))?;
                     Change::Configured
                 }
-                Outcome::Kept(_) => Change::Left,
+                InstallOutcome::Kept(_) => Change::Left,
             }
         };
         report(&what, change);

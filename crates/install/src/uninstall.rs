@@ -88,7 +88,7 @@ fn list(vpas: &[RefusedVpa]) -> String {
 
 /// What became of an uninstallation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum UninstallOutcome {
     /// The installation is removed, or would be.
     Removed,
     /// There was nothing to remove.
@@ -101,7 +101,7 @@ pub async fn uninstall(
     client: &Client,
     removal: &Removal,
     report: &mut dyn FnMut(&str, &str),
-) -> Result<Outcome, UninstallError> {
+) -> Result<UninstallOutcome, UninstallError> {
     let upstream = upstream_deployments(client).await?;
     let replaced: Vec<&Deployment> =
         upstream.iter().filter(|found| upstream::replaced(found).is_some()).collect();
@@ -156,7 +156,7 @@ pub async fn uninstall(
     if removal.delete_crds {
         remover.remove_definitions().await?;
     }
-    Ok(if remover.removed { Outcome::Removed } else { Outcome::NotInstalled })
+    Ok(if remover.removed { UninstallOutcome::Removed } else { UninstallOutcome::NotInstalled })
 }
 
 /// The VPAs that upstream would not admit with these feature gates.

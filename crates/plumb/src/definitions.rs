@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plumb_controller::crds::{InstallError, Outcome};
+use plumb_controller::crds::{InstallError, InstallOutcome};
 use plumb_controller::{Backoff, Exponential};
 
 /// The user that installs them.
@@ -11,14 +11,14 @@ pub(crate) const USER: &str = plumb_roles::DEFINITIONS.account;
 /// Installs definitions, however often that has to be tried.
 pub(crate) async fn define<F>(of: &str, install: impl Fn() -> F)
 where
-    F: Future<Output = Result<Vec<(String, Outcome)>, InstallError>>,
+    F: Future<Output = Result<Vec<(String, InstallOutcome)>, InstallError>>,
 {
     let mut backoff = Backoff::new(Exponential::new(Duration::from_millis(200), Duration::from_secs(30)));
     loop {
         match install().await {
             Ok(outcomes) => {
                 for (name, outcome) in outcomes {
-                    if let Outcome::Kept(reason) = outcome {
+                    if let InstallOutcome::Kept(reason) = outcome {
                         tracing::info!(name, %reason, "left a CustomResourceDefinition as it is");
                     }
                 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser as _};
 use plumb_install::apply::{ApplyError, Mode, apply};
-use plumb_install::uninstall::{Outcome, Removal, UninstallError, uninstall};
+use plumb_install::uninstall::{Removal, UninstallError, UninstallOutcome, uninstall};
 use plumb_install::{Component, Options, manifests, yaml};
 
 use crate::cli::Cli;
@@ -180,7 +180,7 @@ pub(crate) fn remove(args: Uninstall) -> anyhow::Result<()> {
                 anyhow::Error::new(refused)
             }
         })?;
-        if outcome == Outcome::NotInstalled {
+        if outcome == UninstallOutcome::NotInstalled {
             let namespace = &removal.namespace;
             announce!(
                 "not installed in namespace {namespace} of this cluster: nothing to remove (--namespace names another)"

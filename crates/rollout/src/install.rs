@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use plumb_controller::crds::{self, Definition, InstallError, Outcome};
+use plumb_controller::crds::{self, Definition, InstallError, InstallOutcome};
 
 use crate::api::{cloneset, crds as types};
 
@@ -29,13 +29,13 @@ pub fn rollout_policy_definition() -> Definition {
 }
 
 /// Installs both definitions, and returns once they are established. The `CloneSet` of OpenKruise is left as it is.
-pub async fn install(client: &Client) -> Result<Vec<(String, Outcome)>, InstallError> {
+pub async fn install(client: &Client) -> Result<Vec<(String, InstallOutcome)>, InstallError> {
     let definitions = vec![rollout_policy_definition(), cloneset_definition()];
     crds::install(client, FIELD_MANAGER, definitions).await
 }
 
 /// Installs the definition of `CloneSet`, and returns once it is established. That of OpenKruise is left as it is.
-pub async fn install_cloneset(client: &Client) -> Result<Outcome, InstallError> {
+pub async fn install_cloneset(client: &Client) -> Result<InstallOutcome, InstallError> {
     crds::install_one(client, FIELD_MANAGER, cloneset_definition()).await
 }
 

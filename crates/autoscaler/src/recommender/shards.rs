@@ -186,9 +186,9 @@ impl std::fmt::Debug for Ownership {
 /// The elections of all shards.
 pub struct Elections {
     electors: Vec<LeaderElector>,
-    /// Whether this process stands for each shard.
-    stands: Vec<watch::Sender<bool>>,
-    /// The other processes; none with one shard, for which all stand.
+    /// Whether this process is a candidate for each shard.
+    candidacies: Vec<watch::Sender<bool>>,
+    /// The other processes; none with one shard, for which all are candidates.
     replicas: Option<Replicas>,
     leader: LeaderConfig,
     ownership: Ownership,
@@ -198,23 +198,23 @@ impl Elections {
     /// Elections that the process does not take part in yet. The client has to be allowed to get, create and update leases, and
     /// with several shards to list, patch and delete them, too.
     pub fn new(client: &Client, config: &ShardConfig) -> Result<Self, LeaderConfigError> {
-        let (mut electors, mut stands) = (Vec::new(), Vec::new());
+        let (mut electors, mut candidacies) = (Vec::new(), Vec::new());
         let is_shared = config.shards > 1;
         for shard in 0..config.shards.max(1) {
-            let (stand, standing) = watch::channel(!is_shared);
+            let (candidacy, is_candidate) = watch::channel(!is_shared);
             let leader = LeaderConfig {
                 name: config.lease_name(shard),
-                stands: Some(standing),
+                is_candidate: Some(is_candidate),
                 ..config.leader.clone()
             };
             electors.push(LeaderElector::new(client.clone(), leader)?);
-            stands.push(stand);
+            candidacies.push(candidacy);
         }
         let shard = |elector: &LeaderElector| Shard { state: elector.state(), working: elector.working() };
         let shards: Vec<Shard> = electors.iter().map(shard).collect();
         Ok(Self {
             electors,
-            stands,
+            candidacies,
             replicas: is_shared.then(|| Replicas::new(client, &config.leader)),
             leader: config.leader.clone(),
             ownership: Ownership { shards: Some(shards.into()) },
@@ -228,7 +228,7 @@ impl Elections {
 
     /// Takes part in all elections until the shutdown, and releases the leases then.
     pub fn run(self, shutdown: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
-        let Self { electors, stands, replicas, leader, ownership } = self;
+        let Self { electors, candidacies, replicas, leader, ownership } = self;
         let shutdown = shutdown.shared();
         let until = shutdown.clone();
         let electing = electors.into_iter().map(move |elector| {
@@ -240,7 +240,7 @@ impl Elections {
         let dividing = async move {
             let Some(mut replicas) = replicas else { return };
             tokio::select! {
-                () = divide(&mut replicas, &stands, &leader, &ownership) => {}
+                () = divide(&mut replicas, &candidacies, &leader, &ownership) => {}
                 () = shutdown => {
                     let _ = timeout(leader.durations.renew_deadline, replicas.leave()).await;
                 }
@@ -250,17 +250,17 @@ impl Elections {
     }
 }
 
-/// Stands for the shards that are this process's share, for good.
+/// Makes this process a candidate for its share of the shards, for good.
 async fn divide(
     replicas: &mut Replicas,
-    stands: &[watch::Sender<bool>],
+    candidacies: &[watch::Sender<bool>],
     leader: &LeaderConfig,
     ownership: &Ownership,
 ) {
     let Durations { renew_deadline, retry_period, .. } = leader.durations;
-    let stand = |wanted: &dyn Fn(usize) -> bool| {
-        for (shard, stands) in stands.iter().enumerate() {
-            stands.send_if_modified(|now| std::mem::replace(now, wanted(shard)) != wanted(shard));
+    let apply = |wanted: &dyn Fn(usize) -> bool| {
+        for (shard, candidacy) in candidacies.iter().enumerate() {
+            candidacy.send_if_modified(|now| std::mem::replace(now, wanted(shard)) != wanted(shard));
         }
     };
     let (mut rounds, mut failed) = (0_u32, false);
@@ -276,14 +276,14 @@ async fn divide(
                     let holders: Vec<_> = states.map(|shard| shard.state.borrow().holder.clone()).collect();
                     let holders: Vec<_> = holders.iter().map(Option::as_deref).collect();
                     let assigned = assign(&alive, &holders);
-                    stand(&|shard| assigned[shard] == Some(leader.identity.as_str()));
+                    apply(&|shard| assigned[shard] == Some(leader.identity.as_str()));
                 }
             }
             Ok(Err(error)) if is_forbidden(&error) => {
                 if !std::mem::replace(&mut failed, true) {
                     tracing::warn!(%error, "shards are not divided evenly: leases of replicas are not allowed");
                 }
-                stand(&|_| true);
+                apply(&|_| true);
             }
             // The shards that it has stay its own while it renews their leases.
             Ok(Err(error)) => tracing::debug!(%error, "cannot find out which replicas are alive"),

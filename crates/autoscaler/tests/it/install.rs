@@ -5,7 +5,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerSpec, crds};
 use plumb_autoscaler::install::{
-    DEFINITION_ANNOTATION, InstallError, Kept, Outcome, fingerprint, install, install_one,
+    DEFINITION_ANNOTATION, InstallError, InstallOutcome, KeepReason, fingerprint, install, install_one,
 };
 use plumb_harness::TestCluster;
 use serde_json::json;
@@ -16,7 +16,7 @@ fn definitions(client: &Client) -> Api<CustomResourceDefinition> {
     Api::all(client.clone())
 }
 
-fn outcomes(installed: Vec<(String, Outcome)>) -> Vec<Outcome> {
+fn outcomes(installed: Vec<(String, InstallOutcome)>) -> Vec<InstallOutcome> {
     installed.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
@@ -33,11 +33,11 @@ fn earlier() -> CustomResourceDefinition {
 async fn install_earlier(client: &Client) -> [String; 2] {
     let fingerprints = [fingerprint(&earlier()), fingerprint(&crds::vertical_pod_autoscaler())];
     let installed = install_one(client, earlier(), &[&fingerprints[0]]).await.unwrap();
-    assert_eq!(installed, Outcome::Created);
+    assert_eq!(installed, InstallOutcome::Created);
     fingerprints
 }
 
-async fn install_present(client: &Client, fingerprints: &[String; 2]) -> Outcome {
+async fn install_present(client: &Client, fingerprints: &[String; 2]) -> InstallOutcome {
     let released = [&*fingerprints[0], &*fingerprints[1]];
     install_one(client, crds::vertical_pod_autoscaler(), &released).await.unwrap()
 }
@@ -46,7 +46,7 @@ async fn install_present(client: &Client, fingerprints: &[String; 2]) -> Outcome
 async fn absent_definitions_are_created_and_objects_can_be_written_at_once() {
     let cluster = TestCluster::start();
     let client = &cluster.admin();
-    assert_eq!(outcomes(install(client).await.unwrap()), [Outcome::Created, Outcome::Created]);
+    assert_eq!(outcomes(install(client).await.unwrap()), [InstallOutcome::Created, InstallOutcome::Created]);
     let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
     let vpa = VerticalPodAutoscaler::new("web", VerticalPodAutoscalerSpec::default());
     vpas.create(&PostParams::default(), &vpa).await.unwrap();
@@ -58,7 +58,10 @@ async fn installing_again_writes_nothing() {
     let client = &cluster.admin();
     install(client).await.unwrap();
     let before = definitions(client).get(VPA).await.unwrap();
-    assert_eq!(outcomes(install(client).await.unwrap()), [Outcome::Unchanged, Outcome::Unchanged]);
+    assert_eq!(
+        outcomes(install(client).await.unwrap()),
+        [InstallOutcome::Unchanged, InstallOutcome::Unchanged]
+    );
     let after = definitions(client).get(VPA).await.unwrap();
     assert_eq!(before.resource_version(), after.resource_version());
 }
@@ -71,12 +74,12 @@ async fn an_earlier_definition_of_ours_is_updated_and_additions_of_others_stay()
     let label = json!({ "metadata": { "labels": { "team": "platform" } } });
     definitions(client).patch(VPA, &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
 
-    assert_eq!(install_present(client, &fingerprints).await, Outcome::Updated);
+    assert_eq!(install_present(client, &fingerprints).await, InstallOutcome::Updated);
     let now = definitions(client).get(VPA).await.unwrap();
     assert_eq!(now.spec.names.short_names, Some(vec!["vpa".to_owned()]));
     assert_eq!(now.labels()["team"], "platform");
     assert_eq!(now.annotations()[DEFINITION_ANNOTATION], fingerprints[1]);
-    assert_eq!(install_present(client, &fingerprints).await, Outcome::Unchanged);
+    assert_eq!(install_present(client, &fingerprints).await, InstallOutcome::Unchanged);
 }
 
 #[tokio::test]
@@ -90,12 +93,12 @@ async fn an_edit_is_kept_whether_or_not_there_is_an_update() {
     let edited = definitions(client).replace(VPA, &PostParams::default(), &edited).await.unwrap();
 
     let outcome = install_present(client, &fingerprints).await;
-    let Outcome::Kept(Kept::Edited(why)) = outcome else { panic!("{outcome:?}") };
+    let InstallOutcome::Kept(KeepReason::Edited(why)) = outcome else { panic!("{outcome:?}") };
     assert!(why.contains(".spec.versions"), "{why}");
     let now = definitions(client).get(VPA).await.unwrap();
     assert_eq!(now.resource_version(), edited.resource_version(), "nothing was written");
     let again = install_one(client, earlier(), &[&fingerprints[0]]).await.unwrap();
-    assert_eq!(again, Outcome::Unchanged);
+    assert_eq!(again, InstallOutcome::Unchanged);
 }
 
 #[tokio::test]
@@ -105,7 +108,10 @@ async fn a_definition_of_another_installer_is_left_alone_if_it_serves_v1() {
     let foreign = PostParams { field_manager: Some("helm".to_owned()), ..PostParams::default() };
     let made = definitions(client).create(&foreign, &crds::vertical_pod_autoscaler()).await.unwrap();
     let installed = outcomes(install(client).await.unwrap());
-    assert_eq!(installed, [Outcome::Created, Outcome::Kept(Kept::Foreign("helm".to_owned()))]);
+    assert_eq!(
+        installed,
+        [InstallOutcome::Created, InstallOutcome::Kept(KeepReason::Foreign("helm".to_owned()))]
+    );
     let now = definitions(client).get(VPA).await.unwrap();
     assert_eq!(now.resource_version(), made.resource_version());
 
@@ -125,7 +131,7 @@ async fn a_definition_of_a_newer_version_is_not_downgraded() {
     let client = &cluster.admin();
     install_one(client, earlier(), &["from-the-future"]).await.unwrap();
     let installed = outcomes(install(client).await.unwrap());
-    assert_eq!(installed, [Outcome::Created, Outcome::Kept(Kept::Newer)]);
+    assert_eq!(installed, [InstallOutcome::Created, InstallOutcome::Kept(KeepReason::Newer)]);
 }
 
 #[tokio::test]
@@ -137,7 +143,7 @@ async fn installers_that_start_together_agree() {
         assert!(
             outcomes(installed)
                 .iter()
-                .all(|outcome| matches!(outcome, Outcome::Created | Outcome::Unchanged)),
+                .all(|outcome| matches!(outcome, InstallOutcome::Created | InstallOutcome::Unchanged)),
             "each creates it or finds it"
         );
     }

@@ -12,11 +12,11 @@ use super::recent::Recent;
 
 /// How much is remembered of each kind.
 const REMEMBERED: usize = 4096;
-/// From so many similar events on, those that differ from the ones before share one.
+/// After this many similar events, further ones share one object.
 const SIMILAR: usize = 10;
 /// Events are similar only if no more time than this is between them.
 const SIMILAR_FOR: Duration = Duration::from_mins(10);
-/// What the message of a shared event begins with.
+/// The prefix of the message of a shared event.
 const COMBINED: &str = "(combined from similar events): ";
 /// How many events an object may cause at once, and how long it takes until it may cause one more.
 const BURST: f64 = 25.0;
@@ -24,17 +24,17 @@ const REFILL: Duration = Duration::from_mins(5);
 /// How long the name of an object may be.
 const LONGEST_NAME: usize = 253;
 
-/// What makes two events equal, as a number: in full it would be as long as the events, and there are many.
+/// The hash of the fields by which events are equal: the fields would be as long as the events, and there are many.
 type Key = u64;
 
-/// What was emitted before.
+/// The events that were emitted before.
 pub struct Correlator {
     hash: RandomState,
     /// Events by what makes them equal.
     observed: Recent<Key, Observation>,
     /// Messages of similar events, by what makes events similar.
     similar: Recent<Key, Similar>,
-    /// What objects may still cause.
+    /// The rate limits of objects.
     buckets: Recent<Key, Bucket>,
     /// Objects whose namespace terminates, by uid.
     terminating: Recent<Key, ()>,
@@ -44,7 +44,7 @@ pub struct Correlator {
 
 #[derive(Debug)]
 struct Observation {
-    /// What its name ends with.
+    /// The suffix of its name.
     number: i64,
     first: Timestamp,
     count: i32,
@@ -73,18 +73,18 @@ pub struct Observed {
     pub count: i32,
     /// When it happened first.
     pub first: Timestamp,
-    /// What it says.
+    /// Its message.
     pub message: String,
 }
 
-/// What to do about an event.
+/// The decision about an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Write a new object.
     Create(Observed),
     /// Write the count, the time and the message of an object that exists.
     Patch(Observed),
-    /// Write nothing: the object that it is about causes too many, or its namespace terminates.
+    /// Write nothing: its object causes too many events, or its namespace is terminating.
     Filter,
 }
 
@@ -108,8 +108,9 @@ impl fmt::Debug for Correlator {
 }
 
 impl Correlator {
-    /// Decides what to do about an event, by what was emitted before. All events of one correlator are of one source. `now` is
-    /// monotonic, so that a jump of the wall clock neither mutes a component nor lets it flood the API.
+    /// Decides about an event, from those that were emitted before. All events of one correlator are of one source.
+    /// `now` is monotonic, so that a jump of the wall clock neither mutes a component nor lets it flood the API
+    /// server.
     pub fn correlate(&mut self, emitted: &Emitted, now: Instant) -> Action {
         let Emitted { regarding, event, .. } = emitted;
         if regarding.uid.as_deref().is_some_and(|uid| self.terminating.contains(self.hash.hash_one(uid))) {

@@ -51,7 +51,7 @@ pub(super) fn object(config: &RecorderConfig, emitted: Emitted, observed: Observ
     }
 }
 
-/// What changes when an event is repeated.
+/// The fields that change when an event is repeated.
 pub(super) fn patch(event: &Event) -> Value {
     let Event { message, count, last_timestamp, series, .. } = event;
     match series {

@@ -1,12 +1,13 @@
-//! A map of what was used recently.
+//! A map of recently used entries.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 /// A map of a bounded size: of `capacity` keys at least the half that was used last is there.
 ///
-/// There are two generations. What is used goes to the new one; when that is full the old one is forgotten, and the new one
-/// becomes the old one. So an entry costs no more than in a plain map: a process may have a thousand event recorders.
+/// There are two generations. A used entry moves to the new one; when that is full the old one is dropped, and the
+/// new one becomes the old one. So an entry costs no more than in a plain map: a process may have a thousand event
+/// recorders.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     half: usize,

@@ -30,7 +30,7 @@ struct Write {
     exists: bool,
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
     Created,
@@ -52,7 +52,8 @@ pub(super) struct Writer {
     config: RecorderConfig,
     metrics: Arc<EventMetrics>,
     active: JoinSet<Done>,
-    /// What comes after each write that is under way, by the name of the event: only the last one, which says it all.
+    /// The next write after each one in flight, by the name of the event: only the last one, which includes the
+    /// others.
     next: HashMap<String, Option<Write>>,
 }
 
@@ -69,7 +70,7 @@ impl Writer {
         self.active.is_empty()
     }
 
-    /// Does what was decided about an event.
+    /// Performs the decision about an event.
     pub(super) fn write(&mut self, emitted: Emitted, action: Action) {
         let (observed, exists) = match action {
             Action::Create(observed) => (observed, false),
@@ -106,7 +107,7 @@ impl Writer {
     pub(super) async fn finished(&mut self) -> Option<Option<String>> {
         let done = match self.active.join_next().await? {
             Ok(done) => done,
-            // Panics are caught in the task, and nothing aborts it.
+            // Panics are caught in the task, and no code aborts it.
             Err(error) => {
                 tracing::error!(%error, "a task that writes an event failed");
                 return Some(None);

@@ -42,7 +42,7 @@ pub enum Request {
     Renew(Box<Lease>),
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Response {
     /// The lease as it is now.
@@ -62,9 +62,9 @@ struct Observed {
 
 /// One candidate.
 ///
-/// An attempt to become the leader, or to stay it, begins with [`Election::begin`]; each answer goes to [`Election::answer`],
-/// which says what to ask next. All times are of the candidate's own monotonic clock: what the lease says about times is
-/// for people.
+/// An attempt to become the leader, or to stay it, begins with [`Election::begin`]; each response goes to
+/// [`Election::answer`], which returns the next request. All times are of the candidate's own monotonic clock: the
+/// timestamps in the lease are informational.
 ///
 /// A leader leads until the renew deadline after the moment at which it *sent* the last renewal that succeeded. The others
 /// take over a lease duration after they *received* it or later. So there are never two leaders, whatever the network does, as
@@ -78,7 +78,7 @@ pub struct Election {
 }
 
 impl Election {
-    /// A candidate who knows nothing.
+    /// A candidate without observations.
     pub fn new(identity: impl Into<String>, durations: Durations) -> Self {
         Self { durations, identity: identity.into(), observed: None, leads_until: None }
     }
@@ -93,7 +93,7 @@ impl Election {
         self.leads_until.is_some_and(|until| now < until)
     }
 
-    /// Who holds the lease, as far as is known.
+    /// The holder of the lease, as far as it is known.
     pub fn holder(&self) -> Option<&str> {
         holder(self.observed.as_ref()?.lease.spec.as_ref()?)
     }
@@ -123,7 +123,7 @@ impl Election {
     ) -> Option<Request> {
         match (request, response) {
             (Request::Get, Response::Lease(lease)) => self.read(*lease, now, wall),
-            // It was deleted; who held it does not know yet.
+            // The lease was deleted; its holder does not know yet.
             (Request::Get, Response::NotFound) if self.is_held_by_another(now) => None,
             (Request::Get, Response::NotFound) => {
                 self.observed = None;
@@ -140,7 +140,7 @@ impl Election {
         }
     }
 
-    /// The candidate no longer leads, and the lease should have no holder: what to write after a lease was read.
+    /// The candidate no longer leads, and the lease should have no holder: the write after a read of the lease.
     pub fn release(&mut self, lease: Lease, wall: Timestamp) -> Option<Request> {
         self.leads_until = None;
         let spec = lease.spec.as_ref()?;
@@ -157,7 +157,7 @@ impl Election {
         Some(Request::Replace(Box::new(Lease { spec: Some(released), ..lease })))
     }
 
-    /// The candidate no longer leads, whatever the lease says.
+    /// The candidate no longer leads, whatever the lease has.
     pub fn resign(&mut self) {
         self.leads_until = None;
     }
@@ -171,7 +171,7 @@ impl Election {
         let held = self.held(&lease, wall);
         self.observed = Some(Observed { lease, at });
         if self.holder().is_some_and(|holder| holder != self.identity) {
-            // Whatever was believed before: another one leads, or led.
+            // Another candidate leads, or led, despite earlier observations.
             self.leads_until = None;
         }
         (!self.is_held_by_another(now)).then_some(Request::Replace(held))
@@ -211,7 +211,7 @@ impl Election {
     }
 }
 
-/// Who holds a lease.
+/// The holder of a lease.
 fn holder(spec: &LeaseSpec) -> Option<&str> {
     spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }

@@ -1,4 +1,4 @@
-//! What a controller counts about its reconciles, as controller-runtime does.
+//! Metrics of the reconciles of a controller, as in controller-runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -28,9 +28,9 @@ const BOUNDS: &[u64] = &{
 /// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileResult {
-    /// There is nothing to do until something changes.
+    /// No reconcile is needed until something changes.
     Success,
-    /// It is requeued with a rate limit though nothing failed.
+    /// It is requeued with a rate limit though it did not fail.
     Requeue,
     /// It is requeued for a certain time.
     RequeueAfter,

@@ -1,11 +1,11 @@
-//! What becomes of the events that a component emits.
+//! Metrics of the events that a component emits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use plumb_metrics::Text;
 
-/// What became of an event.
+/// The result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventOutcome {
     /// It was written as a new object.

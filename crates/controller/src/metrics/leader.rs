@@ -1,4 +1,4 @@
-//! What an election counts, as client-go's does.
+//! Metrics of an election, as in client-go.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! What a reflector counts, as client-go's reflector does.
+//! Metrics of a reflector, as in client-go.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ const DURATIONS: &[u64] =
     &[1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000, 100_000_000_000, 1_000_000_000_000];
 /// Bounds of numbers of objects.
 const ITEMS: &[u64] = &[0, 1, 10, 100, 1_000, 10_000, 100_000];
-/// A watch that ends within this time without any event is short: something ends watches that should go on.
+/// A watch that ends within this time without any event is short: something ends watches that should continue.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 
 /// The metrics of one reflector.
@@ -45,7 +45,7 @@ impl Default for ReflectorMetrics {
 }
 
 impl ReflectorMetrics {
-    /// Counts a list that is requested, whatever comes of it.
+    /// Counts a requested list, whatever its result.
     pub fn listing(&self) {
         self.lists.fetch_add(1, Relaxed);
     }
@@ -56,12 +56,12 @@ impl ReflectorMetrics {
         self.items_per_list.observe(items as u64);
     }
 
-    /// Counts a watch that is requested, whatever comes of it.
+    /// Counts a requested watch, whatever its result.
     pub fn watching(&self) {
         self.watches.fetch_add(1, Relaxed);
     }
 
-    /// Counts a watch that ended after so many events.
+    /// Counts a watch that ended after this many events.
     pub fn watched(&self, took: Duration, items: usize) {
         self.watched.observe_duration(took);
         self.items_per_watch.observe(items as u64);

@@ -1,14 +1,14 @@
-//! Handles by the value of the label that tells them apart.
+//! Handles by the value of their label.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The name of a family, what it means, and where a handle counts it.
+/// The name of a family, its help text, and the metric of a handle.
 pub(super) type Family<T, F> = (&'static str, &'static str, fn(&T) -> &F);
 
-/// Handles by name. A handle stays once it was asked for: a counter never falls.
+/// Handles by name. A handle stays once it was requested: a counter never decreases.
 #[derive(Debug)]
 pub(super) struct Registered<T>(Mutex<BTreeMap<String, Arc<T>>>);
 
@@ -19,7 +19,7 @@ impl<T> Default for Registered<T> {
 }
 
 impl<T: Default> Registered<T> {
-    /// The handle with a name, the same for all who ask.
+    /// The handle with a name, shared by all callers.
     pub(super) fn get(&self, name: &str) -> Arc<T> {
         let mut handles = self.0.lock();
         if let Some(handle) = handles.get(name) {

@@ -1,4 +1,4 @@
-//! What clients of an API server count about their requests, as client-go's do.
+//! Metrics of the requests of API clients, as in client-go.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,7 +24,7 @@ const BOUNDS: &[u64] = &[
     30_000_000_000,
     60_000_000_000,
 ];
-/// The methods that are told apart.
+/// The methods that have labels of their own.
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "OTHER"];
 
 /// The metrics of all clients of one API server.

@@ -1,4 +1,4 @@
-//! What a work queue counts, as client-go's `workqueue` does.
+//! Metrics of a work queue, as in client-go's `workqueue`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

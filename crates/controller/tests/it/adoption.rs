@@ -1,4 +1,4 @@
-//! What workloads adopt and release.
+//! Adoption and release of pods by workloads.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;

@@ -15,7 +15,7 @@ use plumb_harness::{TestCluster, event, object, until};
 use plumb_supervise::Supervisor;
 use serde_json::json;
 
-/// Keeps a secret with the name of each config map, which the config map controls.
+/// Reconciles a secret with the name of each config map, which the config map controls.
 struct Copies {
     client: Client,
     maps: Arc<Store<ConfigMap>>,
@@ -88,11 +88,11 @@ async fn objects_and_what_they_own_are_reconciled_and_a_panic_is_that_of_one_obj
     assert!(emitted.message.unwrap().ends_with("will retry: the first two times panic"));
     assert!(copies.get_opt("ignored").await.unwrap().is_none());
 
-    // What is deleted is created again, since its controller is reconciled.
+    // A deleted secret is created again, since its controller is reconciled.
     copies.delete("early", &DeleteParams::default()).await.unwrap();
     until(&copies, "early", |copy| copy.metadata.uid != first.metadata.uid).await;
 
-    // The loop itself is restarted, and knows what it was about.
+    // The loop itself is restarted, and continues with its keys.
     assert!(supervisor.abort("copies"));
     create("last").await;
     until(&copies, "last", |_| true).await;
@@ -100,7 +100,7 @@ async fn objects_and_what_they_own_are_reconciled_and_a_panic_is_that_of_one_obj
     running.abort();
 }
 
-/// Counts how often it is asked, and fails until it may not.
+/// Counts its calls, and fails until it may not.
 struct Flaky(Arc<AtomicU32>);
 
 impl Reconciler for Flaky {

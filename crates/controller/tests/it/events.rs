@@ -1,4 +1,4 @@
-//! Events: which are written and as what, and what a recorder does about the answers.
+//! Events: which objects a recorder writes, and how it handles the responses.
 
 mod correlation;
 mod recorder;

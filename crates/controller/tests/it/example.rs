@@ -32,7 +32,7 @@ async fn the_example_keeps_the_limits_of_namespaces_that_ask_for_them() {
     let patch = json!({ "metadata": { "annotations": { ANNOTATION: "128Mi" } } });
     namespaces.patch("team", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     until(&limits, NAME, memory("128Mi")).await;
-    // What is deleted is created again.
+    // A deleted object is created again.
     limits.delete(NAME, &DeleteParams::default()).await.unwrap();
     until(&limits, NAME, |found| found.metadata.uid != first.metadata.uid).await;
     running.abort();

@@ -1,4 +1,4 @@
-//! What the metrics say, and under which names.
+//! The metrics and their names.
 
 use std::time::Duration;
 

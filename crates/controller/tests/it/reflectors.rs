@@ -113,7 +113,7 @@ async fn selectors_hold_for_the_list_and_for_the_watch() {
     assert_eq!(map.metadata.name.as_deref(), Some("c"));
 }
 
-/// The server ends each watch after some minutes; time passes as fast as nothing happens.
+/// The server ends each watch after some minutes; the clock is virtual.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ended_is_resumed_without_a_list() {
     let (cluster, requests) = (TestCluster::start(), Requests::default());
@@ -162,7 +162,7 @@ async fn a_watch_whose_history_is_forgotten_is_followed_by_a_list() {
     assert_eq!(next(&mut events).await, "= first");
     create(&maps, "observed").await;
     assert_eq!(next(&mut events).await, "+ observed");
-    // While nothing reads the watch, more happens than the server remembers.
+    // While no task reads the watch, more changes happen than the server retains.
     for number in 0..200 {
         create(&maps, &format!("later-{number:03}")).await;
     }

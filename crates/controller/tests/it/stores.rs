@@ -106,7 +106,7 @@ async fn own_writes_are_awaited() {
 }
 
 proptest! {
-    /// Whatever is applied in whatever order, the indexes say what the objects say.
+    /// In any order of changes, the indexes agree with the objects.
     #[test]
     fn indexes_agree_with_the_objects(steps in prop::collection::vec((0..6_u8, 0..4_u8, 0..4_u8, 0..8_u8), 1..60)) {
         let store: Arc<Store<Pod>> = Arc::default();

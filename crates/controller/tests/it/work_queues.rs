@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plumb_controller::{Clock, ObjectRef, Outcome, WorkQueue};
+use plumb_controller::{Clock, ObjectRef, WorkQueue, WorkResult};
 use tokio::time::{Instant, advance};
 
 fn key(name: &str) -> ObjectRef {
@@ -23,9 +23,9 @@ async fn a_key_that_is_added_often_is_got_once_and_by_one() {
     assert_eq!(queue.get(), None);
     queue.add(key("a"));
     assert_eq!(queue.get(), None, "it is being processed");
-    queue.done(key("a"), Outcome::Done);
+    queue.done(key("a"), WorkResult::Done);
     assert_eq!(queue.get(), Some(key("a")));
-    queue.done(key("a"), Outcome::Done);
+    queue.done(key("a"), WorkResult::Done);
     assert_eq!(queue.get(), None);
 }
 
@@ -40,7 +40,7 @@ async fn keys_are_served_in_the_order_in_which_they_became_ready() {
     for _ in 0..4 {
         let next = queue.next().await;
         served.push(next.name.clone());
-        queue.done(next, Outcome::Done);
+        queue.done(next, WorkResult::Done);
     }
     assert_eq!(served, ["b", "a", "c", "d"]);
 }
@@ -67,7 +67,7 @@ async fn a_key_that_fails_waits_longer_each_time_until_it_succeeds() {
     let mut waits = Vec::new();
     for failures in 0..16 {
         assert_eq!((queue.failures(&key("a")), queue.get()), (failures, Some(key("a"))));
-        queue.done(key("a"), Outcome::Failed);
+        queue.done(key("a"), WorkResult::Failed);
         let wait = due_in(&queue).unwrap();
         waits.push(wait.as_millis());
         assert_eq!(queue.get(), None);
@@ -76,10 +76,10 @@ async fn a_key_that_fails_waits_longer_each_time_until_it_succeeds() {
     assert_eq!(waits[..4], [5, 10, 20, 40]);
     assert_eq!(waits[15], 30_000);
     queue.get();
-    queue.done(key("a"), Outcome::Done);
+    queue.done(key("a"), WorkResult::Done);
     queue.add(key("a"));
     queue.get();
-    queue.done(key("a"), Outcome::Failed);
+    queue.done(key("a"), WorkResult::Failed);
     assert_eq!(due_in(&queue), Some(Duration::from_millis(5)));
 }
 
@@ -92,7 +92,7 @@ async fn a_key_that_took_long_cools_down_while_others_are_served() {
         queue.add(key("a"));
         assert_eq!(queue.get(), Some(key("a")));
         advance(took).await;
-        queue.done(key("a"), Outcome::Done);
+        queue.done(key("a"), WorkResult::Done);
         queue.add(key("a"));
         queue.add(key("b"));
         let wanted = if again.is_zero() { [Some(key("a")), Some(key("b"))] } else { [Some(key("b")), None] };
@@ -116,10 +116,10 @@ async fn a_wait_that_was_asked_for_ends() {
     queue.add_after(key("a"), soon);
     queue.add_after(key("a"), late);
     assert_eq!(due_in(&queue), Some(soon), "the shorter of two waits");
-    queue.done(key("a"), Outcome::Requeue);
+    queue.done(key("a"), WorkResult::Requeue);
     assert_eq!(queue.get(), Some(key("a")));
     assert_eq!(due_in(&queue), None, "the worker decides anew when to requeue it");
-    queue.done(key("a"), Outcome::RequeueAfter(soon));
+    queue.done(key("a"), WorkResult::RequeueAfter(soon));
     assert_eq!(due_in(&queue), Some(soon));
 }
 

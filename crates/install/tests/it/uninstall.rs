@@ -11,7 +11,7 @@ use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_client::Api;
 use plumb_harness::{TestCluster, object, until};
 use plumb_install::apply::Mode;
-use plumb_install::uninstall::{Outcome, Removal, UninstallError, uninstall};
+use plumb_install::uninstall::{Removal, UninstallError, UninstallOutcome, uninstall};
 use plumb_install::upstream::REPLICAS_ANNOTATION;
 use plumb_resize::rules::Rules;
 use plumb_rollout::workloads::{AdmissionContext, WorkloadKind, admit};
@@ -115,7 +115,7 @@ async fn without_an_installation_no_vpa_is_refused_and_nothing_is_removed() {
     let removal = Removal { namespace: "plumb-system".to_owned(), ..Removal::default() };
     let mut said = Vec::new();
     let outcome = uninstall(&admin, &removal, &mut |what, _| said.push(what.to_owned())).await.unwrap();
-    assert_eq!((outcome, said), (Outcome::NotInstalled, Vec::new()));
+    assert_eq!((outcome, said), (UninstallOutcome::NotInstalled, Vec::new()));
     // The definitions are removed only with --force: upstream would refuse the VPA after it comes back.
     let delete_crds = Removal { delete_crds: true, ..removal };
     assert!(matches!(removed(&admin, &delete_crds).await, Err(UninstallError::Refused(_))));

@@ -23,7 +23,7 @@ impl World {
         Self { correlator: Correlator::default(), start: Instant::now() }
     }
 
-    /// Emits an event so many seconds after the start, by the monotonic clock; the wall clock stands still.
+    /// Emits an event this many seconds after the start, by the monotonic clock; the wall clock does not advance.
     fn emit(&mut self, seconds: u64, regarding: &ObjectReference, event: NewEvent) -> String {
         let emitted = Emitted { regarding: regarding.clone(), event, at: Timestamp::UNIX_EPOCH };
         match self.correlator.correlate(&emitted, self.start + Duration::from_secs(seconds)) {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::pod;
 
-/// What the API answers, by the number of the request.
+/// The responses of the API server, by the number of the request.
 type Answer = fn(u32) -> Option<(u16, &'static str)>;
 
 /// An API that has events, and hands every request to the test.
@@ -30,7 +30,7 @@ struct Api {
 }
 
 impl Api {
-    /// An API that answers with an error where the test says so, and as an API server does elsewhere.
+    /// An API server that responds with an error where the test has one.
     fn new(answer: Answer) -> (Self, mpsc::UnboundedReceiver<(String, Value)>) {
         let (requests, received) = mpsc::unbounded_channel();
         (Self { answer, hold: None, requests, state: Arc::default() }, received)
@@ -102,7 +102,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap()
 }
 
-/// Waits, in virtual time, until so many events have become something.
+/// Waits, in virtual time, until this many events have the outcome.
 async fn until(metrics: &Metrics, component: &str, outcome: EventOutcome, count: u64) {
     let metrics = metrics.events(component);
     let counted = async {
@@ -253,7 +253,7 @@ async fn nothing_waits_for_events_and_what_is_too_much_is_dropped_and_counted() 
         recorder.record(pod(&number.to_string()), NewEvent::normal("R", "a"), at(0));
     }
     assert_eq!(metrics.events("deployment-controller").count(EventOutcome::Dropped), 3);
-    // What is queued when the recorder is dropped is written.
+    // Events in the queue are written when the recorder is dropped.
     drop(recorder);
     let release = async {
         loop {

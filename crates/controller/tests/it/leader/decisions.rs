@@ -1,4 +1,4 @@
-//! What one candidate asks for, by what it was answered.
+//! The requests of one candidate, given the responses to them.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Candidate {
         self.answer(seconds, &Request::Get, Response::Lease(Box::new(lease.clone())))
     }
 
-    /// Writes what a request says, which succeeds.
+    /// Performs the write of a request, which succeeds.
     fn written(&mut self, seconds: u64, request: &Request) -> Lease {
         let lease = written(request);
         assert_eq!(self.answer(seconds, request, Response::Lease(Box::new(lease.clone()))), None);
@@ -120,7 +120,7 @@ fn a_renewal_is_seen_by_any_change_of_the_spec_and_by_nothing_else() {
     let mut me = Candidate::new();
     let lease = held_by(Some("other"), 1, 4);
     assert_eq!(me.read(0, &lease), None);
-    // The clock of the holder goes backwards.
+    // The clock of the holder is set back.
     assert_eq!(me.read(10, &held_by(Some("other"), 0, 4)), None);
     assert_eq!(me.read(24, &held_by(Some("other"), 0, 4)), None);
     let mut labelled = held_by(Some("other"), 0, 4);

@@ -17,7 +17,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// What happened, in order.
+/// The observed events, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
 /// Work that logs when it begins and when it is dropped.
@@ -49,21 +49,21 @@ struct Running {
 
 impl Running {
     fn start(client: Client, lease: &str, identity: &str, log: &Log) -> Self {
-        Self::start_standing(client, lease, identity, None, log)
+        Self::start_candidate(client, lease, identity, None, log)
     }
 
-    fn start_standing(
+    fn start_candidate(
         client: Client,
         lease: &str,
         identity: &str,
-        stands: Option<watch::Receiver<bool>>,
+        is_candidate: Option<watch::Receiver<bool>>,
         log: &Log,
     ) -> Self {
         let (metrics, supervisor) = (Metrics::default(), Supervisor::default());
         let config = LeaderConfig {
             metrics: metrics.clone(),
             supervisor: supervisor.clone(),
-            stands,
+            is_candidate,
             ..LeaderConfig::new("default", lease, identity)
         };
         let elector = LeaderElector::new(client, config).unwrap();
@@ -167,27 +167,27 @@ async fn a_leader_that_is_cut_off_stops_before_another_takes_over_and_may_lead_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_no_longer_stands_ends_its_work_before_it_releases_the_lease() {
+async fn a_leader_that_is_no_longer_a_candidate_ends_its_work_before_it_releases_the_lease() {
     let (cluster, log) = (TestCluster::start(), Log::default());
-    let (stand, stands) = watch::channel(false);
-    let mut a = Running::start_standing(cluster.admin(), "shard", "a", Some(stands), &log);
+    let (candidacy, is_candidate) = watch::channel(false);
+    let mut a = Running::start_candidate(cluster.admin(), "shard", "a", Some(is_candidate), &log);
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!(leases(&cluster).get_opt("shard").await.unwrap().is_none(), "it does not stand");
-    stand.send_replace(true);
+    assert!(leases(&cluster).get_opt("shard").await.unwrap().is_none(), "it is no candidate");
+    candidacy.send_replace(true);
     let began = Instant::now();
     a.until_leads(true).await;
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     let mut b = Running::start(cluster.admin(), "shard", "b", &log);
     b.state.wait_for(|state| state.holder.as_deref() == Some("a")).await.unwrap();
-    stand.send_replace(false);
+    candidacy.send_replace(false);
     b.until_leads(true).await;
     assert!(!a.metrics.leader("shard").is_leader());
-    // It goes on observing, and a lease that has expired by the time it stands again is its own at once.
+    // It continues to observe, and acquires a lease at once that has expired when it is a candidate again.
     a.state.wait_for(|state| state.holder.as_deref() == Some("b")).await.unwrap();
     b.task.abort();
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(holder(&leases(&cluster).get("shard").await.unwrap()), Some("b"));
-    stand.send_replace(true);
+    candidacy.send_replace(true);
     let began = Instant::now();
     a.until_leads(true).await;
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
@@ -198,15 +198,16 @@ async fn a_leader_that_no_longer_stands_ends_its_work_before_it_releases_the_lea
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_not_released_while_something_only_the_leader_does_is_under_way() {
     let cluster = TestCluster::start();
-    let (stand, stands) = watch::channel(true);
-    let config = LeaderConfig { stands: Some(stands), ..LeaderConfig::new("default", "shard", "a") };
+    let (candidacy, is_candidate) = watch::channel(true);
+    let config =
+        LeaderConfig { is_candidate: Some(is_candidate), ..LeaderConfig::new("default", "shard", "a") };
     let elector = LeaderElector::new(cluster.admin(), config).unwrap();
     let (mut state, working) = (elector.state(), elector.working());
     let running =
         tokio::spawn(async move { elector.run(std::future::pending(), std::future::pending::<()>).await });
     state.wait_for(plumb_controller::leader::LeaderState::is_leader).await.unwrap();
     let writing = working.read().await;
-    stand.send_replace(false);
+    candidacy.send_replace(false);
     state.wait_for(|state| state.leads_until.is_none()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(holder(&leases(&cluster).get("shard").await.unwrap()), Some("a"));

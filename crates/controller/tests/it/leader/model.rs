@@ -1,5 +1,5 @@
-//! Many candidates whose clocks differ, and a network that delays and loses what it likes: there are never two leaders, and
-//! once the network works there is one.
+//! Many candidates whose clocks differ, and a network that delays and loses requests: there are never two leaders,
+//! and once the network works there is one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -95,7 +95,7 @@ impl World {
         self.steps.insert((self.now + after, self.last), (candidate, step));
     }
 
-    /// What a candidate's clocks show.
+    /// The clocks of a candidate.
     fn clocks(&self, candidate: usize) -> (Instant, Timestamp) {
         let Clocks { monotonic, rate, wall } = self.candidates[candidate].clocks;
         let passed = self.now * rate / 1000;
@@ -121,7 +121,7 @@ impl World {
         self.later(patience, candidate, Step::TimedOut { number });
     }
 
-    /// What the API does.
+    /// An action of the API server.
     fn serve(&mut self, request: Request) -> Response {
         match request {
             Request::Get => match &self.lease {
@@ -236,7 +236,7 @@ proptest! {
         let mut world = World::new(clocks, fates, restarts);
         world.run(300_000)?;
         world.fates = Vec::new().into_iter();
-        // What was sent before may arrive for a while, and a lease that it renews has to expire.
+        // Earlier requests may arrive for a while, and a lease that they renew has to expire.
         world.run(420_000)?;
         let leaders = world.leaders();
         prop_assert_eq!(leaders.len(), 1, "no candidate leads");

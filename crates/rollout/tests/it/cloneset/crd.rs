@@ -6,7 +6,7 @@ use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
 use plumb_client::Api;
-use plumb_controller::crds::{Kept, Outcome};
+use plumb_controller::crds::{InstallOutcome, KeepReason};
 use plumb_harness::TestCluster;
 use plumb_rollout::api::cloneset::{self, CloneSet, PodUpdatePolicy};
 use plumb_rollout::install::{CLONESETS, install_cloneset};
@@ -43,7 +43,7 @@ fn update_the_definition_of_clonesets() {
 async fn cluster() -> (TestCluster, Client) {
     let cluster = TestCluster::start();
     let client = cluster.admin();
-    assert_eq!(install_cloneset(&client).await.unwrap(), Outcome::Created);
+    assert_eq!(install_cloneset(&client).await.unwrap(), InstallOutcome::Created);
     (cluster, client)
 }
 
@@ -261,7 +261,7 @@ async fn the_definition_of_openkruise_is_left_alone() {
     let definitions = Api::all(client.clone());
     let made = definitions.create(&foreign, &cloneset::crd()).await.unwrap();
     let outcome = install_cloneset(&client).await.unwrap();
-    assert_eq!(outcome, Outcome::Kept(Kept::Foreign("helm".to_owned())));
+    assert_eq!(outcome, InstallOutcome::Kept(KeepReason::Foreign("helm".to_owned())));
     let now = definitions.get(CLONESETS).await.unwrap();
     assert_eq!(now.metadata.resource_version, made.metadata.resource_version);
 }
