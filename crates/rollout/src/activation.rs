@@ -1,7 +1,8 @@
 //! Whether the controllers have anything to do.
 //!
-//! A cluster without `CloneSet`s, `RolloutPolicies` and rollouts pays for five watches of metadata that nothing is stored of,
-//! and for two of definitions that it may not have: the informers of the controllers, that of all pods among them, start with
+//! A cluster without `CloneSet`s, `RolloutPolicies` and rollouts pays for five watches of metadata without a store,
+//! and for two of definitions that it may not have: the informers of the controllers, that of all pods among them,
+//! start with
 //! the first object that needs them.
 
 use std::fmt::Debug;
@@ -19,7 +20,7 @@ use crate::api::RolloutPolicy;
 use crate::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
 use crate::api::cloneset::CloneSet;
 use crate::defined::Definition;
-use crate::engine::Outcome;
+use crate::engine::RolloutOutcome;
 use crate::workloads::WorkloadRecord;
 
 /// Waits until there is an object that the controllers have to do something about.
@@ -41,7 +42,7 @@ pub(crate) async fn needed(client: &Client, supervisor: &Supervisor) {
 /// Whether a workload has a rollout that is under way or was left to its controller, which may have `ReplicaSets` to restore.
 fn has_work(metadata: &ObjectMeta) -> bool {
     WorkloadRecord::read(metadata).is_some_and(|record| {
-        record.hold.is_some() || matches!(record.rollout.outcome, None | Some(Outcome::Recreated))
+        record.hold.is_some() || matches!(record.rollout.outcome, None | Some(RolloutOutcome::Recreated))
     })
 }
 

@@ -9,7 +9,7 @@ use plumb_supervise::Supervisor;
 use crate::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
 use crate::defined::DefinedInformer;
 
-/// Watches both kinds while they are defined. Clones share what they watch.
+/// Watches both kinds while they are defined. Clones share the watches.
 #[derive(Clone)]
 pub(crate) struct AdvancedSets {
     pub(crate) stateful_sets: DefinedInformer<AdvancedStatefulSet>,

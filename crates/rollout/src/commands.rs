@@ -1,4 +1,4 @@
-//! What people ask of a rollout: to pause, to resume, to undo. `plumb rollout` calls these.
+//! Commands of users for a rollout: pause, resume, undo. `plumb rollout` calls these.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::api::RolloutPolicy;
 use crate::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
-use crate::engine::{Heading, Outcome, RolloutStatus, Selected, select};
+use crate::engine::{Heading, RolloutOutcome, RolloutStatus, Selected, select};
 use crate::features::IN_PLACE_WORKLOAD_VERTICAL_SCALING;
 use crate::webhook;
 use crate::workloads::{
@@ -26,12 +26,12 @@ const FIELD_MANAGER: &str = "plumb-cli";
 /// How often a workload is read again because another writer wrote it in between.
 const ATTEMPTS: usize = 10;
 
-/// What is asked of a rollout.
+/// A command for a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// No further pods are resized.
     Pause,
-    /// Pods are resized again; a canary that waits goes on with its next step.
+    /// Pods are resized again; a canary that waits continues with its next step.
     Resume,
     /// Pods and template get the resources of before the last rollout again.
     Undo,
@@ -43,28 +43,28 @@ pub enum CommandError {
     /// The workload has no rollout under way.
     #[error("no in-place rollout is under way")]
     NotRolling,
-    /// There is nothing to go back to.
+    /// There is no earlier template.
     #[error("there is no in-place rollout to undo")]
     NothingToUndo,
-    /// The rollout goes back already.
+    /// The rollout is being undone already.
     #[error("the rollout goes back already")]
     GoesBack,
     /// The API server did not answer as expected.
     #[error("{operation} {kind} {name}")]
     Request {
-        /// What was asked for.
+        /// The operation.
         operation: &'static str,
         /// Of which kind.
         kind: &'static str,
         /// Of which workload.
         name: String,
-        /// What went wrong.
+        /// The error.
         #[source]
         source: kube::Error,
     },
 }
 
-/// What a command comes to.
+/// The result of a command.
 struct Change {
     /// The record of the workload.
     record: WorkloadRecord,
@@ -74,9 +74,9 @@ struct Change {
     restores: bool,
 }
 
-/// What a command comes to for a workload that has this record.
+/// The result of a command for a workload with this record.
 fn change(kind: WorkloadKind, command: Command, workload: &ObjectMeta) -> Result<Change, CommandError> {
-    // What the workload's own controller has rolled out since is not undone in place.
+    // A template that the workload's own controller has rolled out since is not undone in place.
     let record = WorkloadRecord::read(workload).filter(|record| !record.superseded);
     let Some(mut record) = record else {
         return Err(match command {
@@ -107,7 +107,7 @@ fn change(kind: WorkloadKind, command: Command, workload: &ObjectMeta) -> Result
             restores = true;
         }
         // An edit like any other, which is held as a rollout of its own.
-        (Command::Undo, false) if record.rollout.outcome == Some(Outcome::Complete) => {
+        (Command::Undo, false) if record.rollout.outcome == Some(RolloutOutcome::Complete) => {
             return Ok(Change { record, records: false, restores: true });
         }
         (Command::Undo, false) => return Err(CommandError::NothingToUndo),
@@ -198,7 +198,7 @@ pub enum NoRollout {
     /// No webhook holds workloads.
     #[error("in-place rollouts are off in this cluster; --feature-gates {}=true turns them on", IN_PLACE_WORKLOAD_VERTICAL_SCALING.name)]
     Off,
-    /// The annotation says so.
+    /// The annotation disables it.
     #[error("its annotation {IN_PLACE_ANNOTATION} opts out; \"true\" opts in")]
     OptedOut,
     /// It has no annotation and no policy.
@@ -209,12 +209,12 @@ pub enum NoRollout {
     /// Its own controller has rolled out another template since the last in-place rollout.
     #[error("the last change was rolled out by the {0} controller")]
     Superseded(&'static str),
-    /// Nothing was to be rolled out.
+    /// There was no change to roll out.
     #[error("the cpu and memory in its template have not changed")]
     NoChange,
 }
 
-/// Finds out why a workload had no in-place rollout. What this user may not read counts as if it were there.
+/// Finds out why a workload had no in-place rollout. An object that this user may not read counts as existing.
 pub async fn no_rollout(client: &Client, kind: WorkloadKind, metadata: &ObjectMeta) -> NoRollout {
     if WorkloadRecord::read(metadata).is_some_and(|record| record.superseded) {
         return NoRollout::Superseded(kind.name());
@@ -237,8 +237,8 @@ pub async fn no_rollout(client: &Client, kind: WorkloadKind, metadata: &ObjectMe
     if select(&policies, &workload).bound.is_some() { NoRollout::NoChange } else { NoRollout::NotOptedIn }
 }
 
-/// What is reported about the rollout of a workload; none if there was none, or the workload's own controller has rolled out
-/// another template since.
+/// The reported status of the rollout of a workload; none if there was none, or the workload's own controller has
+/// rolled out another template since.
 pub fn status(workload: &ObjectMeta) -> Option<RolloutStatus> {
     let text = workload.annotations.as_ref()?.get(STATUS_ANNOTATION)?;
     serde_json::from_str(text).ok()

@@ -12,7 +12,7 @@ use plumb_controller::{Informer, ObjectRef, WatchConfig, WatchEvent, Watchable};
 use plumb_supervise::Supervisor;
 use tokio::sync::watch;
 
-/// Whether the version of a kind is served. Clones share what they watch.
+/// Whether the version of a kind is served. Clones share the watch.
 #[derive(Clone)]
 pub(crate) struct Definition {
     definitions: Informer<CustomResourceDefinition>,
@@ -64,7 +64,7 @@ fn without_schemas(mut definition: CustomResourceDefinition) -> CustomResourceDe
     definition
 }
 
-/// An informer of a kind that may not be served. It is empty while the kind is not. Clones share what they watch.
+/// An informer of a kind that may not be served. It is empty while the kind is not. Clones share the watch.
 pub(crate) struct DefinedInformer<K> {
     definition: Definition,
     objects: Informer<K>,

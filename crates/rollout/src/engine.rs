@@ -1,4 +1,5 @@
-//! The engine that all workloads share: what changes, the state of each pod, the pace of resizes, and the response to failures.
+//! The engine of rollouts for all kinds of workloads: template changes, the state of each pod, the pace of resizes,
+//! and the response to failures.
 //!
 //! ```text
 //!   templates of two revisions ──▶ can_update: is it a resize, and if not, why not
@@ -44,11 +45,11 @@ pub use decide::{Action, Decision, State, decide};
 pub use desired::{Desired, Field};
 pub use failure::{Failure, Refusal, StuckReason};
 pub use hooks::{Hooks, NotDone, REVISION_LABEL, ResizeOnly, change_back};
-pub use pod_state::{Judgement, Next, PodPolicy, PodState, is_ready, judge};
+pub use pod_state::{Judgement, NextWrite, PodPolicy, PodState, is_ready, judge};
 pub use pods::{Counts, PodView, Pods};
 pub use reason::Reason;
 pub use record::{Direction, PodRecord, RECORD_ANNOTATION};
-pub use rollout::{Heading, Outcome, Phase, PodFailure, RolloutRecord, RolloutStatus};
+pub use rollout::{Heading, Phase, PodFailure, RolloutOutcome, RolloutRecord, RolloutStatus};
 pub use selection::{Selected, Selection, select, selects};
 pub use settings::{Settings, Step};
 pub use template::{TemplateChange, can_update, with_resources_of};

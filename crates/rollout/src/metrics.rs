@@ -1,4 +1,4 @@
-//! What rollouts count.
+//! Metrics of rollouts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use plumb_metrics::{CounterVec, Histogram, Text, Unit};
 
-use crate::engine::{Outcome, Refusal, StuckReason, UpdateResult};
+use crate::engine::{Refusal, RolloutOutcome, StuckReason, UpdateResult};
 
 /// From a tenth of a second to a day, in nanoseconds.
 const BOUNDS: &[u64] = &seconds([1, 5, 10, 50, 100, 300, 600, 3_000, 6_000, 36_000, 864_000]);
@@ -46,7 +46,7 @@ impl Default for Families {
 }
 
 impl RolloutMetrics {
-    /// Counts what came of the writes of a pod.
+    /// Counts the result of the writes of a pod.
     pub(crate) fn updated(&self, result: &UpdateResult) {
         let label = match &result.error {
             Some(Refusal::Refused(reason, _)) => reason.name(),
@@ -68,7 +68,7 @@ impl RolloutMetrics {
     }
 
     /// Counts a rollout that ended.
-    pub(crate) fn finished(&self, outcome: Outcome, took: SignedDuration) {
+    pub(crate) fn finished(&self, outcome: RolloutOutcome, took: SignedDuration) {
         self.0.finished.inc([format!("{outcome:?}").into()]);
         self.0.duration.observe_duration(Duration::try_from(took).unwrap_or_default());
     }

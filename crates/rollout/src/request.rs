@@ -6,13 +6,13 @@ use plumb_controller::ObjectRef;
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} {kind} {object}: {source}")]
 pub struct RequestError {
-    /// What the controller was doing, such as `patching`.
+    /// The operation, such as `patching`.
     pub operation: &'static str,
     /// The kind of the object.
     pub kind: &'static str,
     /// The object.
     pub object: ObjectRef,
-    /// What went wrong.
+    /// The error.
     #[source]
     pub source: kube::Error,
 }

@@ -12,7 +12,7 @@ use crate::metrics::RolloutMetrics;
 use crate::vpas::Vpas;
 use crate::{activation, cloneset, policies, workloads};
 
-/// What the controllers run with.
+/// Configuration of the controllers.
 #[derive(Clone)]
 pub struct Config {
     /// Lists and watches.
@@ -21,18 +21,18 @@ pub struct Config {
     pub write: Client,
     /// Restarts what fails, and counts it.
     pub supervisor: Supervisor,
-    /// What controllers, queues and reflectors count.
+    /// Metrics of controllers, queues and reflectors.
     pub metrics: Metrics,
-    /// What rollouts count.
+    /// Metrics of rollouts.
     pub rollout_metrics: RolloutMetrics,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
-    /// What names of pods are made from.
+    /// The seed for the names of pods.
     pub random: Random,
     /// The rules of the API server.
     pub rules: Rules,
-    /// Whether the feature gate `InPlaceWorkloadVerticalScaling` is on. If not, what is held is released, and `CloneSet`s
-    /// recreate pods for a change of resources.
+    /// Whether the feature gate `InPlaceWorkloadVerticalScaling` is on. If not, the controllers release held
+    /// workloads, and `CloneSet`s recreate pods for a change of resources.
     pub enabled: bool,
 }
 

@@ -54,7 +54,7 @@ impl Owners {
         owner.map(|vpa| vpa.name_any())
     }
 
-    /// What a template desires without what VPAs own.
+    /// The desired resources of a template without those that VPAs own.
     #[must_use]
     pub fn without(&self, desired: Desired) -> Desired {
         if self.0.is_empty() {
@@ -63,7 +63,7 @@ impl Owners {
         desired.without(|container, field, resource| self.owner(container, field, resource).is_some())
     }
 
-    /// What VPAs own of what a template desires, such as `app: requests.cpu (VerticalPodAutoscaler web)`.
+    /// The desired resources of a template that VPAs own, such as `app: requests.cpu (VerticalPodAutoscaler web)`.
     pub fn named(&self, desired: &Desired) -> Vec<String> {
         let owned = desired.named().filter_map(|(container, field, resource)| {
             let owner = self.owner(container, field, resource)?;

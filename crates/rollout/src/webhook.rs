@@ -72,7 +72,7 @@ pub fn registration(endpoint: Endpoint) -> Registration {
     }
 }
 
-/// Deletes the configuration: without the feature gate nothing is held.
+/// Deletes the configuration: without the feature gate no workload is held.
 pub async fn unregister(client: &Client) -> kube::Result<()> {
     let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     match api.delete(NAME, &DeleteParams::default()).await {
@@ -81,7 +81,7 @@ pub async fn unregister(client: &Client) -> kube::Result<()> {
     }
 }
 
-/// What the webhook runs with.
+/// Configuration of the webhook.
 #[derive(Clone)]
 pub struct Config {
     /// Reads policies, and registers the webhook.
@@ -90,11 +90,11 @@ pub struct Config {
     pub server: plumb_webhook::Options,
     /// The rules of the API server.
     pub rules: Rules,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
     /// Restarts tasks, and counts panics.
     pub supervisor: Supervisor,
-    /// What informers count.
+    /// Metrics of informers.
     pub metrics: Metrics,
 }
 
@@ -124,7 +124,7 @@ impl HoldWebhook {
         self.server.registered()
     }
 
-    /// Runs it for good. What fails is tried again.
+    /// Runs it for good. Failures are retried.
     pub fn run(self) -> BoxFuture<'static, ()> {
         let Self { reviewer, server, client } = self;
         let supervisor = reviewer.supervisor.clone();
@@ -140,7 +140,7 @@ impl HoldWebhook {
     }
 }
 
-/// Answers the API server. Whatever happens, a write is admitted.
+/// Responds to an admission review. A write is always admitted.
 struct Holder {
     policies: Informer<RolloutPolicy>,
     rules: Rules,

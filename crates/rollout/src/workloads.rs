@@ -7,7 +7,7 @@
 //!                                                those of OpenKruise: rollingUpdate.paused
 //!     ──▶ run: resize the pods at the pace of the policy
 //!     ──▶ make the live revision match           ReplicaSet: its template │ others: the label of each pod
-//!     ──▶ release: nothing is left to do for the native controller
+//!     ──▶ release: the native controller has no change left to make
 //! ```
 //!
 //! The native controllers run unchanged. The hold is in the same write as the edit, because a native controller may act on

@@ -1,4 +1,4 @@
-//! What a decision asks for.
+//! The actions of a decision.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub enum Action {
         pod: Arc<Pod>,
         /// The patch.
         patch: Value,
-        /// What it is for.
+        /// Its purpose.
         purpose: Purpose,
     },
     /// Patch the status of a pod (strategic merge).
@@ -66,7 +66,7 @@ pub enum Action {
     PatchSet(Value),
 }
 
-/// What a patch of a pod is for.
+/// The purpose of a patch of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Its lifecycle state.
@@ -103,24 +103,24 @@ impl Action {
 /// An event about the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Whether someone should look at it.
+    /// Whether it is a warning.
     pub warning: bool,
     /// Why it happened, in one word.
     pub reason: &'static str,
-    /// What happened, in a sentence.
+    /// The message.
     pub message: String,
 }
 
-/// What is to be done, what is reported, and when to decide again.
+/// The actions, the status, and when to decide again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
-    /// What is to be done.
+    /// The actions.
     pub actions: Vec<Action>,
     /// The status, if it is another one.
     pub status: Option<CloneSetStatus>,
     /// Events.
     pub notes: Vec<Note>,
-    /// When to decide again, even if nothing changes.
+    /// When to decide again, even without a change.
     pub due: Option<Timestamp>,
 }
 

@@ -8,7 +8,7 @@ use crate::api::cloneset::Settings;
 
 /// Pods of the update revision, or of all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Side {
+struct RevisionCounts {
     count: i32,
     /// Held before their deletion.
     preparing_delete: i32,
@@ -18,20 +18,20 @@ struct Side {
     unavailable: i32,
 }
 
-impl Side {
+impl RevisionCounts {
     fn of<'a>(pods: impl Iterator<Item = &'a PodView>) -> Self {
-        let mut side = Self::default();
+        let mut counts = Self::default();
         for pod in pods {
-            side.count += 1;
+            counts.count += 1;
             if pod.state == super::lifecycle::State::PreparingDelete {
-                side.preparing_delete += 1;
+                counts.preparing_delete += 1;
             } else if pod.is_specified_delete {
-                side.to_delete += 1;
+                counts.to_delete += 1;
             } else if !pod.is_available {
-                side.unavailable += 1;
+                counts.unavailable += 1;
             }
         }
-        side
+        counts
     }
 
     fn active(&self) -> i32 {
@@ -65,8 +65,8 @@ pub struct Counts {
 impl Counts {
     /// Counts the pods of a set. An update is disruptive if it makes pods unavailable.
     pub fn of(pods: &[PodView], settings: &Settings, disruptive: bool) -> Self {
-        let new = Side::of(pods.iter().filter(|pod| pod.is_updated));
-        let old = Side::of(pods.iter().filter(|pod| !pod.is_updated));
+        let new = RevisionCounts::of(pods.iter().filter(|pod| pod.is_updated));
+        let old = RevisionCounts::of(pods.iter().filter(|pod| !pod.is_updated));
         let total = new.count + old.count;
         let Settings { replicas, partition, max_unavailable, .. } = *settings;
         let unavailable = new.preparing_delete + old.preparing_delete + new.unavailable + old.unavailable;
@@ -183,7 +183,7 @@ mod tests {
         let of = |letters: &str| Counts::of(&pods(letters), &partition, true);
         assert_eq!(of("ooooo"), Counts { update: 3, update_max_unavailable: 1, ..all });
         assert_eq!(of("ooOOO"), all);
-        // New pods take the place of those that are missing.
+        // New pods replace those that are missing.
         assert_eq!(of("oOOO"), Counts { create: 1, create_current: 1, create_limit: 1, ..all });
         assert_eq!(of("ooOO"), Counts { create: 1, create_limit: 1, ..all });
         assert_eq!(of("oooOOO"), Counts { delete: 1, delete_old: 1, delete_ready_limit: 2, ..all });

@@ -1,4 +1,4 @@
-//! What is to be done about a set. Pure.
+//! The decision about a set. Pure.
 //!
 //! ```text
 //!   revision of the template ──▶ scale: create, delete ──▶ update: recreate, restart, resize ──▶ refresh each pod ──▶ status
@@ -50,12 +50,12 @@ pub struct State {
     pub owners: Owners,
 }
 
-/// What a decision is made in view of, besides the state.
+/// The input of a decision besides the state.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The time of the decision.
     pub now: Timestamp,
-    /// What names of new pods are made from: another one for each decision.
+    /// The seed for the names of new pods: another one for each decision.
     pub seed: u64,
     /// The rules of the API server.
     pub rules: &'a Rules,
@@ -85,7 +85,7 @@ pub struct PodFailure {
     pub retry_at: Timestamp,
 }
 
-/// Decides what is to be done about a set.
+/// Decides the actions for a set.
 pub fn decide(state: &State, context: &Context<'_>) -> Decision {
     let set = &state.set;
     let mut decision = Decision::default();
@@ -173,7 +173,7 @@ fn scope<'a>(
     }
 }
 
-/// Goes on with all pods that nothing was decided about.
+/// Continues the updates of all pods without a decision.
 fn refresh(scope: &Scope<'_>, updated: &mut Updated, decision: &mut Decision) {
     let touched: BTreeSet<Option<String>> =
         decision.actions.iter().filter_map(Action::pod).map(|pod| pod.metadata.uid.clone()).collect();
@@ -189,7 +189,7 @@ fn refresh(scope: &Scope<'_>, updated: &mut Updated, decision: &mut Decision) {
     }
 }
 
-/// Deletes claims and revisions that nothing uses, and removes the names of pods that are gone.
+/// Deletes unused claims and revisions, and removes the names of pods that are gone.
 fn clean_up(scope: &Scope<'_>, decision: &mut Decision) {
     let State { set, pods, claims, .. } = scope.state;
     let unused = instances::unused_claims(pods, claims, scope.settings.reuse_claims);

@@ -1,4 +1,4 @@
-//! What the engine asks about the pods of a `CloneSet`.
+//! The hooks of the engine for pods of a `CloneSet`.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -19,7 +19,7 @@ pub(super) struct PodHooks<'a> {
     pub(super) desired: Desired,
     pub(super) rules: &'a Rules,
     pub(super) lifecycle: &'a Lifecycle,
-    /// What is written with the intent.
+    /// The fields that are written with the intent.
     pub(super) begin: Option<Value>,
     pub(super) now: Timestamp,
 }

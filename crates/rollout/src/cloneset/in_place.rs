@@ -1,4 +1,4 @@
-//! In-place updates: what of a template change a running pod follows, and when it has.
+//! In-place updates: which parts of a template change a running pod follows, and when it has.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ pub struct InPlace {
 
 impl Update {
     /// How running pods follow from one template to another. With the gate `InPlaceWorkloadVerticalScaling` off, resources
-    /// are among what is not changed in place.
+    /// are not changed in place.
     pub fn between(old: &PodTemplateSpec, new: &PodTemplateSpec, rules: &Rules, vertical: bool) -> Self {
         let change = can_update(old, new, rules);
         let mut refused: Vec<String> = change
@@ -219,9 +219,9 @@ pub struct NewCondition<'a> {
     pub type_: &'a str,
     /// Whether it is True or False.
     pub status: bool,
-    /// Why, in one word; empty if there is nothing to say.
+    /// The reason; empty if there is none.
     pub reason: &'a str,
-    /// Why, in detail; empty if there is nothing to say.
+    /// The message; empty if there is none.
     pub message: String,
 }
 

@@ -15,7 +15,7 @@ use super::lifecycle::{State, seconds};
 use super::{keys, revisions};
 use crate::api::cloneset::{CloneSet, Lifecycle};
 
-/// What instance ids consist of: no vowels, so that they are no words.
+/// The alphabet of instance ids: no vowels, so that they are no words.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// How long an instance id is.
 const ID_LENGTH: usize = 5;

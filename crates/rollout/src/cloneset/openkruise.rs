@@ -1,5 +1,5 @@
-//! Whether OpenKruise runs in the cluster. Where it does, this controller does nothing: two controllers of one set would
-//! undo each other's work.
+//! Detects whether OpenKruise runs in the cluster. If it does, this controller leaves all sets alone: two controllers
+//! of one set would undo each other's work.
 //!
 //! OpenKruise is taken to run if one of these is found:
 //!
@@ -64,7 +64,7 @@ pub fn sign(definition: Option<&CustomResourceDefinition>, webhooks: bool) -> Op
 
 type Webhooks = PartialObjectMeta<MutatingWebhookConfiguration>;
 
-/// Watches for OpenKruise. Clones share what they watch.
+/// Watches for OpenKruise. Clones share the watches.
 #[derive(Clone)]
 pub struct OpenKruise {
     definitions: Informer<CustomResourceDefinition>,
@@ -79,7 +79,7 @@ impl Default for OpenKruise {
 }
 
 impl OpenKruise {
-    /// By what it is recognized now, if it is.
+    /// The object by which it is detected now, if it is.
     pub fn sign(&self) -> Option<Sign> {
         let definition = self.definitions.get(&ObjectRef::cluster(CLONESETS));
         sign(definition.as_deref(), self.webhooks.get(&ObjectRef::cluster(WEBHOOKS)).is_some())

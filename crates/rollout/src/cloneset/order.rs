@@ -32,7 +32,7 @@ pub fn for_update(
     candidates.sort_by_key(|pod| State::of(pod) != State::PreparingUpdate);
 }
 
-/// What pods are compared by, field after field, the smaller first: upstream's `ActivePods`.
+/// The sort key of pods, field by field, the smaller first: upstream's `ActivePods`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct UpdateRank {
     is_assigned: bool,

@@ -1,4 +1,4 @@
-//! Performs what was decided, and waits until the informers have observed it.
+//! Performs actions, and waits until the informers have observed them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,12 +39,12 @@ pub(super) struct Performer<'a> {
     pub(super) emit: &'a (dyn Fn(Note) + Send + Sync),
 }
 
-/// What came of the actions.
+/// The result of the actions.
 #[derive(Debug, Default)]
 pub(super) struct Performed {
-    /// Errors that have nothing to do with the requests, such as an API server that does not answer.
+    /// Errors that are unrelated to the requests, such as an API server that does not respond.
     pub(super) errors: Vec<PerformError>,
-    /// Another writer was faster: what was decided upon is not what is there.
+    /// Another writer was faster: the decision was for an older version.
     pub(super) conflict: bool,
 }
 
@@ -58,7 +58,7 @@ pub(super) enum PerformError {
     Update { pod: String, message: String },
 }
 
-/// What came of the writes for a pod.
+/// The result of the writes for a pod.
 enum PodOutcome {
     Updated,
     /// Why it could not be updated.
@@ -73,7 +73,7 @@ enum Observed {
     Set(Write),
 }
 
-/// What came of one action.
+/// The result of one action.
 #[derive(Default)]
 struct Attempt {
     writes: Vec<Observed>,
@@ -81,7 +81,7 @@ struct Attempt {
     error: Option<PerformError>,
     /// Why pods or claims could not be created or deleted.
     scale_failure: Option<String>,
-    /// What came of the writes for a pod, by its uid.
+    /// The results of the writes for pods, by uid.
     pod: Option<(String, PodOutcome)>,
     note: Option<Note>,
 }
@@ -354,7 +354,7 @@ impl Performer<'_> {
     }
 }
 
-/// What came of a patch of a pod.
+/// The result of a patch of a pod.
 fn pod_attempt(pod: &Pod, patched: kube::Result<Pod>, operation: &'static str) -> Attempt {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let mut attempt = Attempt::default();
@@ -383,7 +383,7 @@ impl Attempt {
     }
 }
 
-/// Notes what came of the writes for a pod.
+/// Records the result of the writes for a pod.
 fn note(failures: &mut Failures, uid: String, outcome: PodOutcome, now: Timestamp) {
     let PodOutcome::Failed(message) = outcome else {
         failures.pods.remove(&uid);

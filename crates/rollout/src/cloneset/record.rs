@@ -1,4 +1,5 @@
-//! What is recorded on a set about a rollout: the step of a canary, and that it goes back or recreates pods after a failure.
+//! The record of a rollout on a set: the step of a canary, and whether it is undone or recreates pods after a
+//! failure.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use crate::engine::RolloutRecord;
 /// The annotation with the [`RolloutRecord`].
 pub const ROLLOUT_ANNOTATION: &str = "rollout.plumb.dev/rollout";
 
-/// What is recorded on a set. A record that cannot be read counts as none.
+/// The record on a set. A record that cannot be read counts as none.
 pub(super) fn read(set: &CloneSet) -> Option<RolloutRecord> {
     let text = set.metadata.annotations.as_ref()?.get(ROLLOUT_ANNOTATION)?;
     serde_json::from_str(text).ok()

@@ -1,4 +1,4 @@
-//! What pods go on with by themselves: updates that are under way, conditions, lifecycle states.
+//! Work of pods that needs no decision: updates in progress, conditions, lifecycle states.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -14,7 +14,7 @@ use super::view::PodView;
 use crate::api::cloneset::LifecycleHook;
 use crate::engine::{Change, Hooks as _, Judgement, PodState, judge, plan};
 
-/// What is to be done for a pod, and what is reported about it.
+/// The actions for a pod, and its reported state.
 #[derive(Default)]
 pub(super) struct Refreshed {
     pub(super) action: Option<Action>,
@@ -30,7 +30,7 @@ impl Refreshed {
 }
 
 impl Scope<'_> {
-    /// What a pod goes on with. One that is being prepared for an update stays unready.
+    /// The work of a pod that needs no decision. A pod that is being prepared for an update stays unready.
     pub(super) fn refresh(&self, view: &PodView, preparing: bool) -> Refreshed {
         if let Some(action) = self.mark_ready_by_hooks(view) {
             return Refreshed::act(action);
@@ -92,7 +92,7 @@ impl Scope<'_> {
                 plan: Box::new(plan),
                 begins: false,
             }),
-            // Nothing is recorded, or what is recorded is finished.
+            // There is no record, or the record is finished.
             None if state == PodState::Done => {
                 Some(self.enter(view, lifecycle::after_update(&self.settings.lifecycle, pod)))
             }

@@ -22,7 +22,7 @@ pub struct Revisions {
     pub all: Vec<Arc<ControllerRevision>>,
 }
 
-/// What has to be written before the template is the latest revision.
+/// The writes that make the template the latest revision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Missing {
     /// A revision has to be created.

@@ -157,7 +157,7 @@ struct CloneSets {
     recorder: EventRecorder,
     /// The writes that failed, by set.
     failures: Mutex<HashMap<ObjectRef, Failures>>,
-    /// Why the controller does nothing, as it was logged last.
+    /// Why the controller is inactive, as it was logged last.
     stopped_by: Mutex<Option<Sign>>,
 }
 
@@ -339,7 +339,7 @@ impl Reconciler for CloneSets {
             return Err(ReconcileError::Conflict);
         }
         if changed {
-            // The status says which writes failed.
+            // The status has the failed writes.
             self.queue.add(key.clone());
         }
         match scale {

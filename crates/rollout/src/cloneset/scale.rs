@@ -13,7 +13,7 @@ use super::order;
 use super::scope::Scope;
 use super::view::PodView;
 
-/// What a scale decision depends on.
+/// The inputs of a scale decision.
 pub(super) struct Scale<'a> {
     pub(super) scope: &'a Scope<'a>,
     pub(super) counts: &'a Counts,

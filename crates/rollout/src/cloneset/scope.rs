@@ -30,7 +30,7 @@ pub(super) struct Scope<'a> {
     pub(super) updates: BTreeMap<String, Update>,
     /// The resources of the template; none if they cannot be read.
     pub(super) desired: Desired,
-    /// Whether all pods that are to be updated are recreated, because the policy says so after a failure.
+    /// Whether all pods with an update are recreated, by the policy after a failure.
     pub(super) recreates_all: bool,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Kind {
     Restart(InPlace, Option<Box<Vertical>>),
     /// In place, by a resize: at the pace of the engine.
     Resize(InPlace, Box<Vertical>),
-    /// In place, and nothing but metadata changes.
+    /// In place, and only metadata changes.
     Metadata(InPlace),
     /// It would have to be recreated, for these reasons, but must not be.
     Impossible(Vec<String>),
@@ -147,7 +147,7 @@ impl Scope<'_> {
         revision::template(&self.revisions.current)
     }
 
-    /// Until when nothing is tried with a pod, because a write failed.
+    /// Until when no write is tried for a pod, because one failed.
     pub(super) fn backoff(&self, view: &PodView) -> Option<Timestamp> {
         let uid = view.pod.metadata.uid.as_deref().unwrap_or_default();
         let failure = self.context.failures.pods.get(uid)?;
@@ -155,7 +155,7 @@ impl Scope<'_> {
     }
 }
 
-/// Whether an in-place update of a pod was begun and is not finished.
+/// Whether an in-place update of a pod has begun and is not finished.
 pub(super) fn is_under_way(view: &PodView) -> bool {
     view.state == super::lifecycle::State::Updating
         || view
@@ -169,7 +169,7 @@ fn has_unfinished_resize(view: &PodView) -> bool {
         && UpdateState::read(&view.pod).is_some_and(|state| state.update_resources)
 }
 
-/// Whether the node has said that it cannot apply a resize now, or ever.
+/// Whether the node has reported a resize as deferred or infeasible.
 pub(super) fn is_postponed(pod: &Pod) -> bool {
     let stage = status::read(pod).map(|reading| reading.stage);
     matches!(stage, Ok(Stage::Deferred { .. } | Stage::Infeasible { .. }))

@@ -1,4 +1,4 @@
-//! What is reported of a set.
+//! The reported status of a set.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -13,7 +13,7 @@ use crate::api::cloneset::{CloneSet, CloneSetCondition, CloneSetStatus};
 pub const FAILED_SCALE: &str = "FailedScale";
 /// The condition that pods could not be updated.
 pub const FAILED_UPDATE: &str = "FailedUpdate";
-/// The condition that says how far an update is, if it has a deadline.
+/// The condition about the progress of an update, if it has a deadline.
 pub const PROGRESSING: &str = "Progressing";
 
 /// How many pods are named in a condition.
@@ -137,7 +137,7 @@ impl Scope<'_> {
     }
 }
 
-/// The status of a set that is not valid: what is wrong with it.
+/// The status of an invalid set: the errors.
 pub(super) fn invalid(set: &CloneSet, message: String, now: Timestamp) -> CloneSetStatus {
     let mut status = set.status.clone().unwrap_or_default();
     status.observed_generation = set.metadata.generation;
@@ -160,7 +160,7 @@ fn set_failure(status: &mut CloneSetStatus, type_: &str, failure: Option<(&str, 
     }
 }
 
-/// Sets a condition. Its times stay while nothing of it changes, and that of its transition while its status stays.
+/// Sets a condition. Its times stay while it is unchanged, and that of its transition while its status stays.
 fn set(status: &mut CloneSetStatus, type_: &str, is: &str, reason: &str, message: String, now: Timestamp) {
     let now = Some(whole_seconds(now));
     let position = status.conditions.iter().position(|condition| condition.type_ == type_);

@@ -6,7 +6,7 @@
 //!                                              └─ a resize             ──▶ the engine     ┘
 //! ```
 //!
-//! A pod that a write failed for is left out until its backoff is over, so that it does not take the place of others.
+//! A pod whose write failed is left out until its backoff is over, so that it does not block others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,9 @@ use super::scope::{Kind, Scope, is_under_way};
 use super::view::PodView;
 use super::{keys, order};
 use crate::api::{OnFailure, Share};
-use crate::engine::{self, Heading, Judgement, Next, Outcome, PodState, Pods, RolloutRecord, Vertical, plan};
+use crate::engine::{
+    self, Heading, Judgement, NextWrite, PodState, Pods, RolloutOutcome, RolloutRecord, Vertical, plan,
+};
 
 /// The event about pods that are recreated because they cannot be updated in place, for these reasons. None if they would be
 /// recreated anyway.
@@ -38,14 +40,14 @@ fn not_in_place(reasons: &[String]) -> Option<Note> {
     })
 }
 
-/// What comes of deciding about updates.
+/// The decision about updates.
 #[derive(Default)]
 pub(super) struct Updated {
     /// The pods that are unready before their update, by uid.
     pub(super) preparing: BTreeSet<String>,
     /// Why pods do not follow.
     pub(super) stuck: Vec<String>,
-    /// What is reported about the resizes.
+    /// The reported state of the resizes.
     pub(super) resizes: Option<engine::RolloutStatus>,
 }
 
@@ -199,7 +201,7 @@ impl Scope<'_> {
             }
         }
         let hooks = self.begin_hooks(view, in_place, change.as_deref());
-        let plan = plan(pod, &Next::Begin(change), &hooks, now)?;
+        let plan = plan(pod, &NextWrite::Begin(change), &hooks, now)?;
         Some(Action::UpdatePod { pod: pod.clone(), unready, plan: Box::new(plan), begins: true })
     }
 
@@ -210,7 +212,7 @@ impl Scope<'_> {
         self.hooks_to_begin(Some(begin), in_place.resizes)
     }
 
-    /// Resizes pods at the pace of the engine, and answers failures as the policy says.
+    /// Resizes pods at the pace of the engine, and responds to failures by the policy.
     fn resizes(
         &self,
         candidates: &[Candidate<'_>],
@@ -228,7 +230,7 @@ impl Scope<'_> {
         let policy = &self.state.policy;
         let min_ready = SignedDuration::from_secs(self.settings.min_ready_seconds.into());
         let mut pods = Pods::default();
-        // What is written with an intent does not matter before a pod is chosen.
+        // The fields that are written with an intent do not matter before a pod is chosen.
         let hooks = self.hooks_to_begin(None, true);
         for (position, Candidate { view, .. }) in candidates.iter().enumerate() {
             let order = u64::try_from(position).unwrap_or(u64::MAX);
@@ -280,7 +282,7 @@ impl Scope<'_> {
         updated.resizes = Some(decided.status);
     }
 
-    /// What is recorded about the rollout, or a new record.
+    /// The record of the rollout, or a new one.
     fn rollout_record(&self, stored: Option<&RolloutRecord>) -> RolloutRecord {
         let update = self.revisions.update_name();
         let is_of = |record: &&RolloutRecord| match record.heading {
@@ -358,8 +360,8 @@ impl Scope<'_> {
                 Some(RolloutRecord { step: record.step + 1, step_done_at: None, ..record.clone() })
             }
             engine::Action::Finish(outcome) => {
-                // What nothing was recorded about needs no end.
-                (is_stored && record.outcome != Some(outcome) || outcome == Outcome::RollbackFailed)
+                // Without a record there is nothing to finish.
+                (is_stored && record.outcome != Some(outcome) || outcome == RolloutOutcome::RollbackFailed)
                     .then(|| RolloutRecord { outcome: Some(outcome), ..record.clone() })
             }
         };
@@ -390,7 +392,7 @@ fn settled(view: &PodView) -> engine::PodView {
     engine::PodView {
         node: String::new(),
         order: 0,
-        judgement: Judgement { state, next: Next::Nothing, obstacle: None, due: None },
+        judgement: Judgement { state, next: NextWrite::Nothing, obstacle: None, due: None },
         available: view.is_available,
         grows: false,
         restarts: false,

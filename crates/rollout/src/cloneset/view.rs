@@ -1,4 +1,4 @@
-//! What decisions ask about one pod of a set.
+//! A pod of a set, as decisions see it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{keys, revisions};
 use crate::api::cloneset::Settings;
 use crate::engine::PodRecord;
 
-/// What decisions ask about one pod of a set. The pod neither has ended nor is terminating.
+/// A pod of a set, as decisions see it. The pod neither has ended nor is terminating.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct PodView {
@@ -26,14 +26,14 @@ pub struct PodView {
     pub is_ready: bool,
     /// Whether it is available.
     pub is_available: bool,
-    /// Whether it is to be deleted, because its label or the set says so.
+    /// Whether it should be deleted, because of its label or the set.
     pub is_specified_delete: bool,
-    /// What is recorded about its last resize.
+    /// The record of its last resize.
     pub record: Option<PodRecord>,
 }
 
 impl PodView {
-    /// Looks at a pod.
+    /// Creates the view of a pod.
     pub fn of(pod: &Arc<Pod>, settings: &Settings, update_revision: &str, now: Timestamp) -> Self {
         let labels = pod.metadata.labels.as_ref();
         let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);

@@ -13,10 +13,10 @@ use serde_json::{Map, Value, json};
 use super::desired::{Desired, is_empty};
 use super::reason::Reason;
 
-/// What has to be done for a running pod to have the resources of a template.
+/// How a running pod gets the resources of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Nothing: its spec has them.
+    /// Its spec has them.
     None,
     /// A resize.
     Vertical(Box<Vertical>),
@@ -57,7 +57,7 @@ pub struct ResourceChange {
     pub old: Requirements,
     /// The amounts after the resize.
     pub new: Requirements,
-    /// The quantities that change, as they are in the spec: what an undo sets again.
+    /// The quantities that change, as they are in the spec: an undo sets them again.
     pub previous: ResourceRequirements,
     /// The quantities that change, as they are to be set.
     pub set: ResourceRequirements,
@@ -65,8 +65,9 @@ pub struct ResourceChange {
 
 /// Compares the resources of a template with those in the spec of a pod, container by container.
 ///
-/// Only what the template declares is compared, with the defaults that the API server would add. A pod may have more: what
-/// a `LimitRange`, a webhook or an autoscaler has set stays. Fields other than resources are not compared: [`can_update`]
+/// Only resources that the template declares are compared, with the defaults that the API server would add. A pod may
+/// have more: values that a `LimitRange`, a webhook or an autoscaler has set stay. Fields other than resources are
+/// not compared: [`can_update`]
 /// compares the templates of two revisions.
 ///
 /// [`can_update`]: super::can_update
@@ -89,7 +90,7 @@ fn invalid(bad: &BadQuantity) -> Change {
 
 fn vertical(desired: &Desired, pod: &Pod, rules: &Rules) -> Result<Change, BadQuantity> {
     let Some(spec) = &pod.spec else { return Ok(Change::None) };
-    // Most comparisons find nothing, and are made for each change of each pod.
+    // Most comparisons find no difference, and are made for each change of each pod.
     if !differs(desired, spec)? {
         return Ok(Change::None);
     }
@@ -183,7 +184,7 @@ fn differs(desired: &Desired, spec: &PodSpec) -> Result<bool, BadQuantity> {
     Ok(false)
 }
 
-/// Why the API server would refuse a resize, though nothing above is wrong with it.
+/// Why the API server would refuse a resize for other reasons.
 fn refusal(pod: &Pod, target: PodSpec, rules: &Rules) -> Option<Reason> {
     let target = Pod { metadata: pod.metadata.clone(), spec: Some(target), status: pod.status.clone() };
     let errors = validate::resize(pod, &target, rules);
@@ -259,8 +260,8 @@ impl Vertical {
         json!({ "spec": spec })
     }
 
-    /// The resources before the change, which an undo sets again. What was not set before is not named: a resize cannot
-    /// remove it.
+    /// The resources before the change, which an undo sets again. Resources that were not set before are not named: a
+    /// resize cannot remove them.
     pub fn previous(&self) -> Desired {
         let containers = self.containers.iter().map(|container| (container, &container.resources.previous));
         Desired {

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use super::failure::{Failure, StuckReason};
 use super::pod_state::PodState;
 use super::pods::Pods;
-use super::rollout::{Heading, Outcome, PODS_NAMED, Phase, PodFailure, RolloutRecord, RolloutStatus};
+use super::rollout::{Heading, RolloutOutcome, PODS_NAMED, Phase, PodFailure, RolloutRecord, RolloutStatus};
 use super::settings::Settings;
 use crate::api::OnFailure;
 
@@ -37,14 +37,14 @@ pub struct State<'a> {
     pub max_unavailable: usize,
     /// How many of its pods that are not among `pods` are unavailable.
     pub others_unavailable: usize,
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
 }
 
 /// An action. Every action is idempotent; if one fails, the next decision contains it again.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Send the next write of a pod, see [`Next`](super::Next).
+    /// Send the next write of a pod, see [`Next`](super::NextWrite).
     Update(String),
     /// Resize a pod back to its resources before the rollout.
     RollBack(String, Failure),
@@ -59,10 +59,10 @@ pub enum Action {
     /// Record that the next canary step begins.
     NextStep,
     /// Record the outcome, and release the workload.
-    Finish(Outcome),
+    Finish(RolloutOutcome),
 }
 
-/// The actions, the status, and when to decide again even if nothing changes.
+/// The actions, the status, and when to decide again even without a change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// The actions, in order.
@@ -105,11 +105,11 @@ fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timest
     if let Some(phase) = answer_failures(state, actions) {
         return phase;
     }
-    // Also of a rollout that is paused: nothing is left to wait for.
+    // Also of a paused rollout: it has no pod left to wait for.
     if counts.pending == 0 && counts.in_flight() == 0 && counts.stuck == 0 {
         let (outcome, phase) = match counts.rollback_failed {
-            0 => (Outcome::Complete, Phase::Complete),
-            _ => (Outcome::RollbackFailed, Phase::RollbackFailed),
+            0 => (RolloutOutcome::Complete, Phase::Complete),
+            _ => (RolloutOutcome::RollbackFailed, Phase::RollbackFailed),
         };
         if actions.is_empty() && state.record.outcome.is_none() {
             actions.push(Action::Finish(outcome));
@@ -166,7 +166,7 @@ fn on_failure(state: &State<'_>) -> OnFailure {
     }
 }
 
-/// Responds to pods that are stuck as the policy says.
+/// Responds to stuck pods by the policy.
 fn answer_failures(state: &State<'_>, actions: &mut Vec<Action>) -> Option<(Phase, String)> {
     let on_failure = on_failure(state);
     if on_failure == OnFailure::Hold {
@@ -302,7 +302,8 @@ fn unavailable_budget(state: &State<'_>) -> usize {
     max_unavailable(state).saturating_sub(state.pods.disturbed().saturating_add(missing))
 }
 
-/// How many pods may be unavailable at a time: as the policy says, or else the workload. If that is 0, no pod is restarted.
+/// How many pods may be unavailable at a time: by the policy, or else by the workload. If that is 0, no pod is
+/// restarted.
 fn max_unavailable(state: &State<'_>) -> usize {
     let of_policy = state.settings.max_unavailable.map(|share| share.rounded_down_to_one(state.replicas));
     of_policy.unwrap_or(state.max_unavailable)
@@ -317,7 +318,7 @@ fn back(state: &State<'_>, actions: &mut Vec<Action>) -> (Phase, String) {
         None => "undone by a user".to_owned(),
     };
     if counts.pending == 0 && counts.in_flight() == 0 {
-        let outcome = if failed == 0 { Outcome::RolledBack } else { Outcome::RollbackFailed };
+        let outcome = if failed == 0 { RolloutOutcome::RolledBack } else { RolloutOutcome::RollbackFailed };
         if actions.is_empty() && state.record.outcome.is_none() {
             actions.push(Action::Finish(outcome));
         }

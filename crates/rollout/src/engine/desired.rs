@@ -39,7 +39,7 @@ impl Desired {
         Ok(Self { containers, pod: resizable(spec.resources.as_ref()) })
     }
 
-    /// Whether it names nothing.
+    /// Whether it names no resource.
     pub fn is_empty(&self) -> bool {
         self.containers.is_empty() && self.pod.is_none()
     }
@@ -60,7 +60,7 @@ impl Desired {
         self
     }
 
-    /// What it names, by container, field and resource.
+    /// The resources that it names, by container, field and resource.
     pub fn named(&self) -> impl Iterator<Item = (&str, Field, Resource)> {
         self.containers.iter().flat_map(|(name, resources)| {
             let of = |field: Field, list: &Option<WireList>| {

@@ -111,8 +111,8 @@ impl Failure {
         Self { reason, message, at: now, count, retry_at: now.checked_add(RETRIES.after(count)).ok() }
     }
 
-    /// What is recorded when a resize is sent again and accepted: it counts, and is retried after a backoff, if the pod does
-    /// not have the resources afterwards because another client or a webhook undoes it.
+    /// The record of a resize that is sent again and accepted: it counts, and is retried after a backoff, if the pod
+    /// does not have the resources afterwards because another client or a webhook undoes it.
     pub fn resent(before: Option<&Self>, now: Timestamp) -> Self {
         let (reason, message) = before.map_or_else(
             || (StuckReason::DeadlineExceeded, "the resize was accepted and undone".to_owned()),
@@ -127,7 +127,7 @@ impl Failure {
     }
 }
 
-/// What an error of the API server means for the pod that a write was about.
+/// The meaning of an error of the API server for the pod of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The pod is gone, or is another one of the same name.

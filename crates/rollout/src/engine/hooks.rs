@@ -1,4 +1,4 @@
-//! What differs between the kinds of workloads.
+//! The differences between the kinds of workloads.
 
 use k8s_openapi::api::core::v1::Pod;
 use plumb_resize::rules::Rules;
@@ -14,17 +14,18 @@ use super::record::PodRecord;
 #[error("{0}")]
 pub struct NotDone(pub String);
 
-/// What differs between the kinds of workloads (`UpdateOptions` of OpenKruise's proposal). The controller creates one value per
-/// workload and revision. The default methods are those of a workload whose pods differ in cpu and memory alone.
+/// The differences between the kinds of workloads (`UpdateOptions` of OpenKruise's proposal). The controller creates
+/// one value per workload and revision. The default methods are those of a workload whose pods differ in cpu and
+/// memory alone.
 pub trait Hooks {
     /// The name of the revision that pods follow (`GetRevision`). It is recorded on pods, so it must be the same after a
     /// restart of the controller, and another one for another template.
     fn revision(&self) -> &str;
 
-    /// The name of the revision that the workload had before the rollout. An undo goes back to it.
+    /// The name of the revision that the workload had before the rollout. An undo returns to it.
     fn base(&self) -> &str;
 
-    /// Whether pods go back to what they were before the rollout ([`change_back`]).
+    /// Whether pods return to their resources before the rollout ([`change_back`]).
     fn is_back(&self) -> bool {
         false
     }
@@ -35,8 +36,7 @@ pub trait Hooks {
     /// The rules of the API server.
     fn rules(&self) -> &Rules;
 
-    /// What has to be done for a pod to have these resources (`CalculateSpec`): those of the revision, or those before the
-    /// rollout.
+    /// How a pod gets these resources (`CalculateSpec`): those of the revision, or those before the rollout.
     fn change(&self, pod: &Pod, desired: &Desired) -> Change {
         compare_desired(desired, pod, self.rules())
     }
@@ -103,7 +103,7 @@ pub struct ResizeOnly {
     pub base: String,
     /// The resources of the revision, or on the way back those of the template before the rollout.
     pub desired: Desired,
-    /// Whether pods go back to what they were before.
+    /// Whether pods return to their former resources.
     pub back: bool,
     /// The value that the label `controller-revision-hash` of a pod has once it follows; none if the kind has no such label.
     pub revision_label: Option<String>,

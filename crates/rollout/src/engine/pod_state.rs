@@ -29,7 +29,7 @@ pub enum PodState {
     Pending,
     /// The intent is recorded; the node has to apply the resize, or a restarted container to become ready.
     Resizing {
-        /// What it waits for, for people.
+        /// What it waits for, as a message.
         waits_for: String,
     },
     /// The node has applied the resize. The controller watches readiness, restarts and OOM kills until then.
@@ -98,8 +98,8 @@ impl fmt::Display for PodState {
 
 /// The next write for a pod. Each is idempotent.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
-    /// Nothing.
+pub enum NextWrite {
+    /// No action.
     Nothing,
     /// The intent, then the resize, if one is needed: when the pace allows it.
     Begin(Option<Box<Vertical>>),
@@ -111,20 +111,20 @@ pub enum Next {
     Confirm,
 }
 
-/// The state of a pod, and what the controller does next.
+/// The state of a pod, and the next action of the controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
     /// Its state.
     pub state: PodState,
     /// The next write.
-    pub next: Next,
+    pub next: NextWrite,
     /// Why the resize that is under way will be stuck after its deadline: the node defers it, or fails to actuate it.
     pub obstacle: Option<(StuckReason, String)>,
     /// When the state may change without a change of the pod.
     pub due: Option<Timestamp>,
 }
 
-/// What a policy says about each pod.
+/// The settings of a policy for each pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodPolicy {
     /// For how long a resize may be deferred or under way.
@@ -162,7 +162,7 @@ pub(super) fn judge_recorded(
 }
 
 impl Judgement {
-    fn new(state: PodState, next: Next) -> Self {
+    fn new(state: PodState, next: NextWrite) -> Self {
         Self { state, next, obstacle: None, due: None }
     }
 
@@ -180,14 +180,14 @@ impl Judgement {
 /// A pod without an intent for this revision.
 fn unrecorded(pod: &Pod, hooks: &impl Hooks) -> Judgement {
     match hooks.change(pod, hooks.desired()) {
-        Change::Vertical(change) => Judgement::new(PodState::Pending, Next::Begin(Some(change))),
-        Change::Other(reasons) => Judgement::new(not_resizable(&reasons), Next::Nothing),
+        Change::Vertical(change) => Judgement::new(PodState::Pending, NextWrite::Begin(Some(change))),
+        Change::Other(reasons) => Judgement::new(not_resizable(&reasons), NextWrite::Nothing),
         // It was created with these resources, or another client has resized it.
         Change::None => match status::read(pod) {
             Ok(reading) if reading.stage == Stage::Applied && hooks.follows(pod) => {
-                Judgement::new(PodState::Done, Next::Nothing)
+                Judgement::new(PodState::Done, NextWrite::Nothing)
             }
-            _ => Judgement::new(PodState::Pending, Next::Begin(None)),
+            _ => Judgement::new(PodState::Pending, NextWrite::Begin(None)),
         },
     }
 }
@@ -208,10 +208,10 @@ fn following(
     if record.finished_at.is_some() {
         return match change {
             Change::Vertical(change) if policy.enforce_drift => {
-                Judgement::new(PodState::Pending, Next::Begin(Some(change)))
+                Judgement::new(PodState::Pending, NextWrite::Begin(Some(change)))
             }
             // Another client, such as an autoscaler, has resized it since.
-            _ => Judgement::new(PodState::Done, Next::Nothing),
+            _ => Judgement::new(PodState::Done, NextWrite::Nothing),
         };
     }
     match resize(pod, record, change, policy, now) {
@@ -220,7 +220,7 @@ fn following(
             Judgement::new(PodState::Resizing { waits_for }, next).until(due)
         }
         Resize::UnderWay { waits_for, obstacle, deadline } => {
-            let judgement = Judgement::new(PodState::Resizing { waits_for }, Next::Nothing);
+            let judgement = Judgement::new(PodState::Resizing { waits_for }, NextWrite::Nothing);
             judgement.hindered_by(obstacle).until(Some(deadline))
         }
         Resize::Failed(reason, message, next, due) => {
@@ -238,38 +238,38 @@ fn rolling_back(
     now: Timestamp,
 ) -> Judgement {
     if record.finished_at.is_some() {
-        return Judgement::new(PodState::RolledBack { failure: record.failure.clone() }, Next::Nothing);
+        return Judgement::new(PodState::RolledBack { failure: record.failure.clone() }, NextWrite::Nothing);
     }
     let change = hooks.change(pod, &record.previous);
     match resize(pod, record, change, policy, now) {
         Resize::Unsent(next, due) => Judgement::new(PodState::RollingBack, next).until(due),
         Resize::UnderWay { obstacle, deadline, .. } => {
-            let judgement = Judgement::new(PodState::RollingBack, Next::Nothing);
+            let judgement = Judgement::new(PodState::RollingBack, NextWrite::Nothing);
             judgement.hindered_by(obstacle).until(Some(deadline))
         }
         // The way back is attempted once.
         Resize::Failed(reason, message, _, _) => {
-            Judgement::new(PodState::RollbackFailed { reason, message }, Next::Nothing)
+            Judgement::new(PodState::RollbackFailed { reason, message }, NextWrite::Nothing)
         }
         Resize::Applied if !record.added.is_empty() => {
             let message = format!("a resize cannot remove {}", record.added.join(", "));
             let reason = StuckReason::NotResizable;
-            Judgement::new(PodState::RollbackFailed { reason, message }, Next::Nothing)
+            Judgement::new(PodState::RollbackFailed { reason, message }, NextWrite::Nothing)
         }
-        Resize::Applied => Judgement::new(PodState::RollingBack, Next::Confirm),
+        Resize::Applied => Judgement::new(PodState::RollingBack, NextWrite::Confirm),
     }
 }
 
 /// The progress of the resize of a pod whose intent is recorded.
 enum Resize {
     /// The pod does not have the resources: it is to be sent, or sent again later.
-    Unsent(Next, Option<Timestamp>),
+    Unsent(NextWrite, Option<Timestamp>),
     UnderWay {
         waits_for: String,
         obstacle: Option<(StuckReason, String)>,
         deadline: Timestamp,
     },
-    Failed(StuckReason, String, Next, Option<Timestamp>),
+    Failed(StuckReason, String, NextWrite, Option<Timestamp>),
     Applied,
 }
 
@@ -285,11 +285,11 @@ fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now
     match (change, refused) {
         (Change::Other(reasons), _) => {
             let message = reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-            return Resize::Failed(StuckReason::NotResizable, message, Next::Nothing, None);
+            return Resize::Failed(StuckReason::NotResizable, message, NextWrite::Nothing, None);
         }
         (Change::Vertical(change), Some(failure)) => {
             let due = failure.retry_at.is_some_and(|at| at <= now);
-            let next = if due { Next::Send(change) } else { Next::Nothing };
+            let next = if due { NextWrite::Send(change) } else { NextWrite::Nothing };
             let due = failure.retry_at.filter(|_| !due);
             // It was accepted, and the pod does not have it: another client may have been faster once.
             let is_undone = failure.reason == StuckReason::DeadlineExceeded;
@@ -299,7 +299,7 @@ fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now
             return Resize::Failed(failure.reason, failure.message.clone(), next, due);
         }
         // The controller crashed before it was sent, or something has undone it. That is known once it was sent again.
-        (Change::Vertical(change), None) => return Resize::Unsent(Next::Send(change), None),
+        (Change::Vertical(change), None) => return Resize::Unsent(NextWrite::Send(change), None),
         (Change::None, _) => {}
     }
     if record.applied_at.is_some() {
@@ -312,14 +312,14 @@ fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now
     let (reason, message) = match &stage {
         Stage::Applied => return Resize::Applied,
         Stage::Infeasible { message } => {
-            return Resize::Failed(StuckReason::Infeasible, message.clone(), Next::Nothing, None);
+            return Resize::Failed(StuckReason::Infeasible, message.clone(), NextWrite::Nothing, None);
         }
         Stage::Deferred { message } => (StuckReason::Deferred, message.clone()),
         Stage::Failing { message } => (StuckReason::Error, message.clone()),
         Stage::Proposed | Stage::InProgress => (StuckReason::DeadlineExceeded, stage.to_string()),
     };
     if overdue {
-        Resize::Failed(reason, message, Next::Nothing, None)
+        Resize::Failed(reason, message, NextWrite::Nothing, None)
     } else {
         let is_hindered = matches!(stage, Stage::Deferred { .. } | Stage::Failing { .. });
         let obstacle = is_hindered.then_some((reason, message));
@@ -346,39 +346,39 @@ fn applied(
         return match done {
             Err(not_done) if now >= deadline => {
                 let message = format!("not within {} seconds: {not_done}", policy.deadline.as_secs());
-                Judgement::new(PodState::Stuck { reason: StuckReason::NotReady, message }, Next::Nothing)
+                Judgement::new(PodState::Stuck { reason: StuckReason::NotReady, message }, NextWrite::Nothing)
             }
             Err(not_done) => {
                 let waits_for = not_done.to_string();
-                Judgement::new(PodState::Resizing { waits_for }, Next::Nothing).until(Some(deadline))
+                Judgement::new(PodState::Resizing { waits_for }, NextWrite::Nothing).until(Some(deadline))
             }
             Ok(()) if policy.soak > SignedDuration::ZERO => {
                 let until = now.checked_add(policy.soak).unwrap_or(Timestamp::MAX);
-                Judgement::new(PodState::Soaking { until }, Next::MarkApplied)
+                Judgement::new(PodState::Soaking { until }, NextWrite::MarkApplied)
             }
             Ok(()) => finished(pod, hooks),
         };
     };
     let until = applied_at.checked_add(policy.soak).unwrap_or(Timestamp::MAX);
     if let Some((reason, message)) = soak_failure(pod, record) {
-        return Judgement::new(PodState::Stuck { reason, message }, Next::Nothing);
+        return Judgement::new(PodState::Stuck { reason, message }, NextWrite::Nothing);
     }
     if now < until {
-        return Judgement::new(PodState::Soaking { until }, Next::Nothing).until(Some(until));
+        return Judgement::new(PodState::Soaking { until }, NextWrite::Nothing).until(Some(until));
     }
     finished(pod, hooks)
 }
 
 fn finished(pod: &Pod, hooks: &impl Hooks) -> Judgement {
     match hooks.pod_done(pod) {
-        Ok(()) => Judgement::new(PodState::Done, Next::Confirm),
+        Ok(()) => Judgement::new(PodState::Done, NextWrite::Confirm),
         Err(not_done) => {
-            Judgement::new(PodState::Resizing { waits_for: not_done.to_string() }, Next::Nothing)
+            Judgement::new(PodState::Resizing { waits_for: not_done.to_string() }, NextWrite::Nothing)
         }
     }
 }
 
-/// What went wrong while a pod was soaking.
+/// The failure of a pod while it was soaking.
 fn soak_failure(pod: &Pod, record: &PodRecord) -> Option<(StuckReason, String)> {
     for status in statuses(pod.status.as_ref()) {
         let allowed = record.restarts.get(&status.name).copied().unwrap_or(0);

@@ -12,10 +12,10 @@ use plumb_resize::status;
 use super::change::{Change, Vertical};
 use super::failure::StuckReason;
 use super::hooks::Hooks;
-use super::pod_state::{Judgement, Next, PodPolicy, PodState, judge_recorded};
+use super::pod_state::{Judgement, NextWrite, PodPolicy, PodState, judge_recorded};
 use super::record::PodRecord;
 
-/// What is known about one pod.
+/// The state of one pod.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct PodView {
@@ -58,7 +58,7 @@ impl PodView {
         let (available, available_at) = availability(pod, min_ready, now);
         judgement.due = judgement.due.into_iter().chain(available_at).min();
         let next = match &judgement.next {
-            Next::Begin(Some(change)) | Next::Send(change) => Some(&**change),
+            NextWrite::Begin(Some(change)) | NextWrite::Send(change) => Some(&**change),
             _ => None,
         };
         let of = |of_change: fn(&Vertical) -> bool, of_record: fn(&PodRecord) -> bool| {
@@ -92,13 +92,15 @@ impl PodView {
     fn class(&self) -> Class {
         match (&self.judgement.next, &self.judgement.state) {
             // The node has accepted these resources already.
-            (Next::MarkApplied | Next::Confirm | Next::Begin(None), _)
-            | (Next::Send(_), PodState::Resizing { .. } | PodState::RollingBack) => Class::Write,
-            (Next::Begin(Some(_)), _) if self.overtaken && !self.grows && !self.restarts => Class::Revert,
-            (Next::Begin(Some(_)) | Next::Send(_), _) => {
+            (NextWrite::MarkApplied | NextWrite::Confirm | NextWrite::Begin(None), _)
+            | (NextWrite::Send(_), PodState::Resizing { .. } | PodState::RollingBack) => Class::Write,
+            (NextWrite::Begin(Some(_)), _) if self.overtaken && !self.grows && !self.restarts => {
+                Class::Revert
+            }
+            (NextWrite::Begin(Some(_)) | NextWrite::Send(_), _) => {
                 Class::Candidate { restarts: self.restarts && self.available, again: self.intended }
             }
-            (Next::Nothing, _) => Class::None,
+            (NextWrite::Nothing, _) => Class::None,
         }
     }
 }
@@ -304,7 +306,7 @@ impl Pods {
         })
     }
 
-    /// Adds a pod, or replaces what is known about it.
+    /// Adds a pod, or replaces its state.
     pub fn set(&mut self, name: &str, view: PodView) {
         self.remove(name);
         self.count(name, &view, true);
@@ -390,7 +392,7 @@ fn toggle<T: Ord>(set: &mut BTreeSet<T>, item: T, present: bool) {
     }
 }
 
-/// What decisions read.
+/// The input of decisions.
 impl Pods {
     pub(super) fn writes(&self) -> impl Iterator<Item = &Name> {
         self.writes.iter()

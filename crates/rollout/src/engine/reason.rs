@@ -52,7 +52,7 @@ pub enum Reason {
         /// The path of the field, below the template.
         path: String,
     },
-    /// A field of the workload says something about updates that only its own controller does.
+    /// A field of the workload configures updates that only its own controller does.
     LeftToController {
         /// The path of the field.
         path: String,

@@ -14,7 +14,7 @@ use super::failure::Failure;
 /// The annotation of a pod that has its [`PodRecord`].
 pub const RECORD_ANNOTATION: &str = "rollout.plumb.dev/resize";
 
-/// Whether a pod follows its template or goes back.
+/// Whether a pod follows its template or is undone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Direction {
     /// To the resources of the template.
@@ -34,10 +34,10 @@ pub struct PodRecord {
     /// The revision that the workload had before the rollout, which [`PodRecord::previous`] belongs to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub base: String,
-    /// Whether it follows or goes back.
+    /// Whether it follows or is undone.
     #[serde(default)]
     pub direction: Direction,
-    /// The resources before the first resize since `base`: where an undo goes.
+    /// The resources before the first resize since `base`: an undo returns to them.
     #[serde(default, skip_serializing_if = "Desired::is_empty")]
     pub previous: Desired,
     /// The requests and limits that the resize adds, which no undo can remove.
@@ -60,7 +60,7 @@ pub struct PodRecord {
     /// When the pod was done with the revision, soaking included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
-    /// Why the API server refused the resize, or why the pod goes back.
+    /// Why the API server refused the resize, or why the pod is undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
 }

@@ -7,7 +7,7 @@ use super::desired::Desired;
 use super::failure::StuckReason;
 use super::pods::Counts;
 
-/// Which way a rollout goes.
+/// The direction of a rollout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Heading {
     /// Pods follow the template.
@@ -41,7 +41,7 @@ pub struct PodFailure {
 
 /// How a rollout ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum RolloutOutcome {
     /// All pods follow, but for those that were resized back one by one.
     Complete,
     /// All pods have their resources from before the rollout.
@@ -60,12 +60,12 @@ pub struct RolloutRecord {
     pub revision: String,
     /// The last revision that was rolled out completely.
     pub base: String,
-    /// The resources of the template before the rollout: where an undo goes.
+    /// The resources of the template before the rollout: an undo returns to them.
     #[serde(default, skip_serializing_if = "Desired::is_empty")]
     pub previous: Desired,
     /// When the rollout began.
     pub started_at: Timestamp,
-    /// Which way it goes.
+    /// Its direction.
     #[serde(default)]
     pub heading: Heading,
     /// The step of the canary that it is in.
@@ -82,7 +82,7 @@ pub struct RolloutRecord {
     pub failure: Option<PodFailure>,
     /// How it ended, if it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<RolloutOutcome>,
 }
 
 impl RolloutRecord {
@@ -120,7 +120,7 @@ pub enum Phase {
     Paused,
     /// All pods that the partition allows follow.
     Partitioned,
-    /// Pods are stuck, and the policy says to hold.
+    /// Pods are stuck, and the policy is to hold.
     Held,
     /// Pods are being resized back.
     RollingBack,
@@ -155,7 +155,7 @@ impl Phase {
         matches!(self, Self::Complete | Self::RolledBack | Self::RollbackFailed)
     }
 
-    /// Whether nothing happens until a pod, the template, the policy or a user changes something.
+    /// Whether no action follows until a pod, the template, the policy or a user changes something.
     pub const fn has_ended(self) -> bool {
         !matches!(self, Self::Progressing | Self::RollingBack)
     }
@@ -167,7 +167,7 @@ impl Phase {
 pub struct RolloutStatus {
     /// The revision.
     pub revision: String,
-    /// Which way it goes: a rollback has the revision of the rollout that it undoes.
+    /// Its direction: a rollback has the revision of the rollout that it undoes.
     #[serde(default, skip_serializing_if = "Heading::is_forward")]
     pub heading: Heading,
     /// Its phase.

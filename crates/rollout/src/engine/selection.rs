@@ -63,6 +63,6 @@ pub fn selects(policy: &RolloutPolicy, workload: &Selected<'_>) -> bool {
     let Some(selector) = &policy.spec.selector else { return false };
     let none = std::collections::BTreeMap::new();
     let labels = workload.metadata.labels.as_ref().unwrap_or(&none);
-    // A selector that cannot be read selects nothing.
+    // A selector that cannot be read selects no object.
     adoption::selector(Some(selector)).is_some_and(|selector| selector.matches(labels))
 }

@@ -16,9 +16,9 @@ pub struct Settings {
     pub partition: Share,
     /// The steps of a canary.
     pub steps: Vec<Step>,
-    /// What is said about each pod.
+    /// The settings for each pod.
     pub pod: PodPolicy,
-    /// What is done about a pod that is stuck.
+    /// The response to a stuck pod.
     pub on_failure: OnFailure,
     /// Whether no further pods are resized for now.
     pub paused: bool,

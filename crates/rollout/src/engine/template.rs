@@ -1,4 +1,4 @@
-//! What changed between two revisions of a pod template.
+//! Differences between two revisions of a pod template.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::reason::Reason;
 
-/// What changed between two revisions of a template.
+/// The differences between two revisions of a template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateChange {
     /// The containers whose cpu or memory changed.
@@ -24,7 +24,7 @@ pub struct TemplateChange {
 }
 
 impl TemplateChange {
-    /// Whether nothing changed.
+    /// Whether there is no difference.
     pub fn is_none(&self) -> bool {
         !self.resizes() && self.reasons.is_empty()
     }
@@ -39,8 +39,8 @@ impl TemplateChange {
         self.resizes() && self.reasons.is_empty()
     }
 
-    /// Whether running pods follow in place by a resize, new images, or both, as a `CloneSet` updates them. Metadata is
-    /// patched into running pods, too.
+    /// Whether running pods follow in place by a resize, new images, or both, as a `CloneSet` updates them. Metadata
+    /// is patched into running pods, too.
     pub fn is_in_place(&self) -> bool {
         !self.is_none()
             && self
@@ -70,7 +70,7 @@ fn compare_templates(
     change.reasons.extend(other_differences(old, new));
     let (old, new) = (defaulted(old, rules)?, defaulted(new, rules)?);
     if !names(&old.containers).eq(names(&new.containers)) || !names(init(&old)).eq(names(init(&new))) {
-        // The paths of the containers that moved would say nothing.
+        // The paths of the containers that moved would not help.
         change.reasons.retain(|reason| !is_of_container(reason));
         change.reasons.push(Reason::Containers);
         return Ok(change);
@@ -108,7 +108,7 @@ fn compare_templates(
     Ok(change)
 }
 
-/// The spec of a new pod, with what the API server fills in.
+/// The spec of a new pod, with the defaults of the API server.
 fn defaulted(template: &PodTemplateSpec, rules: &Rules) -> Result<PodSpec, BadQuantity> {
     let mut pod = Pod { spec: template.spec.clone(), ..Pod::default() };
     default_pod(&mut pod, rules)?;
@@ -123,7 +123,7 @@ fn init(spec: &PodSpec) -> &[Container] {
     spec.init_containers.as_deref().unwrap_or_default()
 }
 
-/// Whether cpu or memory changed; what else changed, and what was removed, are reasons.
+/// Whether cpu or memory changed; other changes and removals are reasons.
 fn compare_resources(
     container: Option<&str>,
     old: Option<&ResourceRequirements>,
@@ -265,7 +265,8 @@ fn is_of_container(reason: &Reason) -> bool {
 
 /// The template with the resources of another: the undo of a resize of a workload.
 ///
-/// Containers are matched by name. What only the template has stays; resources that the other lacks are removed.
+/// Containers are matched by name. Fields that only the template has stay; resources that the other lacks are
+/// removed.
 #[must_use]
 pub fn with_resources_of(template: &PodTemplateSpec, other: &PodTemplateSpec) -> PodTemplateSpec {
     let mut template = template.clone();

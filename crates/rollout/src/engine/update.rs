@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::change::Change;
 use super::failure::{Failure, Refusal};
 use super::hooks::Hooks;
-use super::pod_state::Next;
+use super::pod_state::NextWrite;
 use super::record::{Direction, PodRecord};
 
 /// The field manager of all writes of the rollout.
@@ -59,17 +59,18 @@ pub struct Plan {
     pub writes: Vec<PodWrite>,
 }
 
-/// Plans the write that [`judge`](super::judge()) asks for, if any.
-pub fn plan(pod: &Pod, next: &Next, hooks: &impl Hooks, now: Timestamp) -> Option<Plan> {
+/// Plans the write that [`judge`](super::judge()) returns, if any.
+pub fn plan(pod: &Pod, next: &NextWrite, hooks: &impl Hooks, now: Timestamp) -> Option<Plan> {
     let recorded = PodRecord::read(pod);
     let current = || recorded.clone().filter(|record| record.revision == hooks.revision());
     match next {
-        Next::Nothing => None,
-        Next::Begin(change) => {
+        NextWrite::Nothing => None,
+        NextWrite::Begin(change) => {
             let (revision, base) = (hooks.revision(), hooks.base());
             let mut record =
                 PodRecord::intent(pod, change.as_deref(), revision, base, recorded.as_ref(), now);
-            // A pod that was created during the rollout has no resources from before: the record has what it goes back to.
+            // A pod that was created during the rollout has no resources from before: the record has those that it
+            // returns to.
             if let Some(change) = change
                 && hooks.is_back()
                 && recorded.is_none_or(|recorded| recorded.base != base)
@@ -81,7 +82,7 @@ pub fn plan(pod: &Pod, next: &Next, hooks: &impl Hooks, now: Timestamp) -> Optio
             writes.extend(change.as_ref().map(|change| PodWrite::Resize(change.patch())));
             Some(Plan { record, writes })
         }
-        Next::Send(change) => {
+        NextWrite::Send(change) => {
             let record = current()?;
             // An accepted resize that the pod does not have afterwards is not sent again at once.
             let sent =
@@ -89,12 +90,12 @@ pub fn plan(pod: &Pod, next: &Next, hooks: &impl Hooks, now: Timestamp) -> Optio
             let writes = vec![PodWrite::Resize(change.patch()), PodWrite::Patch(sent.patch(pod))];
             Some(Plan { record, writes })
         }
-        Next::MarkApplied => {
+        NextWrite::MarkApplied => {
             let record = PodRecord { applied_at: Some(now), failure: None, ..current()? };
             let writes = vec![PodWrite::Patch(record.patch(pod))];
             Some(Plan { record, writes })
         }
-        Next::Confirm => {
+        NextWrite::Confirm => {
             let record = current()?;
             let back = record.direction == Direction::Back;
             let record = PodRecord {

@@ -20,7 +20,7 @@ pub struct SelectedWorkload {
     pub metadata: ObjectMeta,
 }
 
-/// What a policy comes to.
+/// The effect of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Binding {
     /// How many workloads it binds.
@@ -42,7 +42,7 @@ pub struct Conflict {
     pub overruled: bool,
 }
 
-/// What each policy of a namespace comes to, by name.
+/// The effect of each policy of a namespace, by name.
 pub fn bindings(
     policies: &[Arc<RolloutPolicy>],
     workloads: &[SelectedWorkload],

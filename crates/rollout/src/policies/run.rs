@@ -27,7 +27,7 @@ use crate::run::Config;
 
 /// The name of the controller.
 pub const NAME: &str = "rollout-policy-controller";
-/// Changes of workloads within this time are looked at together.
+/// Changes of workloads within this time are handled together.
 const COALESCED: Duration = Duration::from_millis(200);
 /// How many conflicts a condition names.
 const NAMED: usize = 5;
@@ -66,7 +66,7 @@ pub(crate) fn run(
             let spec = |policy: Option<&Arc<RolloutPolicy>>| {
                 policy.map(|policy| (policy.spec.clone(), policy.metadata.deletion_timestamp.clone()))
             };
-            // What this controller itself writes changes neither.
+            // The writes of this controller change neither.
             if spec(change.before) != spec(change.after) {
                 enqueue(change.latest().and_then(|policy| policy.metadata.namespace.clone()), queue);
             }

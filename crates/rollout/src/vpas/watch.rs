@@ -31,7 +31,7 @@ impl Target {
     }
 }
 
-/// Watches VPAs while they are defined. Clones share what they watch.
+/// Watches VPAs while they are defined. Clones share the watch.
 #[derive(Clone)]
 pub(crate) struct Vpas {
     objects: DefinedInformer<VerticalPodAutoscaler>,
@@ -46,7 +46,7 @@ impl Default for Vpas {
     }
 }
 
-/// What a rollout reads of a VPA: recommendations are the updater's.
+/// The fields of a VPA that a rollout reads: recommendations are the updater's.
 fn without_status(vpa: VerticalPodAutoscaler) -> VerticalPodAutoscaler {
     VerticalPodAutoscaler { status: None, ..vpa }
 }

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::kind::{WorkloadKind, template};
 use super::record::{Hold, TemplateResources, WorkloadRecord, intent, revision_of};
 use super::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION, STATUS_ANNOTATION};
-use crate::engine::{Outcome, Reason, RolloutStatus, TemplateChange, can_update, merged};
+use crate::engine::{Reason, RolloutOutcome, RolloutStatus, TemplateChange, can_update, merged};
 
-/// What an admission depends on besides the objects.
+/// The input of an admission besides the objects.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionContext<'a> {
     /// Whether the feature gate is on.
@@ -19,26 +19,26 @@ pub struct AdmissionContext<'a> {
     pub selected: bool,
     /// The rules of the API server.
     pub rules: &'a Rules,
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What becomes of a write.
+/// The result of an admission.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Admitted {
     /// The object as it is to be stored; none if it is to be stored as it came.
     pub object: Option<Value>,
-    /// What the user is shown.
+    /// The warnings for the user.
     pub warnings: Vec<String>,
 }
 
 /// Decides about the update of a workload.
 ///
-/// - A change of nothing but cpu and memory is held, if the workload opted in.
+/// - A change of only cpu and memory is held, if the workload opted in.
 /// - Any other change of the template releases a workload that is held: its controller recreates the pods. The status of a
 ///   rollout that has ended is removed, because the controller rolls out another template.
-/// - While it is held, the fields that hold it stay; what a user sets them to is restored at the end.
-/// - What is recorded stays, whatever a user leaves out of an update, and if the update has an older record: `kubectl
+/// - While it is held, the fields that hold it stay; the values that a user sets are restored at the end.
+/// - The record stays, even if an update omits it or has an older one: `kubectl
 ///   rollout undo` copies that of a ReplicaSet, and an exported manifest may have one. Any other write that changes the
 ///   record is one of the controller or of `plumb`, and passes as it is.
 pub fn admit(kind: WorkloadKind, old: &Value, new: &Value, context: &AdmissionContext<'_>) -> Admitted {
@@ -117,7 +117,7 @@ impl Admission {
         self.record = Some(record);
     }
 
-    /// Restores what is recorded, where an update leaves it out (`kubectl replace` does) or has it from an older rollout.
+    /// Restores the record, where an update omits it (`kubectl replace` does) or has it from an older rollout.
     fn preserve(&mut self, old: &Value, is_older: bool) {
         for key in [RECORD_ANNOTATION, STATUS_ANNOTATION] {
             match (annotation(old, key), annotation(&self.new, key)) {
@@ -148,7 +148,8 @@ impl Admission {
         self.record(record);
     }
 
-    /// Says that a write of the fields that hold the workload, such as that of `kubectl rollout resume`, applies later.
+    /// The warning that a write of the fields that hold the workload, such as that of `kubectl rollout resume`,
+    /// applies later.
     fn held_warning(&self) -> String {
         let (kind, field) = (self.kind.name(), self.kind.held_field());
         format!(
@@ -157,13 +158,13 @@ impl Admission {
         )
     }
 
-    /// What is restored of the fields that hold the workload: what was to be, with what the write changes of them.
+    /// The values to restore of the fields that hold the workload: the former ones, with the changes of the write.
     fn restored(&self, restored: &Value) -> Value {
         changed_as(restored, &self.old_fields, &self.kind.held_fields(&self.new["spec"]))
     }
 
-    /// Whether a rollout is paused after a write that changes what is restored: as before, unless the write pauses or resumes
-    /// the workload. `plumb rollout pause` sets no field of it.
+    /// Whether a rollout is paused after a write that changes the values to restore: as before, unless the write
+    /// pauses or resumes the workload. `plumb rollout pause` sets no field of it.
     fn paused(&self, paused: bool, before: &Value, after: &Value) -> bool {
         let is_paused = self.kind.is_paused(after);
         if self.kind.is_paused(before) == is_paused { paused } else { is_paused }
@@ -184,7 +185,7 @@ impl Admission {
         context: &AdmissionContext<'_>,
     ) {
         let earlier = self.record.clone();
-        // While it is held the fields are ours, but for what a user changes of them in the same write.
+        // While it is held the fields are ours, except for those that a user changes in the same write.
         let held = earlier.as_ref().and_then(|record| Some((record, record.hold.as_ref()?)));
         let (restored, paused) = if let Some((record, held)) = held {
             let restored = self.restored(&held.restored);
@@ -200,7 +201,7 @@ impl Admission {
         // Records are ordered by when they began, also if the clocks of two webhooks differ.
         let now = earlier.as_ref().map_or(context.now, |earlier| context.now.max(earlier.rollout.started_at));
         let open = earlier.filter(WorkloadRecord::is_open);
-        // An undo goes all the way back to what was rolled out last.
+        // An undo returns to the template that was rolled out last.
         let (base, previous) = if let Some(open) = open {
             (open.rollout.base, open.previous_template)
         } else {
@@ -217,7 +218,7 @@ impl Admission {
     fn release(&mut self, change: &TemplateChange, context: &AdmissionContext<'_>) {
         let Some(mut record) = self.record.clone() else { return };
         let Some(hold) = record.hold.take() else {
-            // What is reported is of a template that the controller replaces now.
+            // The status is that of a template that the controller replaces now.
             record.superseded = true;
             self.remove_annotation(STATUS_ANNOTATION);
             self.record(record);
@@ -226,7 +227,7 @@ impl Admission {
         let restored = self.kind.restoring(&self.restored(&hold.restored));
         let spec = merged(self.new["spec"].take(), Some(restored));
         self.new["spec"] = without_nulls(spec);
-        record.rollout.outcome = Some(Outcome::Recreated);
+        record.rollout.outcome = Some(RolloutOutcome::Recreated);
         record.ended = None;
         let reasons: Vec<String> = change.reasons.iter().map(ToString::to_string).collect();
         let why = match (reasons.is_empty(), context.enabled) {
@@ -251,7 +252,7 @@ impl Admission {
     }
 }
 
-/// A value with the difference between two others: what was changed from one to the other is as in the latter.
+/// Applies the difference between two values to a third.
 fn changed_as(value: &Value, from: &Value, to: &Value) -> Value {
     match (value, from, to) {
         (_, from, to) if from == to => value.clone(),

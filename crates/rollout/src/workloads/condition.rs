@@ -55,7 +55,7 @@ const fn is_under_way(phase: Phase) -> bool {
     )
 }
 
-/// What the condition says to people. It has no counts, which change with each pod: the annotation has them.
+/// The message of the condition. It has no counts, which change with each pod: the annotation has them.
 fn message(status: &RolloutStatus) -> String {
     let text = match status.phase {
         Phase::Progressing => "pods are resized to the resources of the template",

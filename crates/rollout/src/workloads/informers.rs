@@ -1,4 +1,4 @@
-//! The informers of the controller, and what is read from several of them.
+//! The informers of the controller, and functions that read several of them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the kinds have in common, as JSON: their template, and the fields that hold their controllers.
+//! The common parts of the kinds, as JSON: their template, and the fields that hold their controllers.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -132,10 +132,10 @@ impl WorkloadKind {
         }
     }
 
-    /// The merge patch of a spec that makes the fields what they were.
+    /// The merge patch of a spec that restores the fields.
     pub fn restoring(self, fields: &Value) -> Value {
         let mut patch = fields.clone();
-        // A merge patch adds to an object: what was not there has to be removed by name.
+        // A merge patch adds to an object: a field that was absent has to be removed by name.
         if let Some(strategy) = patch.get_mut("updateStrategy").and_then(Value::as_object_mut)
             && let Value::Object(rolling) = strategy.entry("rollingUpdate").or_insert(Value::Null)
         {

@@ -140,7 +140,7 @@ enum PodAction {
     Evict(Arc<Pod>),
 }
 
-/// What came of an action about one pod.
+/// The result of an action about one pod.
 struct Performed {
     name: String,
     /// The pod after the last write that was accepted.
@@ -157,7 +157,7 @@ async fn perform(api: &Api<Pod>, action: PodAction, metrics: &RolloutMetrics, no
             let name = pod.metadata.name.clone().unwrap_or_default();
             let result = engine::update(api, &pod, &plan, now).await;
             metrics.updated(&result);
-            // A refusal that is recorded on the pod is part of its state, and retried as that says.
+            // A refusal in the pod's record is part of its state, and retried as the record has it.
             let recorded = result.pod.is_some() && matches!(result.error, Some(Refusal::Refused(..)));
             Performed { name, pod: result.pod, evicted: false, error: result.error.filter(|_| !recorded) }
         }

@@ -1,5 +1,5 @@
-//! What a workload has to be before its pods are resized: its controller has observed the edit, and what creates pods has the
-//! new resources.
+//! Preconditions of a workload before its pods are resized: its controller has observed the edit, and the object that
+//! creates pods has the new resources.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use super::write;
 use crate::engine::{REVISION_LABEL, can_update};
 use crate::request::RequestError;
 
-/// What a workload is ready for.
+/// The next step that a workload is ready for.
 pub(super) enum Prepared {
     /// Its pods can be resized.
     Ready(Ready),
@@ -152,7 +152,7 @@ impl Rollouts {
                 }
             };
             let step = replica_sets::next_step(deployment, &live, &sets, held, history_done, &self.rules);
-            // Once a rollout has ended, pods are compared, and nothing else.
+            // Once a rollout has ended, only pods are compared.
             if step.is_some() && !record.is_open() {
                 return Ok(Prepared::Wait);
             }

@@ -1,4 +1,4 @@
-//! One workload that has a rollout: what is decided about it, and what is written.
+//! The reconcile of one workload with a rollout: decision and writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use super::write;
 use super::{STATUS_ANNOTATION, condition};
 use crate::commands;
 use crate::engine::{
-    self, Action, Decision, Desired, Heading, Outcome, ResizeOnly, RolloutStatus, Settings, State, decide,
-    select,
+    self, Action, Decision, Desired, Heading, ResizeOnly, RolloutOutcome, RolloutStatus, Settings, State,
+    decide, select,
 };
 use crate::metrics::RolloutMetrics;
 use crate::request::RequestError;
@@ -68,12 +68,12 @@ impl Reconciler for Rollouts {
             return Ok(Requeue::Now);
         }
         let settings = self.settings(&workload, &record);
-        let enforces = settings.pod.enforce_drift && record.rollout.outcome == Some(Outcome::Complete);
+        let enforces = settings.pod.enforce_drift && record.rollout.outcome == Some(RolloutOutcome::Complete);
         if !record.is_open() && held {
             return self.release(&workload, record).await;
         }
         let is_reported =
-            !record.superseded && !matches!(record.rollout.outcome, None | Some(Outcome::Recreated));
+            !record.superseded && !matches!(record.rollout.outcome, None | Some(RolloutOutcome::Recreated));
         if is_reported && workload.template().is_some_and(|template| record.is_of_other_resources(template)) {
             // An edit that the webhook was not called for: the workload's controller has rolled it out.
             let record = WorkloadRecord { superseded: true, ..record };
@@ -84,7 +84,7 @@ impl Reconciler for Rollouts {
         if !record.is_open() && !enforces {
             self.trackers.forget(key);
             self.restore_replica_sets(&workload, &record).await?;
-            let is_left = record.rollout.outcome == Some(Outcome::Recreated) && !record.superseded;
+            let is_left = record.rollout.outcome == Some(RolloutOutcome::Recreated) && !record.superseded;
             if is_left && workload.is_rolled_out() {
                 let record = WorkloadRecord { superseded: true, ..record };
                 let patch = engine::merged(write::recording(&record), Some(write::unreporting()));
@@ -118,7 +118,7 @@ impl Rollouts {
         settings
     }
 
-    /// What a template says without the resources that a VPA owns, and which those are.
+    /// The resources of a template without those that a VPA owns, and those.
     fn left_to_autoscalers(&self, workload: &Workload, desired: Desired) -> (Desired, Vec<String>) {
         let owners = self.informers.vpas.owners(&workload.selected());
         let autoscaled = owners.named(&desired);
@@ -135,14 +135,14 @@ impl Rollouts {
         let Ready { owner, label, observed, sets } = match self.prepare(key, workload, &record).await? {
             Prepared::Ready(ready) => ready,
             Prepared::Wait => return Ok(Requeue::AwaitChange),
-            // Its controller is at work, and nothing is held.
+            // Its controller is active, and the workload is not held.
             Prepared::Release(_) if !record.is_open() => return Ok(Requeue::AwaitChange),
             Prepared::Release(why) => return self.leave(workload, record, &why).await,
         };
         let Some(template) = workload.template() else { return Ok(Requeue::AwaitChange) };
         // Once a rollout has ended, the label is up to the workload's controller.
         let label = label.filter(|_| record.is_open());
-        // What the API server has admitted can be read.
+        // An object that the API server has admitted can be read.
         let desired = Desired::of(template, &self.rules).unwrap_or_default();
         let (desired, autoscaled) = self.left_to_autoscalers(workload, desired);
         let hooks = ResizeOnly {
@@ -225,8 +225,8 @@ impl Rollouts {
                 if !self.label_pods(workload, state, now).await {
                     return Ok(Some(Requeue::After(FIRST_RETRY)));
                 }
-                // The outcome comes before the release: whatever write is the last one of this process, the next
-                // goes on from it. It is reported with the release.
+                // The outcome is written before the release: whichever write is the last one of this process, the
+                // next process continues from it. The status is reported with the release.
                 record.rollout.outcome = Some(*outcome);
                 record.ended = Some(Box::new(decision.status.clone()));
                 self.patch(workload, "recording", write::recording(&record)).await?;

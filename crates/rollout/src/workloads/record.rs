@@ -1,4 +1,4 @@
-//! What is recorded on a workload before its first pod is written.
+//! The record on a workload, which is written before its first pod.
 
 use std::collections::BTreeMap;
 
@@ -119,7 +119,7 @@ fn replaced(resources: Option<&ResourceRequirements>) -> Value {
     replaced
 }
 
-/// What holds the native controller of a workload, and what it was before.
+/// The fields that hold the native controller of a workload, and their former values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
@@ -127,7 +127,7 @@ pub struct Hold {
     pub restored: Value,
 }
 
-/// What is recorded on a workload: the rollout, and the hold.
+/// The record on a workload: the rollout, and the hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadRecord {
@@ -147,8 +147,8 @@ pub struct WorkloadRecord {
     /// the workload, so that a client that waits for the end can write the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Box<RolloutStatus>>,
-    /// Whether the workload's own controller has rolled out another template since the rollout ended. Then nothing is
-    /// reported about the rollout.
+    /// Whether the workload's own controller has rolled out another template since the rollout ended. Then the status
+    /// of the rollout is obsolete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub superseded: bool,
 }
@@ -160,7 +160,7 @@ impl WorkloadRecord {
         serde_json::from_str(text).ok()
     }
 
-    /// Whether the record of a workload says that it is held. One that is terminating is held no more.
+    /// Whether a workload is held according to its record. A terminating one is not held.
     pub fn is_held(metadata: &ObjectMeta) -> bool {
         metadata.deletion_timestamp.is_none()
             && Self::read(metadata).is_some_and(|record| record.hold.is_some())
@@ -201,8 +201,8 @@ impl WorkloadRecord {
         expected.is_some_and(|expected| TemplateResources::of(template) != *expected)
     }
 
-    /// Whether this is a copy of what was recorded on a workload before `stored`: of an earlier rollout, or of the same one
-    /// before it ended.
+    /// Whether this is a copy of a record that the workload had before `stored`: of an earlier rollout, or of the
+    /// same one before it ended.
     pub(super) fn is_older_than(&self, stored: &Self) -> bool {
         let (rollout, last) = (&self.rollout, &stored.rollout);
         let precedes = self.hold.is_some() && stored.hold.is_none()
@@ -237,7 +237,7 @@ pub(super) fn intent(
     rules: &Rules,
     now: Timestamp,
 ) -> WorkloadRecord {
-    // What cannot be read now could not be read when the template was admitted.
+    // A template that cannot be read now could not be read when it was admitted.
     let desired = previous.desired(old, rules).unwrap_or_default();
     WorkloadRecord {
         rollout: RolloutRecord::new(revision, base, desired, now),

@@ -11,11 +11,11 @@ use super::record::WorkloadRecord;
 use super::replica_sets::{self, Live, MOST_STEPS};
 use super::write;
 use super::{STATUS_ANNOTATION, report};
-use crate::engine::{self, Heading, Outcome, REVISION_LABEL, RolloutStatus};
+use crate::engine::{self, Heading, REVISION_LABEL, RolloutOutcome, RolloutStatus};
 use crate::request::RequestError;
 
 impl Rollouts {
-    /// Gives a workload back to its controller once nothing is left to do.
+    /// Releases a workload to its controller once no change is left to make.
     pub(super) async fn release(
         &self,
         workload: &Workload,
@@ -46,8 +46,9 @@ impl Rollouts {
         Ok(Requeue::Now)
     }
 
-    /// Whether the workload's controller has observed what was written of its `ReplicaSet` or pods. It watches them apart from
-    /// the workload: released before that, it would recreate pods that only its own cache holds as they were.
+    /// Whether the workload's controller has observed the writes of its `ReplicaSet` or pods. It watches them
+    /// separately from the workload: released before that, it would recreate pods that only its own cache still has
+    /// as they were.
     fn is_observed_by_controller(&self, workload: &Workload) -> bool {
         let is_counted = |updated: Option<i32>, owner: Option<&str>, label: Option<&str>| {
             let pods = self.informers.pods.controlled_by(owner.unwrap_or_default());
@@ -107,7 +108,7 @@ impl Rollouts {
         why: &str,
     ) -> Result<Requeue, RequestError> {
         record.rollout.heading = Heading::Recreate;
-        record.rollout.outcome = Some(Outcome::Recreated);
+        record.rollout.outcome = Some(RolloutOutcome::Recreated);
         record.ended = None;
         let reported = workload.annotation(STATUS_ANNOTATION);
         let status = RolloutStatus::recreating(reported, &record.rollout.revision, why);
@@ -124,18 +125,19 @@ impl Rollouts {
             patch["spec"] = workload.kind().restoring(&hold.restored);
         }
         self.patch(workload, "releasing", patch).await?;
-        self.metrics.finished(Outcome::Recreated, now.duration_since(record.rollout.started_at));
+        self.metrics.finished(RolloutOutcome::Recreated, now.duration_since(record.rollout.started_at));
         self.reporter.released(workload, why, now);
         Ok(Requeue::Now)
     }
 
-    /// Makes the `ReplicaSets` of a Deployment that is left to its controller what they were before the hold.
+    /// Restores the `ReplicaSets` of a Deployment that is left to its controller to their state before the hold.
     pub(super) async fn restore_replica_sets(
         &self,
         workload: &Workload,
         record: &WorkloadRecord,
     ) -> Result<(), RequestError> {
-        let (Workload::Deployment(deployment), Some(Outcome::Recreated)) = (workload, record.rollout.outcome)
+        let (Workload::Deployment(deployment), Some(RolloutOutcome::Recreated)) =
+            (workload, record.rollout.outcome)
         else {
             return Ok(());
         };
@@ -143,7 +145,7 @@ impl Rollouts {
         self.step_through(deployment, |sets| replica_sets::release_step(sets, previous, &self.rules)).await
     }
 
-    /// Performs one step after the other, each decided upon what the one before has made of the `ReplicaSets`.
+    /// Performs one step after the other, each decided from the `ReplicaSets` after the one before.
     async fn step_through(
         &self,
         deployment: &Deployment,

@@ -33,8 +33,8 @@ const LONGEST_PREFIX: usize = 253 - 11;
 /// How many steps a ReplicaSet may need: each is one write, and there are at most a few.
 pub(super) const MOST_STEPS: usize = 16;
 
-/// What [`Live::find`] and [`next_step`] depend on, by versions. While it stays the same there is nothing to compare, however
-/// often the pods of a Deployment change and however many revisions it has.
+/// The inputs of [`Live::find`] and [`next_step`], by versions. While they are unchanged there is nothing to compare,
+/// however often the pods of a Deployment change and however many revisions it has.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sets {
     deployment: Option<i64>,
@@ -125,7 +125,7 @@ pub fn next_step(
     let wanted = deployment.spec.as_ref().map(|spec| &spec.template)?;
     let current = unmarked(live);
     let differs = !can_update(&current, wanted, rules).is_none();
-    // What a hold has made of it was never rolled out: that is no history.
+    // A template that a hold has made was never rolled out: it is no history.
     if differs
         && !is_marked(live)
         && !history_done
@@ -150,7 +150,7 @@ pub fn next_step(
 pub fn release_step(sets: &[Arc<ReplicaSet>], previous: &TemplateResources, rules: &Rules) -> Option<Step> {
     let live = sets.iter().find(|set| is_marked(set))?;
     let wanted = previous.applied_to(&unmarked(live));
-    // The history goes first: once the mark is gone, nothing says which one it belongs to.
+    // The history is removed first: once the mark is gone, no field shows which one it belongs to.
     let equal = sets.iter().find(|set| is_history_of(set, live, &wanted, rules));
     Some(equal.map_or_else(|| set_template(live, &wanted, previous, false), |equal| delete(equal)))
 }
@@ -213,8 +213,8 @@ fn history(deployment: &Deployment, live: &ReplicaSet, template: &PodTemplateSpe
     }
 }
 
-/// The annotations of a history: the revision, and what `kubectl rollout undo` makes those of the Deployment. What is recorded
-/// about a rollout belongs to the Deployment alone, and it stays opted in.
+/// The annotations of a history: the revision, and those that `kubectl rollout undo` copies to the Deployment. The
+/// record of a rollout belongs to the Deployment alone, and it stays opted in.
 fn history_annotations(deployment: &Deployment, live: &ReplicaSet) -> BTreeMap<String, String> {
     let mut annotations = live.metadata.annotations.clone().unwrap_or_default();
     annotations.retain(|key, _| {

@@ -1,4 +1,4 @@
-//! What is reported about a rollout: events, and the status on the workload.
+//! Reports about a rollout: events, and the status on the workload.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl Reporter {
         }
     }
 
-    /// Says that a workload is left to its own controller.
+    /// Reports that a workload is left to its own controller.
     pub(super) fn released(&self, workload: &Workload, why: &str, now: Timestamp) {
         let message = format!("pods are recreated and not resized in place: {why}");
         self.recorder.record(workload.reference(), NewEvent::warning("InPlaceRolloutReleased", message), now);

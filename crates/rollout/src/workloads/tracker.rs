@@ -23,7 +23,7 @@ pub struct Key {
     pub object: ObjectRef,
 }
 
-/// What the views of pods depend on besides the pods. When it changes, all pods are judged anew.
+/// The inputs of the views of pods besides the pods. When they change, all pods are judged anew.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Epoch {
     pub(super) hooks: ResizeOnly,
@@ -43,7 +43,7 @@ struct Tables {
     by_owner: HashMap<String, Arc<Tracker>>,
 }
 
-/// What is known about one workload.
+/// The state of one workload.
 #[derive(Debug)]
 pub(super) struct Tracker {
     pub(super) key: Key,
@@ -55,16 +55,16 @@ pub(super) struct Tracker {
     pub(super) state: tokio::sync::Mutex<TrackerState>,
 }
 
-/// What only the reconcile of the workload reads and writes.
+/// State that only the reconcile of the workload reads and writes.
 #[derive(Debug, Default)]
 pub(super) struct TrackerState {
     epoch: Option<Arc<Epoch>>,
     pub(super) pods: Pods,
     /// The pods that this process wrote and the store does not hold yet.
     own: BTreeMap<String, Arc<Pod>>,
-    /// Pods whose writes failed for no reason of their own: how often, and until when nothing is sent.
+    /// Pods whose writes failed for no reason of their own: how often, and until when no write is sent.
     pub(super) backoff: BTreeMap<String, (u32, Timestamp)>,
-    /// What was reported last, and when.
+    /// The last reported status, and when.
     pub(super) reported: Option<(RolloutStatus, Timestamp)>,
     /// The phase that the last event was about.
     pub(super) announced: Option<(String, Phase)>,
@@ -138,7 +138,7 @@ impl TrackerState {
         self.epoch.as_deref() == Some(epoch)
     }
 
-    /// Brings the index up to date: for the pods that changed, those that are due, or all if what they depend on changed.
+    /// Updates the index: for the pods that changed, those that are due, or all if their inputs changed.
     pub(super) fn refresh(
         &mut self,
         tracker: &Tracker,
@@ -167,7 +167,7 @@ impl TrackerState {
         self.epoch = Some(Arc::new(epoch));
     }
 
-    /// The latest version of a pod: of what the store holds and what this process has written.
+    /// The latest version of a pod: of those in the store and in the responses to writes of this process.
     fn latest(&mut self, name: &str, stored: Option<Arc<Pod>>) -> Option<Arc<Pod>> {
         let Some(own) = self.own.get(name) else { return stored };
         let overtaken = stored.as_ref().is_none_or(|stored| {
@@ -219,7 +219,7 @@ impl TrackerState {
         self.epoch.as_ref().map(|epoch| &epoch.hooks)
     }
 
-    /// When to reconcile again though nothing changes.
+    /// When to reconcile again without a change.
     pub(super) fn next_due(&self, decision: &Decision) -> Option<Timestamp> {
         let retry = self.backoff.values().map(|(_, until)| *until).min();
         decision.due.into_iter().chain(retry).min()

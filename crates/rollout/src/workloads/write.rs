@@ -28,7 +28,7 @@ pub(super) async fn patch_workload(
     mut patch: Value,
 ) -> Result<(), RequestError> {
     patch["metadata"]["resourceVersion"] = json!(workload.metadata().resource_version);
-    let sent = send(client, informers, workload, Part::Object, &Patch::Merge(patch)).await;
+    let sent = send(client, informers, workload, PatchTarget::Object, &Patch::Merge(patch)).await;
     sent.map_err(failed(operation, workload))
 }
 
@@ -44,7 +44,7 @@ pub(super) async fn restore_template(
 ) -> Result<(), RequestError> {
     let sent = async {
         let patch = template_patch(workload.kind(), workload.metadata(), template, record, true)?;
-        send(client, informers, workload, Part::Object, &patch).await
+        send(client, informers, workload, PatchTarget::Object, &patch).await
     };
     sent.await.map_err(failed(operation, workload))
 }
@@ -88,12 +88,12 @@ pub(super) async fn patch_status(
     workload: &Workload,
     patch: Value,
 ) -> kube::Result<()> {
-    send(client, informers, workload, Part::Status, &Patch::Strategic(patch)).await
+    send(client, informers, workload, PatchTarget::Status, &Patch::Strategic(patch)).await
 }
 
-/// What of a workload is patched.
+/// The target of a workload that is patched.
 #[derive(Clone, Copy)]
-enum Part {
+enum PatchTarget {
     Object,
     Status,
 }
@@ -102,19 +102,19 @@ async fn send(
     client: &Client,
     informers: &Informers,
     workload: &Workload,
-    part: Part,
+    target: PatchTarget,
     patch: &Patch<Value>,
 ) -> kube::Result<()> {
     let object = workload.object_ref();
     match workload.kind() {
-        WorkloadKind::Deployment => send_one(client, &informers.deployments, &object, part, patch).await,
-        WorkloadKind::StatefulSet => send_one(client, &informers.stateful_sets, &object, part, patch).await,
-        WorkloadKind::DaemonSet => send_one(client, &informers.daemon_sets, &object, part, patch).await,
+        WorkloadKind::Deployment => send_one(client, &informers.deployments, &object, target, patch).await,
+        WorkloadKind::StatefulSet => send_one(client, &informers.stateful_sets, &object, target, patch).await,
+        WorkloadKind::DaemonSet => send_one(client, &informers.daemon_sets, &object, target, patch).await,
         WorkloadKind::AdvancedStatefulSet => {
-            send_one(client, &informers.advanced.stateful_sets, &object, part, patch).await
+            send_one(client, &informers.advanced.stateful_sets, &object, target, patch).await
         }
         WorkloadKind::AdvancedDaemonSet => {
-            send_one(client, &informers.advanced.daemon_sets, &object, part, patch).await
+            send_one(client, &informers.advanced.daemon_sets, &object, target, patch).await
         }
     }
 }
@@ -123,16 +123,16 @@ async fn send_one<K>(
     client: &Client,
     store: &Store<K>,
     object: &ObjectRef,
-    part: Part,
+    target: PatchTarget,
     patch: &Patch<Value>,
 ) -> kube::Result<()>
 where
     K: Watchable + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     let api: Api<K> = Api::namespaced(client.clone(), &object.namespace);
-    let written = match part {
-        Part::Object => api.patch(&object.name, &patch_params(), patch).await?,
-        Part::Status => api.patch_status(&object.name, &patch_params(), patch).await?,
+    let written = match target {
+        PatchTarget::Object => api.patch(&object.name, &patch_params(), patch).await?,
+        PatchTarget::Status => api.patch_status(&object.name, &patch_params(), patch).await?,
     };
     store.wait_for_write(&Write::updated(written.meta())).await;
     Ok(())
@@ -148,7 +148,7 @@ pub(super) fn reporting(status: &str) -> Value {
     json!({ "metadata": { "annotations": { STATUS_ANNOTATION: status } } })
 }
 
-/// The patch that removes what is reported.
+/// The patch that removes the status.
 pub(super) fn unreporting() -> Value {
     json!({ "metadata": { "annotations": { STATUS_ANNOTATION: null } } })
 }

@@ -1,6 +1,6 @@
 use jiff::SignedDuration;
 use plumb_rollout::api::{OnFailure, Share};
-use plumb_rollout::engine::{Action, Heading, Outcome, Phase, PodPolicy, Settings, Step};
+use plumb_rollout::engine::{Action, Heading, Phase, PodPolicy, RolloutOutcome, Settings, Step};
 use serde_json::json;
 
 use super::world::{Fate, World};
@@ -26,7 +26,7 @@ fn one_edit_resizes_all_pods_in_place() {
     world.edit(200);
     let last = world.settle();
     assert_eq!(last.status.phase, Phase::Complete);
-    assert_eq!(world.record.outcome, Some(Outcome::Complete));
+    assert_eq!(world.record.outcome, Some(RolloutOutcome::Complete));
     assert!(world.sizes().values().all(|size| size == "200m"), "{:?}", world.sizes());
     assert!(world.recreated.is_empty());
 }
@@ -175,7 +175,7 @@ fn a_paused_rollout_that_has_nothing_left_to_do_is_complete() {
         world.reconcile(usize::MAX);
         (world.record.paused, world.settings.paused) = (!by_policy, by_policy);
         assert_eq!(world.settle().status.phase, Phase::Complete);
-        assert_eq!(world.record.outcome, Some(Outcome::Complete));
+        assert_eq!(world.record.outcome, Some(RolloutOutcome::Complete));
     }
 }
 
@@ -281,7 +281,7 @@ fn rollback_all_takes_every_pod_and_the_template_back() {
     world.scale(7);
     let decision = world.settle();
     assert_eq!(decision.status.phase, Phase::RolledBack);
-    assert_eq!(world.record.outcome, Some(Outcome::RolledBack));
+    assert_eq!(world.record.outcome, Some(RolloutOutcome::RolledBack));
     assert!(world.sizes().values().all(|size| size == "100m"), "{:?}", world.sizes());
     assert_eq!(world.template, world.previous);
     assert!(world.recreated.is_empty());
@@ -301,7 +301,7 @@ fn a_rollback_that_fails_too_names_the_pods_and_is_not_tried_again() {
     world.fates.insert("web-001".into(), Fate::Infeasible);
     let decision = world.settle();
     assert_eq!(decision.status.phase, Phase::RollbackFailed);
-    assert_eq!(world.record.outcome, Some(Outcome::RollbackFailed));
+    assert_eq!(world.record.outcome, Some(RolloutOutcome::RollbackFailed));
     let stuck: Vec<&str> = decision.status.stuck.iter().map(|failure| failure.pod.as_str()).collect();
     assert_eq!(stuck, ["web-001"]);
     world.now += 100_000;
@@ -327,7 +327,10 @@ fn a_pod_that_drifts_and_cannot_be_resized_again_does_not_undo_a_rollout_that_is
         let decision = world.settle();
         assert_eq!(decision.status.phase, Phase::Held, "{on_failure:?}");
         assert_eq!(decision.status.stuck[0].pod, "web-000");
-        assert_eq!((world.record.outcome, world.record.heading), (Some(Outcome::Complete), Heading::Forward));
+        assert_eq!(
+            (world.record.outcome, world.record.heading),
+            (Some(RolloutOutcome::Complete), Heading::Forward)
+        );
         assert!(world.recreated.is_empty());
         assert!(world.sizes().values().all(|size| size == "200m"), "{:?}", world.sizes());
     }
@@ -360,7 +363,7 @@ fn recreate_all_leaves_the_workload_to_its_own_controller() {
     world.fates.insert("web-001".into(), Fate::Infeasible);
     world.edit(200);
     assert_eq!(world.settle().status.phase, Phase::Recreating);
-    assert_eq!(world.record.outcome, Some(Outcome::Recreated));
+    assert_eq!(world.record.outcome, Some(RolloutOutcome::Recreated));
 }
 
 #[test]

@@ -3,8 +3,8 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::{
-    Desired, Failure, Next, PodPolicy, PodRecord, PodState, PodWrite, ResizeOnly, StuckReason, judge, plan,
-    plan_back,
+    Desired, Failure, NextWrite, PodPolicy, PodRecord, PodState, PodWrite, ResizeOnly, StuckReason, judge,
+    plan, plan_back,
 };
 use serde_json::json;
 
@@ -58,10 +58,10 @@ fn a_pod_goes_from_pending_over_resizing_to_done() {
     assert_eq!(judge(&during, &hooks, &policy, at(1)).due, Some(at(300)));
     apply_resources(&mut during);
     let judgement = judge(&during, &hooks, &policy, at(2));
-    assert_eq!((judgement.state, judgement.next), (PodState::Done, Next::Confirm));
+    assert_eq!((judgement.state, judgement.next), (PodState::Done, NextWrite::Confirm));
     let after = step(&during, &hooks, &policy, 2, ALL);
     let judgement = judge(&after, &hooks, &policy, at(3));
-    assert_eq!((judgement.state, judgement.next), (PodState::Done, Next::Nothing));
+    assert_eq!((judgement.state, judgement.next), (PodState::Done, NextWrite::Nothing));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_crash_between_intent_and_resize_is_made_up_for() {
     let before = pod(&sized("100m", "64Mi"));
     let crashed = step(&before, &hooks, &policy, 0, 1);
     let judgement = judge(&crashed, &hooks, &policy, at(1));
-    assert!(matches!(judgement.next, Next::Send(_)), "{judgement:?}");
+    assert!(matches!(judgement.next, NextWrite::Send(_)), "{judgement:?}");
     let resumed = step(&crashed, &hooks, &policy, 1, ALL);
     assert_eq!(resumed.spec, step(&before, &hooks, &policy, 0, ALL).spec);
     // What there was before is still known.
@@ -82,7 +82,7 @@ fn a_crash_between_intent_and_resize_is_made_up_for() {
 fn a_new_pod_of_the_right_size_is_done_without_a_write() {
     let new = sized("200m", "64Mi");
     let judgement = judge(&pod(&new), &hooks(&new, "new"), &PodPolicy::default(), at(0));
-    assert_eq!((judgement.state, judgement.next), (PodState::Done, Next::Nothing));
+    assert_eq!((judgement.state, judgement.next), (PodState::Done, NextWrite::Nothing));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_resize_by_somebody_else_to_the_right_size_is_taken_over() {
     let before = pod(&sized("100m", "64Mi"));
     let patch = json!({ "spec": { "containers": [{ "name": "app", "resources": { "requests": { "cpu": "200m" } } }] } });
     let elsewhere = resized(&before, &patch);
-    assert_eq!(judge(&elsewhere, &hooks, &policy, at(0)).next, Next::Begin(None));
+    assert_eq!(judge(&elsewhere, &hooks, &policy, at(0)).next, NextWrite::Begin(None));
     let during = step(&elsewhere, &hooks, &policy, 0, ALL);
     assert_eq!(state(&during, &hooks, &policy, 1).name(), "Resizing");
 }
@@ -136,9 +136,9 @@ fn a_refusal_is_retried_after_a_backoff_that_grows() {
         let refused = patched(&before, &record.patch(&before));
         stuck(StuckReason::Quota, &refused, &hooks, &policy, now);
         let early = judge(&refused, &hooks, &policy, at(now + wait - 1));
-        assert_eq!((early.next, early.due), (Next::Nothing, Some(at(now + wait))));
+        assert_eq!((early.next, early.due), (NextWrite::Nothing, Some(at(now + wait))));
         let due = judge(&refused, &hooks, &policy, at(now + wait));
-        assert!(matches!(due.next, Next::Send(_)), "{due:?}");
+        assert!(matches!(due.next, NextWrite::Send(_)), "{due:?}");
     }
 }
 
@@ -165,11 +165,11 @@ fn a_soaking_pod_must_stay_ready_and_running() {
     let hooks = hooks(&sized("200m", "64Mi"), "new");
     let mut asked = step(&pod(&sized("100m", "64Mi")), &hooks, &policy, 0, ALL);
     apply_resources(&mut asked);
-    assert_eq!(judge(&asked, &hooks, &policy, at(5)).next, Next::MarkApplied);
+    assert_eq!(judge(&asked, &hooks, &policy, at(5)).next, NextWrite::MarkApplied);
     let soaking = step(&asked, &hooks, &policy, 5, ALL);
     let judgement = judge(&soaking, &hooks, &policy, at(64));
     assert_eq!((judgement.state, judgement.due), (PodState::Soaking { until: at(65) }, Some(at(65))));
-    assert_eq!(judge(&soaking, &hooks, &policy, at(65)).next, Next::Confirm);
+    assert_eq!(judge(&soaking, &hooks, &policy, at(65)).next, NextWrite::Confirm);
 
     let mut unready = soaking.clone();
     set_condition(&mut unready, "Ready", "False", "");
@@ -208,7 +208,7 @@ fn a_pod_goes_back_once_and_says_so_if_it_cannot() {
     assert_eq!(state(&back, &hooks, &policy, 2).name(), "RollbackFailed");
 
     apply_resources(&mut back);
-    assert_eq!(judge(&back, &hooks, &policy, at(2)).next, Next::Confirm);
+    assert_eq!(judge(&back, &hooks, &policy, at(2)).next, NextWrite::Confirm);
     let back = step(&back, &hooks, &policy, 2, ALL);
     assert_eq!(state(&back, &hooks, &policy, 3), PodState::RolledBack { failure: Some(failure) });
 }

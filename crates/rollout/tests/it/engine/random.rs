@@ -1,6 +1,6 @@
 use jiff::SignedDuration;
 use plumb_rollout::api::{OnFailure, Share};
-use plumb_rollout::engine::{Action, Outcome, Phase, PodPolicy, PodState, Settings, Step, decide};
+use plumb_rollout::engine::{Action, Phase, PodPolicy, PodState, RolloutOutcome, Settings, Step, decide};
 use proptest::prelude::*;
 
 use super::world::{Fate, World};
@@ -90,7 +90,7 @@ fn check_pace(world: &World) -> Result<(), TestCaseError> {
         let Action::Update(name) = action else { continue };
         let view = world.index.get(name).unwrap();
         let begins = matches!(view.judgement.state, PodState::Pending | PodState::Stuck { .. })
-            && view.judgement.next != plumb_rollout::engine::Next::Begin(None);
+            && view.judgement.next != plumb_rollout::engine::NextWrite::Begin(None);
         let reverts = view.overtaken && !view.grows && !view.restarts;
         if !begins || reverts {
             continue;
@@ -187,13 +187,13 @@ proptest! {
             Phase::RolledBack => {
                 prop_assert_eq!(counts.done, counts.total);
                 // Pods that could not be resized back may have been scaled down since.
-                prop_assert!(matches!(world.record.outcome, Some(Outcome::RolledBack | Outcome::RollbackFailed)));
+                prop_assert!(matches!(world.record.outcome, Some(RolloutOutcome::RolledBack | RolloutOutcome::RollbackFailed)));
                 prop_assert_eq!(&world.template, &world.previous);
             }
             Phase::RollbackFailed => prop_assert!(!last.status.stuck.is_empty()),
             Phase::Held => prop_assert!(counts.stuck > 0 || !last.status.message.is_empty()),
             Phase::Partitioned => prop_assert!(counts.pending > 0),
-            Phase::Recreating => prop_assert_eq!(world.record.outcome, Some(Outcome::Recreated)),
+            Phase::Recreating => prop_assert_eq!(world.record.outcome, Some(RolloutOutcome::Recreated)),
             Phase::Paused | Phase::Progressing | Phase::RollingBack => {
                 prop_assert!(last.due.is_some(), "{:?}", last);
             }

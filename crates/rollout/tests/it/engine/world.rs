@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::{
-    Action, Decision, Desired, Failure, Heading, Outcome, Plan, PodRecord, PodState, PodView, PodWrite, Pods,
-    ResizeOnly, RolloutRecord, Settings, State, StuckReason, decide, plan, plan_back,
+    Action, Decision, Desired, Failure, Heading, Plan, PodRecord, PodState, PodView, PodWrite, Pods,
+    ResizeOnly, RolloutOutcome, RolloutRecord, Settings, State, StuckReason, decide, plan, plan_back,
 };
 use serde_json::json;
 
@@ -87,7 +87,7 @@ impl World {
             edits: 0,
             restarts,
         };
-        world.record.outcome = Some(Outcome::Complete);
+        world.record.outcome = Some(RolloutOutcome::Complete);
         world.scale(replicas);
         world
     }
@@ -133,7 +133,7 @@ impl World {
     pub(crate) fn edit(&mut self, milli: i64) {
         self.edits += 1;
         if let Some(outcome) = self.record.outcome {
-            if outcome == Outcome::Complete {
+            if outcome == RolloutOutcome::Complete {
                 self.previous = self.template.clone();
             }
             self.record.base = self.record.pod_revision();
@@ -229,7 +229,7 @@ impl World {
             Action::RecreateAll(failure) => {
                 self.record.heading = Heading::Recreate;
                 self.record.failure = Some(failure.clone());
-                self.record.outcome = Some(Outcome::Recreated);
+                self.record.outcome = Some(RolloutOutcome::Recreated);
                 for name in self.pods.keys().cloned().collect::<Vec<_>>() {
                     self.recreate(&name);
                 }

@@ -1,5 +1,5 @@
 use plumb_resize::rules::Rules;
-use plumb_rollout::engine::Outcome;
+use plumb_rollout::engine::RolloutOutcome;
 use plumb_rollout::workloads::{
     AdmissionContext, Admitted, RECORD_ANNOTATION, STATUS_ANNOTATION, WorkloadKind, WorkloadRecord, admit,
 };
@@ -165,7 +165,7 @@ fn after_a_rollout_the_next_one_starts_from_it() {
     let mut done = stored(kind, &old, &with_cpu(&old, "200m"));
     let mut finished = record(&done);
     finished.hold = None;
-    finished.rollout.outcome = Some(Outcome::Complete);
+    finished.rollout.outcome = Some(RolloutOutcome::Complete);
     done["metadata"]["annotations"][RECORD_ANNOTATION] = json!(finished.to_text());
     done["spec"]["paused"] = Value::Null;
     let next = record(&stored(kind, &done, &with_cpu(&done, "300m")));
@@ -184,7 +184,7 @@ fn a_change_of_more_than_resources_releases_a_held_workload() {
         let released = stored(kind, &held, &image);
         assert_eq!(released["spec"][held_field(kind)], old["spec"][held_field(kind)], "{kind:?}");
         let record = record(&released);
-        assert_eq!((record.hold, record.rollout.outcome), (None, Some(Outcome::Recreated)));
+        assert_eq!((record.hold, record.rollout.outcome), (None, Some(RolloutOutcome::Recreated)));
     }
 }
 
@@ -374,7 +374,7 @@ fn a_copy_of_an_older_record_is_not_taken_for_a_write_of_the_controller() {
         let mut done = admit(kind, before, &with_cpu(before, cpu), &context).object.unwrap();
         let mut finished = record(&done);
         finished.hold = None;
-        finished.rollout.outcome = Some(Outcome::Complete);
+        finished.rollout.outcome = Some(RolloutOutcome::Complete);
         let open = done.clone();
         done["metadata"]["annotations"][RECORD_ANNOTATION] = json!(finished.to_text());
         done["metadata"]["annotations"][STATUS_ANNOTATION] = json!(cpu);
@@ -407,7 +407,7 @@ fn a_change_that_the_controller_rolls_out_removes_the_status_of_the_rollout_befo
         let mut done = with_cpu(&stored(kind, &old, &with_cpu(&old, "200m")), "200m");
         let mut finished = record(&done);
         finished.hold = None;
-        finished.rollout.outcome = Some(Outcome::Complete);
+        finished.rollout.outcome = Some(RolloutOutcome::Complete);
         done["metadata"]["annotations"][RECORD_ANNOTATION] = json!(finished.to_text());
         done["metadata"]["annotations"][STATUS_ANNOTATION] = json!("{}");
         let superseded = WorkloadRecord { superseded: true, ..finished };
