@@ -6,7 +6,7 @@
 //!                                      registration)
 //! ```
 //!
-//! [`pod`] and [`vpa`] are pure. A pod is always admitted: whatever goes wrong, it is created as it is.
+//! [`pod`] and [`vpa`] are pure. A pod is always admitted: after an error, it is created unchanged.
 
 pub mod limits;
 pub mod metrics;
@@ -18,4 +18,4 @@ pub mod vpa;
 mod webhook;
 
 pub use run::{Admission, Environment, Options};
-pub use webhook::{Said, Webhook};
+pub use webhook::{RecentMessages, Webhook};

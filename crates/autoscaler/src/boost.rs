@@ -1,12 +1,12 @@
-//! The CPU start-up boost (AEP-7862): how much a container gets at its start, and what it gets back to. Pure.
+//! The CPU start-up boost (AEP-7862): the CPU of a container at its start, and after it. Pure.
 //!
 //! ```text
 //!   admission   base = request after the recommendation, else the container's own
 //!               × factor, or + quantity ─▶ --max-allowed-cpu-boost ─▶ RequestsOnly: below the limit
-//!                                       ─▶ Max of container limit ranges ─▶ what the pod as a whole may have
+//!                                       ─▶ Max of container limit ranges ─▶ the limits of the pod as a whole
 //!   updater     Ready + durationSeconds, or the deadline of a pod that is never ready
 //!               ─▶ the recommendation of that moment, or in mode Off the container's own values
-//!               a container that restarts, where that is wanted ─▶ boosted again
+//!               a container that restarts, if configured ─▶ boosted again
 //! ```
 //!
 //! [`BoostPlan`] is the first half, [`Unboost`] the second; [`annotation`] is what the one writes and the other reads.
@@ -50,7 +50,7 @@ impl Cpu {
         Self { request: own.requests.cpu, limit: own.limits.cpu }
     }
 
-    /// Sets request and limit of a container. What is absent is removed.
+    /// Sets request and limit of a container. An absent value is removed.
     pub fn write_to(self, container: &mut Container) {
         let resources = container.resources.get_or_insert_default();
         set_cpu(&mut resources.requests, self.request);
@@ -78,8 +78,8 @@ enum Raise {
 }
 
 impl Raise {
-    /// What a VPA says about a container. `None` for no boost: none is given, it is empty, it is of a type that this
-    /// version does not know, or what its type requires is absent or no amount.
+    /// The boost of a container in a VPA. `None` for no boost: there is none, it is empty, it is of a type that this
+    /// version does not know, or a field that its type requires is absent or no amount.
     fn of(spec: &VerticalPodAutoscalerSpec, container: &str) -> Option<Self> {
         let boost = spec.startup_boost_of(container)?.cpu.as_ref()?;
         match boost.type_ {

@@ -1,4 +1,4 @@
-//! Why a recommendation is what it is, and how the pods of a VPA stand, for people and for programs.
+//! Explanations of recommendations, and the state of the pods of a VPA, for people and for programs.
 //!
 //! ```text
 //!   samples of a file   (plumb recommend --explain)      ──┐

@@ -45,7 +45,7 @@ impl Informers {
         &self.namespaces
     }
 
-    /// Keeps the stores up to date for good.
+    /// Updates the stores for good.
     pub fn run(&self, client: &Client, supervisor: &Supervisor) -> BoxFuture<'static, ()> {
         let vpas = keep(supervisor, "vpa-informer/verticalpodautoscalers", &self.vpas, self.api(client));
         let (exists, mut first) = watch::channel(false);
@@ -93,10 +93,10 @@ pub(crate) fn keep<K: Watchable>(
     running.boxed()
 }
 
-/// The annotation in which `kubectl apply` keeps a copy of the object.
+/// The annotation in which `kubectl apply` stores a copy of the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// An object without the copy of it that `kubectl apply` keeps.
+/// An object without the copy of it that `kubectl apply` stores.
 fn without_last_applied<K: Resource>(mut object: K) -> K {
     if let Some(annotations) = &mut object.meta_mut().annotations {
         annotations.remove(LAST_APPLIED);

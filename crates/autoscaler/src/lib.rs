@@ -9,8 +9,9 @@
 //!                                                                              └───────────┘
 //! ```
 //!
-//! The three share [`api`] (the custom resources), [`informers`], [`target`] (what a VPA's targetRef selects), [`vpas`] (which VPA
-//! controls a pod), [`node_groups`], [`recommendation`] (what of a recommendation a pod gets) and [`boost`] (the CPU start-up boost).
+//! The three share [`api`] (the custom resources), [`informers`], [`target`] (the pods that a VPA's targetRef
+//! selects), [`vpas`] (which VPA controls a pod), [`node_groups`], [`recommendation`] (the recommendation for a pod)
+//! and [`boost`] (the CPU start-up boost).
 
 pub mod admission;
 pub mod boost;

@@ -1,4 +1,4 @@
-//! Groups of nodes: what a pod of a `DaemonSet` uses depends on how large its node is.
+//! Groups of nodes: the usage of a pod of a `DaemonSet` depends on the size of its node.
 //!
 //! Several VPAs target one `DaemonSet`, each with an annotation that selects nodes, and each is about the pods of its nodes
 //! alone: the recommender counts them, the webhook and the updater apply the recommendation to them. A `DaemonSet` names the
@@ -82,7 +82,7 @@ fn named(term: &NodeSelectorTerm) -> Option<&str> {
     }
 }
 
-/// Removes the affinity of a pod, unless it says which node a `DaemonSet` has created the pod for.
+/// Removes the affinity of a pod, unless it names the node that a `DaemonSet` has created the pod for.
 pub(crate) fn drop_affinity(pod: &mut Pod) {
     let is_daemon = controller_of(&pod.metadata).is_some_and(|owner| owner.kind == "DaemonSet");
     let is_needed = is_daemon && pods::node_of(pod).is_none();

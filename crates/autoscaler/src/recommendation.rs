@@ -1,4 +1,4 @@
-//! What of a recommendation a pod gets: capped by the policy and by limit ranges, with limits in proportion. Pure.
+//! The recommendation for a pod: capped by the policy and by limit ranges, with limits in proportion. Pure.
 //!
 //! ```text
 //!   status.recommendation ─▶ containers with mode Auto, controlledResources
@@ -12,7 +12,7 @@
 //! Order, numbers and notes are upstream's, where upstream does not fail. Differences:
 //!
 //! - A container without a recommendation is never changed. Under a pod limit range upstream changes it in proportion,
-//!   or crashes; here the others are scaled into what it leaves.
+//!   or crashes; here the others are scaled into the rest.
 //! - Under `RequestsOnly` limits do not change, so the Max of a limit range caps the request itself, not the request at
 //!   which a proportional limit would reach Max; and a request is not lowered below what `maxLimitRequestRatio` requires.
 //! - Rounding under the Min of a pod limit range is upwards for memory too, so that the sum reaches it.
@@ -37,14 +37,14 @@ use crate::api::{
     Resources, VerticalPodAutoscaler, VerticalPodAutoscalerSpec, read_resources, resource_list,
 };
 
-/// What the containers of one pod get.
+/// The recommendation for the containers of one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodRecommendation {
     /// The containers that get something, in the order of `spec.containers`.
     pub containers: Vec<ContainerRecommendation>,
 }
 
-/// What one container gets.
+/// The recommendation for one container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerRecommendation {
     /// Its position in `spec.containers`.
@@ -59,12 +59,13 @@ pub struct ContainerRecommendation {
     pub upper_bound: Resources,
     /// The limits that go with `target`. Absent: the limit stays as it is.
     pub limits: Resources,
-    /// What capped the target, and which limits were not set, in the order of upstream's annotation `vpaUpdates`.
+    /// The reasons why the target was capped, and which limits were not set, in the order of upstream's annotation
+    /// `vpaUpdates`.
     pub notes: Vec<Note>,
 }
 
 impl PodRecommendation {
-    /// What the containers of a pod get from the recommendation of its VPA. The update mode of the VPA does not matter.
+    /// The recommendation of its VPA for the containers of a pod. The update mode of the VPA does not matter.
     pub fn new(vpa: &VerticalPodAutoscaler, pod: &PodSpec, ranges: &LimitRanges) -> Self {
         let status = vpa.status.as_ref().and_then(|status| status.recommendation.as_ref());
         let recommended = status.map_or(&[][..], |status| &status.container_recommendations);
@@ -78,7 +79,7 @@ impl PodRecommendation {
         Self { containers: capped.map(|(index, scaled)| scaled.finish(index, &ranges.container)).collect() }
     }
 
-    /// What the container of that name gets.
+    /// The recommendation for the container of that name.
     pub fn container(&self, name: &str) -> Option<&ContainerRecommendation> {
         self.containers.iter().find(|container| container.name == name)
     }
@@ -119,7 +120,7 @@ pub struct OwnResources {
 }
 
 impl OwnResources {
-    /// Reads those of a container. What cannot be read counts as absent.
+    /// Reads those of a container. An invalid quantity counts as absent.
     pub fn of(container: &Container) -> Self {
         let read = |list: Option<&ResourceList>| list.map(read_resources).unwrap_or_default();
         let resources = container.resources.as_ref();

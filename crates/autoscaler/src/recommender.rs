@@ -9,8 +9,8 @@
 //! The engine reads no clock, does no I/O and does not wait. [`Cluster`] runs it over the pods and VPAs of a cluster,
 //! [`Workload`] over the samples of one workload.
 //!
-//! [`Recommender`] is the loop in a cluster: [`state`] is what it knows, [`decide`] what is to be written, and [`live_usage`],
-//! [`external_metrics`] and [`prometheus`] are where samples come from.
+//! [`Recommender`] is the loop in a cluster: [`state`] is its state, [`decide`] the decision about writes, and
+//! [`live_usage`], [`external_metrics`] and [`prometheus`] are the sources of samples.
 
 mod aggregate;
 mod amount;

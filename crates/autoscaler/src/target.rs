@@ -1,4 +1,4 @@
-//! What the targetRef of a VPA selects, and which controller a pod belongs to.
+//! The pods that the targetRef of a VPA selects, and the controller that a pod belongs to.
 //!
 //! ```text
 //!   VPA.spec.targetRef ──▶ Deployment web: spec.selector          which pods the VPA is about
@@ -8,8 +8,9 @@
 //!
 //! [`Targets`] answers both from objects that it reads on demand and caches: the well-known controllers of Kubernetes by
 //! themselves, every other kind through its `/scale` subresource, which discovery finds. It does not watch, so that a
-//! webhook that is called for a pod a moment after its `ReplicaSet` was created finds the `ReplicaSet`, and so that it costs
-//! nothing while no VPA exists. A component that has many targets of a kind watches it with [`Targets::watch`].
+//! webhook that is called for a pod a moment after its `ReplicaSet` was created finds the `ReplicaSet`, and so that
+//! there is no cost while no VPA exists. A component that has many targets of a kind watches it with
+//! [`Targets::watch`].
 //!
 //! An object that does not exist, or that cannot be scaled, is a fact; a request that failed is none.
 //! [`TargetError::is_transient`] distinguishes the two, and an object that was read before is used for an hour while the
@@ -102,7 +103,7 @@ impl Default for TargetConfig {
 
 /// Reads and caches the controllers that VPAs target and that pods belong to. Clones share the cache.
 ///
-/// Callers that ask for the same object at the same time cause one request.
+/// Concurrent reads of the same object cause one request.
 #[derive(Clone)]
 pub struct Targets {
     shared: Arc<Shared>,
@@ -115,7 +116,7 @@ struct Shared {
     discovery: Discovery,
 }
 
-/// What is known of a controller that exists.
+/// The state of a controller that exists.
 #[derive(Clone, Debug)]
 struct Record {
     /// Which pods it controls, or why that is not known.
@@ -124,7 +125,7 @@ struct Record {
     owner: Option<ControllerRef>,
 }
 
-/// What a VPA's targetRef names.
+/// The object that a VPA's targetRef names.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The controller.
@@ -140,7 +141,7 @@ impl Targets {
         Self { shared: Arc::new(Shared { client, config, cache, discovery: Discovery::default() }) }
     }
 
-    /// What a VPA of a namespace targets: the controller and its selector, provided that it is a topmost one.
+    /// The target of a VPA of a namespace: the controller and its selector, provided that it is a topmost one.
     ///
     /// The text of an error is the message of the condition `ConfigUnsupported`.
     pub async fn of_vpa(
@@ -176,7 +177,7 @@ impl Targets {
 
     /// The topmost well-known or scalable one among the controller of a pod, its own controller, and so on upwards.
     pub async fn topmost(&self, controller: &ControllerRef) -> Result<Option<ControllerRef>, TargetError> {
-        // A VPA is often created before its target, which did not exist when the VPA asked for it.
+        // A VPA is often created before its target, which did not exist at the first read.
         self.climb(controller, Absence::ReadAgain).await
     }
 
@@ -201,7 +202,7 @@ impl Targets {
                     topmost = Some(current.clone());
                     record.owner.clone()
                 }
-                // What is above a kind that cannot be scaled is not known.
+                // The owner of a kind that cannot be scaled is unknown.
                 Err(error) if !is_well_known && !error.is_transient() => None,
                 Err(error) => return Err(error),
             };
@@ -210,7 +211,7 @@ impl Targets {
         Ok(topmost)
     }
 
-    /// Reads a controller again when it is asked for next, because it has changed.
+    /// Has the next lookup read a controller again, because it has changed.
     pub fn expire(&self, controller: &ControllerRef) {
         self.shared.cache.expire(controller);
     }

@@ -17,13 +17,13 @@
 //! | how many pods of a workload may be disrupted at once? | [`budget`] |
 //! | may this pod be evicted for this recommendation? | [`requirements`] |
 //! | would the API server or the node reject the resize? | [`obstacle`] |
-//! | the API server rejected it: what now? | [`refusal`] |
+//! | the API server rejected it: what is next? | [`refusal`] |
 //! | may memory be lowered so far? | [`memory_guard`] |
 //!
 //! **Invariant: the update mode `InPlace` never evicts.** It is decided by [`in_place::decide_in_place`], whose answer has
 //! no variant for an eviction, and performed by an [`actuate::InPlaceActuator`], which holds no evictor.
 //!
-//! The [`index`] is fed by watches and says which VPAs are to be reconciled because of a change; [`run`] reconciles them.
+//! The [`index`] is fed by watches and returns the VPAs that a change affects; [`run`] reconciles them.
 
 pub mod actuate;
 mod admission_status;

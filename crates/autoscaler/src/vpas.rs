@@ -1,4 +1,4 @@
-//! Which VPA controls a pod: an index of VPAs by what they target.
+//! Which VPA controls a pod: an index of VPAs by their targets.
 //!
 //! A VPA controls a pod if the topmost controller of the pod is the VPA's `targetRef`, and the target's selector selects
 //! the pod. If several do, the oldest controls it, of equally old ones the first by name; the others are reported, so
@@ -8,10 +8,10 @@
 //! `DaemonSet` that selects none is older.
 //!
 //! VPAs that never act, of mode `Off` and without a boost, are known to the index but control no pod, as with upstream.
-//! VPAs of mode `Initial` control pods: if they did not in the updater, a newer VPA would change what the older one set at
-//! admission.
+//! VPAs of mode `Initial` control pods: if they did not in the updater, a newer VPA would change the resources that
+//! the older one set at admission.
 //!
-//! Looking up a pod costs one hash, however many VPAs there are, and nothing in a namespace without VPAs.
+//! The lookup of a pod costs one hash, however many VPAs there are, and none in a namespace without VPAs.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -28,14 +28,14 @@ use crate::api::{UpdateMode, VerticalPodAutoscaler};
 use crate::node_groups::{NodeLabels, node_of, node_selector};
 use crate::target::{ControllerRef, TargetError, Targets};
 
-/// VPAs by what they target.
+/// VPAs by their targets.
 #[derive(Clone, Debug, Default)]
 pub struct VpaIndex {
     startup_boost: bool,
     node_selectors: bool,
     /// Those that target a controller, the strongest first.
     by_target: HashMap<ControllerRef, Vec<Targeting>>,
-    /// What VPAs target, by namespace and name.
+    /// The targets of VPAs, by namespace and name.
     targets: HashMap<String, HashMap<String, ControllerRef>>,
 }
 
@@ -165,7 +165,7 @@ impl VpaIndex {
             _ if !acts => Pods::None,
             None => Pods::All,
             Some(Ok(selector)) if self.node_selectors => Pods::OnNodes(selector),
-            // A condition of the VPA says why.
+            // A condition of the VPA has the reason.
             Some(_) => Pods::None,
         }
     }
@@ -189,7 +189,7 @@ pub fn why_stronger(vpa: &VerticalPodAutoscaler, other: &VerticalPodAutoscaler) 
     }
 }
 
-/// The VPAs of a cluster, and what they target. Clones share both.
+/// The VPAs of a cluster, and their targets. Clones share both.
 #[derive(Clone)]
 pub struct Vpas {
     index: Arc<RwLock<VpaIndex>>,
@@ -200,7 +200,7 @@ pub struct Vpas {
 /// The nodes of a cluster, where VPAs may select them.
 #[derive(Clone)]
 pub struct Nodes {
-    /// Reads what the informer does not have yet.
+    /// Reads objects that the informer does not have yet.
     pub client: Client,
     /// All nodes; the component that made the informer runs it.
     pub informer: Informer<Node>,
@@ -268,7 +268,7 @@ impl Vpas {
         &self.index
     }
 
-    /// What VPAs target.
+    /// The targets of VPAs.
     pub fn targets(&self) -> &Targets {
         &self.targets
     }

@@ -1,4 +1,4 @@
-//! What the namespaces of pods allow: limit ranges, and what quotas leave.
+//! The limits of the namespaces of pods: limit ranges, and the unused part of quotas.
 
 use futures_util::future::{BoxFuture, FutureExt as _, join};
 use k8s_openapi::api::core::v1::{LimitRange, ResourceQuota};
@@ -30,7 +30,7 @@ impl NamespaceLimits {
         }
     }
 
-    /// Keeps both up to date for good.
+    /// Updates both for good.
     pub fn run(&self, client: &Client, supervisor: &Supervisor) -> BoxFuture<'static, ()> {
         let ranges = self.ranges.supervised(Api::all(client.clone()), supervisor);
         let quotas = self.quotas.supervised(Api::all(client.clone()), supervisor);
@@ -42,7 +42,7 @@ impl NamespaceLimits {
         join(self.ranges.wait_for_sync(), self.quotas.wait_for_sync()).await;
     }
 
-    /// What a namespace allows, with the maximum of `--max-allowed-cpu-boost`.
+    /// The limits of a namespace, with the maximum of `--max-allowed-cpu-boost`.
     pub fn of(&self, namespace: &str, max_allowed: Option<Quantity>) -> BoostContext {
         let ranges = self.ranges.in_namespace(namespace);
         let quotas = self.quotas.in_namespace(namespace);
@@ -54,8 +54,8 @@ impl NamespaceLimits {
     }
 }
 
-/// What quotas leave of CPU for one more pod. Quotas with scopes count like the others: at worst a boost is smaller than it
-/// could be.
+/// The CPU that quotas leave for one more pod. Quotas with scopes count like the others: at worst a boost is smaller
+/// than it could be.
 pub fn headroom<'a>(quotas: impl IntoIterator<Item = &'a ResourceQuota>) -> Headroom {
     let mut headroom = Headroom::default();
     for status in quotas.into_iter().filter_map(|quota| quota.status.as_ref()) {

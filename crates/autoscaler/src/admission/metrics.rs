@@ -1,4 +1,4 @@
-//! What the webhook measures of itself, under upstream's names.
+//! Metrics of the webhook, under upstream's names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,18 +21,18 @@ const fn milliseconds<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
     bounds
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// It could not be worked out, and the object was admitted as it is.
     Error,
-    /// There was nothing to change.
+    /// There was no change to make.
     Skipped,
     /// The object was changed.
     Applied,
 }
 
-/// What a request was about.
+/// The kind of object of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
     /// Something else.

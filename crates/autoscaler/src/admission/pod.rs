@@ -1,4 +1,4 @@
-//! What a new pod gets, as a JSON patch. Pure.
+//! The changes to a new pod, as a JSON patch. Pure.
 //!
 //! The operations, their order and the annotations are upstream's. A pod whose patch would have it refused, by a limit
 //! range or by the API server, while it would not be refused as it is, gets its own resources instead.
@@ -12,15 +12,15 @@ use crate::boost::annotation::{self, boosts_text};
 use crate::boost::{BoostContext, BoostPlan, NoBoost, is_left_out};
 use crate::recommendation::PodRecommendation;
 
-/// The annotation that says what the webhook changed.
+/// The annotation with the changes of the webhook.
 pub const UPDATES_ANNOTATION: &str = "vpaUpdates";
 /// The annotation that names the containers that the webhook saw: others were added by later webhooks.
 pub const OBSERVED_CONTAINERS_ANNOTATION: &str = "vpaObservedContainers";
 
-/// What bounds what a pod gets, apart from its VPA.
+/// The limits for a pod, apart from its VPA.
 #[derive(Clone, Debug, Default)]
 pub struct PodContext {
-    /// What bounds recommendations and boosts.
+    /// The limits of recommendations and boosts.
     pub boost: BoostContext,
     /// The gate `CPUStartupBoost`.
     pub startup_boost: bool,
@@ -28,19 +28,19 @@ pub struct PodContext {
     pub serves_resize: bool,
 }
 
-/// What a pod gets.
+/// The changes to a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodPatch {
     /// The patch.
     pub operations: Vec<Operation>,
     /// The boosts that it contains, and those that it does not.
     pub boost: BoostPlan,
-    /// Whether what is recommended would have the pod refused, and was left out.
+    /// Whether the recommendation would have the pod refused, and was left out.
     pub recommendation_refused: bool,
 }
 
 impl PodPatch {
-    /// What a pod gets from the VPA that controls it.
+    /// The changes to a pod by the VPA that controls it.
     pub fn new(pod: &Pod, vpa: &VerticalPodAutoscaler, context: &PodContext) -> Self {
         let Some(own) = &pod.spec else { return Self::default() };
         let mut recommendation = match vpa.spec.update_mode() {
@@ -124,7 +124,7 @@ fn stale_annotations(pod: &Pod, boost: &BoostPlan) -> Vec<Operation> {
     names.filter(stale).map(|name| Operation::remove_annotation(name)).collect()
 }
 
-/// What changes of a container.
+/// The changes to a container.
 struct Change<'a> {
     index: usize,
     container: &'a Container,

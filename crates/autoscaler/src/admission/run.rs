@@ -26,14 +26,14 @@ use super::limits::NamespaceLimits;
 use super::metrics::AdmissionMetrics;
 use super::status_lease::StatusLease;
 use super::vpa::Gates;
-use super::webhook::{Said, Webhook};
+use super::webhook::{RecentMessages, Webhook};
 use crate::api::VerticalPodAutoscaler;
 use crate::informers::keep;
 use crate::node_groups::labels_only;
 use crate::target::{TargetConfig, Targets};
 use crate::vpas::{Nodes, Vpas};
 
-/// How often it is looked at whether `pods/resize` is served.
+/// The interval of checks whether `pods/resize` is served.
 const DISCOVERY_INTERVAL: Duration = Duration::from_mins(5);
 /// How long to wait after something failed.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(200), Duration::from_secs(30));
@@ -53,12 +53,12 @@ pub struct Options {
     pub node_selectors: bool,
 }
 
-/// What the webhook runs with.
+/// Configuration of the webhook.
 #[derive(Clone)]
 pub struct Environment {
-    /// Who asks the API server.
+    /// The client for the API server.
     pub client: Client,
-    /// All VPAs; whoever made the informer runs it.
+    /// All VPAs; the caller runs the informer.
     pub vpas: Informer<VerticalPodAutoscaler>,
     /// Restarts tasks.
     pub supervisor: Supervisor,
@@ -66,7 +66,7 @@ pub struct Environment {
     pub metrics: Metrics,
     /// Metrics of the webhook.
     pub admission_metrics: AdmissionMetrics,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
 }
 
@@ -102,12 +102,12 @@ impl Admission {
         self.server.listening()
     }
 
-    /// Whether the API server was told where the webhook is.
+    /// Whether the webhook is registered with the API server.
     pub fn registered(&self) -> watch::Receiver<bool> {
         self.server.registered()
     }
 
-    /// Runs it for good. What fails is tried again.
+    /// Runs it for good. Failures are retried.
     pub fn run(self) -> BoxFuture<'static, ()> {
         let supervisor = self.environment.supervisor.clone();
         let admission = Arc::new(self);
@@ -163,7 +163,7 @@ impl Admission {
             metrics: admission_metrics.clone(),
             supervisor: supervisor.clone(),
             clock: clock.clone(),
-            said: Said::default(),
+            recent_messages: RecentMessages::default(),
         }
     }
 

@@ -1,4 +1,5 @@
-//! The Lease that says that the webhook works: an updater that evicts pods relies on it to change the new ones.
+//! The Lease that shows that the webhook works: an updater that evicts pods relies on the webhook to change the new
+//! ones.
 
 use std::time::Duration;
 

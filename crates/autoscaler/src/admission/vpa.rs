@@ -1,4 +1,4 @@
-//! What is wrong with a VPA, in upstream's words. Pure.
+//! Validation of VPAs, in upstream's words. Pure.
 
 use plumb_features::FeatureGates;
 use plumb_resize::Quantity;
@@ -38,20 +38,20 @@ impl Gates {
     }
 }
 
-/// What is to be said about a VPA.
+/// The result of the validation of a VPA.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// Why it is refused. It is not, if there is nothing.
+    /// The errors; the VPA is valid if there are none.
     pub errors: Vec<FieldError>,
-    /// What the user should know.
+    /// The warnings for the user.
     pub warnings: Vec<String>,
-    /// What is filled in.
+    /// The defaults.
     pub operations: Vec<Operation>,
 }
 
 impl Verdict {
-    /// What is to be said about a VPA that is created, or updated from an old one. What an old one has of a gate that is
-    /// off stays allowed.
+    /// Validates a VPA that is created, or updated from an old one. Fields of a gate that is off stay allowed if the
+    /// old one has them.
     pub fn new(
         spec: &VerticalPodAutoscalerSpec,
         old: Option<&VerticalPodAutoscalerSpec>,
@@ -251,7 +251,7 @@ impl Verdict {
     }
 }
 
-/// What is allowed, by gates or by the old object.
+/// The allowed features, by gates or by the old object.
 struct Allowed<'a> {
     startup_boost: bool,
     in_place: bool,

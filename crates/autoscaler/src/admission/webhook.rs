@@ -1,4 +1,4 @@
-//! Answers to the API server. Whatever happens, a pod is admitted.
+//! Responses to admission reviews. A pod is always admitted.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -28,16 +28,16 @@ use crate::vpas::{Controlling, Vpas, why_stronger};
 /// How long an answer may take. The API server waits for longer.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long nothing is said again about a VPA that was said before.
+/// The interval in which the same message about a VPA is not repeated.
 const REPEAT_AFTER: Duration = Duration::from_mins(10);
-/// About how many VPAs it is remembered what was said.
+/// The number of VPAs whose last messages are remembered.
 const REMEMBERED: usize = 4096;
 
-/// What the webhook knows.
+/// The state of the webhook.
 pub struct Webhook {
-    /// VPAs, and what they target.
+    /// VPAs, and their targets.
     pub vpas: Vpas,
-    /// What namespaces allow.
+    /// The limits of namespaces.
     pub limits: NamespaceLimits,
     /// `--max-allowed-cpu-boost`.
     pub max_allowed_cpu_boost: Option<Quantity>,
@@ -53,27 +53,28 @@ pub struct Webhook {
     pub supervisor: Supervisor,
     /// For the times of answers.
     pub clock: Clock,
-    /// What was said about VPAs.
-    pub said: Said,
+    /// The last messages about VPAs.
+    pub recent_messages: RecentMessages,
 }
 
-/// When something was said about an object last.
+/// When a message about an object was last emitted.
 #[derive(Debug, Default)]
-pub struct Said(Mutex<HashMap<String, Instant>>);
+pub struct RecentMessages(Mutex<HashMap<String, Instant>>);
 
-impl Said {
-    /// Whether to say something, because it was not said for a while.
+impl RecentMessages {
+    /// Whether to emit a message, because it was not emitted for a while.
     fn is_new(&self, what: String, now: Instant) -> bool {
-        let mut said = self.0.lock();
-        if said.len() >= REMEMBERED {
-            said.retain(|_, at| now.saturating_duration_since(*at) < REPEAT_AFTER);
-            if said.len() >= REMEMBERED {
-                said.clear();
+        let mut recent_messages = self.0.lock();
+        if recent_messages.len() >= REMEMBERED {
+            recent_messages.retain(|_, at| now.saturating_duration_since(*at) < REPEAT_AFTER);
+            if recent_messages.len() >= REMEMBERED {
+                recent_messages.clear();
             }
         }
-        let is_new = said.get(&what).is_none_or(|at| now.saturating_duration_since(*at) >= REPEAT_AFTER);
+        let is_new =
+            recent_messages.get(&what).is_none_or(|at| now.saturating_duration_since(*at) >= REPEAT_AFTER);
         if is_new {
-            said.insert(what, now);
+            recent_messages.insert(what, now);
         }
         is_new
     }
@@ -161,7 +162,7 @@ impl Webhook {
         let now = self.clock.monotonic();
         let say = |vpa: &VerticalPodAutoscaler, reason: &'static str, message: String| {
             let uid = vpa.uid().unwrap_or_default();
-            if self.said.is_new(format!("{uid} {reason} {message}"), now) {
+            if self.recent_messages.is_new(format!("{uid} {reason} {message}"), now) {
                 recorder.record(vpa.object_ref(&()), NewEvent::warning(reason, message), self.clock.now());
             }
         };
@@ -193,7 +194,8 @@ impl Webhook {
         let read = |object: Option<&serde_json::value::RawValue>| {
             object.and_then(|object| serde_json::from_str::<VerticalPodAutoscaler>(object.get()).ok())
         };
-        // What cannot be read is refused by the schema, in words that say where; or it is of a newer one.
+        // The schema refuses an object that cannot be read, with the path of the error; or the object is of a newer
+        // schema.
         let Some(vpa) = read(request.object) else {
             return (Response::default(), Status::Skipped, Object::Vpa);
         };
@@ -220,7 +222,7 @@ fn left_out(vpa: &str) -> String {
     )
 }
 
-/// What a user who creates a pod should know.
+/// The warnings for a user who creates a pod.
 fn warnings(controlling: &Controlling, patch: &PodPatch) -> Vec<String> {
     let vpa = controlling.vpa.name_any();
     let refused = patch.boost.refused.iter().map(|refused| {

@@ -1,12 +1,12 @@
-//! What admission writes on a boosted pod, for the updater that unboosts it.
+//! The annotations of a boosted pod: admission writes them, and the updater reads them to unboost the pod.
 //!
 //! `vpaCpuStartupBoost/<container>` is upstream's: the container's own requests and limits of CPU and memory. A pod with it
 //! is boosted; either implementation unboosts the pods of the other.
 //!
-//! `plumb.dev/cpu-startup-boost` says in addition how much each container got, and what it would have got without a
-//! boost. `plumb status` shows it, and the updater uses it where upstream's annotation cannot be used.
+//! `plumb.dev/cpu-startup-boost` has in addition the boosted CPU of each container, and its CPU without the boost.
+//! `plumb status` shows it, and the updater uses it where upstream's annotation cannot be used.
 //!
-//! `plumb.dev/cpu-startup-boost-restarts` says which restarts of containers the updater has boosted, where it does.
+//! `plumb.dev/cpu-startup-boost-restarts` has the restarts of containers that the updater has boosted, if it does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::{CPU, Cpu};
 use crate::api::ResourceList;
 
-/// What the names of upstream's annotations start with; the name of the container follows.
+/// The prefix of the names of upstream's annotations; the name of the container follows.
 pub const PREFIX: &str = "vpaCpuStartupBoost/";
 
 /// Our own annotation.
@@ -33,7 +33,7 @@ pub fn key(container: &str) -> String {
 }
 
 /// The containers of a pod that are boosted, in the order of their names: those that have upstream's annotation, and
-/// those that still have what our own annotation says they got.
+/// those that still have the boosted CPU of our own annotation.
 pub fn boosted_containers(pod: &Pod) -> BTreeSet<String> {
     let annotations = pod.metadata.annotations.iter().flatten();
     let marked = annotations.filter_map(|(key, _)| key.strip_prefix(PREFIX)).map(str::to_owned);
@@ -78,7 +78,7 @@ pub enum Damaged {
 }
 
 impl Original {
-    /// What a container has of its own: CPU and memory, as they are written.
+    /// The original resources of a container: CPU and memory, as they are written.
     pub fn of(container: &Container) -> Self {
         let two = |list: Option<&ResourceList>| {
             let entries = list.into_iter().flatten();
@@ -135,12 +135,12 @@ fn possible(cpu: Cpu) -> Result<(), Damaged> {
     }
 }
 
-/// What our own annotation says of a container.
+/// The entry of a container in our own annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boost {
-    /// What it would have without the boost.
+    /// Its resources without the boost.
     pub unboosted: Cpu,
-    /// What it got.
+    /// Its boosted resources.
     pub boosted: Cpu,
     /// When it got it, if that was at a restart of the container and not at the creation of the pod.
     pub restarted: Option<Timestamp>,
@@ -191,7 +191,7 @@ pub fn boosts_text<'a>(boosts: impl IntoIterator<Item = (&'a str, Boost)>) -> St
     serde_json::to_string(&entries).unwrap_or_default()
 }
 
-/// Reads our own annotation. What cannot be read is left out.
+/// Reads our own annotation. Entries that cannot be read are left out.
 pub fn read_boosts(pod: &Pod) -> BTreeMap<String, Boost> {
     let text = pod.metadata.annotations.as_ref().and_then(|all| all.get(BOOSTS));
     let entries =

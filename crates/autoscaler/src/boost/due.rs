@@ -11,7 +11,7 @@ use crate::api::VerticalPodAutoscalerSpec;
 /// When a container is to be unboosted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// The pod has been ready for as long as its VPA says.
+    /// The pod has been ready for the duration of its VPA.
     Ready(Timestamp),
     /// The pod is not ready, and is not waited for any longer than this.
     Deadline(Timestamp),
@@ -28,7 +28,8 @@ impl Due {
         }
     }
 
-    /// The same, for a pod that became ready so much later than its condition says, whose time is in whole seconds.
+    /// The same, for a pod that became ready this much later than its condition has it, whose time is in whole
+    /// seconds.
     #[must_use]
     pub fn delayed(self, by: SignedDuration) -> Self {
         match self {

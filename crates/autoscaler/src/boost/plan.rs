@@ -13,14 +13,14 @@ use super::{CPU, Cpu, Raise};
 use crate::api::{ContainerControlledValues, ContainerResourcePolicy, VerticalPodAutoscalerSpec};
 use crate::recommendation::{LimitRanges, proportional_limit};
 
-/// What bounds a boost apart from the VPA and the pod.
+/// The limits of a boost apart from the VPA and the pod.
 #[derive(Clone, Debug, Default)]
 pub struct BoostContext {
     /// The limit ranges of the namespace.
     pub ranges: LimitRanges,
     /// `--max-allowed-cpu-boost`.
     pub max_allowed: Option<Quantity>,
-    /// What the quotas of the namespace leave for the pod.
+    /// The unused part of the namespace's quotas.
     pub headroom: Headroom,
 }
 
@@ -38,7 +38,7 @@ pub struct Headroom {
 pub struct BoostPlan {
     /// The containers that are boosted, in the order of the spec.
     pub boosted: Vec<BoostedContainer>,
-    /// The containers whose VPA asks for a boost that they do not get.
+    /// The containers that are not boosted although their VPA has a boost.
     pub refused: Vec<Refused>,
 }
 
@@ -49,13 +49,13 @@ pub struct BoostedContainer {
     pub index: usize,
     /// Its name.
     pub name: String,
-    /// What it has of its own.
+    /// Its original resources.
     pub original: Original,
     /// Its CPU with the boost and without.
     pub cpu: Boost,
 }
 
-/// A container that is not boosted, though its VPA asks for it.
+/// A container that is not boosted although its VPA has a boost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Its name.
@@ -67,7 +67,7 @@ pub struct Refused {
 /// Why a container is not boosted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoBoost {
-    /// There is nothing to raise.
+    /// There is no request to raise.
     #[error("it has neither a CPU recommendation nor a CPU request")]
     NoRequest,
     /// The way back would restart it.
@@ -79,7 +79,7 @@ pub enum NoBoost {
     /// Under `RequestsOnly` the request is at its limit already.
     #[error("its CPU request is at its limit, and controlledValues is RequestsOnly")]
     AtLimit,
-    /// A limit range, a quota or the pod's own resources leave nothing.
+    /// A limit range, a quota or the pod's own resources leave no CPU.
     #[error("limit ranges, quotas or the resources of the pod as a whole leave no CPU for it")]
     NoHeadroom,
     /// The way back would be refused.
@@ -91,8 +91,8 @@ pub enum NoBoost {
 }
 
 impl BoostPlan {
-    /// The boosts of a pod. `own` is its spec as it was created, `unboosted` with what is recommended: the same in mode
-    /// `Off`.
+    /// The boosts of a pod. `own` is its spec as it was created, `unboosted` the spec with the recommendation: the
+    /// same in mode `Off`.
     pub fn new(
         vpa: &VerticalPodAutoscalerSpec,
         own: &PodSpec,
@@ -101,19 +101,23 @@ impl BoostPlan {
     ) -> Self {
         let mut plan = Self::default();
         for (index, (container, plain)) in own.containers.iter().zip(&unboosted.containers).enumerate() {
-            let wish = Wish {
+            let candidate = BoostCandidate {
                 policy: vpa.container_policy(&container.name),
                 own: container,
                 unboosted: Cpu::of(plain),
             };
             let Some(raise) = Raise::of(vpa, &container.name) else { continue };
-            match wish.raised(raise, context) {
+            match candidate.raised(raise, context) {
                 Ok(None) => {}
                 Ok(Some(request)) => plan.boosted.push(BoostedContainer {
                     index,
                     name: container.name.clone(),
                     original: Original::of(container),
-                    cpu: Boost { unboosted: wish.unboosted, boosted: wish.with(request), restarted: None },
+                    cpu: Boost {
+                        unboosted: candidate.unboosted,
+                        boosted: candidate.with(request),
+                        restarted: None,
+                    },
                 }),
                 Err(reason) => plan.refused.push(Refused { container: container.name.clone(), reason }),
             }
@@ -169,8 +173,8 @@ impl BoostPlan {
                 let more = i64::try_from(more).unwrap_or_default();
                 let own = &own.containers[container.index];
                 let policy = vpa.container_policy(&own.name);
-                let wish = Wish { policy, own, unboosted: container.cpu.unboosted };
-                let boosted = wish.with(base.saturating_add(more));
+                let candidate = BoostCandidate { policy, own, unboosted: container.cpu.unboosted };
+                let boosted = candidate.with(base.saturating_add(more));
                 let cpu = Boost { boosted, ..container.cpu };
                 (more > 0).then(|| BoostedContainer { cpu, ..container.clone() })
             };
@@ -226,7 +230,7 @@ pub fn is_left_out(own: &PodSpec, recommended: &PodSpec, ranges: LimitRanges) ->
     !is_allowed(recommended, &context) && is_allowed(own, &context)
 }
 
-/// Whether what a pod counts for in quotas is within what they leave: with its init containers, sidecars and overhead.
+/// Whether the usage of a pod in quotas is within the unused part: with its init containers, sidecars and overhead.
 fn is_within(pod: &Pod, headroom: &Headroom) -> bool {
     if *headroom == Headroom::default() {
         return true;
@@ -238,14 +242,14 @@ fn is_within(pod: &Pod, headroom: &Headroom) -> bool {
 }
 
 /// A container that should be boosted.
-struct Wish<'a> {
+struct BoostCandidate<'a> {
     policy: Option<&'a ContainerResourcePolicy>,
     own: &'a Container,
     unboosted: Cpu,
 }
 
-impl Wish<'_> {
-    /// The request with the boost, in millicores; `None` if that is what it has without.
+impl BoostCandidate<'_> {
+    /// The request with the boost, in millicores; `None` if it is not larger than without.
     fn raised(&self, raise: Raise, context: &BoostContext) -> Result<Option<i64>, NoBoost> {
         let base = self.unboosted.request.filter(|request| request.is_positive());
         if raise == Raise::Times(1) {
@@ -282,7 +286,7 @@ impl Wish<'_> {
         Cpu { request: Some(request), limit }
     }
 
-    /// The largest request in millicores, such that it and the limit that goes with it are at most this.
+    /// The largest request in millicores, such that it and its limit are at most this.
     fn largest_within(&self, max: i64) -> i64 {
         let own = Cpu::of(self.own);
         let ratio = own.request.zip(own.limit).filter(|_| self.scales_limits());

@@ -1,4 +1,4 @@
-//! What a boosted container gets back to.
+//! The resources of a boosted container after its boost.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use plumb_resize::qos::QosClass;
@@ -11,37 +11,37 @@ use crate::recommendation::PodRecommendation;
 /// The end of the boosts of some containers of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Unboost {
-    /// What containers get back to, in the order of the spec.
+    /// The containers with their resources after the boost, in the order of the spec.
     pub containers: Vec<UnboostedContainer>,
-    /// The containers that nothing is known of to get back to.
+    /// The containers whose original resources are unknown.
     pub unresolved: Vec<Unresolved>,
     /// The containers with an annotation that are not in the pod.
     pub unknown: Vec<String>,
 }
 
-/// What a container gets back to.
+/// The resources of a container after its boost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnboostedContainer {
     /// Its position in `spec.containers`.
     pub index: usize,
     /// Its name.
     pub name: String,
-    /// What it has.
+    /// Its present resources.
     pub from: Cpu,
-    /// What it gets.
+    /// Its new resources.
     pub to: Cpu,
     /// Where that comes from.
     pub source: Source,
-    /// What was wrong with upstream's annotation, if anything was.
+    /// The error in upstream's annotation, if there is one.
     pub damaged: Option<Damaged>,
 }
 
-/// A container that nothing is known of to get back to.
+/// A container whose original resources are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unresolved {
     /// Its name.
     pub container: String,
-    /// What was wrong with upstream's annotation.
+    /// The error in upstream's annotation.
     pub damaged: Damaged,
 }
 
@@ -50,16 +50,16 @@ pub struct Unresolved {
 pub enum Source {
     /// The recommendation of the VPA.
     Recommendation,
-    /// What the container was created with, by upstream's annotation.
+    /// The resources at its creation, by upstream's annotation.
     Annotation,
-    /// What it would have got without the boost, by our own annotation.
+    /// The resources without the boost, by our own annotation.
     OwnAnnotation,
     /// The pod template of its controller.
     Template,
 }
 
 impl Unboost {
-    /// What the containers for which `is_due` holds get back to.
+    /// The resources after the boost of the containers for which `is_due` holds.
     ///
     /// A VPA that is not of mode `Off` gives its recommendation of this moment, for containers that it scales; everything
     /// else gets back to its own values. `template` is the pod template of the pod's controller, for annotations that
@@ -156,7 +156,7 @@ impl Unboost {
     }
 }
 
-/// What containers have of their own.
+/// The original resources of containers.
 struct OwnCpu<'a> {
     pod: &'a Pod,
     template: Option<&'a PodSpec>,
@@ -164,10 +164,10 @@ struct OwnCpu<'a> {
 }
 
 impl OwnCpu<'_> {
-    /// What a container has of its own, and what is wrong with its annotation.
+    /// The original resources of a container, and the error in its annotation.
     ///
-    /// A container that was created without a CPU request cannot be without one again. What it would have got without a
-    /// boost stands in for it.
+    /// A container that was created without a CPU request cannot be without one again. Its resources without the
+    /// boost are used instead.
     fn of(&self, name: &str) -> (Option<Damaged>, Option<(Cpu, Source)>) {
         let read = Original::read(self.pod, name).and_then(|original| original.cpu());
         let recorded = self.boosts.get(name).map(|boost| (boost.unboosted, Source::OwnAnnotation));

@@ -18,7 +18,7 @@ pub struct BoostView {
     pub container: String,
     /// Its CPU with the boost.
     pub boosted: Cpu,
-    /// Its CPU without; none if the annotations of the pod do not say.
+    /// Its CPU without the boost; none if the annotations of the pod lack it.
     pub unboosted: Option<Cpu>,
     /// When it ends. A pod that is not ready is waited for.
     pub ends: Due,

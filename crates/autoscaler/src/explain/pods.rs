@@ -1,7 +1,7 @@
-//! How the pods of a VPA stand: what they have, what they are to get, and what they wait for.
+//! The state of the pods of a VPA: their resources, their recommendation, and what they wait for.
 //!
-//! It is decided by the functions of the updater, from what the API has. What only the updater knows, such as how long it
-//! backs off after a refusal, is in its events.
+//! The functions of the updater compute it from the objects in the API. State that only the updater has, such as the
+//! backoff after a refusal, is in its events.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct PodView {
     pub state: PodUpdateState,
     /// Since when, as far as the API has it.
     pub since: Option<Timestamp>,
-    /// Why; empty if there is nothing to say.
+    /// The reason; empty if there is none.
     pub why: String,
     /// Its containers, in the order of the spec.
     pub containers: Vec<ContainerView>,
@@ -48,7 +48,7 @@ pub enum PodUpdateState {
     Boosted,
     /// The update mode leaves running pods as they are.
     Unmanaged,
-    /// Nothing is recommended.
+    /// There is no recommendation.
     NoRecommendation,
 }
 
@@ -71,13 +71,13 @@ impl PodUpdateState {
 pub struct ContainerView {
     /// Its name.
     pub name: String,
-    /// What it requests now.
+    /// Its present requests.
     pub current: Declared,
-    /// What it is to request; none if nothing is recommended.
+    /// Its recommended requests; none without a recommendation.
     pub target: Option<Declared>,
 }
 
-/// What the updater said about pods, by their UIDs.
+/// The events of the updater about pods, by their UIDs.
 #[derive(Clone, Debug, Default)]
 pub struct PodEvents(BTreeMap<String, OfPod>);
 
@@ -90,7 +90,7 @@ struct OfPod {
 }
 
 impl PodEvents {
-    /// Takes what the updater said from events.
+    /// Reads the messages of the updater from events.
     pub fn new<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
         let mut all = Self::default();
         for event in events {
@@ -127,7 +127,7 @@ pub fn pods(
     let policy = Policy::of(vpa, &options.modes, options.per_vpa_config);
     let settings = options.decisions;
     let triage = triage(subjects, &policy, &settings.priority, now);
-    // As many replicas as there are; what is in the way of a resize is what the API server and the node say about it.
+    // As many replicas as there are; the API server and the node report the obstacles of a resize.
     let surroundings = Surroundings {
         configured: &BTreeMap::new(),
         siblings: &[],
@@ -177,7 +177,7 @@ pub fn pods(
             let (subject, object) = (&subjects[position], &objects[position]);
             let said = events.0.get(&subject.pod.uid);
             let (mut since, mut why) = (since, why);
-            // What only the updater knows.
+            // State that only the updater has.
             if let Some((first, _, message)) = said.and_then(|said| said.waits.as_ref())
                 && state == PodUpdateState::Waiting
                 && subject.pod.stage == Stage::Applied

@@ -16,7 +16,7 @@ use crate::recommender::{
     ContainerRecommendation, EstimationSettings, VpaKey, VpaSettings, estimate,
 };
 
-/// Why the recommendation of a VPA is what it is.
+/// The explanation of the recommendation of a VPA.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VpaExplanation {
     /// Which VPA.
@@ -25,7 +25,7 @@ pub struct VpaExplanation {
     pub source: HistorySource,
     /// Its containers, in the order of their names.
     pub containers: Vec<ExplainedContainer>,
-    /// What else there is to know.
+    /// Further notes.
     pub notes: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub enum HistorySource {
 pub struct ExplainedContainer {
     /// Its name.
     pub name: String,
-    /// What the status of the VPA has; none if it has nothing.
+    /// The recommendation in the status of the VPA; none if it has none.
     pub status: Option<ContainerRecommendation>,
     /// When its checkpoint was written.
     pub checkpoint_written: Option<Timestamp>,
@@ -74,7 +74,7 @@ impl fmt::Display for Unexplained {
     }
 }
 
-/// What is known of one container before it is explained.
+/// The state of one container before it is explained.
 #[derive(Default)]
 struct Known<'a> {
     checkpoint: Option<&'a VerticalPodAutoscalerCheckpoint>,
@@ -124,7 +124,7 @@ impl VpaExplanation {
         Self { containers: containers.collect(), source: HistorySource::Checkpoints, key, notes }
     }
 
-    /// Explains a VPA from what the running recommender knows.
+    /// Explains a VPA from the state of the running recommender.
     pub fn of_recommender(key: VpaKey, containers: Vec<ContainerExplanation>) -> Self {
         let containers = containers.into_iter().map(|explanation| ExplainedContainer {
             name: explanation.container.clone(),

@@ -1,7 +1,7 @@
 //! Aggregates as `VerticalPodAutoscalerCheckpoint` objects store them.
 //!
-//! A checkpoint holds what a VPA knows of one of its containers: samples that pods no longer there have given,
-//! too. It survives a restart of the recommender, and a switch between upstream's recommender and this one.
+//! A checkpoint has the history of a container of a VPA, including samples of pods that are gone. It survives a
+//! restart of the recommender, and a switch between upstream's recommender and this one.
 //! Weights are rounded to 1/10000 of the heaviest bucket; everything else is exact.
 
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ use super::time::{Time, TimeOutOfRange};
 /// Another number of buckets, or another meaning of one, needs another version.
 pub const CHECKPOINT_VERSION: &str = "v3";
 
-/// `status` of a `VerticalPodAutoscalerCheckpoint`, but for `lastUpdateTime`, which says when it was written.
+/// `status` of a `VerticalPodAutoscalerCheckpoint`, without `lastUpdateTime`, the time of its write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckpointStatus {
     /// `version`.

@@ -1,7 +1,7 @@
 //! Everything the recommender knows of a cluster: VPAs, pods, usage.
 //!
-//! A [`Cluster`] is fed with VPAs and pods as watches report them, with samples and with OOM kills, and says which
-//! VPAs have another recommendation than before. It is synchronous and does no I/O; times are given to it.
+//! A [`Cluster`] is fed with VPAs and pods from watches, with samples and with OOM kills, and returns the VPAs whose
+//! recommendation has changed. It is synchronous and does no I/O; times are given to it.
 //!
 //! ```text
 //! VPA ──selector──▶ label set ◀── pod        a group of pods that every selector treats alike
@@ -11,7 +11,7 @@
 //!
 //! What happens to one pod or VPA costs as much as it touches: selectors and label sets find each other through
 //! indexes by namespace and label, a sample marks the VPAs of its label set as changed, and
-//! [`recommend`](Cluster::recommend) looks at those alone. See `labels` for why pods are grouped as they are.
+//! [`recommend`](Cluster::recommend) recalculates those alone. See `labels` for why pods are grouped as they are.
 //!
 //! # What upstream's model does otherwise
 //!
@@ -119,7 +119,7 @@ pub struct Cluster {
     config: AggregationConfig,
     settings: ClusterSettings,
     memory_settings: MemorySettings,
-    /// What time it is; unset before the first [`set_time`](Self::set_time).
+    /// The current time; unset before the first [`set_time`](Self::set_time).
     now: Time,
     /// The time of the newest sample of any container.
     newest_sample: Time,
@@ -147,7 +147,7 @@ pub struct Cluster {
 #[derive(Clone, Debug)]
 struct Pod {
     label_set: u32,
-    /// Its place in the list of the label set.
+    /// Its index in the list of the label set.
     position: u32,
     /// Neither succeeded nor failed.
     active: bool,
@@ -194,7 +194,7 @@ pub struct ClusterSize {
 }
 
 impl Cluster {
-    /// A cluster with nothing in it.
+    /// An empty cluster.
     pub fn new(settings: ClusterSettings) -> Result<Self, HistogramOptionsError> {
         let config = AggregationConfig::new(settings.aggregation.clone())?;
         Ok(Self {

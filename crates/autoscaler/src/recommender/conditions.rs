@@ -1,7 +1,7 @@
 //! The conditions of a VPA's status.
 //!
-//! The recommender writes all six types and no other; conditions of other types stay as they are. So does the one that the
-//! updater writes of type `ConfigUnsupported`, while the recommender has nothing to say there.
+//! The recommender writes all six types and no other; conditions of other types stay as they are. So does the one
+//! that the updater writes of type `ConfigUnsupported`, while the recommender has no reason for it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use k8s_openapi::jiff::Timestamp;
@@ -11,7 +11,7 @@ use crate::api::{ConditionStatus, ConditionType, RESIZE_NOT_SERVED, VerticalPodA
 const NO_PODS_MATCHED: &str = "NoPodsMatched";
 const NO_SAMPLES: &str = "NoSamples";
 
-/// What the conditions of a VPA are made of.
+/// The inputs of the conditions of a VPA.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts<'a> {
     /// Whether its selector matches a pod.
@@ -22,7 +22,7 @@ pub struct Facts<'a> {
     pub low_confidence: &'a [&'a str],
     /// Whether history is still being read.
     pub fetching_history: bool,
-    /// What is deprecated about the object, if anything is.
+    /// The deprecated field of the object, if there is one.
     pub deprecated: Option<&'a str>,
     /// Why the object cannot be acted on, if it cannot.
     pub unsupported: Option<&'a str>,

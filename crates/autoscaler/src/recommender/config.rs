@@ -50,7 +50,7 @@ impl Default for AggregationSettings {
 /// The settings with the histograms' options worked out: made once, shared by all aggregates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AggregationConfig {
-    /// What it was made of.
+    /// Its source.
     pub settings: AggregationSettings,
     /// 176 buckets from 10 millicores to 1000 cores.
     pub cpu: DecayingHistogramOptions,

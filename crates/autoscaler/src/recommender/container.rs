@@ -22,7 +22,7 @@ use super::policy::MemorySettings;
 use super::sample::{Discarded, Sample};
 use super::time::{Time, nanos};
 
-/// What the model knows of a container apart from its aggregate.
+/// The state of a container in the model apart from its aggregate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContainerState {
     last_cpu_sample: Time,
@@ -40,7 +40,7 @@ pub struct ContainerState {
 }
 
 impl ContainerState {
-    /// Counts a sample in the container's aggregate, or says why not.
+    /// Counts a sample in the container's aggregate, or returns why not.
     ///
     /// CPU samples have to come in order. A memory sample may have the time of the last one.
     pub fn add_sample(
@@ -66,7 +66,7 @@ impl ContainerState {
         }
     }
 
-    /// Counts an OOM kill as a memory sample above what the container had.
+    /// Counts an OOM kill as a memory sample above the container's request.
     ///
     /// `requested` is the container's memory request when it was killed, in bytes.
     pub fn record_oom(
@@ -102,7 +102,7 @@ impl ContainerState {
         (self.last_kill.is_set() && self.kill_window_end <= now).then_some(self.last_kill)
     }
 
-    /// How much memory an OOM kill says that the container needs, in bytes.
+    /// The memory that a container needs after an OOM kill, in bytes.
     pub(super) fn needed_after_oom(&self, settings: &MemorySettings, requested: i64) -> i64 {
         let used = requested.max(self.memory_peak).max(0);
         used.saturating_add(amount::from_float(settings.oom_min_bump_up_bytes))

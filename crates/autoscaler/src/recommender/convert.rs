@@ -1,4 +1,4 @@
-//! Between the objects of the API and what the engine works with.
+//! Conversions between the objects of the API and the types of the engine.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,8 +21,8 @@ use crate::api::{
 };
 
 impl VpaSettings {
-    /// What the spec and the annotations of a VPA ask for. Without `per_vpa_config`, the gate `PerVPAConfig`, its OOM
-    /// and memory settings do not count.
+    /// The settings in the spec and the annotations of a VPA. Without `per_vpa_config`, the gate `PerVPAConfig`, its
+    /// OOM and memory settings do not count.
     pub fn from_api(
         spec: &VerticalPodAutoscalerSpec,
         annotations: &BTreeMap<String, String>,
@@ -96,8 +96,8 @@ impl ContainerRecommendation {
 }
 
 impl CheckpointStatus {
-    /// Reads the status of a checkpoint. Its version is looked at first: another one may mean other things by
-    /// everything else.
+    /// Reads the status of a checkpoint. Its version is checked first: in another one all other fields may have other
+    /// meanings.
     pub fn from_api(status: &VerticalPodAutoscalerCheckpointStatus) -> Result<Self, CheckpointError> {
         let version = status.version.as_deref().unwrap_or_default();
         if version != CHECKPOINT_VERSION {

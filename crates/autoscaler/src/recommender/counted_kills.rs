@@ -2,8 +2,8 @@
 //!
 //! A checkpoint holds the memory peaks of windows that are over, and not those of windows that are not. So after a restart
 //! of the recommender a kill that a pod still shows in `lastState` has to be counted in the one case and must not be in the
-//! other, and upstream's format does not say which it is. An annotation of the checkpoint does. Upstream's recommender
-//! leaves it as it is, and what it adds to the history takes no kill out of it.
+//! other, and upstream's format does not show which it is. An annotation of the checkpoint does. Upstream's
+//! recommender leaves it as it is, and adding to the history removes no kill from it.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ const MAX_PODS: usize = 100;
 pub struct CountedKills(BTreeMap<Box<str>, Time>);
 
 impl CountedKills {
-    /// Reads the annotation. What cannot be read names no kill.
+    /// Reads the annotation. An annotation that cannot be read names no kill.
     pub fn from_annotation(text: &str) -> Self {
         let read: BTreeMap<Box<str>, Timestamp> = serde_json::from_str(text).unwrap_or_default();
         let times = read.into_iter().filter_map(|(pod, at)| Some((pod, Time::try_from(at).ok()?)));

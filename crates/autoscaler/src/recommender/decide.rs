@@ -1,8 +1,8 @@
-//! What the status of a VPA is to be, and whether it is to be written. Pure.
+//! The status of a VPA, and whether it has to be written. Pure.
 //!
 //! The recommender is the one writer of the recommendation and of the six types of conditions. Should another recommender
 //! replace the status of a VPA, it is put back once. If it is replaced again, two recommenders are responsible for one
-//! VPA: then it is left alone until there is something new to say, so that they do not write in a loop.
+//! VPA: then it is left alone until the recommendation changes, so that they do not write in a loop.
 
 use jiff::Timestamp;
 use plumb_controller::object_ref::resource_version;
@@ -14,16 +14,16 @@ use crate::api::{
     VerticalPodAutoscalerSpec, VerticalPodAutoscalerStatus,
 };
 
-/// What is deprecated about a VPA with the mode `Auto`.
+/// The message about a VPA with the deprecated mode `Auto`.
 const AUTO_IS_DEPRECATED: &str = "The update mode Auto is deprecated. Use an explicit mode: Off, Initial, Recreate, \
     InPlaceOrRecreate or InPlace. See https://github.com/kubernetes/autoscaler/issues/8424";
 
-/// What is known of a VPA.
+/// The inputs for the status of a VPA.
 #[derive(Clone, Copy, Debug)]
 pub struct Knowledge<'a> {
     /// The object as it was observed last.
     pub object: &'a VerticalPodAutoscaler,
-    /// What is recommended; none while the history is not read, and the status goes on to say what it says.
+    /// The recommendation; none while the history is not read, and the status keeps the old one.
     pub recommendation: Option<&'a [ContainerRecommendation]>,
     /// The containers with less history than the confidence interval.
     pub low_confidence: &'a [&'a str],
@@ -31,7 +31,7 @@ pub struct Knowledge<'a> {
     pub pods_matched: bool,
     /// Whether history is being read.
     pub fetching_history: bool,
-    /// What is wrong with the target, or with anything else that cannot be acted on.
+    /// The error of the target, or of another field that cannot be acted on.
     pub unsupported: Option<&'a str>,
 }
 
@@ -46,7 +46,7 @@ pub struct Written {
     pub put_back: bool,
 }
 
-/// What to do about a status.
+/// The decision about a status.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// It is as it should be.
@@ -87,7 +87,7 @@ pub fn decide(knowledge: &Knowledge<'_>, written: Option<&Written>, now: Timesta
     }
 }
 
-/// What cannot be acted on in the spec of a VPA, apart from its target.
+/// The error in the spec of a VPA, apart from its target.
 pub fn unsupported(spec: &VerticalPodAutoscalerSpec) -> Option<String> {
     match spec.update_mode() {
         UpdateMode::Other(mode) => Some(format!("Unknown update mode {mode:?}")),
@@ -129,7 +129,7 @@ fn status(
         deprecated: (spec.update_mode() == UpdateMode::Auto).then_some(AUTO_IS_DEPRECATED),
         unsupported: Some(&*unsupported).filter(|text| !text.is_empty()),
     };
-    // What another writer did to our conditions does not change since when they hold.
+    // Changes of our conditions by another writer do not change since when they hold.
     let ours = ours(written.map_or(current, |written| &written.status));
     let foreign = current.conditions.iter().filter(|condition| is_foreign(condition));
     let before: Vec<_> = ours.chain(foreign).cloned().collect();
@@ -145,7 +145,7 @@ fn ours(status: &VerticalPodAutoscalerStatus) -> impl Iterator<Item = &VerticalP
     status.conditions.iter().filter(|condition| !is_foreign(condition))
 }
 
-/// Whether two statuses differ in nothing but since when conditions hold, and in conditions of others.
+/// Whether two statuses differ only in the transition times of conditions, and in conditions of other writers.
 fn says_the_same(one: &VerticalPodAutoscalerStatus, other: &VerticalPodAutoscalerStatus) -> bool {
     let says = |status: &VerticalPodAutoscalerStatus| -> Vec<_> {
         let conditions = ours(status).cloned().map(|mut condition| {

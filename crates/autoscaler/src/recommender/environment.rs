@@ -1,5 +1,5 @@
-//! What else in a cluster bears on recommendations: the sizes of nodes, quotas, and HPAs of the same target. Upstream looks
-//! at none of it, so nothing of it counts unless it is asked for.
+//! Other inputs of recommendations in a cluster: the sizes of nodes, quotas, and HPAs of the same target. Upstream
+//! ignores them, so each has to be enabled.
 
 mod hpa;
 mod sizes;
@@ -29,7 +29,7 @@ use crate::target::ControllerRef;
 pub use hpa::scaled_by;
 pub use sizes::{largest, left_by_quotas};
 
-/// How long the recommender waits for what it watches in the environment before it runs without.
+/// The timeout for the watches of the environment; the recommender runs without them afterwards.
 const SYNC_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which parts of the environment count.
@@ -40,20 +40,20 @@ pub struct EnvironmentOptions {
     pub cap_by_largest_node: bool,
     /// No container gets more than the quotas of its namespace leave for each pod of the VPA.
     pub cap_by_quota: bool,
-    /// A resource that an HPA scales the same target on is not recommended, and the VPA says so.
+    /// A resource that an HPA scales the same target on is not recommended, and a condition of the VPA reports it.
     pub yield_to_hpa: bool,
     /// VPAs may select nodes, see [`node_groups`](crate::node_groups).
     pub node_selectors: bool,
 }
 
-/// What bears on the recommendation of one VPA.
+/// The environment of one VPA.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bearing {
     /// Maximums.
     pub ceilings: Vec<Ceiling>,
     /// The resources that are not recommended.
     pub withheld: PerResource<bool>,
-    /// What the VPA's condition says.
+    /// The message of the VPA's condition.
     pub message: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl Environment {
         Some(nodes.all().iter().map(|node| (node.name_any(), node.labels().clone())).collect())
     }
 
-    /// Keeps what it knows up to date for good.
+    /// Updates its state for good.
     pub(super) fn run(
         &self,
         client: &Client,
@@ -185,7 +185,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// What bears on a VPA with a target, whose selector may be known.
+    /// The environment of a VPA with a target, whose selector may be known.
     pub(super) fn bearing_on(
         &self,
         target: &ControllerRef,
@@ -219,7 +219,7 @@ impl Snapshot {
     }
 }
 
-/// A node without what says nothing about its size.
+/// A node without the fields of its size.
 fn sizes_only(mut node: Node) -> Node {
     if let Some(status) = &mut node.status {
         (status.images, status.conditions, status.addresses) = (None, None, None);

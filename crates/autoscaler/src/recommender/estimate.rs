@@ -47,11 +47,11 @@ pub struct EstimationSettings {
     /// How much history gives full confidence (`--confidence-interval-cpu`, `-memory`).
     pub confidence_interval: PerResource<Duration>,
     /// The multiple to which amounts are rounded up (`--round-cpu-millicores`, `--round-memory-bytes`).
-    /// 1 and what is not positive round nothing.
+    /// 1 and values that are not positive do not round.
     pub round_up_to: PerResource<i64>,
     /// Writes memory with two decimals of the largest unit (`--humanize-memory`, deprecated).
     pub humanize_memory: bool,
-    /// Whether annotations may ask for whole cores (`--cpu-integer-post-processor-enabled`).
+    /// Whether annotations may request whole cores (`--cpu-integer-post-processor-enabled`).
     pub integer_cpu: bool,
     /// The maximum of containers without `maxAllowed` (`--container-recommendation-max-allowed-cpu`, `-memory`).
     pub max_allowed: PerResource<Option<Quantity>>,
@@ -91,7 +91,7 @@ impl Default for Percentiles {
     }
 }
 
-/// What one VPA asks for.
+/// The settings of one VPA.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VpaSettings {
     /// Its `spec.resourcePolicy`.
@@ -133,7 +133,8 @@ pub fn recommend<'a>(
     each_container(config, settings, vpa, containers, Container::recommend)
 }
 
-/// What `of` makes of each container that gets a recommendation, its aggregate and its minimum, in the order of their names.
+/// The result of `of` for each container with a recommendation, its aggregate and its minimum, in the order of their
+/// names.
 fn each_container<'a, T>(
     config: &'a AggregationConfig,
     settings: &'a EstimationSettings,
@@ -148,7 +149,7 @@ fn each_container<'a, T>(
     scaled.into_iter().map(|(name, aggregate)| of(&container(name), aggregate, minimum)).collect()
 }
 
-/// One container and everything that is asked of its recommendation.
+/// One container with all settings for its recommendation.
 struct Container<'a> {
     config: &'a AggregationConfig,
     settings: &'a EstimationSettings,

@@ -51,7 +51,7 @@ pub struct ExternalMetrics {
     ownership: Ownership,
 }
 
-/// What is asked of a pod.
+/// The queries for a pod.
 struct Query {
     namespace: String,
     pod: String,
@@ -59,7 +59,7 @@ struct Query {
     uri: String,
 }
 
-/// What a container used.
+/// The usage of a container.
 struct Measured {
     namespace: String,
     pod: String,
@@ -98,7 +98,7 @@ impl ExternalMetrics {
         Self { client, settings, options, informers, targets: targets.clone(), ownership: ownership.clone() }
     }
 
-    /// What has to be asked: each pod once, though several VPAs may select it.
+    /// The queries: each pod once, though several VPAs may select it.
     async fn queries(&self) -> Vec<Query> {
         let mut queries: BTreeMap<(String, String), Selector> = BTreeMap::new();
         for vpa in self.informers.vpas.all() {
@@ -109,7 +109,7 @@ impl ExternalMetrics {
             {
                 continue;
             }
-            // The condition of the VPA says if it has none.
+            // A condition of the VPA reports that it has none.
             let Ok(target) = self.targets.of_vpa(&namespace, &vpa.spec.target_ref).await else { continue };
             for pod in self.informers.pods.in_namespace(&namespace) {
                 if target.selector.matches(pod.labels()) {

@@ -1,8 +1,8 @@
-//! What has changed since the last run of the loop, as watches report it.
+//! The changes since the last run of the loop, from watches.
 //!
-//! Handlers of informers note the names of what has changed, and the OOM kills that pods show. A run takes all of it and reads the
-//! objects from the stores. So a thousand events of one pod between two runs cost what one costs, nothing is queued, and
-//! nothing waits for the loop.
+//! Handlers of informers record the names of changed objects, and the OOM kills in pods. A run takes all of them and
+//! reads the objects from the stores. So a thousand events of one pod between two runs cost as much as one, there is
+//! no queue, and no handler waits for the loop.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -36,7 +36,7 @@ pub(super) struct Feed {
 /// A VPA that matches no pod.
 #[derive(Debug)]
 pub(super) struct Unmatched {
-    /// What it targets.
+    /// Its target.
     pub(super) target: ControllerRef,
     /// The selector of the target; none while the target is not resolved, such as before it is created.
     pub(super) selector: Option<Arc<Selector>>,
@@ -54,7 +54,7 @@ impl Unmatched {
     }
 }
 
-/// What has changed.
+/// The changes.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) vpas: HashSet<ObjectRef>,
@@ -89,17 +89,18 @@ impl Feed {
     pub(super) fn all_vpas(&self, informers: &Informers) {
         let (vpas, pods) = (informers.vpas.all(), informers.pods.all());
         self.changes().vpas.extend(vpas.iter().map(|vpa| ObjectRef::of(&**vpa)));
-        // Kills that the last owner counted and that are in no checkpoint yet. What is counted here does not count again.
+        // Kills that the last owner counted and that are in no checkpoint yet. A kill that is counted here does not
+        // count again.
         self.kills(pods.iter().flat_map(|pod| kills_of_pod(None, pod)).collect());
         self.run_due.notify_one();
     }
 
-    /// Takes what has changed since it was taken last.
+    /// Takes the changes since the last call.
     pub(super) fn take(&self) -> Changes {
         mem::take(&mut self.changes())
     }
 
-    /// Waits until a VPA is created, deleted or edited, or the first pod of one starts. What happened meanwhile counts.
+    /// Waits until a VPA is created, deleted or edited, or the first pod of one starts. Earlier changes count.
     pub(super) async fn run_due(&self) {
         self.run_due.notified().await;
     }
@@ -196,7 +197,7 @@ impl Feed {
     }
 }
 
-/// Whether a pod counts for VPAs: one that is pending uses nothing, unless a sidecar of it has started.
+/// Whether a pod counts for VPAs: a pending pod has no usage, unless a sidecar of it has started.
 pub(super) fn has_started(pod: &Pod) -> bool {
     if phase(pod) != "Pending" {
         return true;

@@ -5,8 +5,8 @@
 //! more than its buckets, and errs upwards.
 //!
 //! Hundreds of thousands of histograms are in memory at once, so they hold only numbers: the weights of the
-//! buckets that have any, packed, with a bitmap of which those are. What all of them share, the
-//! [`HistogramOptions`] and the half-life, is passed to each call; every call on one histogram passes the same.
+//! buckets that have any, packed, with a bitmap of which those are. Shared values, the [`HistogramOptions`] and the
+//! half-life, are passed to each call; every call on one histogram passes the same.
 //!
 //! The order of floating-point operations is upstream's, so that the same samples give the same bits.
 

@@ -27,13 +27,13 @@ pub trait LiveUsage: Send + Sync {
     fn read(&self, now: Timestamp) -> BoxFuture<'static, Result<Box<dyn Measurements>, LiveUsageError>>;
 }
 
-/// What a source has answered.
+/// The response of a source.
 pub trait Measurements: Send {
     /// Passes each measurement on.
     fn visit(&self, visit: &mut dyn FnMut(Measurement<'_>)) -> Result<(), LiveUsageError>;
 }
 
-/// What a container used of a resource, or why that is not known.
+/// The usage of a resource by a container, or why it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measurement<'a> {
     /// Namespace of the pod.
@@ -42,7 +42,7 @@ pub struct Measurement<'a> {
     pub pod: &'a str,
     /// Name of the container.
     pub container: &'a str,
-    /// The sample, or what is wrong with it.
+    /// The sample, or its error.
     pub sample: Result<Sample, Discarded>,
 }
 
@@ -98,7 +98,7 @@ impl LiveUsage for MetricsApi {
     }
 }
 
-/// The text of a `PodMetricsList`. Nothing is copied from it.
+/// The text of a `PodMetricsList`. It is not copied.
 struct PodMetricsList(String);
 
 #[derive(Deserialize)]

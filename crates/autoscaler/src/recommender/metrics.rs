@@ -1,8 +1,8 @@
-//! What the recommender measures of itself and of its recommendations, under upstream's names.
+//! Metrics of the recommender and of its recommendations, under upstream's names.
 //!
 //! | families | what |
 //! |---|---|
-//! | `vpa_recommender_*` | VPA objects, the steps of the loop, what is tracked, requests to sources of usage |
+//! | `vpa_recommender_*` | VPA objects, the steps of the loop, tracked objects, requests to sources of usage |
 //! | `vpa_quality_*` | how usage compares with the recommendation of the time |
 //! | `vpa_resources_get_resources_count` | where the resources of containers were read |
 //! | `vpa_recommender_recommendation`, `…_discarded_samples_total` | ours: the recommendations themselves, and samples that do not count |
@@ -77,7 +77,7 @@ impl RecommenderMetrics {
         StepTimer::new(self.clone())
     }
 
-    /// Notes what is known of a VPA: it replaces what was known before.
+    /// Records the state of a VPA, instead of the one before.
     pub fn set_vpa(&self, key: &Arc<VpaKey>, observation: VpaObservation) {
         self.0.vpas.set(key, observation);
     }
@@ -92,7 +92,7 @@ impl RecommenderMetrics {
         self.0.first_recommendation.observe_duration(after);
     }
 
-    /// Notes how much the model holds, and what it did not count.
+    /// Records the size of the model, and the samples that it did not count.
     pub fn set_cluster(&self, cluster: &Cluster) {
         self.0.aggregates.store(cluster.size().aggregates, Relaxed);
         for ((_, count), shown) in cluster.discarded().iter().zip(&self.0.discarded) {
@@ -105,17 +105,17 @@ impl RecommenderMetrics {
         self.0.resources.count(source);
     }
 
-    /// What counts the answers of metrics.k8s.io.
+    /// The metrics of responses of metrics.k8s.io.
     pub fn metrics_server(&self) -> Arc<MetricsServerMetrics> {
         self.0.metrics_server.clone()
     }
 
-    /// What counts the requests to Prometheus.
+    /// The metrics of requests to Prometheus.
     pub fn prometheus_client(&self) -> Arc<PrometheusClientMetrics> {
         self.0.prometheus.clone()
     }
 
-    /// What compares usage with recommendations.
+    /// The metrics that compare usage with recommendations.
     pub fn quality(&self) -> Arc<QualityMetrics> {
         self.0.quality.clone()
     }

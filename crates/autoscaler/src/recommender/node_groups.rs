@@ -8,7 +8,7 @@ use kube::core::{Expression, Selector, SelectorExt as _};
 use crate::api::VerticalPodAutoscaler;
 use crate::node_groups::{NODE_SELECTOR_ANNOTATION, NodeLabels, NodeSelectorError, node_selector};
 
-/// What the condition `ConfigUnsupported` says about a VPA that selects nodes.
+/// The message of the condition `ConfigUnsupported` of a VPA that selects nodes.
 pub(super) fn unsupported(vpa: &VerticalPodAutoscaler, is_enabled: bool) -> Option<String> {
     let selector = node_selector(vpa)?;
     let selector = if is_enabled { selector } else { Err(NodeSelectorError::NotEnabled) };

@@ -25,7 +25,7 @@ pub struct OomKill {
     pub container: String,
     /// When it was killed.
     pub at: Time,
-    /// Its memory request then, or what it used when it was evicted, in bytes.
+    /// Its memory request then, or its usage when it was evicted, in bytes.
     pub memory: i64,
 }
 
@@ -61,7 +61,7 @@ pub fn kills_of_pod(before: Option<&Pod>, after: &Pod) -> Vec<OomKill> {
     kills
 }
 
-/// The containers for which the kubelet evicted a pod, if an event says so.
+/// The containers for which the kubelet evicted a pod, by its event.
 pub fn kills_of_event(event: &Event) -> Vec<OomKill> {
     let pod = &event.involved_object;
     if event.reason.as_deref() != Some("Evicted") || pod.kind.as_deref() != Some("Pod") {
@@ -118,6 +118,6 @@ fn memory_request(pod: &Pod, container: &str) -> i64 {
         containers?.find(|of| of.name == container)?.resources.as_ref()
     };
     let requests = reported.or_else(desired).and_then(|resources| resources.requests.as_ref());
-    // What cannot be read is not known, and 0 like what is not set.
+    // A value that cannot be read is unknown, and 0 like an unset one.
     list::declared(requests).ok().and_then(|declared| declared[Resource::Memory]).unwrap_or(0)
 }

@@ -33,7 +33,7 @@ pub struct Options {
     pub update_workers: usize,
     /// The gate `PerVPAConfig`: whether OOM and memory settings of a VPA count.
     pub per_vpa_config: bool,
-    /// What else in the cluster counts. Upstream has no such options.
+    /// The other inputs in the cluster that count. Upstream has no such options.
     pub environment: EnvironmentOptions,
 }
 

@@ -1,4 +1,4 @@
-//! What a VPA asks for: the parts of its spec and annotations that change a recommendation.
+//! The parts of a VPA's spec and annotations that change a recommendation.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub struct ContainerPolicy {
 }
 
 impl ContainerPolicy {
-    /// A policy that changes nothing.
+    /// A policy without effect.
     pub fn new(container: &str) -> Self {
         Self {
             container: container.to_owned(),
@@ -102,7 +102,7 @@ pub struct MemorySettings {
 }
 
 impl MemorySettings {
-    /// The settings of the flags, with those of a container's policy in their place.
+    /// The settings of the flags, overridden by those of a container's policy.
     pub fn new(settings: &AggregationSettings, policy: Option<&ContainerPolicy>) -> Self {
         let own = |of: fn(&ContainerPolicy) -> Option<f64>| policy.and_then(of);
         Self {
@@ -122,7 +122,7 @@ impl MemorySettings {
     }
 }
 
-/// The containers whose CPU the annotations of a VPA ask to be whole cores.
+/// The containers with whole cores, by the annotations of a VPA.
 pub fn integer_cpu_containers<'a>(
     annotations: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> impl Iterator<Item = &'a str> {

@@ -12,10 +12,10 @@
 //! A window that fails half-way is queried again, so that a sample can come twice; the model counts none of a container that is
 //! not newer than its last one.
 
-mod answer;
 mod error;
 mod http;
 mod query;
+mod response;
 mod settings;
 mod window;
 
@@ -32,13 +32,13 @@ use plumb_supervise::{Backoff, Exponential, system_random};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-pub use answer::Labels;
-use answer::Point;
 pub use error::PrometheusError;
 pub(super) use http::form;
 use http::{Connection, Request};
 pub use query::PromQl;
 use query::Queries;
+pub use response::Labels;
+use response::Point;
 pub use settings::{Authentication, PrometheusSettings, Secret, SettingsError};
 use window::Windows;
 
@@ -61,7 +61,7 @@ pub struct ContainerUsage {
     pub pod: Arc<str>,
     /// Name of the container.
     pub container: Arc<str>,
-    /// What it used.
+    /// Its usage.
     pub samples: Vec<Sample>,
     /// How many values were none that could be measured.
     pub discarded: Vec<Discarded>,
@@ -87,7 +87,7 @@ pub trait UsageSource: Send + Sync {
     fn latest(&self, at: Timestamp) -> Answers<ContainerUsage>;
 }
 
-/// A Prometheus server, or what has its API: Thanos, Mimir, `VictoriaMetrics`.
+/// A Prometheus server, or another one with its API: Thanos, Mimir, `VictoriaMetrics`.
 #[derive(Clone, Debug)]
 pub struct Prometheus {
     server: Arc<Server>,
@@ -102,7 +102,7 @@ struct Server {
     metrics: Arc<PrometheusClientMetrics>,
 }
 
-/// A client that does not print what it knows.
+/// A client whose `Debug` shows no credentials.
 struct DebugClient(Client);
 
 impl std::fmt::Debug for DebugClient {
@@ -172,7 +172,7 @@ impl Prometheus {
         })
     }
 
-    /// Why there is no usage: what of the settings does not fit what the server has.
+    /// Why there is no usage: which settings do not fit the series of the server.
     pub async fn why_empty(&self, at: Timestamp) -> Result<String, PrometheusError> {
         let settings = &self.server.settings;
         let metric = &settings.cpu_metric;
@@ -223,7 +223,7 @@ impl UsageSource for Prometheus {
 }
 
 impl Server {
-    /// Asks for one resource, a window after the other.
+    /// Queries one resource, a window after the other.
     async fn history(
         &self,
         resource: Resource,
@@ -251,7 +251,7 @@ impl Server {
         Ok(())
     }
 
-    /// Asks until there is an answer, a few times.
+    /// Sends a query, with a few retries.
     async fn repeat<T: Send + 'static>(
         &self,
         request: &Request,
@@ -318,7 +318,7 @@ async fn retry(backoff: &mut Backoff, error: PrometheusError) -> Result<(), Prom
 
 type Out<T> = mpsc::Sender<Result<T, PrometheusError>>;
 
-/// What a server answers, as it arrives. It ends after the first error. Dropping it ends the query.
+/// The response of a server, as it arrives. It ends after the first error. Dropping it ends the query.
 #[derive(Debug)]
 pub struct Answers<T> {
     received: mpsc::Receiver<Result<T, PrometheusError>>,

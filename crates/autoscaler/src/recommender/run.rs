@@ -7,9 +7,9 @@
 //!                            └── checkpoints of VPAs that are new, or the history in Prometheus
 //! ```
 //!
-//! A run takes place every interval, and at once when a VPA was created or edited, or when the first pod of one starts. Without
-//! VPAs it takes place as often as checkpoints are collected. Everything that is decided is decided by [`State`], which this
-//! module only feeds and obeys.
+//! A run takes place every interval, and at once when a VPA was created or edited, or when the first pod of one
+//! starts. Without VPAs it takes place as often as checkpoints are collected. [`State`] makes all decisions; this
+//! module feeds it and performs them.
 
 mod activity;
 mod checkpoints;
@@ -54,18 +54,18 @@ pub const TASK: &str = "vpa-recommender";
 /// The least time between two runs of which the second does not wait for the interval.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a recommender runs with.
+/// Configuration of a recommender.
 #[derive(Clone)]
 pub struct Config {
-    /// Who reads and writes.
+    /// The client.
     pub client: Client,
     /// How it works.
     pub options: Options,
-    /// VPAs and pods. Whoever starts the recommender runs the informers, after [`Recommender::new`].
+    /// VPAs and pods. The caller runs the informers, after [`Recommender::new`].
     pub informers: Informers,
-    /// What VPAs target.
+    /// The targets of VPAs.
     pub targets: Targets,
-    /// What containers use.
+    /// The source of usage.
     pub usage: Arc<dyn LiveUsage>,
     /// Where their history is, with [`Storage::Prometheus`].
     pub history: Option<Prometheus>,
@@ -73,23 +73,24 @@ pub struct Config {
     pub clock: Clock,
     /// Restarts the tasks.
     pub supervisor: Supervisor,
-    /// Which VPAs it is responsible for. Whoever starts the recommender runs the [`Elections`](super::shards::Elections).
+    /// Which VPAs it is responsible for. The caller runs the [`Elections`](super::shards::Elections).
     pub ownership: Ownership,
     /// Counts and measures.
     pub metrics: RecommenderMetrics,
 }
 
-/// What a recommender knows, for everything that explains or measures it. Clones share it.
+/// The state of a recommender, for explanations and metrics. Clones share it.
 #[derive(Clone, Default)]
 pub struct SharedState(Arc<Mutex<Option<State>>>);
 
 impl SharedState {
-    /// What a function makes of the state; none while the recommender does not run. The recommender waits meanwhile.
+    /// The result of a function of the state; none while the recommender does not run. The recommender waits
+    /// meanwhile.
     pub fn read<T>(&self, read: impl FnOnce(&State) -> T) -> Option<T> {
         self.lock().as_ref().map(read)
     }
 
-    /// Does something with the state. Nothing is done while the recommender does not run.
+    /// Calls a function with the state, unless the recommender does not run.
     fn write<T: Default>(&self, write: impl FnOnce(&mut State) -> T) -> T {
         self.lock().as_mut().map(write).unwrap_or_default()
     }
@@ -138,7 +139,7 @@ impl Recommender {
         Self { config, feed, state: SharedState::default(), activity: Arc::default() }
     }
 
-    /// What it knows.
+    /// Its state.
     pub fn state(&self) -> SharedState {
         self.state.clone()
     }
@@ -183,7 +184,7 @@ pub struct Run {
     checkpoints: Checkpoints,
     /// The history that is still to be read.
     unread: Option<Prometheus>,
-    /// What reads it; ends with this.
+    /// The task that reads it; ends with this.
     history: JoinSet<()>,
     /// OOM kills that are not counted yet, because the history is not.
     kills: Vec<OomKill>,
@@ -196,7 +197,7 @@ pub struct Run {
     environment: Environment,
     /// The kinds of targets that are watched.
     watched: BTreeSet<WellKnown>,
-    /// What watches; it ends with this.
+    /// The task of the watch; it ends with this.
     watching: JoinSet<()>,
 }
 
@@ -244,7 +245,8 @@ impl Run {
             let (next, pause) = (started + interval, started + SHORTEST_PAUSE);
             if self.state.read(State::vpa_count).unwrap_or_default() == 0 {
                 self.activity.rest();
-                // A run now and then deletes the checkpoints of the last VPAs, and takes what the feed has of pods.
+                // A run now and then deletes the checkpoints of the last VPAs, and takes the changes of pods from the
+                // feed.
                 tokio::select! {
                     () = self.feed.run_due() => tokio::time::sleep_until(pause).await,
                     () = tokio::time::sleep(self.config.options.idle_interval()) => {}
@@ -265,7 +267,7 @@ impl Run {
         }
     }
 
-    /// One run: reads what has changed and what containers use, and writes what is another than before.
+    /// One run: reads changes and usage, and writes changed recommendations.
     pub async fn once(&mut self) {
         let mut timer = self.config.metrics.timer();
         let step = self.state.write(|state| Some(state.set_time(self.config.clock.now())));
@@ -422,7 +424,7 @@ impl Run {
     }
 }
 
-/// What it knew is not true any more, and its series are another's.
+/// Its state is not valid any more, and its series belong to another process.
 impl Drop for Run {
     fn drop(&mut self) {
         self.activity.rest();

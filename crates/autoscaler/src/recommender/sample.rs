@@ -5,20 +5,20 @@ use plumb_resize::resource::Resource;
 use super::amount;
 use super::time::Time;
 
-/// What a container used at a time.
+/// The usage of a container at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// When it was measured.
     pub at: Time,
-    /// What was measured.
+    /// The measured value.
     pub resource: Resource,
     /// How much: millicores, or bytes.
     pub usage: i64,
 }
 
 impl Sample {
-    /// A sample of CPU in cores, or of memory in bytes, as Prometheus and files give it: truncated to whole
-    /// millicores or bytes. What is negative or not a number is no sample.
+    /// A sample of CPU in cores, or of memory in bytes, as Prometheus and files have it: truncated to whole
+    /// millicores or bytes. A negative value or NaN is no sample.
     pub fn from_base_units(at: Time, resource: Resource, usage: f64) -> Result<Self, Discarded> {
         if usage.is_nan() {
             return Err(Discarded::NotANumber);

@@ -9,7 +9,7 @@
 //! election.
 //!
 //! The processes know of each other by a lease that each of them renews, and [`assign`] the shards evenly: when one comes, others
-//! release what is its share once their requests have ended; when one is gone, the others take what it had.
+//! release its share once their requests have ended; when one is gone, the others take over its shards.
 
 mod assignment;
 mod replicas;
@@ -90,7 +90,7 @@ pub struct Ownership {
     shards: Option<Arc<[Shard]>>,
 }
 
-/// What is known of the election of a shard.
+/// The observed state of the election of a shard.
 #[derive(Clone)]
 struct Shard {
     state: watch::Receiver<LeaderState>,
@@ -221,7 +221,7 @@ impl Elections {
         })
     }
 
-    /// What the process is responsible for, as the elections go.
+    /// The shards that the process owns, by the elections.
     pub fn ownership(&self) -> Ownership {
         self.ownership.clone()
     }

@@ -1,5 +1,5 @@
-//! Everything a recommender knows: the VPAs that chose it, and the model of the cluster. Synchronous; watches feed it through the
-//! loop, which asks it what is to be written.
+//! The state of a recommender: the VPAs that chose it, and the model of the cluster. Synchronous; watches feed it
+//! through the loop, which gets from it the objects to write.
 
 mod target;
 
@@ -36,7 +36,7 @@ use crate::api::{
 use crate::node_groups::node_selector;
 use target::TargetState;
 
-/// What a recommender knows.
+/// The state of a recommender.
 #[derive(Debug)]
 pub struct State {
     options: Options,
@@ -58,10 +58,10 @@ pub struct State {
 struct Tracked {
     object: Arc<VerticalPodAutoscaler>,
     target: TargetState,
-    /// Whether its checkpoints were read. Until then none is written, or it would overwrite what it did not read.
+    /// Whether its checkpoints were read. Until then none is written, because that would overwrite unread history.
     checkpoints_read: bool,
     written: Option<Written>,
-    /// What else in the cluster bears on it.
+    /// The environment of the VPA.
     bearing: Bearing,
     /// Since when this process is responsible for it, see [`Ownership::term`].
     term: i32,
@@ -80,14 +80,15 @@ pub struct StatusUpdate {
 }
 
 impl State {
-    /// Knows nothing yet.
+    /// An empty state.
     pub fn new(
         options: Options,
         ownership: Ownership,
         metrics: RecommenderMetrics,
     ) -> Result<Self, HistogramOptionsError> {
         let mut settings = options.cluster.clone();
-        // What pods of another process's VPAs used is in that one's checkpoints, and would count twice after a take-over.
+        // The usage of pods of another process's VPAs is in that one's checkpoints, and would count twice after a
+        // take-over.
         settings.memory_saver |= ownership.is_shared();
         let mut cluster = Cluster::new(settings)?;
         cluster.observe_quality(metrics.quality());
@@ -126,7 +127,7 @@ impl State {
         self.cluster.explain(key)
     }
 
-    /// Says what time it is, at the start of a run.
+    /// Sets the current time, at the start of a run.
     pub fn set_time(&mut self, now: Timestamp) -> ClockStep {
         match Time::try_from(now) {
             Ok(now) => self.cluster.set_time(now),
@@ -269,7 +270,7 @@ impl State {
                 return;
             }
             match measurement.sample {
-                // What is not counted is counted by its reason.
+                // A sample that does not count is counted by its reason.
                 Ok(sample) => drop(cluster.add_sample(
                     measurement.namespace,
                     measurement.pod,
@@ -322,14 +323,14 @@ impl State {
         }
     }
 
-    /// Counts what a container used in the past.
+    /// Counts past usage of a container.
     pub fn count_history(&mut self, usage: &ContainerUsage) {
         let ContainerUsage { namespace, pod, container, samples, discarded } = usage;
         if !self.options.namespaces.contains(namespace) {
             return;
         }
         for sample in samples {
-            // What is not counted is counted by its reason.
+            // A sample that does not count is counted by its reason.
             let _ = self.cluster.add_sample(namespace, pod, container, *sample);
         }
         for reason in discarded {
@@ -337,7 +338,7 @@ impl State {
         }
     }
 
-    /// Says that history from elsewhere than checkpoints was read.
+    /// Records that history from other sources than checkpoints was read.
     pub fn history_fetched(&mut self) {
         if std::mem::replace(&mut self.fetching_history, false) {
             self.due.extend(self.vpas.keys().cloned());
@@ -426,7 +427,7 @@ impl State {
         decide(&knowledge, tracked.written.as_ref(), now)
     }
 
-    /// Notes that a status was written, by what the API answered.
+    /// Records that a status was written, from the response of the API server.
     pub fn status_written(&mut self, update: StatusUpdate, answer: &VerticalPodAutoscaler) {
         let Some(tracked) = self.vpas.get_mut(&update.key) else { return };
         let resource_version = resource_version(&answer.metadata);
@@ -497,7 +498,7 @@ impl State {
     }
 
     /// Whether the checkpoints of a VPA have waited long enough for more to come: with a sample a minute each would be written
-    /// every minute, and what a crash loses of a long history does not matter.
+    /// every minute, and the part of a long history that a crash loses does not matter.
     fn has_waited(&self, key: &VpaKey) -> bool {
         let Some((written, history)) = self.cluster.checkpoint_age(key) else { return false };
         let wait = CHECKPOINTS_LATEST.min(history / CHECKPOINTS_PART);
@@ -530,7 +531,7 @@ impl State {
         self.cluster.known_checkpoints()
     }
 
-    /// Forgets what is too old to matter.
+    /// Drops entries that are too old to matter.
     pub fn collect_garbage(&mut self) -> Collected {
         self.cluster.collect_garbage()
     }

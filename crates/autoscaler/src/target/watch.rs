@@ -12,8 +12,8 @@ use super::{Targets, VERSION};
 use crate::namespaces::Namespaces;
 
 impl Targets {
-    /// Watches the metadata of a kind for good, and has what changes read again when it is asked for next. The client has to be
-    /// allowed to list and watch the kind.
+    /// Watches the metadata of a kind for good, and has the next lookup of a changed object read it again. The client
+    /// has to be allowed to list and watch the kind.
     pub fn watch(&self, kind: WellKnown, namespaces: &Namespaces) -> BoxFuture<'static, ()> {
         let targets = self.clone();
         let resource = resource(kind);

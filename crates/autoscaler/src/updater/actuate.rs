@@ -1,4 +1,5 @@
-//! Who changes pods: an actuator for the update mode `InPlace`, which holds no evictor, and one for the modes that may evict.
+//! Actuators, which change pods: one for the update mode `InPlace`, which has no evictor, and one for the modes that
+//! may evict.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use super::rate_limit::RateLimiter;
 use super::refusal::Refusal;
 use super::state::{PodState, Recommendation};
 
-/// Resizes pods and annotates them, and can do nothing else to them.
+/// Resizes pods and annotates them, and has no other permission.
 #[derive(Clone)]
 pub struct Resizer {
     client: Client,
@@ -28,7 +29,8 @@ impl Resizer {
         Self { client, limiter }
     }
 
-    /// Gives the containers of a pod what is recommended, through `/resize`. It is a conflict if the pod has changed since.
+    /// Sets the recommended resources of a pod's containers, through `/resize`. It is a conflict if the pod has
+    /// changed since.
     pub async fn resize(&self, pod: &PodState, recommendation: &Recommendation) -> Result<Pod, Refusal> {
         self.limiter.acquire().await;
         let patch = Patch::Strategic(resize_patch(pod, recommendation));
@@ -53,7 +55,7 @@ impl Resizer {
     }
 }
 
-/// A strategic merge patch that gives the containers of a pod what is recommended.
+/// A strategic merge patch that sets the recommended resources of a pod's containers.
 fn resize_patch(pod: &PodState, recommendation: &Recommendation) -> Value {
     let changed = pod.containers.iter().filter_map(|container| {
         let wanted = recommendation.get(&container.name)?;
@@ -91,7 +93,8 @@ impl Evictor {
         Self { client, limiter }
     }
 
-    /// Waits until the rate limit allows one more eviction. That may take long: what was decided before may not hold then.
+    /// Waits until the rate limit allows one more eviction. That may take long: earlier decisions may be obsolete
+    /// then.
     pub async fn acquire(&self) {
         self.limiter.acquire().await;
     }
@@ -110,14 +113,14 @@ impl Evictor {
     }
 }
 
-/// What changes pods in the update mode `InPlace`.
+/// Changes pods in the update mode `InPlace`.
 #[derive(Clone)]
 pub struct InPlaceActuator {
     /// Resizes.
     pub resizer: Resizer,
 }
 
-/// What changes pods in the update modes that may evict.
+/// Changes pods in the update modes that may evict.
 #[derive(Clone)]
 pub struct RecreatingActuator {
     /// Resizes.

@@ -18,7 +18,7 @@ use super::options::AdmissionLease;
 /// For how long an answer counts.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Reads the lease of the admission controller. Clones share what was read.
+/// Reads the lease of the admission controller. Clones share the last result.
 #[derive(Clone)]
 pub(super) struct AdmissionStatus {
     client: Client,

@@ -1,4 +1,4 @@
-//! What the updater records about its attempts to resize a pod, in an annotation of the pod.
+//! The updater's record of its attempts to resize a pod, in an annotation of the pod.
 //!
 //! AEP-8818 has the updater remember which values a node found infeasible, by pod UID and in memory. Here the record is an
 //! annotation of the pod itself: it survives a restart and a fail-over, it is removed with the pod, and its size is bounded by
@@ -10,7 +10,7 @@
 //!   422, unsupported platform    ──▶ the requests sent   ───▶ rejected
 //!
 //!   cleared: the resize was accepted; any recommended value is lower; the node's allocatable grew;
-//!            for what was rejected, any other recommendation or generation
+//!            for a rejected one, any other recommendation or generation
 //! ```
 
 use std::collections::BTreeMap;
@@ -36,17 +36,17 @@ pub type Requests = BTreeMap<String, Declared>;
 /// Requests and limits by container.
 pub type Resources = BTreeMap<String, Requirements>;
 
-/// What is recorded about a pod.
+/// The record of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Record {
     /// The last resize that the API server accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted: Option<Accepted>,
-    /// What the node cannot hold.
+    /// The resources that the node found infeasible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infeasible: Option<Infeasible>,
-    /// What the API server rejected as invalid.
+    /// The resources that the API server rejected as invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
 }
@@ -65,7 +65,7 @@ pub struct Accepted {
 pub struct Infeasible {
     /// The requests.
     pub requests: Requests,
-    /// What was allocatable on the node then.
+    /// The allocatable resources of the node then.
     #[serde(default)]
     pub allocatable: Declared,
 }
@@ -73,7 +73,7 @@ pub struct Infeasible {
 /// Resources that the API server rejected as invalid.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejected {
-    /// What the containers were to have.
+    /// The desired resources of the containers.
     pub resources: Resources,
     /// The generation of the pod.
     pub generation: i64,
@@ -90,7 +90,7 @@ impl Record {
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    /// The value of the annotation; none if there is nothing to record.
+    /// The value of the annotation; none if the record is empty.
     pub fn annotation(&self) -> Option<String> {
         let mut bounded = self.clone();
         bounded.infeasible = bounded.infeasible.filter(|infeasible| infeasible.requests.len() <= LONGEST);
@@ -116,7 +116,7 @@ impl Record {
 
 impl Infeasible {
     /// Whether a recommendation is worth an attempt though this one was infeasible: any of its values is lower, or the node
-    /// has grown. What only one of the two names is not lower.
+    /// has grown. A value that only one of the two names is not lower.
     pub fn is_void(&self, recommended: &Requests, allocatable: Declared) -> bool {
         is_any_lower(recommended, &self.requests) || has_grown(self.allocatable, allocatable)
     }

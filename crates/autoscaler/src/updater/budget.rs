@@ -13,7 +13,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::state::{Phase, PodState};
 
-/// What budgets are computed with.
+/// The settings of budgets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// How many pods of a group must be live before any of them is evicted; a VPA's `minReplicas` overrides it.
@@ -90,7 +90,7 @@ impl Group {
         (skip_budget || !self.below_min_replicas) && self.is_disruptable()
     }
 
-    /// Whether a pod may be evicted. One that does not run, or is disrupted already, costs nothing.
+    /// Whether a pod may be evicted. A pod that does not run, or is disrupted already, needs no budget.
     pub fn allows_eviction(&self, pod: &PodState) -> bool {
         !self.below_min_replicas
             && (pod.phase == Phase::Pending || pod.is_restarting() || self.is_disruptable())

@@ -1,4 +1,4 @@
-//! What the updater does about the pods of one VPA: which are due, in which order, and what becomes of each.
+//! The decision about the pods of one VPA: which are due, in which order, and the action for each.
 //!
 //! ```text
 //!   pods ──triage──▶ due, most urgent first ──plan (budgets, node, quota)──▶ resize / evict / wait, and when to look again
@@ -24,7 +24,7 @@ use crate::api::{EvictionRequirement, VerticalPodAutoscaler};
 /// After which time something is read again that no watch reports.
 const READ_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// What decisions are made with.
+/// The settings of decisions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Of disruption budgets.
@@ -48,10 +48,10 @@ impl Default for Settings {
     }
 }
 
-/// What a VPA says about updates.
+/// The update settings of a VPA.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// What the updater may do.
+    /// The permitted actions of the updater.
     pub actuation: Actuation,
     /// `minReplicas`.
     pub min_replicas: Option<i32>,
@@ -62,7 +62,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// What a VPA says. With `per_vpa_config`, the gate `PerVPAConfig`, it may have an `evictAfterOOMSeconds` of its own.
+    /// The settings of a VPA. With `per_vpa_config`, the gate `PerVPAConfig`, it may have an `evictAfterOOMSeconds`
+    /// of its own.
     pub fn of(vpa: &VerticalPodAutoscaler, modes: &Modes, per_vpa_config: bool) -> Self {
         let update = vpa.spec.update_policy.as_ref();
         let oom = update.and_then(|update| update.evict_after_oom_seconds);
@@ -77,14 +78,14 @@ impl Policy {
     }
 }
 
-/// A pod of a VPA, and what is known about it beyond its object.
+/// A pod of a VPA, with state beyond its object.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// The pod.
     pub pod: Arc<PodState>,
-    /// What its containers are to get; none if nothing is recommended.
+    /// The recommendation for its containers; none if there is none.
     pub recommendation: Option<Arc<Recommendation>>,
-    /// What is allocatable on its node, as far as it is known.
+    /// The allocatable resources of its node, if they are known.
     pub allocatable: Declared,
     /// When this updater first observed the pod's generation.
     pub observed: Timestamp,
@@ -92,16 +93,16 @@ pub struct Subject {
     pub backoff: Option<Backoff>,
 }
 
-/// Where a pod stands that is not due.
+/// The state of a pod that is not due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It has the recommendation, or is within its bounds.
     Updated,
-    /// What it has and what its spec says are within the bounds, but a resize is under way.
+    /// Its actual resources and those of its spec are within the bounds, but a resize is in progress.
     Resizing,
     /// It has a CPU start-up boost, whose end is awaited.
     Boosted,
-    /// Nothing is recommended.
+    /// There is no recommendation.
     NoRecommendation,
 }
 
@@ -173,14 +174,14 @@ fn restarts(subject: &Subject) -> bool {
     subject.recommendation.as_ref().is_some_and(|recommendation| subject.pod.restarts_for(recommendation))
 }
 
-/// What is known about the surroundings of the pods of a VPA.
+/// The environment of the pods of a VPA.
 pub struct Surroundings<'a> {
-    /// How many pods owners are configured for, by their UID; none for an owner that could not be read. An owner that was not
-    /// read, because nothing costs budget, is missing.
+    /// How many pods owners are configured for, by their UID; none for an owner that could not be read. An owner that
+    /// was not read, because no pod needs budget, is missing.
     pub configured: &'a BTreeMap<String, Option<i64>>,
     /// Pods of the same owners that are not decided about, but count in the budgets.
     pub siblings: &'a [Arc<PodState>],
-    /// Why a pod cannot be resized, if that is known before it is tried. Asked only for pods that may be evicted.
+    /// Why a pod cannot be resized, if that is known before an attempt. Computed only for pods that may be evicted.
     pub obstacle: &'a (dyn Fn(&PodState, &Recommendation) -> Option<Obstacle> + Sync),
     /// Whether pods that are created get the recommendation.
     pub admission_is_alive: bool,
@@ -193,11 +194,11 @@ pub struct Surroundings<'a> {
 pub struct Decided<D> {
     /// The position of the pod.
     pub position: usize,
-    /// What becomes of it.
+    /// The action.
     pub decision: D,
 }
 
-/// What becomes of the pods of a VPA that are due.
+/// The actions for the pods of a VPA that are due.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
     /// They are left as they are.
@@ -308,8 +309,8 @@ fn decide_recreating(
 
 type Groups = BTreeMap<String, Group>;
 
-/// The budgets of all groups of which it is known how many pods their owner is configured for. A group whose owner was not
-/// read is as large as it is: nothing costs budget.
+/// The budgets of all groups whose owner's configured number of pods is known. A group whose owner was not read has
+/// its present size: no pod needs budget.
 fn groups(
     subjects: &[Subject],
     policy: &Policy,

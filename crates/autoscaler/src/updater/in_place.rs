@@ -18,8 +18,8 @@
 //! The table binds here, as in upstream since August 2026.
 //!
 //! SPEC: by AEP-8818's order of steps a pod whose stored attempt was cleared, because a recommended value is lower, would next
-//! be found Infeasible by its status, which is still about the old attempt, and wait for ever. The status Infeasible is about
-//! the values in the spec, so they are what a recommendation is compared with, and a lower one is attempted.
+//! be found Infeasible by its status, which is still about the old attempt, and wait for ever. The status Infeasible
+//! is about the values in the spec, so a recommendation is compared with them, and a lower one is attempted.
 
 use std::fmt;
 
@@ -34,16 +34,16 @@ use super::requirements::admit_eviction;
 use super::state::{Phase, PodState, Recommendation};
 use crate::api::EvictionRequirement;
 
-/// What is asked about a pod that is to be updated.
+/// The inputs of a decision about a pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// The pod.
     pub pod: &'a PodState,
-    /// What its containers are to get.
+    /// The recommendation for its containers.
     pub recommendation: &'a Recommendation,
     /// The disruption budget of its group; none if the group is unknown.
     pub group: Option<&'a Group>,
-    /// What is allocatable on its node, as far as it is known.
+    /// The allocatable resources of its node, if they are known.
     pub allocatable: Declared,
     /// When this updater first observed the pod's generation.
     pub observed: Timestamp,
@@ -55,7 +55,7 @@ pub struct Question<'a> {
     pub now: Timestamp,
 }
 
-/// What is asked in addition about a pod that may be evicted.
+/// Additional inputs for a pod that may be evicted.
 #[derive(Clone, Copy, Debug)]
 pub struct EvictionQuestion<'a> {
     /// Why the pod cannot be resized, if that is known before it is tried.
@@ -64,7 +64,7 @@ pub struct EvictionQuestion<'a> {
     pub requirements: &'a [EvictionRequirement],
     /// How long resizes may take.
     pub timeouts: Timeouts,
-    /// Whether pods that are created get the recommendation: the admission controller is alive, or not asked for.
+    /// Whether new pods get the recommendation: the admission controller is alive, or not required.
     pub admission_is_alive: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct Backoff {
     pub message: String,
 }
 
-/// What becomes of a pod in the update mode `InPlace`. There is no variant for an eviction.
+/// The action for a pod in the update mode `InPlace`. There is no variant for an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InPlace {
     /// It has the recommendation.
@@ -108,12 +108,12 @@ pub enum InPlace {
     Wait(Wait),
     /// It waits until the recommendation is lower or the node has grown.
     Infeasible {
-        /// What is to be recorded, unless it is already.
+        /// The new record, unless it is unchanged.
         record: Option<Infeasible>,
     },
 }
 
-/// What becomes of a pod in an update mode that may evict.
+/// The action for a pod in an update mode that may evict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recreating {
     /// The same as in the mode `InPlace`.
@@ -156,7 +156,7 @@ pub enum Wait {
     Deferred {
         /// Since when.
         since: Timestamp,
-        /// What the node says.
+        /// The message of the node.
         message: String,
         /// Whether the recommendation is another one than the resize is for.
         newer: bool,
@@ -393,7 +393,7 @@ fn known_group<'a>(question: &Question<'a>) -> Result<&'a Group, Wait> {
     question.group.ok_or(Wait::Group)
 }
 
-/// What a pod whose resize the node has not completed waits for.
+/// What a pod waits for whose resize the node has not completed.
 fn wait_for_node(question: &Question<'_>) -> Option<Wait> {
     let pod = question.pod;
     let (since, newer) = (attempt_since(question), !pod.has(question.recommendation));

@@ -29,7 +29,7 @@ use crate::recommendation::{LimitRanges, PodRecommendation};
 use crate::target::ControllerRef;
 use crate::vpas::VpaIndex;
 
-/// What is reconciled.
+/// The key of a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// The topmost controller of a controller of pods is to be found.
@@ -54,7 +54,7 @@ pub struct Index {
     ranges: HashMap<String, (LimitRanges, u64)>,
 }
 
-/// What is known of a node.
+/// The state of a node.
 #[derive(Debug, Default, PartialEq)]
 struct NodeState {
     allocatable: Declared,
@@ -92,16 +92,16 @@ impl Topmost {
 #[derive(Debug)]
 struct Tracked {
     pod: Arc<Pod>,
-    /// Parsed when it is first asked for.
+    /// Parsed at the first use.
     state: Option<Parsed>,
-    /// What its containers are to get.
+    /// The recommendation for its containers.
     recommended: Option<Recommended>,
     /// When its generation was first observed.
     observed: (i64, Timestamp),
     memory: Memory,
 }
 
-/// What containers are to get from a version of a VPA and of the limit ranges.
+/// The recommendation for containers by a version of a VPA and of the limit ranges.
 #[derive(Debug)]
 struct Recommended {
     vpa: Option<String>,
@@ -113,22 +113,22 @@ struct Recommended {
 /// A parsed pod; none if it cannot be parsed.
 type Parsed = Result<Arc<PodState>, ()>;
 
-/// What the updater remembers of a pod beyond its object.
+/// The state of a pod beyond its object.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// What is recorded, until the object has it.
+    /// The record, until the object has it.
     pub record: Option<Record>,
     /// When it may be attempted again.
     pub backoff: Option<Backoff>,
     /// How many attempts failed in a row.
     pub failures: u32,
-    /// What the last event said.
+    /// The last event.
     pub told: Option<String>,
     /// The generation that was sent, and when.
     pub sent: Option<(i64, Instant)>,
 }
 
-/// What there is to decide about a VPA.
+/// The inputs of a decision about a VPA.
 #[derive(Clone, Debug)]
 pub struct Gathered {
     /// The VPA.
@@ -238,7 +238,7 @@ impl Index {
         by_topmost.retain(|_, owners| !owners.is_empty());
     }
 
-    /// What is to be reconciled because a pod of a controller has changed.
+    /// The keys to reconcile because a pod of a controller has changed.
     fn because_of(&self, owner: &ControllerRef) -> Vec<Key> {
         match self.owners.get(owner).map(|owned| &owned.topmost) {
             Some(Topmost::Known(topmost)) => self.targeting(topmost),
@@ -346,7 +346,7 @@ impl Index {
         self.vpas.get(&key.namespace, &key.name)
     }
 
-    /// What is allocatable on a node, as far as it is known.
+    /// The allocatable resources of a node, if they are known.
     pub fn allocatable(&self, node: Option<&str>) -> Declared {
         node.and_then(|node| self.nodes.get(node)).map(|node| node.allocatable).unwrap_or_default()
     }
@@ -358,7 +358,7 @@ impl Index {
         self.vpas.selects_nodes(&target).then_some(target)
     }
 
-    /// What there is to decide about a VPA; none if it does not exist.
+    /// The inputs of a decision about a VPA; none if it does not exist.
     pub fn gather(&mut self, key: &ObjectRef) -> Option<Gathered> {
         let vpa = self.vpa(key)?.clone();
         let target = ControllerRef::of_target(&key.namespace, &vpa.spec.target_ref);
@@ -401,7 +401,7 @@ impl Index {
         Some(gathered)
     }
 
-    /// What is remembered of a pod, to be changed. None if it is gone, or another one has its name.
+    /// The state of a pod, to be changed. None if it is gone, or another one has its name.
     pub fn memory(&mut self, key: &ObjectRef, uid: &str) -> Option<&mut Memory> {
         let tracked = self.pods.get_mut(key)?;
         (tracked.pod.metadata.uid.as_deref() == Some(uid)).then_some(&mut tracked.memory)
@@ -436,7 +436,7 @@ fn tracked(pod: Arc<Pod>, before: Option<Tracked>, now: Timestamp) -> Tracked {
         Some(before) => ((generation, now), before.memory),
         None => ((generation, now), Memory::default()),
     };
-    // What the object says is what counts, once it says it.
+    // The record in the object counts, once it is there.
     if memory.record.as_ref().is_some_and(|record| *record == Record::of(&pod.metadata)) {
         memory.record = None;
     }

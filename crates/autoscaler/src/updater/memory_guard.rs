@@ -1,4 +1,4 @@
-//! The memory decrease guard: memory is not lowered below what was in use.
+//! The memory decrease guard: memory is not lowered below the recent usage.
 //!
 //! When a memory limit is lowered in place there is a small risk of an OOM kill: between the node's last look at the usage
 //! and the new limit the container may use more (KEP-1287; AEP-8818 names it as the remaining risk of the mode `InPlace`).
@@ -48,7 +48,7 @@ pub fn guard(
     recommendation
 }
 
-/// What a value becomes that is to become `new`: not lower than the least, unless it is so already.
+/// The new value for a desired `new`: not lower than the minimum, unless the old one is lower already.
 fn raised(new: Option<i64>, current: Option<i64>, least: Option<i64>) -> Option<i64> {
     let (Some(wanted), Some(current)) = (new, current) else { return new };
     if wanted >= current {

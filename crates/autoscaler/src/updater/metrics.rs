@@ -1,4 +1,4 @@
-//! What the updater counts, under upstream's names, and how long resizes take.
+//! Metrics of the updater, under upstream's names, and the durations of resizes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const STEPS: [(Step, &str); 4] = [
     (Step::Total, "total"),
 ];
 
-/// Bounds of durations, in nanoseconds: from 100 µs for what is done in memory to 5 minutes.
+/// Bounds of durations, in nanoseconds: from 100 µs for work in memory to 5 minutes.
 const BOUNDS: &[u64] = &[
     100_000,
     250_000,
@@ -85,7 +85,7 @@ impl Default for Families {
     }
 }
 
-/// What is counted for a VPA. Its series end with it.
+/// The metrics of a VPA. Its series end with it.
 #[derive(Debug, Default)]
 struct Series {
     gauges: Gauges,
@@ -163,7 +163,7 @@ impl UpdaterMetrics {
         self.0.resizes.observe_duration(after);
     }
 
-    /// So many pods have a CPU start-up boost.
+    /// Sets the number of pods with a CPU start-up boost.
     pub fn set_boosted_pods(&self, count: usize) {
         self.0.boosted_pods.store(count, Relaxed);
     }
@@ -355,9 +355,9 @@ impl UpdaterMetrics {
     }
 }
 
-/// The name of a family of counters, what it means, where a VPA counts it, and whether it is by update mode.
+/// The name of a family of counters, its help text, the counter of a VPA, and whether it is by update mode.
 type Counter = (&'static str, &'static str, fn(&Series) -> u64, bool);
-/// The name of a family of failures, what it means, and where a VPA counts them by reason.
+/// The name of a family of failures, its help text, and the counters of a VPA by reason.
 type Failures = (&'static str, &'static str, fn(&Series) -> &BTreeMap<&'static str, u64>);
 
 /// The logarithm of a number of pods to the base two, rounded down.

@@ -1,14 +1,15 @@
-//! What the updater may do to the running pods of a VPA: the update mode, the feature gates, and what the cluster serves.
+//! The permitted actions of the updater on the running pods of a VPA: by the update mode, the feature gates, and the
+//! served API.
 
 use plumb_features::FeatureGates;
 
 use crate::api::UpdateMode;
 use crate::features;
 
-/// What the updater may do to running pods.
+/// The permitted actions of the updater on running pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Actuation {
-    /// Nothing.
+    /// None.
     None(NoActuation),
     /// Evict them.
     Recreate,
@@ -31,7 +32,7 @@ pub enum NoActuation {
     Unknown(String),
 }
 
-/// What `Auto`, which is deprecated, means.
+/// The meaning of `Auto`, which is deprecated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AutoMode {
     /// In place first, as AEP-8818 has it.
@@ -41,14 +42,14 @@ pub enum AutoMode {
     Recreate,
 }
 
-/// What else decides about update modes.
+/// The other inputs of update modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modes {
     /// The feature gate `InPlace`.
     pub in_place: bool,
     /// The feature gate `InPlaceOrRecreate`.
     pub in_place_or_recreate: bool,
-    /// What `Auto` means.
+    /// The meaning of `Auto`.
     pub auto: AutoMode,
     /// Whether the API server has `pods/resize`.
     pub resize_served: bool,
@@ -71,7 +72,7 @@ impl Modes {
         }
     }
 
-    /// What the updater may do to the running pods of a VPA with this mode.
+    /// The permitted actions of the updater on the running pods of a VPA with this mode.
     ///
     /// `InPlace` is never turned into anything that evicts: without its gate, or without `pods/resize`, running pods are left
     /// as they are. The modes that may evict fall back to eviction.

@@ -1,4 +1,4 @@
-//! What would make a resize fail, found before it is sent: the pod's QoS class would change, its node cannot hold it, or a
+//! Obstacles of a resize, found before it is sent: the pod's QoS class would change, its node cannot hold it, or a
 //! quota does not allow it.
 
 use std::fmt;
@@ -30,7 +30,7 @@ pub enum Obstacle {
         resource: Resource,
         /// The request of the whole pod.
         requested: i64,
-        /// What is allocatable.
+        /// The allocatable resources.
         allocatable: i64,
     },
     /// A quota does not allow it.
@@ -85,10 +85,10 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// What could be in the way of a resize.
+/// The inputs of obstacles of a resize.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'a> {
-    /// What is allocatable on the pod's node, as far as it is known.
+    /// The allocatable resources of the pod's node, if they are known.
     pub allocatable: Declared,
     /// The quotas of its namespace.
     pub quotas: &'a [std::sync::Arc<ResourceQuota>],
@@ -98,7 +98,7 @@ pub struct Surroundings<'a> {
     pub now: Timestamp,
 }
 
-/// The first obstacle of a resize of a pod to what it is [`resized`] to.
+/// The first obstacle of a resize of a pod to its [`resized`] resources.
 pub fn obstacle(
     pod: &Pod,
     resized: &Pod,
@@ -127,7 +127,7 @@ fn exceeded_quota(pod: &Pod, resized: &Pod, surroundings: &Surroundings<'_>) -> 
     let counted = |pod| Counted { group: "", plural: "pods", item: Item::Pod(pod), now, rules };
     quotas.iter().find_map(|quota| match quota::admit(quota, &counted(resized), Some(&counted(pod)), false) {
         Err(refusal @ Refusal::Exceeded { .. }) => Some(Obstacle::Quota(refusal.to_string())),
-        // Whatever else a quota says, the API server has the last word on it.
+        // The API server decides finally about quotas.
         Err(_) | Ok(_) => None,
     })
 }

@@ -1,4 +1,4 @@
-//! What an updater is set up with, under the names of upstream's flags.
+//! The options of an updater, under the names of upstream's flags.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::mode::{AutoMode, Modes};
 use super::rate_limit::RateLimit;
 use crate::features;
 
-/// What an updater is set up with.
+/// The options of an updater.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag or a gate of its own")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// How often all VPAs are looked at though nothing has changed (`--updater-interval`).
+    /// The resync period of all VPAs (`--updater-interval`).
     pub interval: Duration,
-    /// What decisions are made with: `--min-replicas`, `--eviction-tolerance`, `--pod-update-threshold`,
+    /// The settings of decisions: `--min-replicas`, `--eviction-tolerance`, `--pod-update-threshold`,
     /// `--in-recommendation-bounds-eviction-lifetime-threshold`, `--evict-after-oom-threshold`,
     /// `--in-place-skip-disruption-budget`.
     pub decisions: decide::Settings,
@@ -26,7 +26,7 @@ pub struct Options {
     pub rate_limit: RateLimit,
     /// How many pods of one VPA are changed at a time, and how many VPAs are reconciled at a time.
     pub concurrent_updates: usize,
-    /// What update modes mean.
+    /// The meaning of update modes.
     pub modes: Modes,
     /// Whether a VPA may have an `evictAfterOOMSeconds` of its own (gate `PerVPAConfig`).
     pub per_vpa_config: bool,
@@ -36,13 +36,13 @@ pub struct Options {
     pub node_selectors: bool,
     /// For how long a pod that is not ready stays boosted (`--startup-boost-deadline`).
     pub startup_boost_deadline: Option<Duration>,
-    /// Whether containers that restart are boosted where a VPA does not say (`--startup-boost-on-restart`).
+    /// Whether containers that restart are boosted by default (`--startup-boost-on-restart`).
     pub startup_boost_on_restart: bool,
     /// The most CPU that a container gets by a boost at a restart (`--max-allowed-cpu-boost`).
     pub max_allowed_cpu_boost: Option<Quantity>,
     /// Evicts only while the admission controller renews this lease (`--use-admission-controller-status`).
     pub admission_lease: Option<AdmissionLease>,
-    /// Whether memory is guarded where a VPA does not say (`--memory-decrease-guard`).
+    /// Whether memory is guarded by default (`--memory-decrease-guard`).
     pub memory_decrease_guard: bool,
     /// By how many percent guarded memory stays above the peak (`--memory-decrease-guard-margin-percent`).
     pub memory_guard_margin_percent: u32,

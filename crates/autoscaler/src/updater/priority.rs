@@ -12,7 +12,7 @@ use plumb_resize::status::Stage;
 
 use super::state::{ContainerState, PodState, Recommendation};
 
-/// What priorities are computed with.
+/// The settings of priorities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// From which difference on a pod within the recommended range is updated, as a share of its requests.
@@ -77,8 +77,8 @@ type Requests = fn(&ContainerState, &Stage) -> Declared;
 
 /// Whether a pod is to be updated to a recommendation.
 ///
-/// While a resize is under way, the spec and what the node reports differ. Such a pod is to be updated if either of the two is
-/// to be; the order is decided by what the node reports.
+/// While a resize is in progress, the spec and the resources that the node reports differ. Such a pod has to be
+/// updated if either of the two has to; the reported resources decide the order.
 pub fn verdict(
     pod: &PodState,
     recommendation: &Recommendation,

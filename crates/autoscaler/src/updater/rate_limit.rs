@@ -38,7 +38,7 @@ impl RateLimiter {
         Self { limit, clock, full_at: Arc::default() }
     }
 
-    /// Waits until there may be one more change. Callers are served in the order in which they asked.
+    /// Waits until there may be one more change. Callers are served in order.
     pub async fn acquire(&self) {
         let wait = self.take();
         if !wait.is_zero() {
@@ -46,7 +46,7 @@ impl RateLimiter {
         }
     }
 
-    /// Takes a token, and says when it is there.
+    /// Takes a token, and returns when it is available.
     fn take(&self) -> Duration {
         if self.limit.per_second <= 0.0 || self.limit.per_second.is_nan() {
             return Duration::ZERO;

@@ -1,4 +1,4 @@
-//! What it means when the API server rejects a resize or an eviction, and what comes next.
+//! Rejections of resizes and evictions by the API server, and the next step.
 
 use std::time::Duration;
 
@@ -33,9 +33,9 @@ pub enum Refusal {
     /// A disruption budget does not allow an eviction now (429), or the API server is overloaded.
     #[error("{message}")]
     TooManyRequests {
-        /// What it says.
+        /// Its message.
         message: String,
-        /// When to ask again, if it says so.
+        /// When to retry, if it has that.
         retry_after: Option<Duration>,
     },
     /// The API server failed, or did not answer.
@@ -46,9 +46,9 @@ pub enum Refusal {
     Gone(String),
 }
 
-/// What the updater does after a resize was rejected.
+/// The next step of the updater after a resize was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RefusalAction {
     /// Records the values as infeasible on the pod's node.
     RecordInfeasible,
     /// Records the values as rejected: they are not sent again for this generation of the pod.
@@ -101,27 +101,27 @@ impl Refusal {
         }
     }
 
-    /// What comes after a resize was rejected, for the so many-th time in a row beginning with zero.
-    pub fn next(&self, failures: u32) -> Next {
+    /// The next step after a resize was rejected, given the number of rejections in a row before it.
+    pub fn next(&self, failures: u32) -> RefusalAction {
         match self {
-            Self::NodeCapacity(_) => Next::RecordInfeasible,
-            Self::Invalid(_) => Next::RecordRejected,
-            Self::Conflict(_) => Next::ReadAgain,
-            Self::Gone(_) => Next::Forget,
+            Self::NodeCapacity(_) => RefusalAction::RecordInfeasible,
+            Self::Invalid(_) => RefusalAction::RecordRejected,
+            Self::Conflict(_) => RefusalAction::ReadAgain,
+            Self::Gone(_) => RefusalAction::Forget,
             Self::TooManyRequests { retry_after: Some(wait), .. } => {
-                Next::Retry(backoff(failures).max(*wait).min(LONGEST_BACKOFF))
+                RefusalAction::Retry(backoff(failures).max(*wait).min(LONGEST_BACKOFF))
             }
             Self::Quota(_)
             | Self::LimitRange(_)
             | Self::Forbidden(_)
             | Self::TooManyRequests { retry_after: None, .. }
-            | Self::Unavailable(_) => Next::Retry(backoff(failures)),
+            | Self::Unavailable(_) => RefusalAction::Retry(backoff(failures)),
         }
     }
 
-    /// Whether a mode that may evict evicts the pod instead: it cannot be resized, but another pod in its stead may be
-    /// created elsewhere with these values. What a quota, a limit range or a policy rejected could be rejected for that pod,
-    /// too, so that the workload would lose a pod.
+    /// Whether a mode that may evict evicts the pod instead: it cannot be resized, but another pod instead of it may
+    /// be created elsewhere with these values. A quota, a limit range or a policy that rejected the resize could
+    /// reject that pod, too, so that the workload would lose a pod.
     pub fn allows_eviction(&self) -> bool {
         matches!(self, Self::NodeCapacity(_) | Self::Invalid(_))
     }
@@ -142,20 +142,20 @@ impl Refusal {
     }
 }
 
-/// Whether a policy denied the request. Its code does not say so: a webhook that gives none is answered with 400, a
+/// Whether a policy denied the request. Its code does not show it: a webhook that gives none is answered with 400, a
 /// `ValidatingAdmissionPolicy` with 422, and the webhook may give any other.
 fn is_policy(message: &str) -> bool {
     let is_webhook = message.contains("admission webhook \"") && message.contains("denied the request");
     is_webhook || message.contains("ValidatingAdmissionPolicy '") && message.contains(" denied request")
 }
 
-/// Whether the `LimitRanger` plugin says so: kube-apiserver gives no cause, but words.
+/// Whether the `LimitRanger` plugin rejected it: kube-apiserver gives no cause, but a message.
 fn is_limit_range(message: &str) -> bool {
     let words = [" usage per Container", " usage per Pod", "limit to request ratio per "];
     words.into_iter().any(|words| message.contains(words))
 }
 
-/// The wait after so many failures in a row, beginning with zero.
+/// The backoff after this many failures in a row, beginning with zero.
 pub fn backoff(failures: u32) -> Duration {
     FIRST_BACKOFF.saturating_mul(1 << failures.min(16)).min(LONGEST_BACKOFF)
 }

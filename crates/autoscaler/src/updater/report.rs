@@ -1,4 +1,4 @@
-//! What users are told about a VPA: how many of its pods have the recommendation, wait for it, or cannot have it.
+//! The report about a VPA for users: how many of its pods have the recommendation, wait for it, or cannot have it.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,12 @@ pub struct Summary {
     pub infeasible: usize,
     /// Those with a CPU start-up boost.
     pub boosted: usize,
-    /// Those for which nothing is recommended.
+    /// Those without a recommendation.
     pub without_recommendation: usize,
 }
 
 impl Summary {
-    /// Sums up what was decided.
+    /// Sums up the decisions.
     pub fn new(triage: &Triage, plan: &Plan) -> Self {
         let mut summary = Self::default();
         for (_, standing) in &triage.others {
@@ -64,7 +64,7 @@ impl Summary {
         *self.waiting.entry(reason).or_default() += 1;
     }
 
-    /// The condition that says so. `has_recommendation` is whether the VPA recommends anything.
+    /// The condition with the report. `has_recommendation` is whether the VPA has a recommendation.
     pub fn condition(&self, plan: &Plan, has_recommendation: bool) -> Option<Condition> {
         let (is_true, reason, message) = match plan {
             // Running pods are left as they are, but for the boost that they were created with.
@@ -137,7 +137,7 @@ pub fn conditions(
             || (condition.type_ == ConditionType::ConfigUnsupported
                 && condition.reason.as_deref() == Some(RESIZE_NOT_SERVED))
     };
-    // What the recommender finds unsupported is said instead.
+    // The recommender's message about unsupported fields takes precedence.
     let is_taken = before.iter().any(|one| one.type_ == ConditionType::ConfigUnsupported && !is_own(one));
     let make = |type_: ConditionType, is_true: bool, own: &Condition| {
         let status = if is_true { ConditionStatus::True } else { ConditionStatus::False };

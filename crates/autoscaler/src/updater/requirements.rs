@@ -1,5 +1,5 @@
-//! `evictionRequirements` of a VPA: which changes are worth an eviction. They bind evictions alone; an in-place update
-//! disrupts nothing.
+//! `evictionRequirements` of a VPA: which changes are worth an eviction. They bind evictions alone; an in-place
+//! update is no disruption.
 
 use plumb_resize::resource::Resource;
 use plumb_resize::status::Stage;

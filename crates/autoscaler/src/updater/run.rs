@@ -68,14 +68,14 @@ const RESOLVE_EVERY: u32 = 10;
 /// How long a write may take to be observed in the store before the VPA is reconciled again all the same.
 const OBSERVED_WITHIN: Duration = Duration::from_secs(10);
 
-/// What an updater runs with.
+/// Configuration of an updater.
 #[derive(Clone)]
 pub struct Config {
-    /// Who reads and writes.
+    /// The client.
     pub client: Client,
-    /// VPAs and pods. Whoever starts the updater runs the informers, after [`Updater::new`].
+    /// VPAs and pods. The caller runs the informers, after [`Updater::new`].
     pub informers: Informers,
-    /// What VPAs target.
+    /// The targets of VPAs.
     pub targets: Targets,
     /// How it works.
     pub options: Options,
@@ -87,7 +87,7 @@ pub struct Config {
     pub supervisor: Supervisor,
     /// Counts reconciles, events and watches.
     pub metrics: Metrics,
-    /// Counts what the updater does.
+    /// The metrics of the updater.
     pub updater_metrics: UpdaterMetrics,
 }
 
@@ -96,7 +96,7 @@ pub struct Updater {
     inner: Arc<Inner>,
 }
 
-/// What reconciles share.
+/// The shared state of reconciles.
 struct Inner {
     config: Config,
     index: Mutex<Index>,
@@ -212,13 +212,13 @@ impl Updater {
         self.inner.index.lock().size()
     }
 
-    /// Whether nothing is queued.
+    /// Whether the queue is empty.
     pub fn is_idle(&self) -> bool {
         self.inner.queue.depth() == 0
     }
 }
 
-/// A node's name and what is allocatable on it.
+/// A node's name and its allocatable resources.
 fn allocatable_only(node: Node) -> Node {
     let mut node = allocatable_and_labels(node);
     node.metadata.labels = None;
@@ -332,7 +332,7 @@ impl Inner {
         }
     }
 
-    /// Looks at everything every interval, in case a change was missed.
+    /// Requeues everything every interval, in case a change was missed.
     async fn passes(self: Arc<Self>) {
         let mut passes: u32 = 0;
         loop {
@@ -367,7 +367,7 @@ impl Inner {
     }
 }
 
-/// What a VPA recommends.
+/// The recommendation of a VPA.
 fn recommendation_of(vpa: &VerticalPodAutoscaler) -> Option<&crate::api::RecommendedPodResources> {
     vpa.status.as_ref().and_then(|status| status.recommendation.as_ref())
 }
@@ -378,7 +378,7 @@ fn has_recommendation(vpa: &VerticalPodAutoscaler) -> bool {
     containers.into_iter().flatten().any(|container| !container.target.is_empty())
 }
 
-/// What is to be done about the pods of a VPA.
+/// The plan for the pods of a VPA.
 struct Prepared {
     gathered: Gathered,
     triage: Triage,
@@ -442,7 +442,7 @@ impl Inner {
             None => None,
             Some(lock) => {
                 let held = lock.lock().await;
-                // What other VPAs of the workload have spent meanwhile counts.
+                // The budget that other VPAs of the workload have spent meanwhile counts.
                 let Some(again) = self.prepare(key, began).await else { return Ok(Requeue::AwaitChange) };
                 prepared = again;
                 Some(held)
@@ -455,7 +455,7 @@ impl Inner {
         drop(held);
         self.config.updater_metrics.step(Step::EvictPods, self.since(acted));
         if is_refused {
-            // The pods wait for something now that the plan does not know, and the condition is to say what.
+            // The pods wait for something now that the plan does not have, and the condition has to report it.
             self.config.updater_metrics.step(Step::Total, self.since(began));
             return Ok(Requeue::Now);
         }
@@ -530,7 +530,7 @@ impl Inner {
     async fn resolve_target(&self, key: &ObjectRef, vpa: &VerticalPodAutoscaler) {
         match self.config.targets.of_vpa(&key.namespace, &vpa.spec.target_ref).await {
             Ok(target) => self.index.lock().set_selector(key, Some(target.selector)),
-            // What was known before is used.
+            // The last known state is used.
             Err(error) if error.is_transient() => tracing::debug!(vpa = %key, %error, "cannot read a target"),
             Err(_) => self.index.lock().set_selector(key, None),
         }
@@ -542,7 +542,7 @@ impl Inner {
         Policy::of(vpa, &modes, self.config.options.per_vpa_config)
     }
 
-    /// Holds memory above what was in use, where that is wanted.
+    /// Holds memory above the recent usage, if configured.
     async fn guard_memory(&self, key: &ObjectRef, mut gathered: Gathered) -> Gathered {
         let Options { memory_decrease_guard, memory_guard_margin_percent, .. } = self.config.options;
         let annotation = gathered.vpa.annotations().get(memory_guard::ANNOTATION).map(String::as_str);
@@ -642,7 +642,7 @@ impl Inner {
     }
 }
 
-/// Why a resize cannot succeed, by what was recorded about an earlier attempt.
+/// Why a resize cannot succeed, by the record of an earlier attempt.
 fn known_obstacle(
     pod: &PodState,
     recommendation: &Recommendation,

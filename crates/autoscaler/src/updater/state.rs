@@ -48,7 +48,7 @@ pub struct PodState {
     pub observed: Option<Vec<String>>,
     /// Whether a container has a CPU start-up boost.
     pub boosted: bool,
-    /// What the updater recorded about earlier attempts.
+    /// The updater's record of earlier attempts.
     pub record: Record,
 }
 
@@ -110,8 +110,9 @@ pub struct OomKill {
 }
 
 impl ContainerState {
-    /// What the container requests now: what the node reports while a resize is under way, else the spec. (A node may round
-    /// what it applies, so that reported values of a completed resize may differ a little for good.)
+    /// The present requests of the container: those that the node reports while a resize is in progress, else those
+    /// of the spec. (A node may round the values that it applies, so that reported values of a completed resize may
+    /// differ a little for good.)
     pub fn current(&self, stage: &Stage) -> Requirements {
         match stage {
             Stage::Applied => self.desired,
@@ -180,7 +181,7 @@ impl PodState {
         })
     }
 
-    /// Whether the updater looks at the pod at all: it is assigned to a node, and neither ended nor being deleted.
+    /// Whether the updater handles the pod at all: it is assigned to a node, and neither ended nor terminating.
     pub fn is_live(&self) -> bool {
         self.node.is_some() && !self.terminating && self.phase != Phase::Ended
     }
@@ -201,7 +202,7 @@ impl PodState {
         containers.map(|container| (container.name.clone(), container.desired.requests)).collect()
     }
 
-    /// What its containers are to have with a recommendation, by name.
+    /// The resources of its containers with a recommendation, by name.
     pub fn with(&self, recommendation: &Recommendation) -> Resources {
         let containers = self.containers.iter().map(|container| {
             let wanted = recommendation.get(&container.name);
@@ -263,14 +264,14 @@ fn oom_kill(status: &ContainerStatus) -> Option<OomKill> {
     })
 }
 
-/// What the containers of a pod are to get: the recommendation after the VPA's policy and the limit ranges.
+/// The recommendation for the containers of a pod, after the VPA's policy and the limit ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recommendation {
     /// By container.
     pub containers: Vec<ContainerRecommendation>,
 }
 
-/// What a container is to get.
+/// The recommendation for a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerRecommendation {
     /// Its name.
@@ -286,7 +287,7 @@ pub struct ContainerRecommendation {
 }
 
 impl Recommendation {
-    /// What a container is to get.
+    /// The recommendation for a container.
     pub fn get(&self, container: &str) -> Option<&ContainerRecommendation> {
         self.containers.iter().find(|one| one.name == container)
     }
@@ -296,14 +297,14 @@ impl Recommendation {
         self.containers.iter().map(|one| (one.name.clone(), one.target)).collect()
     }
 
-    /// Whether nothing is recommended.
+    /// Whether there is no recommendation.
     pub fn is_empty(&self) -> bool {
         self.containers.iter().all(|one| one.target.is_none())
     }
 }
 
 impl ContainerRecommendation {
-    /// Resources with what is recommended in their stead.
+    /// Resources with the recommended values instead.
     pub fn change_of(&self, before: Requirements) -> Requirements {
         Requirements { requests: self.target.or(before.requests), limits: self.limits.or(before.limits) }
     }

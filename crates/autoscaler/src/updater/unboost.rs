@@ -5,9 +5,10 @@
 //!   container that restarts, where a VPA wants it ──▶ annotations ──▶ resize
 //! ```
 //!
-//! A pod has its annotations until the resize is applied, and is not updated or evicted meanwhile: whatever fails is tried
-//! again. What a boost is undone by is in the pod, so that a restart of the updater, or the end of the VPA or of its boost,
-//! changes nothing about it. The gate `CPUStartupBoost` does not matter either: what is boosted is unboosted.
+//! A pod has its annotations until the resize is applied, and is not updated or evicted meanwhile: failures are
+//! retried. The annotations of the pod have its original resources, so that a restart of the updater, or the end of
+//! the VPA or of its boost, does not matter. The gate `CPUStartupBoost` does not matter either: boosted pods are
+//! unboosted.
 
 mod observed;
 mod report;
@@ -56,7 +57,7 @@ const POLL: Duration = Duration::from_secs(5);
 /// How long to wait after pods could not be listed.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(200), Duration::from_secs(30));
 
-/// What ends boosts. Clones share it.
+/// Ends boosts. Clones share it.
 #[derive(Clone)]
 pub(super) struct Unbooster(Arc<Inner>);
 
@@ -82,13 +83,13 @@ pub(super) struct Settings {
     pub(super) deadline: Option<Duration>,
     /// Whether pods may be boosted at all (gate `CPUStartupBoost`).
     pub(super) startup_boost: bool,
-    /// Whether containers that restart are boosted where a VPA does not say.
+    /// Whether containers that restart are boosted by default.
     pub(super) on_restart: bool,
     /// The most CPU that a container gets by a boost.
     pub(super) max_allowed: Option<Quantity>,
 }
 
-/// What an [`Unbooster`] works with.
+/// Configuration of an [`Unbooster`].
 pub(super) struct Config {
     pub(super) client: Client,
     pub(super) informers: Informers,
@@ -128,7 +129,7 @@ enum UnboostError {
 }
 
 impl UnboostError {
-    /// Whether the API server refused a request for what it asks for, so that another one may be accepted.
+    /// Whether the API server refused the values of a request, so that another one may be accepted.
     fn is_refusal(&self) -> bool {
         let Self::Request { source, .. } = self else { return false };
         match Refusal::of(source) {
@@ -375,7 +376,7 @@ impl Inner {
         let prefers_own = prefers_own(pod, &stage, &recommended, &own);
         let mut unboost = if prefers_own { &own } else { &recommended };
         let mut applied = self.apply(pod, unboost, &stage).await;
-        // Once the unboost is in the spec, what is refused is the removal of the annotations.
+        // Once the unboost is in the spec, a refusal is about the removal of the annotations.
         if let Err(error) = &applied
             && error.is_refusal()
             && !unboost.is_in_spec()
@@ -414,7 +415,7 @@ impl Inner {
         Ok(false)
     }
 
-    /// When the pod is looked at again.
+    /// When the pod is handled again.
     fn again(&self, next: Option<Timestamp>, now: Timestamp) -> Requeue {
         let wait = next.map(|next| Duration::try_from(next.duration_since(now)).unwrap_or_default());
         match wait {
@@ -463,7 +464,7 @@ fn prefers_own(pod: &Pod, stage: &Stage, recommended: &Unboost, own: &Unboost) -
         || (own.is_possible(pod) && own.is_in_spec() && recommended.raises_requests())
 }
 
-/// What ended the boosts of a pod that are due, for metrics.
+/// The reasons for the end of the boosts of a pod that are due, for metrics.
 fn ended_by(dues: &[(String, Due)], now: Timestamp) -> &'static str {
     let is_ready = dues.iter().any(|(_, due)| due.is_due(now) && matches!(due, Due::Ready(_)));
     if is_ready { "Ready" } else { "Deadline" }

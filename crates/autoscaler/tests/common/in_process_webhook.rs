@@ -4,7 +4,7 @@ use kube::Client;
 use plumb_autoscaler::admission::limits::NamespaceLimits;
 use plumb_autoscaler::admission::metrics::AdmissionMetrics;
 use plumb_autoscaler::admission::vpa::Gates;
-use plumb_autoscaler::admission::{Said, Webhook};
+use plumb_autoscaler::admission::{RecentMessages, Webhook};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_autoscaler::vpas::Vpas;
@@ -46,7 +46,7 @@ impl InProcessWebhook {
             metrics: AdmissionMetrics::default(),
             supervisor,
             clock,
-            said: Said::default(),
+            recent_messages: RecentMessages::default(),
         };
         Self { webhook, _tasks: tasks }
     }

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use super::failure::{Failure, StuckReason};
 use super::pod_state::PodState;
 use super::pods::Pods;
-use super::rollout::{Heading, RolloutOutcome, PODS_NAMED, Phase, PodFailure, RolloutRecord, RolloutStatus};
+use super::rollout::{Heading, PODS_NAMED, Phase, PodFailure, RolloutOutcome, RolloutRecord, RolloutStatus};
 use super::settings::Settings;
 use crate::api::OnFailure;
 
@@ -44,7 +44,7 @@ pub struct State<'a> {
 /// An action. Every action is idempotent; if one fails, the next decision contains it again.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Send the next write of a pod, see [`Next`](super::NextWrite).
+    /// Send the next write of a pod, see [`NextWrite`](super::NextWrite).
     Update(String),
     /// Resize a pod back to its resources before the rollout.
     RollBack(String, Failure),

@@ -91,7 +91,7 @@ pub(super) async fn patch_status(
     send(client, informers, workload, PatchTarget::Status, &Patch::Strategic(patch)).await
 }
 
-/// The target of a workload that is patched.
+/// The part of a workload that is patched.
 #[derive(Clone, Copy)]
 enum PatchTarget {
     Object,

@@ -1,4 +1,4 @@
-//! Checkpoints of VPAs: which have to be written, and what they restore.
+//! Checkpoints of VPAs: which have to be written, and how they are restored.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -28,12 +28,12 @@ pub struct ContainerCheckpoint {
     pub digest: u64,
 }
 
-/// What became of a checkpoint that was read.
+/// The result of restoring a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restored {
     /// It counts for its VPA from now on.
     Restored,
-    /// It was restored before, or this recommender has written it: what it holds is counted already.
+    /// It was restored before, or this recommender has written it: its history is counted already.
     Known,
     /// There is no such VPA.
     UnknownVpa,
@@ -96,7 +96,7 @@ impl Cluster {
         }
     }
 
-    /// Notes which OOM kills a checkpoint holds, as its object says.
+    /// Records which OOM kills a checkpoint has, by its object.
     pub fn restore_kills(&mut self, key: &VpaKey, container: &str, kills: CountedKills) {
         let name = self.container_name(container);
         let Some(vpa) = self.vpa_id(key).and_then(|id| self.vpas.get_mut(id)) else { return };
@@ -217,7 +217,7 @@ impl Cluster {
         }
     }
 
-    /// What a VPA knows of its containers without the memory peaks of windows that are not over.
+    /// The history of a VPA's containers without the memory peaks of windows that are not over.
     fn closed_windows<'a>(&'a self, vpa: &'a Vpa) -> Vec<(&'a Arc<str>, Aggregate)> {
         let mut parts: Vec<_> = self.parts(vpa).collect();
         parts.sort_by_key(|&(name, _)| name);

@@ -44,12 +44,12 @@ impl ClockSteps {
 }
 
 impl Cluster {
-    /// What time it is.
+    /// The current time.
     pub fn time(&self) -> Time {
         self.now
     }
 
-    /// Says what time it is. To be called at the start of every tick.
+    /// Sets the current time. To be called at the start of every tick.
     pub fn set_time(&mut self, now: Time) -> ClockStep {
         let before = std::mem::replace(&mut self.now, now);
         if !before.is_set() || !now.is_set() {
@@ -70,8 +70,8 @@ impl Cluster {
         ClockStep::Regular
     }
 
-    /// Dates back what was counted for a time that has not come yet. Else its weight would outweigh every sample
-    /// until then, and no sample before it would be taken as in order.
+    /// Dates back samples with a time in the future. Else their weight would outweigh every sample until then, and no
+    /// sample before it would be accepted as in order.
     fn count_future_samples_as_of_now(&mut self, tolerance: i64) {
         let (now, latest) = (self.now, self.now.plus_nanos(tolerance));
         for entry in self.aggregates.iter_mut() {

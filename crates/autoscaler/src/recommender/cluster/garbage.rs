@@ -1,4 +1,4 @@
-//! What is forgotten, and when.
+//! Removal of old state.
 
 use super::super::policy::MemorySettings;
 use super::super::time::nanos;
@@ -15,7 +15,7 @@ pub struct Collected {
 }
 
 impl Cluster {
-    /// Forgets what is too old to matter; upstream does so once an hour. An aggregate goes if
+    /// Removes state that is too old to matter; upstream does so once an hour. An aggregate is removed if
     ///
     /// - its last sample is older than the window of memory peaks, 8 days unless a policy says otherwise,
     /// - or it has no sample and is that old,

@@ -141,7 +141,7 @@ impl Cluster {
         for (name, container) in &pod.containers {
             let Some((window_end, peak)) = container.open_window(self.now) else { continue };
             let in_set = |set: u32| self.label_sets.get(set)?.aggregate(&self.aggregates, name);
-            // A group that counts nothing (`memory_saver`) has no aggregate.
+            // A group that is not counted (`memory_saver`) has no aggregate.
             let (source, target) = (in_set(from), in_set(to));
             if let Some(entry) = source.and_then(|source| self.aggregates.get_mut(source)) {
                 entry.aggregate.subtract_memory_peak(&self.config, window_end, peak);

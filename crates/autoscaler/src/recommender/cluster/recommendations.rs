@@ -12,15 +12,15 @@ use super::super::time::nanos;
 use super::vpas::Vpa;
 use super::{Cluster, VpaKey};
 
-/// What is known of a VPA, for its status.
+/// The state of a VPA, for its status.
 #[derive(Clone, Copy, Debug)]
 pub struct VpaView<'a> {
     vpa: &'a Vpa,
 }
 
-/// What a VPA's status says.
+/// The inputs of a VPA's status.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct VpaOutcome {
     containers: Vec<ContainerRecommendation>,
     low_confidence: Vec<Arc<str>>,
     /// The containers without a CPU sample, and whether there is a memory peak of them: of an OOM kill, or of a source that
@@ -29,7 +29,7 @@ pub(super) struct Outcome {
     pods_matched: bool,
 }
 
-impl Outcome {
+impl VpaOutcome {
     /// The uncapped target of a container, in cores or bytes.
     pub(super) fn uncapped_target(&self, container: &str, resource: Resource) -> Option<f64> {
         let at = self.containers.binary_search_by(|known| known.container.as_str().cmp(container)).ok()?;
@@ -57,7 +57,7 @@ impl Cluster {
                     .iter()
                     .flat_map(|of| Resource::ALL.map(|resource| (&of.container, resource)))
                 {
-                    let target = |outcome: &Outcome| outcome.uncapped_target(container, resource);
+                    let target = |outcome: &VpaOutcome| outcome.uncapped_target(container, resource);
                     if let Some((before, now)) = target(&vpa.outcome).zip(target(&outcome)) {
                         let mode = vpa.settings.update_mode.as_ref();
                         quality.observe_change(mode, resource, before, now, vpa.pods);
@@ -78,7 +78,7 @@ impl Cluster {
         self.vpa_of(key).map(|vpa| VpaView { vpa })
     }
 
-    /// Explains the recommendation of a VPA from what is known now.
+    /// Explains the recommendation of a VPA from the present state.
     pub fn explain(&self, key: &VpaKey) -> Option<Vec<ContainerExplanation>> {
         let vpa = self.vpa_of(key)?;
         let containers = self.containers(vpa);
@@ -86,7 +86,7 @@ impl Cluster {
         Some(estimate::explain(&self.config, &self.settings.estimation, &vpa.settings, aggregates))
     }
 
-    fn outcome(&self, vpa: &Vpa) -> Outcome {
+    fn outcome(&self, vpa: &Vpa) -> VpaOutcome {
         let containers = self.containers(vpa);
         let estimation = &self.settings.estimation;
         let aggregates = containers.iter().map(|(name, aggregate)| (&***name, &**aggregate));
@@ -95,7 +95,7 @@ impl Cluster {
             vpa.settings.policy.scales(name)
                 && aggregate.last_sample().nanos_since(aggregate.first_sample()) < interval
         };
-        Outcome {
+        VpaOutcome {
             containers: estimate::recommend(&self.config, estimation, &vpa.settings, aggregates),
             without_cpu: containers
                 .iter()
@@ -107,7 +107,7 @@ impl Cluster {
         }
     }
 
-    /// The containers of a VPA, in the order of their names, with what is known of each.
+    /// The containers of a VPA, in the order of their names, with the state of each.
     fn containers<'a>(&'a self, vpa: &'a Vpa) -> Vec<(&'a Arc<str>, Cow<'a, Aggregate>)> {
         let mut parts: Vec<_> = self.parts(vpa).collect();
         parts.sort_by_key(|&(name, _)| name);

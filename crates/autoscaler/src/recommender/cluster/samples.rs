@@ -38,7 +38,7 @@ impl DiscardedCounts {
 }
 
 impl Cluster {
-    /// Counts a sample of a container, or says why not.
+    /// Counts a sample of a container, or returns why not.
     pub fn add_sample(
         &mut self,
         namespace: &str,
@@ -91,7 +91,7 @@ impl Cluster {
         counted.map(drop).inspect_err(|reason| self.discarded.count(*reason))
     }
 
-    /// Compares usage with what the oldest VPA that selects the pod recommends for the container.
+    /// Compares usage with the recommendation of the oldest VPA that selects the pod.
     fn compare_with_recommendation(&self, found: &Found, resource: Resource, usage: i64, is_oom: bool) {
         let Some(quality) = &self.quality else { return };
         let (Some(set), Some(pod)) = (self.label_sets.get(found.label_set), self.pods.get(found.pod)) else {
@@ -180,7 +180,7 @@ impl Cluster {
 #[derive(Clone, Copy)]
 struct Found {
     pod: u32,
-    /// Its place among the pod's containers.
+    /// Its index among the pod's containers.
     container: usize,
     label_set: u32,
     aggregate: u32,

@@ -12,7 +12,7 @@ use super::super::estimate::VpaSettings;
 use super::super::policy::ContainerPolicy;
 use super::super::time::Time;
 use super::namespace::Registration;
-use super::recommendations::Outcome;
+use super::recommendations::VpaOutcome;
 use super::selector::PodSelector;
 use super::{Cluster, VpaKey};
 
@@ -25,18 +25,18 @@ pub struct VpaUpdate {
     pub created: Time,
     /// Which pods its target controls.
     pub selector: SelectorUpdate,
-    /// What its spec and its annotations ask for.
+    /// The settings in its spec and its annotations.
     pub settings: VpaSettings,
     /// Whether the object that `targetRef` names exists.
     pub target_exists: bool,
 }
 
-/// What is known of a VPA's pod selector.
+/// The state of a VPA's pod selector.
 #[derive(Clone, Debug)]
 pub enum SelectorUpdate {
     /// The target was read.
     Known(Selector),
-    /// The target cannot be read at the moment: the VPA goes on with the selector that it has.
+    /// The target cannot be read at the moment: the VPA continues with the selector that it has.
     Unknown,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Vpa {
     /// How many pods are in them.
     pub(super) pods: usize,
     pub(super) history: History,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: VpaOutcome,
     /// Whether the outcome has to be worked out again.
     pub(super) changed: bool,
     /// Whether a checkpoint may be other than the one that was written.
@@ -65,12 +65,12 @@ pub(super) struct Vpa {
     pub(super) checkpoint_written: Time,
 }
 
-/// What a VPA knows apart from the aggregates of its pods.
+/// The state of a VPA apart from the aggregates of its pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     /// From checkpoints, by container.
     pub(super) restored: Vec<(Arc<str>, Aggregate)>,
-    /// What the checkpoints that were written contained, by container.
+    /// The contents of the written checkpoints, by container.
     pub(super) written: Vec<(Arc<str>, u64)>,
     /// The containers whose checkpoints must not be overwritten, because they cannot be read yet.
     pub(super) unreadable: Vec<Arc<str>>,
@@ -160,7 +160,7 @@ impl Cluster {
             label_sets: BTreeSet::new(),
             pods: 0,
             history: History::default(),
-            outcome: Outcome::default(),
+            outcome: VpaOutcome::default(),
             changed: false,
             checkpoints_due: false,
             checkpoint_written: Time::UNSET,

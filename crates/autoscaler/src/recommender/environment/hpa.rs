@@ -1,4 +1,4 @@
-//! What an HPA scales, and on what. Pure.
+//! The target and the metrics of an HPA. Pure.
 
 use kube::api::DynamicObject;
 use plumb_resize::resource::Resource;

@@ -1,7 +1,6 @@
-//! Why a recommendation is what it is.
+//! Explanations of recommendations.
 //!
-//! An explanation runs the same steps as the recommendation and records them; recommending alone records
-//! nothing.
+//! An explanation runs the same steps as the recommendation and records them; a recommendation alone makes no record.
 
 use plumb_resize::Quantity;
 use plumb_resize::resource::{PerResource, Resource};
@@ -63,7 +62,7 @@ pub struct BoundExplanation {
     pub uncapped: Quantity,
     /// The limits that changed it, in the order in which they did.
     pub limits: Vec<Limit>,
-    /// What is recommended.
+    /// The recommendation.
     pub recommended: Quantity,
 }
 

@@ -20,9 +20,9 @@ pub struct Ceiling {
 /// Where a [`Ceiling`] comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CeilingSource {
-    /// What the largest node can hold.
+    /// The capacity of the largest node.
     LargestNode,
-    /// What the namespace's quota leaves.
+    /// The unused part of the namespace's quota.
     Quota,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Limit {
 }
 
 impl Container<'_> {
-    /// The amount rounded up as the flags and the annotations ask for, as a quantity.
+    /// The amount rounded up by the flags and the annotations, as a quantity.
     pub(super) fn written(&self, resource: Resource, amount: i64) -> Quantity {
         let rounded = round_up(amount, self.settings.round_up_to[resource]);
         let quantity = amount::quantity(resource, rounded);

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use super::super::metrics::PrometheusClientMetrics;
 use super::Out;
-use super::answer::{self, Labels, Outcome, Point};
 use super::error::PrometheusError;
+use super::response::{self, Labels, Point, QueryOutcome};
 use super::settings::{Authentication, PrometheusSettings, SettingsError};
 use super::window::Window;
 
@@ -192,7 +192,7 @@ async fn refused(response: http::Response<Body>) -> PrometheusError {
     }
     let body = Limited::new(response.into_body(), ERROR_BODY).collect().await;
     let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    match answer::read(&body[..], &mut |_: &Labels, _: &[Point]| true) {
+    match response::read(&body[..], &mut |_: &Labels, _: &[Point]| true) {
         Ok(outcome) if !outcome.error.is_empty() => failed(outcome),
         _ => {
             let text = String::from_utf8_lossy(&body);
@@ -202,7 +202,7 @@ async fn refused(response: http::Response<Body>) -> PrometheusError {
     }
 }
 
-fn failed(outcome: Outcome) -> PrometheusError {
+fn failed(outcome: QueryOutcome) -> PrometheusError {
     PrometheusError::Query { kind: outcome.error_type, message: outcome.error }
 }
 
@@ -218,7 +218,7 @@ async fn receive<T: Send + 'static>(
             Some(item) => out.blocking_send(Ok(item)).is_ok(),
             None => true,
         };
-        answer::read(Pieces { input, piece: Bytes::new() }, &mut sink)
+        response::read(Pieces { input, piece: Bytes::new() }, &mut sink)
     });
     let mut broken = None;
     while let Some(frame) = body.frame().await {
@@ -247,7 +247,7 @@ async fn receive<T: Send + 'static>(
     }
 }
 
-fn finish(outcome: Outcome) -> Result<(), PrometheusError> {
+fn finish(outcome: QueryOutcome) -> Result<(), PrometheusError> {
     for warning in &outcome.warnings {
         tracing::warn!(warning, "Prometheus warns");
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::PodLabels;
-use super::answer::Labels;
+use super::response::Labels;
 
 /// A value that is never printed.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::updater::refusal::Refusal;
 use crate::updater::state::PodState;
 
 impl Inner {
-    /// Says that a pod was resized.
+    /// Emits that a pod was resized.
     pub(super) fn tell_resized(&self, vpa: &VerticalPodAutoscaler, pod: &PodState) {
         self.tell(vpa, pod, None);
         self.emit(
@@ -23,7 +23,7 @@ impl Inner {
         self.emit(of_vpa(vpa), NewEvent::normal("InPlaceResizedPod", message));
     }
 
-    /// Says that a pod was evicted.
+    /// Emits that a pod was evicted.
     pub(super) fn tell_evicted(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, cause: &Cause) {
         let why = if *cause == Cause::Mode { String::new() } else { format!(" In place: {cause}.") };
         let message = format!("Pod was evicted by VPA Updater to apply resource recommendation.{why}");
@@ -33,13 +33,14 @@ impl Inner {
         self.emit(of_vpa(vpa), NewEvent::normal("EvictedPod", message));
     }
 
-    /// Says what a pod waits for. What the node does about a resize of ours is said by the node; here only what waits for it.
+    /// Emits what a pod waits for. The node reports its own actions on a resize; here only pods that wait for it are
+    /// reported.
     pub(super) fn tell_wait(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, wait: &Wait) {
         let is_routine = matches!(
             wait,
             Wait::InProgress { newer: false, .. } | Wait::Proposed { newer: false, .. } | Wait::Pending
         );
-        // Said when it began.
+        // Emitted when it began.
         let is_backoff = matches!(wait, Wait::Backoff(_));
         if is_routine || is_backoff {
             return;
@@ -47,14 +48,14 @@ impl Inner {
         self.tell(vpa, pod, Some(NewEvent::normal("VPAUpdateWaiting", format!("{}: {wait}", wait.reason()))));
     }
 
-    /// Says that the node of a pod cannot hold the recommendation. Whether that was said before.
+    /// Emits that the node of a pod cannot hold the recommendation. Returns whether that was emitted before.
     pub(super) fn tell_infeasible(&self, vpa: &VerticalPodAutoscaler, pod: &PodState) -> bool {
         let message = "Previously recorded in-place update was infeasible, current recommendation is not lower than \
                        previous, skipping resize";
         self.tell(vpa, pod, Some(NewEvent::normal("InPlaceResizeSkipped", message)))
     }
 
-    /// Says that a request was refused.
+    /// Emits that a request was refused.
     pub(super) fn tell_refused(
         &self,
         vpa: &VerticalPodAutoscaler,
@@ -66,7 +67,8 @@ impl Inner {
         self.tell(vpa, pod, Some(NewEvent::warning("VPAUpdateRefused", message)));
     }
 
-    /// Emits an event about a pod, and about it to the VPA, unless it is what was said last. Whether it was emitted.
+    /// Emits an event about a pod, and about it to the VPA, unless it equals the last one. Returns whether it was
+    /// emitted.
     fn tell(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, event: Option<NewEvent>) -> bool {
         let mut index = self.index.lock();
         let Some(memory) = index.memory(&pod.object, &pod.uid) else { return false };

@@ -1,4 +1,4 @@
-//! Performs a plan: resizes, evicts, records, and says so.
+//! Performs a plan: resizes, evicts, records, and emits events.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::updater::attempt::{ANNOTATION, Accepted, IN_PLACE_UPDATED, Infeasible
 use crate::updater::decide::{Plan, Subject};
 use crate::updater::in_place::{Backoff, Cause, InPlace, Recreating};
 use crate::updater::index::Gathered;
-use crate::updater::refusal::{Next, Refusal};
+use crate::updater::refusal::{Refusal, RefusalAction};
 
 /// A pod that something is done about.
 struct Task<'a> {
@@ -29,9 +29,9 @@ struct Task<'a> {
 }
 
 impl Inner {
-    /// Does what was decided, to several pods at a time, and waits until the store has observed it. Whether anything was
-    /// refused that is tried again later, or not done because the VPA has changed: then the plan does not say what pods
-    /// wait for.
+    /// Performs the actions for several pods at a time, and waits until the store has observed them. Returns whether
+    /// an action was refused that is retried later, or not performed because the VPA has changed: then the plan does
+    /// not have what pods wait for.
     pub(super) async fn perform(&self, key: &ObjectRef, gathered: &Gathered, plan: &Plan) -> bool {
         let concurrent = self.config.options.concurrent_updates.max(1);
         let task = |position: usize, records_accepted: bool| Task {
@@ -173,7 +173,7 @@ impl Inner {
         }
     }
 
-    /// Whether the VPA of a pod says and recommends what it did when this was decided.
+    /// Whether the VPA of a pod has the same settings and recommendation as at the decision.
     fn is_current(&self, task: &Task<'_>) -> bool {
         self.index.lock().vpa(task.key).is_some_and(|vpa| {
             vpa.spec == task.vpa.spec && recommendation_of(vpa) == recommendation_of(task.vpa)
@@ -193,8 +193,8 @@ impl Inner {
         let failures = self.index.lock().memory(&pod.object, &pod.uid).map_or(0, |memory| memory.failures);
         let next = refusal.next(failures);
         tracing::debug!(pod = %pod.object, %refusal, ?next, "{what} was refused");
-        if matches!(next, Next::ReadAgain | Next::Forget) {
-            // The pod has changed or is gone, which the watch says; should it not, the VPA is looked at again.
+        if matches!(next, RefusalAction::ReadAgain | RefusalAction::Forget) {
+            // The pod has changed or is gone, which the watch reports; should it not, the VPA is reconciled again.
             self.queue.add_after(super::Key::Vpa(task.key.clone()), super::super::refusal::backoff(0));
             return false;
         }
@@ -202,14 +202,14 @@ impl Inner {
         self.tell_refused(task.vpa, pod, what, refusal);
         let Some(recommendation) = &task.subject.recommendation else { return false };
         let mut record = pod.record.clone();
-        let is_retried = matches!(next, Next::Retry(_));
+        let is_retried = matches!(next, RefusalAction::Retry(_));
         match next {
-            Next::RecordInfeasible => {
+            RefusalAction::RecordInfeasible => {
                 let (requests, allocatable) = (recommendation.targets(), task.subject.allocatable);
                 record.infeasible = Some(Infeasible { requests, allocatable });
                 self.record(actuator, task, record).await;
             }
-            Next::RecordRejected => {
+            RefusalAction::RecordRejected => {
                 record.rejected = Some(Rejected {
                     resources: pod.with(recommendation),
                     generation: pod.generation,
@@ -217,7 +217,7 @@ impl Inner {
                 });
                 self.record(actuator, task, record).await;
             }
-            Next::Retry(wait) => {
+            RefusalAction::Retry(wait) => {
                 let until = SignedDuration::try_from(wait).ok();
                 let until = until.and_then(|wait| self.config.clock.now().checked_add(wait).ok());
                 let backoff = until.map(|until| Backoff {
@@ -231,7 +231,7 @@ impl Inner {
                 }
                 self.queue.add_after(super::Key::Vpa(task.key.clone()), wait);
             }
-            Next::ReadAgain | Next::Forget => {}
+            RefusalAction::ReadAgain | RefusalAction::Forget => {}
         }
         is_retried
     }
@@ -261,7 +261,7 @@ impl Inner {
         }
     }
 
-    /// Waits until the store has observed a write, for a while: what is decided next must not be from before it.
+    /// Waits until the store has observed a write, for a while: the next decision must not be from before it.
     async fn observed(&self, write: &Write) {
         if tokio::time::timeout(OBSERVED_WITHIN, self.config.informers.pods.wait_for_write(write))
             .await

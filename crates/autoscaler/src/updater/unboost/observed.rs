@@ -24,7 +24,7 @@ pub(super) struct ObservedBoosts {
 #[derive(Default)]
 struct Observed {
     uid: Option<String>,
-    /// What the condition says, and when that was observed.
+    /// The condition, and when it was observed.
     ready: Option<(Timestamp, Timestamp)>,
     reported: bool,
 }
@@ -56,8 +56,8 @@ impl ObservedBoosts {
         }
     }
 
-    /// By how much later than its condition says a pod became ready: the condition has whole seconds. Zero if the pod was not
-    /// observed while it became ready.
+    /// By how much a pod became ready later than its condition has it: the condition has whole seconds. Zero if the
+    /// pod was not observed while it became ready.
     pub(super) fn delay(&self, pod: &Pod) -> SignedDuration {
         let pods = self.pods.lock();
         let observed = pods.get(&ObjectRef::of(pod)).and_then(|observed| observed.ready);

@@ -1,4 +1,4 @@
-//! Boosts containers that restart, where their VPA or the flag says so.
+//! Boosts containers that restart, if their VPA or the flag enables it.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;

@@ -1,4 +1,4 @@
-//! What is written to pods: their CPU through `/resize`, and the annotations of boosts.
+//! Writes to pods: their CPU through `/resize`, and the annotations of boosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,8 @@ use crate::updater::attempt::IN_PLACE_UPDATED;
 type Annotations = BTreeMap<String, Option<String>>;
 
 impl Inner {
-    /// Gives containers what they get back to. Whether that was accepted; if not, the pod has changed since.
+    /// Sets the resources of containers after a boost. Returns whether that was accepted; if not, the pod has changed
+    /// since.
     pub(super) async fn resize(&self, pod: &Pod, unboost: &Unboost) -> Result<bool, UnboostError> {
         let changed: Vec<(&str, Cpu)> =
             unboost.containers.iter().map(|container| (container.name.as_str(), container.to)).collect();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::core::Status;
-use plumb_autoscaler::updater::refusal::{LONGEST_BACKOFF, Next, Refusal, backoff};
+use plumb_autoscaler::updater::refusal::{LONGEST_BACKOFF, Refusal, RefusalAction, backoff};
 use serde_json::{Value, json};
 
 fn refusal(status: Value) -> Refusal {
@@ -13,18 +13,21 @@ fn refusal(status: Value) -> Refusal {
 
 #[test]
 fn each_refusal_has_its_consequence() {
-    let second = Next::Retry(Duration::from_secs(1));
+    let second = RefusalAction::Retry(Duration::from_secs(1));
     let cause = |cause: &str| json!({ "causes": [{ "reason": cause, "message": "", "field": "" }] });
     let table = [
         (
             json!({ "code": 403, "message": "too big", "details": cause("NodeCapacity") }),
-            ("NodeCapacity", Next::RecordInfeasible, true),
+            ("NodeCapacity", RefusalAction::RecordInfeasible, true),
         ),
         (
             json!({ "code": 403, "message": "windows", "details": cause("UnsupportedPlatform") }),
-            ("Invalid", Next::RecordRejected, true),
+            ("Invalid", RefusalAction::RecordRejected, true),
         ),
-        (json!({ "code": 422, "message": "Pod QoS is immutable" }), ("Invalid", Next::RecordRejected, true)),
+        (
+            json!({ "code": 422, "message": "Pod QoS is immutable" }),
+            ("Invalid", RefusalAction::RecordRejected, true),
+        ),
         (
             json!({ "code": 403, "message": "pods \"a\" is forbidden: exceeded quota: q, requested: cpu=1, used: cpu=1" }),
             ("QuotaExceeded", second.clone(), false),
@@ -56,17 +59,17 @@ fn each_refusal_has_its_consequence() {
         ),
         (
             json!({ "code": 409, "message": "the object has been modified" }),
-            ("Conflict", Next::ReadAgain, false),
+            ("Conflict", RefusalAction::ReadAgain, false),
         ),
         (json!({ "code": 429, "message": "slow down" }), ("TooManyRequests", second.clone(), false)),
         (
             json!({ "code": 429, "message": "disruption budget", "details": { "retryAfterSeconds": 7 } }),
-            ("TooManyRequests", Next::Retry(Duration::from_secs(7)), false),
+            ("TooManyRequests", RefusalAction::Retry(Duration::from_secs(7)), false),
         ),
         (json!({ "code": 500, "message": "oops" }), ("Unavailable", second.clone(), false)),
         (json!({ "code": 503, "message": "oops" }), ("Unavailable", second.clone(), false)),
         (json!({ "code": 504, "message": "timeout" }), ("Unavailable", second, false)),
-        (json!({ "code": 404, "message": "not found" }), ("NotFound", Next::Forget, false)),
+        (json!({ "code": 404, "message": "not found" }), ("NotFound", RefusalAction::Forget, false)),
     ];
     for (status, (reason, next, evicts)) in table {
         let refusal = refusal(status.clone());
@@ -82,7 +85,7 @@ fn each_refusal_has_its_consequence() {
 #[test]
 fn a_request_without_an_answer_is_sent_again() {
     let broken = kube::Error::LinesCodecMaxLineLengthExceeded;
-    assert_eq!(Refusal::of(&broken).next(3), Next::Retry(Duration::from_secs(8)));
+    assert_eq!(Refusal::of(&broken).next(3), RefusalAction::Retry(Duration::from_secs(8)));
 }
 
 #[test]
@@ -91,5 +94,5 @@ fn a_backoff_doubles_up_to_five_minutes() {
     assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
     assert_eq!(backoff(u32::MAX), LONGEST_BACKOFF);
     let refusal = refusal(json!({ "code": 429, "message": "", "details": { "retryAfterSeconds": 4000 } }));
-    assert_eq!(refusal.next(0), Next::Retry(LONGEST_BACKOFF));
+    assert_eq!(refusal.next(0), RefusalAction::Retry(LONGEST_BACKOFF));
 }

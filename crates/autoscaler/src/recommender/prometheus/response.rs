@@ -30,36 +30,36 @@ pub(super) struct Point {
     pub(super) value: f64,
 }
 
-/// What became of a query.
+/// The outcome of a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(super) struct QueryOutcome {
     pub(super) status: String,
     pub(super) error_type: String,
     pub(super) error: String,
     pub(super) warnings: Vec<String>,
-    /// Whether the sink wanted no more. What came after is unknown.
+    /// Whether the sink stopped. The rest of the response is unknown.
     pub(super) stopped: bool,
 }
 
-/// Takes points of a series; answers whether it wants more.
+/// Takes points of a series; returns whether it takes more.
 pub(super) trait Sink: FnMut(&Labels, &[Point]) -> bool {}
 impl<F: FnMut(&Labels, &[Point]) -> bool> Sink for F {}
 
-/// Reads an answer and passes on its points as they come.
-pub(super) fn read(input: impl Read, sink: &mut impl Sink) -> Result<Outcome, serde_json::Error> {
-    let mut outcome = Outcome::default();
+/// Reads a response and passes on its points as they arrive.
+pub(super) fn read(input: impl Read, sink: &mut impl Sink) -> Result<QueryOutcome, serde_json::Error> {
+    let mut outcome = QueryOutcome::default();
     let mut deserializer = serde_json::Deserializer::from_reader(input);
-    let read = Answer { sink, outcome: &mut outcome }.deserialize(&mut deserializer);
+    let read = QueryResponse { sink, outcome: &mut outcome }.deserialize(&mut deserializer);
     if outcome.stopped { Ok(outcome) } else { read.and_then(|()| deserializer.end()).map(|()| outcome) }
 }
 
-/// The whole answer.
-struct Answer<'a, S> {
+/// The whole response.
+struct QueryResponse<'a, S> {
     sink: &'a mut S,
-    outcome: &'a mut Outcome,
+    outcome: &'a mut QueryOutcome,
 }
 
-impl<'de, S: Sink> DeserializeSeed<'de> for Answer<'_, S> {
+impl<'de, S: Sink> DeserializeSeed<'de> for QueryResponse<'_, S> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -67,7 +67,7 @@ impl<'de, S: Sink> DeserializeSeed<'de> for Answer<'_, S> {
     }
 }
 
-impl<'de, S: Sink> Visitor<'de> for Answer<'_, S> {
+impl<'de, S: Sink> Visitor<'de> for QueryResponse<'_, S> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    type Read = Result<(Outcome, Vec<(Labels, Vec<Point>)>), String>;
+    type Read = Result<(QueryOutcome, Vec<(Labels, Vec<Point>)>), String>;
 
     fn read_all(text: &str) -> Read {
         let mut all = Vec::new();
