@@ -33,7 +33,7 @@ const UPDATER: &str = "vpa-updater";
 /// The user that the admission webhook is.
 const ADMISSION: &str = "vpa-admission-controller";
 
-/// Starts the autoscaler; it ends when what is answered is dropped.
+/// Starts the autoscaler; it ends when the returned value is dropped.
 pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     let (server, supervisor) = (context.server, context.supervisor.clone());
     let client = |name: &str| {

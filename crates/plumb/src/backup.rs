@@ -31,7 +31,7 @@ pub(crate) fn backup(args: &Backup) -> anyhow::Result<()> {
         .open(&args.file)
         .with_context(|| format!("making {}", args.file.display()))?;
     let copied = copy(&args.data_dir, &file).and_then(|()| {
-        // What was cut short is found out about now, not when it is needed.
+        // A truncated backup is detected now, not when it is needed.
         let written = File::open(&args.file).with_context(|| format!("reading {}", args.file.display()))?;
         plumb_store::verify(BufReader::new(written)).context("the copy is not whole")
     });

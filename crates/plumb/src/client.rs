@@ -1,4 +1,4 @@
-//! What the commands that talk to a cluster have in common.
+//! The common parts of the commands that talk to a cluster.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -111,7 +111,7 @@ impl Target {
 
 /// How commands name themselves to the API server.
 const AGENT: &str = concat!("plumb/", env!("CARGO_PKG_VERSION"));
-/// The field manager of what a command writes: what the API server takes from the user agent, too.
+/// The field manager of a command's writes: the API server derives it from the user agent, too.
 pub(crate) const FIELD_MANAGER: &str = "plumb";
 
 /// The URL of the server that the command talks to, for its error messages.
@@ -143,7 +143,7 @@ fn unreadable(error: KubeconfigError, is_named: bool, of_up: &Path) -> anyhow::E
     }
 }
 
-/// The words for pods that stand before a name, as in kubectl.
+/// The resource names of pods that may precede a name, as in kubectl.
 pub(crate) const POD_WORDS: [&str; 3] = ["pod", "pods", "po"];
 
 /// The kind of a workload by a word for it, as in kubectl, and the shortest word.
@@ -203,8 +203,8 @@ pub(crate) fn refusal(error: kube::Error) -> anyhow::Error {
     }
 }
 
-/// The error message for a response about an object of a namespace. It names the namespace in which the object is missing, and
-/// says so if there is no such namespace.
+/// The error message for a response about an object of a namespace. It names the namespace in which the object is
+/// missing, and whether there is no such namespace.
 pub(crate) async fn refusal_in(client: &Client, namespace: &str, error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if status.is_not_found() => match check_namespace(client, namespace).await {
@@ -257,7 +257,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
     runtime.block_on(work)
 }
 
-/// Text that lines up: columns are as wide as what is in them.
+/// Aligned text: columns are as wide as their widest cell.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     Columns::default().lines(rows)
 }
@@ -267,8 +267,8 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 pub(crate) struct Columns(Vec<usize>);
 
 impl Columns {
-    /// Rows that line up with each other and with those before, as far as these were as wide. Cells may be what others
-    /// wrote: what a terminal would act on is escaped.
+    /// Rows that are aligned with each other and with those before, as far as these were as wide. Cells may have text
+    /// of other users: control characters are escaped.
     pub(crate) fn lines(&mut self, rows: &[Vec<String>]) -> String {
         let rows: Vec<Vec<Cow<'_, str>>> =
             rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();

@@ -1,7 +1,7 @@
-//! The components of a cluster: what `--components` takes, which feature gates each brings, and how each is started.
+//! The components of a cluster: the values of `--components`, the feature gates of each, and how each is started.
 //!
-//! [`TABLE`] is the only list of them. All of them run by default; what a component does beyond Kubernetes is behind feature
-//! gates of its own.
+//! [`TABLE`] is the only list of them. All of them run by default; behaviour beyond Kubernetes is behind feature
+//! gates.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -74,7 +74,7 @@ static TABLE: &[Component] = &[
 struct Component {
     /// The name that users give it.
     name: &'static str,
-    /// What it does, in a few words.
+    /// A short description.
     about: &'static str,
     /// The feature gates that it reads.
     features: &'static [Feature],
@@ -91,13 +91,13 @@ enum Start {
     Tasks(fn(&Context<'_>) -> JoinSet<()>),
 }
 
-/// What a component is started with.
+/// The inputs of a component.
 pub(crate) struct Context<'a> {
     /// The API server; each component is a user of it.
     pub(crate) server: &'a ApiServer,
-    /// What restarts the tasks of a component.
+    /// Restarts the tasks of a component.
     pub(crate) supervisor: &'a Supervisor,
-    /// What controllers, reflectors, event recorders and clients count. `/metrics` of the API server shows it.
+    /// The metrics of controllers, reflectors, event recorders and clients, in `/metrics` of the API server.
     pub(crate) metrics: &'a Metrics,
     /// Which rules of a resize bind.
     pub(crate) rules: &'a Rules,

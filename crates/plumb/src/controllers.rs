@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use crate::components::Context;
 use crate::invitation::{Invitation, NodeSettings, WRITER, publish};
 
-/// Starts the controllers; they end when what is answered is dropped.
+/// Starts the controllers; they end when the returned value is dropped.
 pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     let (server, supervisor) = (context.server, context.supervisor);
     let (authority, pki) = (context.authority.clone(), context.pki.clone());

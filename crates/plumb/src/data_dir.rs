@@ -50,8 +50,8 @@ pub(crate) fn is_data_dir(directory: &Path) -> bool {
         || has_cluster_keys()
 }
 
-/// Refuses what is no data directory and cannot become one: a file, or a directory with entries that Plumb does not make.
-/// A directory that holds nothing but, say, `pki` may become one. Creates nothing.
+/// Refuses a path that is no data directory and cannot become one: a file, or a directory with entries that Plumb
+/// does not make. A directory with only, say, `pki` may become one. Creates nothing.
 pub(crate) fn check_usable(directory: &Path) -> anyhow::Result<()> {
     let entries = match entries(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -72,8 +72,8 @@ pub(crate) fn check_usable(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes every entry that Plumb makes, and the directory if it is empty then. Returns what is left in it; none if
-/// the directory is removed.
+/// Removes every entry that Plumb makes, and the directory if it is empty then. Returns the remaining entries; none
+/// if the directory is removed.
 pub(crate) fn remove(directory: &Path) -> anyhow::Result<Option<Vec<OsString>>> {
     let found = entries(directory).with_context(|| format!("reading {}", directory.display()))?;
     let damaged = found.iter().filter(|name| is_damaged_journal(name)).map(|name| directory.join(name));

@@ -1,4 +1,4 @@
-//! `plumb down`: removes what a cluster has left on this machine.
+//! `plumb down`: removes the remains of a cluster from this machine.
 
 use std::fmt;
 use std::path::Path;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     write_out(&format!("{removed}{what_stays}\n"))
 }
 
-/// Removes the data directory, and says what is left of it.
+/// Removes the data directory, and prints the remaining entries.
 fn purge(data: &Path, shown: impl fmt::Display) -> anyhow::Result<String> {
     Ok(match data_dir::remove(data)? {
         None => format!("; removed {shown} with all objects and images"),
@@ -59,7 +59,7 @@ fn purge(data: &Path, shown: impl fmt::Display) -> anyhow::Result<String> {
     })
 }
 
-/// What was removed from this machine, besides files.
+/// The objects that were removed from this machine, besides files.
 #[derive(Debug, Default)]
 struct Removed {
     pods: usize,
@@ -112,7 +112,7 @@ fn bridge(data: &Path) -> anyhow::Result<Option<String>> {
     Ok(exists.then_some(name))
 }
 
-/// Takes what a cluster would have to have in order to run. None if there never was one.
+/// Opens the store, which locks the data directory as a running cluster does. None if there never was one.
 fn lock(directory: &Path) -> anyhow::Result<Option<Store>> {
     if !plumb_store::is_store(directory) {
         return Ok(None);
@@ -130,7 +130,7 @@ fn lock(directory: &Path) -> anyhow::Result<Option<Store>> {
     }
 }
 
-/// Unmounts what is mounted in a directory, the innermost first, and returns how many mounts there were.
+/// Unmounts all mounts in a directory, the innermost first, and returns how many there were.
 fn unmount(directory: &Path) -> anyhow::Result<usize> {
     let points = mounts_below(directory).context("finding mounts")?;
     for point in &points {

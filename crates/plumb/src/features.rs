@@ -1,4 +1,4 @@
-//! The feature gates of the whole binary: what `--feature-gates` takes.
+//! The feature gates of the whole binary: the values of `--feature-gates`.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -31,7 +31,7 @@ pub(crate) fn list(gates: &FeatureGates) -> String {
     KNOWN.list(gates)
 }
 
-/// What the flag is for, and every gate.
+/// The help of the flag, and every gate.
 pub(crate) fn help(about: &str) -> String {
     let mut help = format!("{about} The gates are:");
     for feature in KNOWN.iter() {

@@ -1,4 +1,4 @@
-//! Who holds what is in the way, as far as the kernel tells.
+//! The process that holds a lock or a port, as far as the kernel reports it.
 
 use std::fs;
 use std::net::SocketAddr;

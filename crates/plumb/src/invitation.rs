@@ -1,4 +1,5 @@
-//! What a cluster tells machines that want to join, and nodes that have: where it is, whom to trust, which rules bind.
+//! Public information of a cluster for machines that join, and for nodes that have joined: its address, its
+//! certificate authorities, its rules.
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -13,9 +14,9 @@ use crate::features;
 
 /// The user that writes it.
 pub(crate) const WRITER: &str = "cluster-info";
-/// What everybody may know.
+/// The information for everyone.
 const PUBLIC: (&str, &str) = ("kube-public", "cluster-info");
-/// What nodes may know.
+/// The information for nodes.
 const OF_NODES: (&str, &str) = ("kube-system", "plumb-node");
 /// The key of the authorities of clients in it, as `extension-apiserver-authentication` of kube-apiserver calls it.
 const CLIENT_CA: &str = "client-ca-file";
@@ -36,7 +37,7 @@ pub(crate) struct Binding {
     pub(crate) gates: FeatureGates,
 }
 
-/// What a cluster has nodes on other machines know.
+/// The settings that a cluster publishes for nodes on other machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeSettings {
     /// Which rules bind.
@@ -46,7 +47,7 @@ pub(crate) struct NodeSettings {
     pub(crate) client_authorities: String,
 }
 
-/// Tells it, as kubeadm does: a kubeconfig without a user.
+/// Publishes it, as kubeadm does: a kubeconfig without a user.
 pub(crate) async fn publish(
     client: &Client,
     invitation: &Invitation,
@@ -105,7 +106,7 @@ pub(crate) fn read_invitation(map: &ConfigMap) -> Option<Invitation> {
     })
 }
 
-/// Asks for the settings of nodes; the defaults in a cluster that publishes none, such as one that Plumb does not run.
+/// Reads the settings of nodes; the defaults in a cluster that publishes none, such as one that Plumb does not run.
 pub(crate) async fn settings(client: &Client) -> anyhow::Result<NodeSettings> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), OF_NODES.0);
     let usual = NodeSettings {

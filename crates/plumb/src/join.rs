@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::cli::Node;
 use crate::invitation::{self, NodeSettings};
-use crate::nodes::{Ground, Site, is_api_server, shut_down};
+use crate::nodes::{NodeConfig, NodeEnvironment, is_api_server, shut_down};
 use crate::up::{Signals, Stop, stopping};
 use crate::{data_dir, features, holder};
 use enrol::Enrolled;
@@ -32,7 +32,7 @@ const REACH: Duration = Duration::from_secs(5);
 /// The file that the serving certificate is in, below `pki`.
 const SERVING: &str = "serving.pem";
 
-/// Runs a node until it is asked to stop.
+/// Runs a node until the process receives a signal to stop.
 pub(crate) fn run(args: Node) -> anyhow::Result<()> {
     serve::install_crypto();
     let descriptors = crate::up::raise_descriptors();
@@ -48,7 +48,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     data_dir::check_usable(data)?;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
     // First, since its lock protects the data directory.
-    let mut ground = Ground::lay(&args.like, data)?;
+    let mut environment = NodeEnvironment::prepare(&args.like, data)?;
     let name = name(&args)?;
     let listen = match args.listen {
         Some(address) => address,
@@ -65,7 +65,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     let NodeSettings { binding, client_authorities } = settings(&args, &connection).await;
     let rules = Rules::new(binding.dialect, &binding.gates);
 
-    let site = Site {
+    let config = NodeConfig {
         name: name.clone(),
         index: 0,
         addresses: vec![address],
@@ -74,16 +74,16 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
         api: connection.host_and_port(),
         rules,
     };
-    let (mut agent, _) = ground.agent(&args.like, site).await?;
+    let (mut agent, _) = environment.agent(&args.like, config).await?;
     let gates = binding.gates;
     let service = agent
-        .server(ground.root(), Arc::new(is_api_server))
+        .server(environment.root(), Arc::new(is_api_server))
         .with_tasks(supervisor)
         .also_showing(move |text| features::render(&gates, text));
     // Its addresses have to be known before it can have a certificate for them.
     agent.register().await;
     publish_key(&connection.client(), &name, &certificate).await;
-    ground.employ(agent);
+    environment.spawn_agent(agent);
 
     let resolver = Arc::new(CertificateResolver::default());
     let trusted = if client_authorities.is_empty() { &authority } else { &client_authorities };
@@ -112,24 +112,24 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     ];
     for (name, renewal, certificate, asked) in renewals {
         let renewal = Arc::new(renewal);
-        ground.running.spawn(supervisor.keep(name, move || {
+        environment.running.spawn(supervisor.keep(name, move || {
             let (renewal, certificate, asked) = (renewal.clone(), certificate.clone(), asked.clone());
             async move { renewal.run(certificate, asked).await }
         }));
     }
     let ask_for_new = Arc::new(ask_for_new);
-    ground.running.spawn(supervisor.keep("renewal-signal", move || renew_on_hangup(ask_for_new.clone())));
+    environment.running.spawn(supervisor.keep("renewal-signal", move || renew_on_hangup(ask_for_new.clone())));
 
-    say!("plumb: node {name} {}", ground.what_it_runs());
+    say!("plumb: node {name} {}", environment.runtime_name());
     let mut signals = Signals::listen()?;
     announce!("plumb node {name} has joined {}", args.server);
     if let (Stop::Terminate, Some(periods)) = (signals.next().await, args.like.shutdown_periods()) {
-        shut_down(&ground, periods, &mut signals).await;
+        shut_down(&environment, periods, &mut signals).await;
     }
-    say!("{}", stopping(!ground.is_virtual()));
+    say!("{}", stopping(!environment.is_virtual()));
     trigger.pull();
     answering.await.context("the node's server ended badly")?;
-    ground.stop().await;
+    environment.stop().await;
     Ok(())
 }
 
@@ -141,8 +141,8 @@ async fn renew_on_hangup(ask: Arc<watch::Sender<u64>>) {
     }
 }
 
-/// The settings that the cluster has for its nodes, with what the command line says otherwise. Asks until the cluster
-/// answers.
+/// The settings that the cluster has for its nodes, overridden by the command line. Retries until the cluster
+/// responds.
 async fn settings(args: &Node, connection: &Connection) -> NodeSettings {
     let client = connection.client();
     let mut backoff = Backoff::default();

@@ -40,7 +40,7 @@ const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
     plumb kubeconfig alice --expires 8h --out alice.kubeconfig\n  \
     plumb kubeconfig ci --group deployers --expires 720h --out ci.kubeconfig")]
 pub(crate) struct Issue {
-    /// The user that the certificate stands for.
+    /// The user of the certificate.
     user: String,
     /// A group of the user; may be given several times.
     #[arg(long = "group", value_name = "GROUP")]

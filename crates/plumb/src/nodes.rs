@@ -2,7 +2,7 @@
 
 mod aside;
 mod cri;
-mod ground;
+mod environment;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,47 +24,47 @@ use crate::usage::Measurements;
 
 pub(crate) use aside::one_on_each_core;
 pub(crate) use cri::remove as remove_cri_pods;
-pub(crate) use ground::{Ground, Site, builtin_config};
+pub(crate) use environment::{NodeConfig, NodeEnvironment, builtin_config};
 
-/// What the only node of a cluster is called, unless somebody says otherwise.
+/// The default name of the only node of a cluster.
 const USUAL_NAME: &str = "plumb";
 
 /// The nodes that run. They end when this is dropped; containers of the built-in runtime run on.
 pub(crate) struct Nodes {
     /// How many there are and what runs their containers, in a few words.
     pub(crate) what: String,
-    ground: Ground,
+    environment: NodeEnvironment,
     shutdown: Option<GracePeriods>,
 }
 
 impl Nodes {
-    /// Whether their containers go on when they end.
+    /// Whether their containers continue to run when they end.
     pub(crate) fn run_on(&self) -> bool {
-        !self.ground.is_virtual()
+        !self.environment.is_virtual()
     }
 
     /// Terminates their pods, if they are to be when this process is terminated. A further signal ends that.
     pub(crate) async fn shut_down(&self, signals: &mut Signals) {
         if let Some(periods) = self.shutdown {
-            shut_down(&self.ground, periods, signals).await;
+            shut_down(&self.environment, periods, signals).await;
         }
     }
 
     /// Ends them.
     pub(crate) async fn stop(self) {
-        self.ground.stop().await;
+        self.environment.stop().await;
     }
 }
 
-/// What nodes need of the cluster around them.
-pub(crate) struct Around<'a> {
+/// The inputs of nodes from their cluster.
+pub(crate) struct ClusterContext<'a> {
     /// Where pods find the API: host and port.
     pub(crate) api: (String, u16),
-    /// Whose certificates they show, and trust.
+    /// The certificates that they present and trust.
     pub(crate) pki: &'a Pki,
-    /// Where what they measure is put.
+    /// Receives their measurements.
     pub(crate) measurements: Measurements,
-    /// When they are to stop answering.
+    /// When their servers stop.
     pub(crate) shutdown: Shutdown,
     /// How many file descriptors this process may have.
     pub(crate) descriptors: usize,
@@ -75,11 +75,11 @@ pub(crate) async fn start(
     server: &ApiServer,
     args: &Up,
     rules: &Rules,
-    around: Around<'_>,
+    context: ClusterContext<'_>,
 ) -> anyhow::Result<Nodes> {
-    let Around { api, pki, measurements, shutdown, descriptors } = around;
+    let ClusterContext { api, pki, measurements, shutdown, descriptors } = context;
     let limits = serve::Limits::of_agent(descriptors, args.nodes.into());
-    let mut ground = Ground::lay(&args.node, &args.data_dir)?;
+    let mut environment = NodeEnvironment::prepare(&args.node, &args.data_dir)?;
     let tls = serve::tls(pki)?;
     let mut agents = Vec::new();
     let mut measured = HashMap::new();
@@ -89,7 +89,7 @@ pub(crate) async fn start(
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
         let listener = listener.supervised(plumb_supervise::process(), "node-server");
         let user = User::new(format!("system:node:{name}"), "", ["system:nodes"]);
-        let site = Site {
+        let config = NodeConfig {
             name: name.clone(),
             index,
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
@@ -98,11 +98,11 @@ pub(crate) async fn start(
             api: api.clone(),
             rules: rules.clone(),
         };
-        let (agent, usage) = ground.agent(&args.node, site).await?;
+        let (agent, usage) = environment.agent(&args.node, config).await?;
         measured.insert(name, usage);
-        let service = agent.server(ground.root(), Arc::new(is_api_server));
+        let service = agent.server(environment.root(), Arc::new(is_api_server));
         let serving = serve::serve(listener, tls.clone(), limits, service, shutdown.clone());
-        ground.running.spawn(async move {
+        environment.running.spawn(async move {
             serving.await;
         });
         agents.push(agent);
@@ -110,25 +110,25 @@ pub(crate) async fn start(
     measurements.put(measured);
     futures_util::future::join_all(agents.iter_mut().map(Agent::register)).await;
     for agent in agents {
-        ground.employ(agent);
+        environment.spawn_agent(agent);
     }
     let what = match args.nodes {
-        1 => format!("node {usual} {}", ground.what_it_runs()),
+        1 => format!("node {usual} {}", environment.runtime_name()),
         n => format!("{n} nodes run virtual pods"),
     };
-    Ok(Nodes { what, ground, shutdown: args.node.shutdown_periods() })
+    Ok(Nodes { what, environment, shutdown: args.node.shutdown_periods() })
 }
 
-/// Terminates the pods of nodes before the machine goes down, until it is done or a further signal comes.
-pub(crate) async fn shut_down(ground: &Ground, periods: GracePeriods, signals: &mut Signals) {
+/// Terminates the pods of nodes before the machine shuts down, until it is done or a further signal comes.
+pub(crate) async fn shut_down(environment: &NodeEnvironment, periods: GracePeriods, signals: &mut Signals) {
     say!("plumb: shutting down; pods are terminated within {:?}", periods.total);
     tokio::select! {
-        () = ground.shut_down(periods) => {}
+        () = environment.shut_down(periods) => {}
         _ = signals.next() => say!("plumb: a second signal: pods that still run are left running"),
     }
 }
 
-/// Only the API server asks a node; who may ask for what is decided there.
+/// Only the API server sends requests to a node; it authorizes them.
 pub(crate) fn is_api_server(extensions: &Extensions) -> bool {
     let certificate = extensions.get::<Peer>().and_then(Peer::certificate);
     certificate.is_some_and(|certificate| certificate.user().name() == NODE_CLIENT_USER)

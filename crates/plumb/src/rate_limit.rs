@@ -1,4 +1,4 @@
-//! How many requests a client sends, as client-go limits them: so many a second, and so many at once after a pause.
+//! The client's rate limit, as in client-go: requests per second, and a burst after a pause.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -37,7 +37,7 @@ impl Bucket {
         Some(Self { period, ahead, next: now })
     }
 
-    /// Takes a place for a request, and answers with how long it has to wait.
+    /// Reserves a token for a request, and returns how long it has to wait.
     fn reserve(&mut self, now: Instant) -> Duration {
         let place = self.next.max(now);
         self.next = place + self.period;

@@ -23,14 +23,14 @@ pub(crate) use outage::WithoutOutages;
 /// How the error of each request starts that did not reach the API server.
 const UNREACHABLE: &str = "cannot reach the API server at";
 
-/// A client that says once that the server of another one cannot be reached, and once that it answers again.
+/// A client that reports once that the server of another one cannot be reached, and once that it responds again.
 pub(crate) fn reporting(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let unlimited = rate_limit::limited(client, 0.0, 0.0);
     Client::new(Reported::new(unlimited, server(), |text| say!("plumb: {text}")), namespace)
 }
 
-/// A service that reports when the server of another service cannot be reached. Clones share what was reported.
+/// A service that reports when the server of another service cannot be reached. Clones share the reported state.
 #[derive(Clone)]
 pub(crate) struct Reported<S> {
     service: S,
@@ -44,7 +44,7 @@ struct Server {
 }
 
 impl<S> Reported<S> {
-    /// Calls `report` with what is printed about the server at a URL.
+    /// Calls `report` with the message about the server at a URL.
     pub(crate) fn new(service: S, url: String, report: impl Fn(&str) + Send + Sync + 'static) -> Self {
         let server = Server { url, is_unreachable: AtomicBool::new(false), report: Box::new(report) };
         Self { service, server: Arc::new(server) }

@@ -18,7 +18,7 @@ pub(crate) fn of(pod: &Pod) -> anyhow::Result<Reading> {
     Ok(read(pod)?)
 }
 
-/// What the row of the values of a pod as a whole is called. No container can have this name.
+/// The name of the row of pod-level values. No container can have this name.
 const POD_LEVEL: &str = "(pod)";
 
 /// The values of a pod as a whole, if it has some, and of its containers, with their names.
@@ -49,8 +49,8 @@ pub(crate) fn word(stage: &Stage) -> &'static str {
     }
 }
 
-/// The word for each row of [`values`]: the stage on the rows of what the resize is about, those whose desired values are not
-/// allocated or not actual. The status may not have these; then the stage is on the first row.
+/// The stage for each row of [`values`]: it is on the rows that the resize is about, those whose desired values are
+/// not allocated or not actual. The status may not have these; then the stage is on the first row.
 pub(crate) fn words(reading: &Reading) -> Vec<&'static str> {
     let differs = |values: &Values| {
         values.allocated.is_some_and(|allocated| allocated != values.desired.requests)
@@ -82,7 +82,7 @@ pub(crate) fn amount(resource: Resource, amount: i64) -> Quantity {
     }
 }
 
-/// Request and limit of a resource: `500m/1`, and `-` for what is not there.
+/// Request and limit of a resource: `500m/1`, and `-` for an absent one.
 pub(crate) fn pair(of: &Requirements, resource: Resource) -> String {
     format!("{}/{}", single(&of.requests, resource), single(&of.limits, resource))
 }
@@ -133,7 +133,7 @@ pub(crate) fn to_json(pod: &Pod, reading: &Reading) -> Value {
     })
 }
 
-/// What of both resources was asked for, as a resource list.
+/// The requested changes of both resources, as a resource list.
 pub(crate) fn wire(of: &PerResource<Option<Quantity>>) -> Map<String, Value> {
     let named = Resource::ALL.into_iter();
     named

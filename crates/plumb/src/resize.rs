@@ -101,7 +101,7 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
         asked
     } else {
         let waited = tokio::time::timeout(args.timeout, follow(&pods, &before, asked.clone())).await;
-        // What there is to say after the time is over is what the server has then.
+        // After the timeout, the message is about the state that the server has then.
         if let Ok(waited) = waited {
             waited?
         } else {
@@ -138,7 +138,7 @@ fn is_over_capacity(status: &kube::core::Status) -> bool {
     status.code == 403 && causes.any(|cause| cause.reason == "NodeCapacity")
 }
 
-/// What a server's refusal means.
+/// The meaning of a server's refusal.
 fn refusal(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if status.is_not_found() && status.message.contains("could not find") => {
@@ -148,7 +148,7 @@ fn refusal(error: kube::Error) -> anyhow::Error {
     }
 }
 
-/// The change that is asked for.
+/// The requested change.
 fn patch(pod: &Pod, args: &Resize) -> anyhow::Result<Value> {
     let spec = pod.spec.as_ref().context("the pod has no spec")?;
     if args.pod_level {
@@ -197,7 +197,7 @@ fn patch(pod: &Pod, args: &Resize) -> anyhow::Result<Value> {
     Ok(json!({ "spec": { list: [{ "name": container.name, "resources": resources }] } }))
 }
 
-/// What a container, or the pod, is to have.
+/// The desired resources of a container, or of the pod.
 fn resources(named: &str, now: Option<&ResourceRequirements>, args: &Resize) -> anyhow::Result<Value> {
     let now = now.cloned().unwrap_or_default();
     let (requested, limited) =
@@ -288,7 +288,7 @@ impl Progress {
     }
 }
 
-/// Where a resize stands. No node answers for a pod that has none.
+/// The state of a resize. An unscheduled pod has no node that reports one.
 fn standing(pod: &Pod, stage: &Stage) -> String {
     if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
         return stage.to_string();
@@ -296,8 +296,8 @@ fn standing(pod: &Pod, stage: &Stage) -> String {
     "pending: the pod has no node yet; `kubectl describe pod` shows why".to_owned()
 }
 
-/// Whether a container has yet to restart, because its resize policy asks for that and it ran before. A container that
-/// restarts has no actual resources for a moment, and its resize looks applied.
+/// Whether a container has yet to restart, because its resize policy requires that and it ran before. A container
+/// that restarts has no actual resources for a moment, and its resize looks applied.
 fn awaits_restart(before: &Pod, after: &Pod) -> bool {
     let containers = |pod: &Pod| -> Vec<Container> {
         let spec = pod.spec.iter();
@@ -338,7 +338,7 @@ fn runs(status: &ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|state| state.running.is_some())
 }
 
-/// What is other than before, for people.
+/// The changes, as text.
 fn what_changed(before: &Pod, after: &Pod) -> String {
     let (Ok(old), Ok(new)) = (reading::of(before), reading::of(after)) else { return String::new() };
     let mut text = String::new();

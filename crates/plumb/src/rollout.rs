@@ -20,7 +20,7 @@ use crate::definitions::{self, define};
 /// The namespace of the webhook's Secret.
 const NAMESPACE: &str = "kube-system";
 
-/// Starts the controllers and, if the feature gate is on, the webhook; they end when what is answered is dropped.
+/// Starts the controllers and, if the feature gate is on, the webhook; they end when the returned value is dropped.
 pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     let client = |name: &str| {
         let user = User::new(user_of(name), "", GROUPS);

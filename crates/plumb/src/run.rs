@@ -1,12 +1,12 @@
 //! `plumb run`: components against a cluster that runs elsewhere, until SIGTERM or Ctrl-C.
 //!
 //! ```text
-//!   flags ──▶ client, with upstream's rate limit ──▶ parts ──▶ each holds its lease? ──▶ it works
-//!                                                      │
-//!                     --address: /metrics, /healthz, /readyz, /debug/… ◀┘
+//!   flags ──▶ client, with upstream's rate limit ──▶ components ──▶ each holds its lease? ──▶ it works
+//!                                                           │
+//!                     --address: /metrics, /healthz, /readyz, /debug/… ◀─────┘
 //! ```
 //!
-//! A component joins as a [`Part`]: what it does while this process leads, what it counts, and what it says of itself.
+//! A component is a [`RunningComponent`]: its work while this process leads, its metrics, its health and its pages.
 
 mod admission;
 mod http;
@@ -37,43 +37,43 @@ use crate::client::connection_failure;
 use crate::reachability::Reported;
 use crate::up::Signals;
 use crate::{features, rate_limit};
-use http::{Asked, Handler, Page};
+use http::{Handler, PageRequest, PageResponse};
 use informers::SharedInformers;
 
 /// The work of a component, for as long as this process leads.
 type Work = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// What answers requests for the pages of a component.
-type Pages = Box<dyn Fn(&Asked) -> Option<Page> + Send + Sync>;
+/// Serves the pages of a component.
+type Pages = Box<dyn Fn(&PageRequest) -> Option<PageResponse> + Send + Sync>;
 
 /// The delays between attempts to install definitions while the API server cannot be reached.
 const INSTALL_DELAYS: Exponential = Exponential::new(Duration::from_secs(1), Duration::from_secs(15));
 
-/// What is wrong with a component, if anything is.
+/// The failed check of a component, if there is one.
 type Check = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// A component that runs.
-pub(crate) struct Part {
-    /// What it is called.
+pub(crate) struct RunningComponent {
+    /// Its name.
     pub(crate) name: &'static str,
     /// The lease that it works under; none if it works in every process.
     pub(crate) lease: Option<String>,
-    /// Whether its work ends by itself when the process is asked to stop, such as after it has released leases of its own.
+    /// Whether its work ends by itself when the process stops, such as after it has released leases of its own.
     pub(crate) stops: bool,
-    /// What it does while this process leads. It is dropped when leadership is lost, and called again when it is back.
+    /// Its work while this process leads. It is dropped when leadership is lost, and called again when it is back.
     pub(crate) work: Work,
     /// Its metrics.
     pub(crate) metrics: Box<dyn Fn(&mut Text) + Send + Sync>,
-    /// What is wrong with it.
+    /// Its health check.
     pub(crate) health: Check,
-    /// Why no requests should be sent to it yet.
+    /// Its readiness check.
     pub(crate) readiness: Check,
     /// Its own pages.
     pub(crate) page: Pages,
 }
 
-impl Part {
-    /// A part that has nothing to say of itself.
+impl RunningComponent {
+    /// A component without metrics, checks and pages.
     pub(crate) fn new(name: &'static str, work: Work) -> Self {
         Self {
             name,
@@ -88,28 +88,28 @@ impl Part {
     }
 }
 
-/// What parts are made with.
-pub(crate) struct Ground {
+/// The shared inputs of all components.
+pub(crate) struct RunContext {
     /// The cluster.
     pub(crate) client: Client,
-    /// What informers, clients and elections count.
+    /// The metrics of informers, clients and elections.
     pub(crate) metrics: Metrics,
     /// Restarts tasks.
     pub(crate) supervisor: Supervisor,
     /// VPAs and pods.
     pub(crate) informers: SharedInformers,
-    /// Set when the process is asked to stop.
+    /// Set when the process stops.
     pub(crate) stopped: watch::Receiver<bool>,
 }
 
-/// How many threads poll tasks at most. Components wait for the API server most of the time, and each thread has a heap of its
-/// own, so that a node with many cores would cost memory for nothing.
+/// The maximal number of worker threads. Components wait for the API server most of the time, and each thread has a
+/// heap of its own, so that a node with many cores would waste memory.
 const MOST_THREADS: usize = 2;
 
-/// How long the API server may take to answer before this process says that it waits for it.
+/// How long the API server may take to respond before this process logs that it waits for it.
 const REACH: Duration = Duration::from_secs(5);
 
-/// Runs components until the process is asked to stop.
+/// Runs components until the process receives a signal to stop.
 pub(crate) fn run(args: Run) -> anyhow::Result<()> {
     plumb_apiserver::serve::install_crypto();
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -118,10 +118,10 @@ pub(crate) fn run(args: Run) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("starting the asynchronous runtime")?;
-    runtime.block_on(run_parts(args.command.chosen()))
+    runtime.block_on(run_components(args.command.chosen()))
 }
 
-async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
+async fn run_components(chosen: Chosen) -> anyhow::Result<()> {
     warn_of_ignored(&chosen.ignored);
     let listener = http::listen(&chosen.address).await?;
     let address = listener.local_addr().context("finding the address")?;
@@ -133,17 +133,17 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
     let (ask_to_stop, stopped) = watch::channel(false);
     let supervisor = plumb_supervise::process().clone();
     let informers = SharedInformers::new(&chosen, &metrics);
-    let ground = Ground { client, metrics, supervisor, informers, stopped: stopped.clone() };
-    let parts: Arc<[Part]> = parts(&chosen, &ground)?.into();
+    let context = RunContext { client, metrics, supervisor, informers, stopped: stopped.clone() };
+    let components: Arc<[RunningComponent]> = components(&chosen, &context)?.into();
 
     let mut signals = Signals::listen()?;
-    let handler = pages(parts.clone(), &ground, &chosen.common);
+    let handler = pages(components.clone(), &context, &chosen.common);
     let serving = tokio::spawn(http::serve(listener, handler, until_stopped(stopped.clone())));
-    let names: Vec<&str> = parts.iter().map(|part| part.name).collect();
-    // The parts start meanwhile.
+    let names: Vec<&str> = components.iter().map(|component| component.name).collect();
+    // The components start meanwhile.
     let announcing = async {
         tokio::select! {
-            is_reachable = is_reachable(&ground.client) => announce!(
+            is_reachable = is_reachable(&context.client) => announce!(
                 "plumb {} {}; metrics and health are at http://{}",
                 if is_reachable { "runs" } else { "waits for the API server to run" },
                 names.join(", "),
@@ -155,7 +155,7 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
     };
 
     let election = chosen.election.as_ref();
-    let working = parts.iter().map(|part| work(part, election, &ground, stopped.clone()));
+    let working = components.iter().map(|component| work(component, election, &context, stopped.clone()));
     let stopping = async {
         signals.next().await;
         say!("plumb: stopping");
@@ -164,27 +164,27 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
     };
     // Elections release their leases before this ends.
     tokio::try_join!(try_join_all(working), stopping, announcing)?;
-    serving.await.context("the server of metrics ended badly")
+    serving.await.context("the metrics server failed")
 }
 
 /// Each component that a command may choose joins here.
-fn parts(chosen: &Chosen, ground: &Ground) -> anyhow::Result<Vec<Part>> {
+fn components(chosen: &Chosen, context: &RunContext) -> anyhow::Result<Vec<RunningComponent>> {
     let (gates, vpas) = (&chosen.common.feature_gates, &chosen.vpas);
-    let mut parts = Vec::new();
+    let mut components = Vec::new();
     if let Some(recommender) = &chosen.recommender {
         let election = chosen.election.as_ref();
-        parts.push(recommender::part(recommender, election, vpas, gates, ground)?);
+        components.push(recommender::component(recommender, election, vpas, gates, context)?);
     }
     if let Some(updater) = &chosen.updater {
-        parts.push(updater::part(updater, vpas, gates, ground));
+        components.push(updater::component(updater, vpas, gates, context));
     }
     if let Some(admission) = &chosen.admission {
-        parts.push(admission::part(admission, vpas, gates, ground));
+        components.push(admission::component(admission, vpas, gates, context));
     }
     if let Some(rollout) = &chosen.rollout {
-        parts.extend(rollout::parts(rollout, gates, ground));
+        components.extend(rollout::components(rollout, gates, context));
     }
-    Ok(parts)
+    Ok(components)
 }
 
 /// Installs the definitions of the components, once the API server can be reached.
@@ -217,29 +217,29 @@ async fn until_stopped(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Has a part work until the process is to stop: while it leads, if it is elected.
+/// Runs a component until the process stops: while it leads, if it is elected.
 async fn work(
-    part: &Part,
+    component: &RunningComponent,
     election: Option<&ElectionFlags>,
-    ground: &Ground,
+    context: &RunContext,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    match (&part.lease, election.filter(|election| election.leader_elect)) {
+    match (&component.lease, election.filter(|election| election.leader_elect)) {
         (Some(lease), Some(election)) => {
-            let elector = LeaderElector::new(ground.client.clone(), leader_config(election, lease, ground));
+            let elector = LeaderElector::new(context.client.clone(), leader_config(election, lease, context));
             let elector = elector.context("the flags of the leader election")?;
-            elector.run(until_stopped(stopped), || (part.work)()).await;
+            elector.run(until_stopped(stopped), || (component.work)()).await;
         }
-        _ if part.stops => (part.work)().await,
+        _ if component.stops => (component.work)().await,
         _ => tokio::select! {
-            () = (part.work)() => {}
+            () = (component.work)() => {}
             () = until_stopped(stopped) => {}
         },
     }
     Ok(())
 }
 
-/// Says which flags are accepted for the sake of upstream's deployments and do nothing.
+/// Warns about flags that are accepted for the sake of upstream's deployments and have no effect.
 fn warn_of_ignored(ignored: &Ignored) {
     let ignored: Vec<String> = ignored.names().iter().map(|name| format!("--{name}")).collect();
     if !ignored.is_empty() {
@@ -253,8 +253,8 @@ fn warn_of_ignored(ignored: &Ignored) {
 /// A client of the cluster that the flags name, which counts its requests and does not send too many.
 async fn connect(flags: &CommonFlags, metrics: &Metrics) -> anyhow::Result<Client> {
     let mut config = config(Path::new(&flags.kubeconfig)).await?;
-    // Components have backoffs of their own. To an eviction 429 is what a disruption budget answers: the client would repeat
-    // it for minutes, and nothing would be reported meanwhile.
+    // Components have backoffs of their own. A disruption budget answers an eviction with 429: the client would
+    // repeat it for minutes, without a report meanwhile.
     config.default_retry = false;
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -290,16 +290,16 @@ async fn config(kubeconfig: &Path) -> anyhow::Result<Config> {
         .context("finding the cluster; --kubeconfig or KUBECONFIG names a kubeconfig")
 }
 
-fn leader_config(election: &ElectionFlags, lease: &str, ground: &Ground) -> LeaderConfig {
+fn leader_config(election: &ElectionFlags, lease: &str, context: &RunContext) -> LeaderConfig {
     LeaderConfig {
         durations: election.durations(),
-        supervisor: ground.supervisor.clone(),
-        metrics: ground.metrics.clone(),
+        supervisor: context.supervisor.clone(),
+        metrics: context.metrics.clone(),
         ..LeaderConfig::new(&*election.leader_elect_resource_namespace, lease, identity())
     }
 }
 
-/// What this process is called in leases.
+/// The identity of this process in leases.
 pub(crate) fn identity() -> String {
     format!("{}_{}", hostname(), std::process::id())
 }
@@ -309,28 +309,28 @@ fn hostname() -> String {
     name.unwrap_or_else(|| "plumb".to_owned())
 }
 
-/// What is served: metrics, health, and what the parts say of themselves.
-fn pages(parts: Arc<[Part]>, ground: &Ground, flags: &CommonFlags) -> Handler {
+/// Serves metrics, health, and the pages of components.
+fn pages(components: Arc<[RunningComponent]>, context: &RunContext, flags: &CommonFlags) -> Handler {
     let gates = flags.feature_gates.clone();
-    let (metrics, supervisor) = (ground.metrics.clone(), ground.supervisor.clone());
-    Arc::new(move |asked| match asked.path.as_str() {
+    let (metrics, supervisor) = (context.metrics.clone(), context.supervisor.clone());
+    Arc::new(move |request| match request.path.as_str() {
         "/metrics" => {
             let mut text = Text::default();
             metrics.render(&mut text);
             supervisor.render(&mut text);
             features::render(&gates, &mut text);
-            for part in &*parts {
-                (part.metrics)(&mut text);
+            for component in &*components {
+                (component.metrics)(&mut text);
             }
-            Page { content_type: CONTENT_TYPE, ..Page::text(text.finish()) }
+            PageResponse { content_type: CONTENT_TYPE, ..PageResponse::text(text.finish()) }
         }
         // Upstream's name, and the usual ones.
-        "/health-check" | "/healthz" | "/livez" => health(wrong(&parts, &supervisor)),
-        "/readyz" => health(wrong(&parts, &supervisor).or_else(|| unready(&parts))),
+        "/health-check" | "/healthz" | "/livez" => health(wrong(&components, &supervisor)),
+        "/readyz" => health(wrong(&components, &supervisor).or_else(|| unready(&components))),
         _ => {
-            let page = parts.iter().find_map(|part| (part.page)(asked));
+            let page = components.iter().find_map(|component| (component.page)(request));
             page.unwrap_or_else(|| {
-                Page::refusal(
+                PageResponse::refusal(
                     StatusCode::NOT_FOUND,
                     "not found; there are /metrics, /healthz, /readyz and, of the recommender, /debug/vpa\n",
                 )
@@ -339,23 +339,25 @@ fn pages(parts: Arc<[Part]>, ground: &Ground, flags: &CommonFlags) -> Handler {
     })
 }
 
-fn health(wrong: Option<String>) -> Page {
+fn health(wrong: Option<String>) -> PageResponse {
     match wrong {
-        None => Page::text("OK"),
-        Some(why) => Page::refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("Error: {why}\n")),
+        None => PageResponse::text("OK"),
+        Some(why) => PageResponse::refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("Error: {why}\n")),
     }
 }
 
-/// Why a restart of this process may help.
-fn wrong(parts: &[Part], supervisor: &Supervisor) -> Option<String> {
-    let of_parts = parts.iter().find_map(|part| Some(format!("{}: {}", part.name, (part.health)()?)));
-    of_parts.or_else(|| {
+/// Why a restart of this process may help: the failed health check.
+fn wrong(components: &[RunningComponent], supervisor: &Supervisor) -> Option<String> {
+    let of_components = components
+        .iter()
+        .find_map(|component| Some(format!("{}: {}", component.name, (component.health)()?)));
+    of_components.or_else(|| {
         let tasks = supervisor.tasks();
         tasks.iter().find_map(|task| Some(format!("{}: {}", task.name, task.dead()?)))
     })
 }
 
-/// Why no requests should be sent to this process yet.
-fn unready(parts: &[Part]) -> Option<String> {
-    parts.iter().find_map(|part| Some(format!("{}: {}", part.name, (part.readiness)()?)))
+/// Why no requests should be sent to this process yet: the failed readiness check.
+fn unready(components: &[RunningComponent]) -> Option<String> {
+    components.iter().find_map(|component| Some(format!("{}: {}", component.name, (component.readiness)()?)))
 }

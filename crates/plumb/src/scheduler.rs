@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::components::Context;
 
-/// Starts the scheduler; it ends when what is answered is dropped.
+/// Starts the scheduler; it ends when the returned value is dropped.
 pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     let server = context.server;
     let none: [&str; 0] = [];

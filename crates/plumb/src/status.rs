@@ -1,4 +1,5 @@
-//! `plumb status`: what pods have, what they want, and what stands between; what VPAs recommend; how rollouts proceed.
+//! `plumb status`: desired, allocated and actual resources of pods, and their resizes; recommendations of VPAs; the
+//! progress of rollouts.
 
 mod vpa;
 mod watch;
@@ -25,7 +26,7 @@ use crate::reading;
 use crate::recommender_flags::Tuning;
 use crate::rollout::command::{self, Workload};
 
-/// The columns that tell all four values apart.
+/// The columns with all four values.
 const WIDE: [&str; 8] =
     ["CPU DESIRED", "ALLOCATED", "ACTUAL", "MEMORY DESIRED", "ALLOCATED", "ACTUAL", "RESIZE", "NODE"];
 
@@ -70,7 +71,7 @@ pub(crate) struct Status {
     cluster: Cluster,
 }
 
-/// What the status is of.
+/// The subject of the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Object {
     /// A pod by its name.
@@ -118,7 +119,7 @@ fn tuning(text: &str) -> anyhow::Result<Tuning> {
         tuning: Tuning,
     }
     let read = Flags::try_parse_from(text.split_whitespace());
-    // What clap says in the first line is what is wrong; the rest is how the flags are used.
+    // The first line of clap's message is the error; the rest is usage.
     let wrong = |error: clap::Error| anyhow!(error.to_string().lines().next().unwrap_or_default().to_owned());
     read.map(|flags| flags.tuning).map_err(wrong)
 }
@@ -245,7 +246,7 @@ fn boost_lines(pods: &[Pod], boosts: &[Vec<BoostView>]) -> String {
     text
 }
 
-/// Pods as a table, a line for each container and for what the pod has as a whole, and below it why a resize is not applied.
+/// Pods as a table, a line for each container and for pod-level resources, and below it why a resize is not applied.
 pub(crate) fn table(pods: &[Pod], with_namespace: bool, wide: bool) -> anyhow::Result<String> {
     let Listing { head, mut rows, why } = Listing::of(pods, with_namespace, wide)?;
     rows.insert(0, head);
@@ -254,13 +255,13 @@ pub(crate) fn table(pods: &[Pod], with_namespace: bool, wide: bool) -> anyhow::R
     Ok(text)
 }
 
-/// What is printed of pods.
+/// The output about pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Listing {
     head: Vec<String>,
-    /// A row for each container and for what a pod has as a whole.
+    /// A row for each container and for pod-level resources.
     rows: Vec<Vec<String>>,
-    /// Why resizes are not applied, below an empty line; empty if there is nothing to say.
+    /// Why resizes are not applied, below an empty line; empty if all are.
     why: String,
 }
 

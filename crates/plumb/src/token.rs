@@ -86,7 +86,7 @@ async fn create(
     Ok(())
 }
 
-/// Where the cluster is, and whom to trust, as it tells everybody.
+/// The address of the cluster and its certificate authority, which are public.
 async fn invitation(client: &Client) -> anyhow::Result<Invitation> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
     let info = maps.get_opt("cluster-info").await.map_err(refusal)?;
@@ -142,7 +142,7 @@ fn word(length: usize) -> anyhow::Result<String> {
     while letters.len() < length {
         let mut byte = [0];
         random.fill(&mut byte).map_err(|_| anyhow::anyhow!("the system has no random numbers"))?;
-        // Every letter as likely as any other: what is beyond the last whole round is thrown away.
+        // Every letter with the same probability: values beyond the last whole round are rejected.
         if usize::from(byte[0]) < LETTERS.len() * (256 / LETTERS.len()) {
             letters.push(char::from(LETTERS[usize::from(byte[0]) % LETTERS.len()]));
         }

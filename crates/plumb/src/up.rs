@@ -26,11 +26,11 @@ use crate::invitation::Binding;
 use crate::usage::{self, Measurements};
 use crate::{backup, data_dir, features, holder, nodes};
 
-/// What the cluster is called in a kubeconfig.
+/// The name of the cluster in a kubeconfig.
 const CLUSTER: &str = "plumb";
 /// The assumed limit of file descriptors, if it is unknown.
 const FEW_DESCRIPTORS: usize = 1_024;
-/// How often certificates are looked at.
+/// The interval of checks of certificates.
 const LOOK_AT_CERTIFICATES: Duration = Duration::from_hours(1);
 /// How often allocations of cluster IPs and node ports are repaired. As upstream's.
 const REPAIR_ALLOCATIONS: Duration = Duration::from_mins(3);
@@ -39,7 +39,7 @@ const RECENT_BYTES: usize = 96 << 20;
 /// How long writes may take at the end whose client is gone.
 const COMPLETE_WRITES: Duration = Duration::from_secs(10);
 
-/// Runs a cluster until it is asked to stop.
+/// Runs a cluster until the process receives a signal to stop.
 pub(crate) fn run(args: Up) -> anyhow::Result<()> {
     serve::install_crypto();
     let descriptors = raise_descriptors();
@@ -51,8 +51,8 @@ pub(crate) fn run(args: Up) -> anyhow::Result<()> {
     runtime.block_on(up(args, descriptors))
 }
 
-/// Raises the limit of file descriptors as far as it goes, and answers with what it is then. Every connection, container
-/// and log takes one.
+/// Raises the limit of file descriptors to its maximum, and returns it. Every connection, container and log takes
+/// one.
 pub(crate) fn raise_descriptors() -> usize {
     plumb_runtime::descriptors::raise().unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot raise the limit of file descriptors");
@@ -60,7 +60,7 @@ pub(crate) fn raise_descriptors() -> usize {
     })
 }
 
-/// How long changes are retained for watches that resume and lists that go on: as long as upstream's etcd is not
+/// How long changes are retained for watches that resume and lists that continue: as long as upstream's etcd is not
 /// compacted, where memory allows it.
 fn store_options() -> Options {
     let started = Instant::now();
@@ -73,7 +73,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let supervisor = plumb_supervise::process();
     let data = &args.data_dir;
     data_dir::check_usable(data)?;
-    // No directory is made for a cluster that cannot be served; one that is there says better who is in the way.
+    // No directory is created for a cluster that cannot be served; an existing one names the process that holds it.
     let mut created = FreshDirectory::new(data);
     let early = (!data.exists()).then(|| holder::listen(args.listen, "--listen")).transpose()?;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
@@ -166,14 +166,14 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     });
     let gathering = usage::gather(&server, measurements.clone(), args.node.metric_resolution, supervisor);
     let nodes = if args.components.contains(NODE) {
-        let around = nodes::Around {
+        let context = nodes::ClusterContext {
             api: (advertised.ip().to_string(), advertised.port()),
             pki: &pki,
             measurements,
             shutdown: shutdown.clone(),
             descriptors,
         };
-        Some(nodes::start(&server, &args, &rules, around).await?)
+        Some(nodes::start(&server, &args, &rules, context).await?)
     } else {
         None
     };
@@ -257,7 +257,7 @@ fn unopened(error: OpenError, data: &Path) -> anyhow::Error {
     error.context(format!("opening the data directory {}", data.display()))
 }
 
-/// What is said at the end: a user who wants nothing to be left has to do something.
+/// The message at the end: containers that remain have to be removed by the user.
 pub(crate) fn stopping(containers_run_on: bool) -> &'static str {
     if containers_run_on {
         "plumb: stopping; containers run on, `plumb down` removes them"
@@ -274,8 +274,8 @@ fn shell_word(path: &Path) -> String {
     if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// Removes the token file that earlier versions made: its token of the administrator never expired. It is not read any
-/// more, and a secret that opens nothing today would still open a cluster that is taken back to an earlier version.
+/// Removes the token file that earlier versions created: its token of the administrator never expired. It is not read
+/// any more, but the token would still be valid for a cluster that is downgraded.
 fn remove_administrator_token(pki: &Path) {
     let file = pki.join("tokens.csv");
     match std::fs::remove_file(&file) {
@@ -343,7 +343,7 @@ fn advertised(args: &Up, listened: IpAddr) -> IpAddr {
     given.or_else(own_address).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
-/// The address that this machine sends from when it sends far away. Nothing is sent.
+/// The address that this machine sends from to other networks. No packet is sent.
 fn own_address() -> Option<IpAddr> {
     // An address that is not assigned (RFC 5737).
     let far = SocketAddr::from(([192, 0, 2, 1], 9));
@@ -352,8 +352,8 @@ fn own_address() -> Option<IpAddr> {
     socket.local_addr().ok().map(|address| address.ip())
 }
 
-/// Who has a say in writes. Pods are asked for a service account only if the controllers run, who make the accounts,
-/// or if it is asked for.
+/// The admission plugins. Pods need a service account only if the controllers run, which create the accounts, or if
+/// the user enables it.
 fn plugins(args: &Up) -> anyhow::Result<Plugins> {
     let (enable, mut disable) = (&args.enable_admission_plugins, args.disable_admission_plugins.clone());
     let named = enable.split(',').any(|name| name.trim() == "ServiceAccount");
@@ -363,27 +363,27 @@ fn plugins(args: &Up) -> anyhow::Result<Plugins> {
     Ok(Plugins::new(enable, &disable)?)
 }
 
-/// Writes the administrator's kubeconfig. A file of somebody else's is added to, and its context is kept; a new one is for
-/// the user who called `sudo`, who will run `kubectl`.
+/// Writes the administrator's kubeconfig. It is merged into an existing file, whose current context stays; a new one
+/// belongs to the user who called `sudo`, who will run `kubectl`.
 fn write_kubeconfig(pki: &Pki, url: &str, path: &Path) -> anyhow::Result<()> {
     let entry = Entry::new(CLUSTER, url, &pki.authority_pem(), &pki.admin());
     let is_new = !path.exists();
     entry.merge(path, CurrentContext::Keep).with_context(|| format!("writing {}", path.display()))?;
     if let Some((user, group)) = behind_sudo().filter(|_| is_new) {
-        // Never through a link: root would give away what the link points to.
+        // Never through a symbolic link: root would give away the file that the link points to.
         let given = std::os::unix::fs::lchown(path, Some(user), Some(group));
         given.with_context(|| format!("giving {} to user {user}", path.display()))?;
     }
     Ok(())
 }
 
-/// The user and group that `sudo` says it was called by.
+/// The user and group that called `sudo`.
 fn behind_sudo() -> Option<(u32, u32)> {
     let id = |name: &str| std::env::var(name).ok()?.parse().ok();
     nix::unistd::geteuid().is_root().then(|| id("SUDO_UID").zip(id("SUDO_GID"))).flatten()
 }
 
-/// Which signal asked this process to stop.
+/// The signal that stopped this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// SIGINT, Ctrl-C.
@@ -392,7 +392,7 @@ pub(crate) enum Stop {
     Terminate,
 }
 
-/// The signals that ask this process to stop. One that comes before it is waited for is not lost.
+/// The signals that stop this process. One that arrives early is not lost.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,

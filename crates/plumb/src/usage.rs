@@ -1,4 +1,5 @@
-//! What nodes measure, for `kubectl top`: those of this process, and those that have joined from elsewhere.
+//! Resource usage of nodes, for `kubectl top`: of those in this process, and of those that have joined from other
+//! machines.
 
 mod elsewhere;
 
@@ -19,11 +20,11 @@ use tokio::task::JoinSet;
 
 use elsewhere::Elsewhere;
 
-/// The user that asks nodes that are elsewhere.
+/// The user that reads the usage of other machines' nodes.
 const GATHERER: &str = "node-usage";
 
-/// The nodes' measurements, by the name of the node. The API server has this before there are nodes, so they are put
-/// in once, when they start; what comes from elsewhere comes as it is measured.
+/// The nodes' measurements, by the name of the node. The API server has this before there are nodes, so their
+/// measurements are added once, when they start; those of other machines are added as they arrive.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measurements {
     here: Arc<OnceLock<HashMap<String, Usage>>>,
@@ -31,7 +32,7 @@ pub(crate) struct Measurements {
 }
 
 impl Measurements {
-    /// Puts in what the nodes measure. Only the first time counts.
+    /// Adds the measurements of the nodes. Only the first call counts.
     pub(crate) fn put(&self, nodes: HashMap<String, Usage>) {
         let _ = self.here.set(nodes);
     }
@@ -57,7 +58,7 @@ impl UsageSource for Measurements {
     }
 }
 
-/// Asks the nodes that are elsewhere every so often what they use, until what is answered is dropped.
+/// Reads the usage of nodes on other machines periodically, until the returned value is dropped.
 pub(crate) fn gather(
     server: &ApiServer,
     measurements: Measurements,

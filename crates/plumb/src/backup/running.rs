@@ -44,7 +44,7 @@ async fn accept(listener: Arc<UnixListener>, store: Store) {
         };
         if let Err(error) = written {
             tracing::warn!(%error, "a copy was asked for and not written");
-            // Whatever it was (no more files, say) may last; it must not keep a core busy.
+            // The error (no more files, say) may last; it must not keep a core busy.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -58,7 +58,7 @@ async fn answer(client: tokio::net::UnixStream, store: Store) -> io::Result<()> 
     writing.await?.map(|revision| tracing::info!(revision, "wrote a copy"))
 }
 
-/// Has the cluster that runs on a data directory write a copy. Whether it is whole is for the copy to tell.
+/// Has the cluster that runs on a data directory write a copy. The caller verifies the copy.
 pub(super) fn fetch(data: &Path, writer: &mut impl Write) -> io::Result<()> {
     let (_folder, socket) = socket(data)?;
     let mut server = UnixStream::connect(socket)?;

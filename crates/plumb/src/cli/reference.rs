@@ -1,4 +1,4 @@
-//! docs/cli.md is written by hand; here it is held to what the program takes.
+//! docs/cli.md is written by hand; these tests compare it with the program.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use clap::{Arg, Command, CommandFactory as _, Parser as _};
 
 use super::Cli;
 
-/// A heading, and what is below it until the next one.
+/// A heading, and the text below it until the next one.
 struct Section {
     title: String,
     text: String,
@@ -52,7 +52,7 @@ impl Page {
         Self(sections)
     }
 
-    /// What is said of a command: its own section, and those that it links to.
+    /// The text about a command: its own section, and those that it links to.
     fn of(&self, command: &str) -> Option<(&Section, Vec<&Section>)> {
         let own = self.0.iter().find(|section| section.title == command)?;
         let linked = self.0.iter().filter(|section| own.text.contains(&section.link()));

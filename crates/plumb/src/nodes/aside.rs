@@ -29,7 +29,7 @@ impl Aside {
     }
 }
 
-/// Keeps each thread of a runtime, which is about to be built, on a core of its own.
+/// Pins each thread of a runtime, which is about to be built, to a core of its own.
 ///
 /// Others give way to those on the same core only. Left to itself Linux has all threads of a busy API server on the core
 /// of its client and those of the agents on another, and moves none: pods were scheduled half as fast on two cores.
@@ -52,7 +52,7 @@ pub(crate) fn one_on_each_core(builder: &mut Builder) {
             }
             None => allowed,
         };
-        // Refused, it is where it is: that costs speed and nothing else.
+        // If that is refused, only speed is lost.
         let _ = sched_setaffinity(None, &place);
     });
 }

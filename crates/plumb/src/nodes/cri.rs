@@ -22,7 +22,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::cli::{CriFlags, DriverKind};
 use crate::data_dir::CRI;
 
-/// How often the runtime is asked whether it can run pods, and how long its answer may take.
+/// The interval and the timeout of health checks of the runtime.
 const ASK: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -119,7 +119,7 @@ pub(crate) async fn remove(data: &Path) -> anyhow::Result<usize> {
 }
 
 /// Reports whether the runtime can run pods, in the kubelet's words.
-pub(super) async fn watch_health(runtime: Arc<Cri>, tell: Arc<watch::Sender<NodeHealth>>) {
+pub(super) async fn watch_health(runtime: Arc<Cri>, health: Arc<watch::Sender<NodeHealth>>) {
     let mut tick = interval(ASK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -129,7 +129,7 @@ pub(super) async fn watch_health(runtime: Arc<Cri>, tell: Arc<watch::Sender<Node
             Ok(Err(error)) => Some(format!("container runtime is down: {error}")),
             Err(_) => Some(format!("container runtime is down: no response in {ANSWER:?}")),
         };
-        tell.send_if_modified(|health| {
+        health.send_if_modified(|health| {
             let changed = health.not_ready != not_ready;
             if changed {
                 if let Some(why) = &not_ready {

@@ -1,5 +1,5 @@
-//! Leaves out of the log what every component has to say about an API server that cannot be reached: [`Reported`] says it once,
-//! for all of them.
+//! Filters log lines of components about an API server that cannot be reached: [`Reported`] logs it once, for all of
+//! them.
 //!
 //! [`Reported`]: super::Reported
 

@@ -48,7 +48,7 @@ pub(super) fn run(args: &Recommend) -> anyhow::Result<()> {
     }
 }
 
-/// Reads a file, or standard input, and says what it is called.
+/// Reads a file, or standard input, and returns its name.
 fn read(path: &Path, history: &mut History<'_>) -> anyhow::Result<String> {
     if path == Path::new("-") {
         let name = "standard input".to_owned();
@@ -84,7 +84,7 @@ fn follow(input: impl Read, length: Option<u64>, history: &mut History<'_>) -> a
     Ok(read?)
 }
 
-/// Says what of the history does not count.
+/// Warns about the part of the history that does not count.
 fn warn(history: &History<'_>) {
     for (reason, count) in &history.discarded {
         say!("plumb: {count} of {} rows are not counted: {reason}", history.rows);
@@ -125,7 +125,7 @@ fn text(
     text
 }
 
-/// What is printed for programs: `recommendation` is what the status of a VPA would have.
+/// The output for programs: `recommendation` is as in the status of a VPA.
 fn value(
     history: &History<'_>,
     recommended: &[ContainerRecommendation],

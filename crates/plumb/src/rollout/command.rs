@@ -216,7 +216,7 @@ enum Progress {
     None,
     /// The workload is held, and the controller has reported nothing yet.
     Held,
-    /// What the controller has reported.
+    /// The status that the controller has reported.
     Reported {
         /// It.
         status: Box<RolloutStatus>,
@@ -228,7 +228,7 @@ enum Progress {
 impl Progress {
     fn of(workload: &PartialObjectMeta<DynamicObject>) -> Self {
         let record = WorkloadRecord::read(workload.meta());
-        // What was reported may be of the rollout before, or of this one before it was undone.
+        // The reported status may be of the rollout before, or of this one before it was undone.
         let is_of = |status: &RolloutStatus, record: &WorkloadRecord| {
             status.revision == record.rollout.revision && status.heading == record.rollout.heading
         };
@@ -262,7 +262,7 @@ impl Progress {
         if self.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
-    /// Whether what was asked for did not come about. A rollback that a user asked for did.
+    /// Whether the requested result was not reached. A rollback that a user requested was.
     fn has_failed(&self) -> bool {
         match self {
             Self::None | Self::Held => false,
@@ -274,7 +274,7 @@ impl Progress {
         }
     }
 
-    /// What is printed; for programs the status, which is null until there is one.
+    /// The output; for programs the status, which is null until there is one.
     fn text(&self, workload: &Workload, output: Option<Output>) -> anyhow::Result<String> {
         let status = if let Self::Reported { status, .. } = self { Some(status) } else { None };
         Ok(match output {
@@ -285,7 +285,7 @@ impl Progress {
         })
     }
 
-    /// What people read.
+    /// The output for people.
     fn lines(&self, workload: &Workload) -> String {
         let status = match self {
             Self::None => return format!("{workload}: no in-place rollout\n"),

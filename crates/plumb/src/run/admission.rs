@@ -1,4 +1,4 @@
-//! The admission webhook as a part of `plumb run`. It is not elected: every process serves it.
+//! The admission webhook as a component of `plumb run`. It is not elected: every process serves it.
 
 use std::sync::Arc;
 
@@ -12,14 +12,19 @@ use plumb_controller::{Clock, Informer};
 use plumb_features::FeatureGates;
 use tokio::sync::watch;
 
-use super::{Ground, Part, identity};
+use super::{RunContext, RunningComponent, identity};
 use crate::cli::{AdmissionFlags, VpaScope};
 
 /// Where the webhook listens, once it does.
 type Listening = Arc<Mutex<Option<watch::Receiver<Option<std::net::SocketAddr>>>>>;
 
 /// The webhook of these flags.
-pub(super) fn part(flags: &AdmissionFlags, vpas: &VpaScope, gates: &FeatureGates, ground: &Ground) -> Part {
+pub(super) fn component(
+    flags: &AdmissionFlags,
+    vpas: &VpaScope,
+    gates: &FeatureGates,
+    context: &RunContext,
+) -> RunningComponent {
     let admission_metrics = AdmissionMetrics::default();
     let shown = admission_metrics.clone();
     let options = flags.options(&vpas.namespaces, gates, &identity());
@@ -28,8 +33,8 @@ pub(super) fn part(flags: &AdmissionFlags, vpas: &VpaScope, gates: &FeatureGates
     let listens = listening.clone();
     let namespaces = vpas.namespaces.clone();
     let (client, metrics, supervisor) =
-        (ground.client.clone(), ground.metrics.clone(), ground.supervisor.clone());
-    let shared = ground.informers.clone();
+        (context.client.clone(), context.metrics.clone(), context.supervisor.clone());
+    let shared = context.informers.clone();
     let work = move || {
         let own = || {
             let vpas: Informer<VerticalPodAutoscaler> = Informer::default().with_metrics(&metrics);
@@ -55,12 +60,12 @@ pub(super) fn part(flags: &AdmissionFlags, vpas: &VpaScope, gates: &FeatureGates
         *listening.lock() = Some(admission.listening());
         join(admission.run(), informing).map(drop).boxed()
     };
-    Part {
+    RunningComponent {
         metrics: Box::new(move |text| shown.render(text)),
         readiness: Box::new(move || {
             let is_listening = listens.lock().as_ref().is_some_and(|address| address.borrow().is_some());
             (!is_listening).then(|| "the webhook does not listen yet".to_owned())
         }),
-        ..Part::new("admission", Box::new(work))
+        ..RunningComponent::new("admission", Box::new(work))
     }
 }

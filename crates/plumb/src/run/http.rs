@@ -1,4 +1,4 @@
-//! The address of `plumb run`: metrics, health, and what components say of themselves. Plain HTTP, as upstream serves it.
+//! The server of `plumb run`: metrics, health, and pages of components. Plain HTTP, as upstream serves it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,15 +24,15 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// How long answers may take once the process is to stop.
 const FINISH_WITHIN: Duration = Duration::from_secs(5);
 
-/// What is answered.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Page {
+pub(crate) struct PageResponse {
     pub(crate) status: StatusCode,
     pub(crate) content_type: &'static str,
     pub(crate) body: String,
 }
 
-impl Page {
+impl PageResponse {
     /// A text.
     pub(crate) fn text(body: impl Into<String>) -> Self {
         Self { status: StatusCode::OK, content_type: "text/plain; charset=utf-8", body: body.into() }
@@ -43,36 +43,36 @@ impl Page {
         Self { status, ..Self::text(body) }
     }
 
-    /// A value for programs.
+    /// A JSON value.
     pub(crate) fn json(value: &serde_json::Value) -> Self {
         Self { content_type: "application/json", ..Self::text(value.to_string()) }
     }
 }
 
-/// What was asked for.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct PageRequest {
     /// The path.
     pub(crate) path: String,
-    /// Whether the answer is to be JSON.
+    /// Whether the response should be JSON.
     pub(crate) json: bool,
 }
 
-impl Asked {
+impl PageRequest {
     fn new<B>(request: &Request<B>) -> Self {
         let accepts =
             |value: &HeaderValue| value.to_str().is_ok_and(|value| value.contains("application/json"));
-        let asks =
+        let by_query =
             request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "format=json"));
         Self {
             path: request.uri().path().to_owned(),
-            json: asks || request.headers().get_all(ACCEPT).iter().any(accepts),
+            json: by_query || request.headers().get_all(ACCEPT).iter().any(accepts),
         }
     }
 }
 
-/// What answers requests.
-pub(crate) type Handler = Arc<dyn Fn(&Asked) -> Page + Send + Sync>;
+/// Handles requests.
+pub(crate) type Handler = Arc<dyn Fn(&PageRequest) -> PageResponse + Send + Sync>;
 
 /// Listens on an address as Go writes it: `:8942` is that port of every address.
 pub(crate) async fn listen(address: &str) -> anyhow::Result<TcpListener> {
@@ -132,15 +132,15 @@ pub(crate) async fn serve(listener: TcpListener, handler: Handler, shutdown: imp
 }
 
 async fn respond(request: Request<Incoming>, handler: Handler) -> Result<Response<Full<Bytes>>, Infallible> {
-    let asked = Asked::new(&request);
+    let page_request = PageRequest::new(&request);
     let page = if matches!(*request.method(), Method::GET | Method::HEAD) {
-        // To write a large page, or to wait for what it is about, takes a while.
-        tokio::task::spawn_blocking(move || handler(&asked)).await.unwrap_or_else(|error| {
+        // To render a large page, or to wait for its data, takes a while.
+        tokio::task::spawn_blocking(move || handler(&page_request)).await.unwrap_or_else(|error| {
             tracing::error!(%error, "cannot answer a request");
-            Page::refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal error\n")
+            PageResponse::refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal error\n")
         })
     } else {
-        Page::refusal(StatusCode::METHOD_NOT_ALLOWED, "only GET is served\n")
+        PageResponse::refusal(StatusCode::METHOD_NOT_ALLOWED, "only GET is served\n")
     };
     let mut response = Response::new(Full::new(Bytes::from(page.body)));
     *response.status_mut() = page.status;
@@ -166,15 +166,15 @@ mod tests {
 
     #[test]
     fn json_is_asked_for_by_a_header_or_by_the_query() {
-        let asked = |uri: &str, accept: Option<&str>| {
+        let request = |uri: &str, accept: Option<&str>| {
             let mut request = Request::builder().uri(uri);
             if let Some(accept) = accept {
                 request = request.header(ACCEPT, accept);
             }
-            Asked::new(&request.body(()).unwrap())
+            PageRequest::new(&request.body(()).unwrap())
         };
-        assert_eq!(asked("/a/b?x=1", Some("*/*")), Asked { path: "/a/b".to_owned(), json: false });
-        assert!(asked("/a?x=1&format=json", None).json);
-        assert!(asked("/a", Some("text/html, application/json")).json);
+        assert_eq!(request("/a/b?x=1", Some("*/*")), PageRequest { path: "/a/b".to_owned(), json: false });
+        assert!(request("/a?x=1&format=json", None).json);
+        assert!(request("/a", Some("text/html, application/json")).json);
     }
 }

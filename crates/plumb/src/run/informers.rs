@@ -1,7 +1,8 @@
 //! The informers of VPAs and pods of a process that runs several components of the autoscaler.
 //!
-//! A component that is elected has informers of its own for each term: what it watched in an earlier one is out of date. Without
-//! elections there is one term, which lasts as long as the process, and the components share their informers: every object is
+//! A component that is elected has informers of its own for each term: those of an earlier term are out of date.
+//! Without elections there is one term, which lasts as long as the process, and the components share their informers:
+//! every object is
 //! watched, and held in memory, once.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The recommender as a part of `plumb run`.
+//! The recommender as a component of `plumb run`.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use plumb_controller::Clock;
 use plumb_controller::leader::{Durations, LeaderConfig};
 use plumb_features::FeatureGates;
 
-use super::http::{Asked, Page};
-use super::{Ground, Part};
+use super::http::{PageRequest, PageResponse};
+use super::{RunContext, RunningComponent};
 use crate::cli::{Elected, ElectionFlags, RecommenderFlags, StorageFlag, VpaScope};
 
 /// Where explanations are served.
@@ -33,13 +33,13 @@ const DEBUG: &str = "/debug/vpa";
 type Current = Arc<Mutex<Option<Recommender>>>;
 
 /// The recommender of these flags.
-pub(super) fn part(
+pub(super) fn component(
     elected: &Elected<RecommenderFlags>,
     election: Option<&ElectionFlags>,
     vpas: &VpaScope,
     gates: &FeatureGates,
-    ground: &Ground,
-) -> anyhow::Result<Part> {
+    context: &RunContext,
+) -> anyhow::Result<RunningComponent> {
     let flags = &elected.flags;
     let metrics = RecommenderMetrics::default();
     let options = options(flags, vpas, gates);
@@ -55,18 +55,18 @@ pub(super) fn part(
         ),
     };
     let sharded = election.filter(|_| flags.shards > 1);
-    let sharded = sharded.map(|election| elections(flags.shards, election, &elected.lease, ground));
+    let sharded = sharded.map(|election| elections(flags.shards, election, &elected.lease, context));
     let elections = sharded.transpose()?;
     let is_sharded = elections.is_some();
     let ownership = elections.as_ref().map_or_else(Ownership::everything, Elections::ownership);
     // There is one term with shards: the work is called for once.
     let elections = Mutex::new(elections);
-    let stopped = ground.stopped.clone();
+    let stopped = context.stopped.clone();
     let current = Current::default();
     let (shown, healthy, explained) = (metrics.clone(), current.clone(), current.clone());
     let (client, of_toolkit, supervisor) =
-        (ground.client.clone(), ground.metrics.clone(), ground.supervisor.clone());
-    let shared = ground.informers.clone();
+        (context.client.clone(), context.metrics.clone(), context.supervisor.clone());
+    let shared = context.informers.clone();
     let work = move || {
         let (informers, informing) = shared.of_term(&options.namespaces, &client, &of_toolkit, &supervisor);
         let targets = Targets::new(client.clone(), TargetConfig::default());
@@ -96,7 +96,7 @@ pub(super) fn part(
         // The leases are released while requests that are under way end.
         select(working.boxed(), electing).map(drop).boxed()
     };
-    Ok(Part {
+    Ok(RunningComponent {
         lease: Some(elected.lease.clone()).filter(|_| !is_sharded),
         stops: is_sharded,
         metrics: Box::new(move |text| shown.render(text)),
@@ -104,24 +104,24 @@ pub(super) fn part(
             let late = healthy.lock().as_ref()?.overdue()?;
             Some(format!("a run has been overdue for {} s", late.as_secs()))
         }),
-        page: Box::new(move |asked| page(&explained, asked)),
-        ..Part::new("recommender", Box::new(work))
+        page: Box::new(move |request| page(&explained, request)),
+        ..RunningComponent::new("recommender", Box::new(work))
     })
 }
 
-/// The elections of the shards. Unless flags say otherwise they are taken over sooner than upstream's lease.
+/// The elections of the shards. By default they are taken over sooner than upstream's lease.
 fn elections(
     shards: u32,
     election: &ElectionFlags,
     lease: &str,
-    ground: &Ground,
+    context: &RunContext,
 ) -> anyhow::Result<Elections> {
-    let leader = super::leader_config(election, lease, ground);
+    let leader = super::leader_config(election, lease, context);
     let mut config = ShardConfig::sharded(shards, &leader.namespace, &leader.identity);
     let durations =
         if leader.durations == Durations::default() { config.leader.durations } else { leader.durations };
     config.leader = LeaderConfig { durations, jitter: config.leader.jitter, ..leader };
-    Elections::new(&ground.client, &config).context("the flags of the leader election")
+    Elections::new(&context.client, &config).context("the flags of the leader election")
 }
 
 /// The options of these flags.
@@ -155,28 +155,32 @@ fn options(flags: &RecommenderFlags, vpas: &VpaScope, gates: &FeatureGates) -> O
 }
 
 /// `/debug/vpa`: the VPAs; `/debug/vpa/NAMESPACE/NAME`: why one has the recommendation that it has.
-fn page(current: &Current, asked: &Asked) -> Option<Page> {
+fn page(current: &Current, request: &PageRequest) -> Option<PageResponse> {
     let state = current.lock().as_ref().map(Recommender::state).unwrap_or_default();
-    let rest = asked.path.strip_prefix(DEBUG)?;
+    let rest = request.path.strip_prefix(DEBUG)?;
     let segments: Vec<&str> = rest.split('/').filter(|segment| !segment.is_empty()).collect();
     let standby = || {
-        Page::refusal(
+        PageResponse::refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             "the recommender does not work at the moment: another process leads, or it starts\n",
         )
     };
     match segments.as_slice() {
-        [] => Some(list(&state, asked.json).unwrap_or_else(standby)),
+        [] => Some(list(&state, request.json).unwrap_or_else(standby)),
         [namespace, name] => {
             let key = VpaKey::new(namespace, name);
             let explained = state.read(|state| state.explain(&key));
             Some(explained.map_or_else(standby, |explained| match explained {
-                None => Page::refusal(StatusCode::NOT_FOUND, {
+                None => PageResponse::refusal(StatusCode::NOT_FOUND, {
                     format!("this recommender has no VPA {}\n", printable(&key.to_string()))
                 }),
                 Some(containers) => {
                     let explanation = VpaExplanation::of_recommender(key, containers);
-                    if asked.json { Page::json(&explanation.json()) } else { Page::text(explanation.text()) }
+                    if request.json {
+                        PageResponse::json(&explanation.json())
+                    } else {
+                        PageResponse::text(explanation.text())
+                    }
                 }
             }))
         }
@@ -185,15 +189,15 @@ fn page(current: &Current, asked: &Asked) -> Option<Page> {
 }
 
 /// The VPAs that have an explanation.
-fn list(state: &SharedState, json: bool) -> Option<Page> {
+fn list(state: &SharedState, json: bool) -> Option<PageResponse> {
     let keys: Vec<String> = state.read(|state| {
         let mut keys: Vec<String> = state.cluster().vpa_keys().map(ToString::to_string).collect();
         keys.sort_unstable();
         keys
     })?;
     Some(if json {
-        Page::json(&serde_json::json!(keys))
+        PageResponse::json(&serde_json::json!(keys))
     } else {
-        Page::text(keys.iter().flat_map(|key| [DEBUG, "/", key, "\n"]).collect::<String>())
+        PageResponse::text(keys.iter().flat_map(|key| [DEBUG, "/", key, "\n"]).collect::<String>())
     })
 }

@@ -1,4 +1,4 @@
-//! The rollout as parts of `plumb run`: the controllers, which are elected, and the webhook, which every process serves.
+//! The rollout as components of `plumb run`: the controllers, which are elected, and the webhook, which every process serves.
 
 use std::sync::Arc;
 
@@ -12,30 +12,34 @@ use plumb_rollout::webhook::{self, HoldWebhook};
 use plumb_rollout::{Config, Rollout};
 use tokio::sync::watch;
 
-use super::{Ground, Part};
+use super::{RunContext, RunningComponent};
 use crate::cli::{Elected, RolloutFlags};
 use crate::rollout::unregister;
 
 /// The controllers and, if the feature gate is on, the webhook.
-pub(super) fn parts(elected: &Elected<RolloutFlags>, gates: &FeatureGates, ground: &Ground) -> Vec<Part> {
+pub(super) fn components(
+    elected: &Elected<RolloutFlags>,
+    gates: &FeatureGates,
+    context: &RunContext,
+) -> Vec<RunningComponent> {
     let enabled = gates.enabled(&IN_PLACE_WORKLOAD_VERTICAL_SCALING);
-    let mut parts = vec![controllers(elected.lease.clone(), gates, enabled, ground)];
+    let mut components = vec![controllers(elected.lease.clone(), gates, enabled, context)];
     if enabled {
-        parts.push(webhook(&elected.flags, gates, ground));
+        components.push(webhook(&elected.flags, gates, context));
     }
-    parts
+    components
 }
 
-fn controllers(lease: String, gates: &FeatureGates, enabled: bool, ground: &Ground) -> Part {
+fn controllers(lease: String, gates: &FeatureGates, enabled: bool, context: &RunContext) -> RunningComponent {
     // A cluster that runs elsewhere is a Kubernetes as shipped.
     let rules = Rules::new(Dialect::V1_36, gates);
     let config = Config {
-        supervisor: ground.supervisor.clone(),
-        metrics: ground.metrics.clone(),
-        ..Config::new(ground.client.clone(), rules, enabled)
+        supervisor: context.supervisor.clone(),
+        metrics: context.metrics.clone(),
+        ..Config::new(context.client.clone(), rules, enabled)
     };
     let shown = config.rollout_metrics.clone();
-    let client = ground.client.clone();
+    let client = context.client.clone();
     let work = move || {
         let rollout = Rollout::new(config.clone()).run();
         let client = client.clone();
@@ -46,24 +50,24 @@ fn controllers(lease: String, gates: &FeatureGates, enabled: bool, ground: &Grou
         };
         join(rollout, unregistering).map(drop).boxed()
     };
-    Part {
+    RunningComponent {
         lease: Some(lease),
         metrics: Box::new(move |text| shown.render(text)),
-        ..Part::new("rollout", Box::new(work))
+        ..RunningComponent::new("rollout", Box::new(work))
     }
 }
 
 /// Where the webhook listens, once it does.
 type Listening = Arc<Mutex<Option<watch::Receiver<Option<std::net::SocketAddr>>>>>;
 
-fn webhook(flags: &RolloutFlags, gates: &FeatureGates, ground: &Ground) -> Part {
+fn webhook(flags: &RolloutFlags, gates: &FeatureGates, context: &RunContext) -> RunningComponent {
     let config = webhook::Config {
-        client: ground.client.clone(),
+        client: context.client.clone(),
         server: flags.server(),
         rules: Rules::new(Dialect::V1_36, gates),
         clock: Clock::default(),
-        supervisor: ground.supervisor.clone(),
-        metrics: ground.metrics.clone(),
+        supervisor: context.supervisor.clone(),
+        metrics: context.metrics.clone(),
     };
     let listening = Listening::default();
     let listens = listening.clone();
@@ -72,11 +76,11 @@ fn webhook(flags: &RolloutFlags, gates: &FeatureGates, ground: &Ground) -> Part 
         *listening.lock() = Some(webhook.listening());
         webhook.run()
     };
-    Part {
+    RunningComponent {
         readiness: Box::new(move || {
             let is_listening = listens.lock().as_ref().is_some_and(|address| address.borrow().is_some());
             (!is_listening).then(|| "the webhook does not listen yet".to_owned())
         }),
-        ..Part::new("rollout-webhook", Box::new(work))
+        ..RunningComponent::new("rollout-webhook", Box::new(work))
     }
 }

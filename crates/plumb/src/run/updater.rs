@@ -1,4 +1,4 @@
-//! The updater as a part of `plumb run`.
+//! The updater as a component of `plumb run`.
 
 use futures_util::future::{FutureExt as _, join};
 use plumb_autoscaler::target::{TargetConfig, Targets};
@@ -7,16 +7,16 @@ use plumb_controller::Clock;
 use plumb_features::FeatureGates;
 use plumb_resize::rules::{Dialect, Rules};
 
-use super::{Ground, Part};
+use super::{RunContext, RunningComponent};
 use crate::cli::{Elected, UpdaterFlags, VpaScope};
 
 /// The updater of these flags.
-pub(super) fn part(
+pub(super) fn component(
     elected: &Elected<UpdaterFlags>,
     vpas: &VpaScope,
     gates: &FeatureGates,
-    ground: &Ground,
-) -> Part {
+    context: &RunContext,
+) -> RunningComponent {
     let updater_metrics = UpdaterMetrics::default();
     let shown = updater_metrics.clone();
     let options = Options { node_selectors: vpas.node_selectors, ..elected.flags.options(gates) };
@@ -24,8 +24,8 @@ pub(super) fn part(
     let rules = Rules::new(Dialect::V1_36, gates);
     let namespaces = vpas.namespaces.clone();
     let (client, metrics, supervisor) =
-        (ground.client.clone(), ground.metrics.clone(), ground.supervisor.clone());
-    let shared = ground.informers.clone();
+        (context.client.clone(), context.metrics.clone(), context.supervisor.clone());
+    let shared = context.informers.clone();
     let work = move || {
         let (informers, informing) = shared.of_term(&namespaces, &client, &metrics, &supervisor);
         let updater = Updater::new(Config {
@@ -41,9 +41,9 @@ pub(super) fn part(
         });
         join(updater.run(), informing).map(drop).boxed()
     };
-    Part {
+    RunningComponent {
         lease: Some(elected.lease.clone()),
         metrics: Box::new(move |text| shown.render(text)),
-        ..Part::new("updater", Box::new(work))
+        ..RunningComponent::new("updater", Box::new(work))
     }
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::{Object, Status};
 use crate::client::{self, Output, write_out};
 
-/// What is printed for a cluster without VPAs.
+/// The message for a cluster without VPAs.
 const NOT_INSTALLED: &str = "the cluster does not have VerticalPodAutoscaler objects: their CustomResourceDefinition is not installed";
 
 pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> anyhow::Result<ExitCode> {
@@ -109,8 +109,8 @@ async fn explain(
     Ok(explained.collect())
 }
 
-/// VPAs as a table, a line for each container, below it what conditions say, how their pods stand (of several VPAs how
-/// many), and where the numbers come from.
+/// VPAs as a table, a line for each container, below it their conditions, the state of their pods (of several VPAs
+/// how many), and the origin of the numbers.
 fn text(
     args: &Status,
     vpas: &[VerticalPodAutoscaler],

@@ -55,11 +55,11 @@ pub(super) async fn run(client: Client, namespace: &str, args: &Status) -> anyho
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was printed.
+/// The printed state.
 struct Screen<'a> {
     args: &'a Status,
     client: Client,
-    /// What was last printed of each pod, without the time.
+    /// The last printed text of each pod, without the time.
     printed: BTreeMap<ObjectRef, (Listing, String)>,
     columns: Columns,
     has_header: bool,
@@ -111,8 +111,8 @@ impl Screen<'_> {
         write_out(&self.columns.lines(&[at(&now(), &row)]))
     }
 
-    /// Prints rows with the time, and what is below them. The first ones have the header above them: its columns are as
-    /// wide as theirs.
+    /// Prints rows with the time, and the text below them. The first ones have the header above them: its columns are
+    /// as wide as theirs.
     fn write(&mut self, listing: &Listing, boosts: &str) -> anyhow::Result<()> {
         let now = now();
         let mut rows = Vec::new();
@@ -125,7 +125,7 @@ impl Screen<'_> {
         write_out(&format!("{lines}{}{boosts}", listing.why))
     }
 
-    /// What is printed of a pod: its rows and why they are so, and its boosts.
+    /// The text of a pod: its rows and their reasons, and its boosts.
     fn shown(&self, pod: &Pod, boosts: Vec<BoostView>) -> anyhow::Result<(Listing, String)> {
         let pods = std::slice::from_ref(pod);
         Ok((self.listing(pods)?, boost_lines(pods, &[boosts])))

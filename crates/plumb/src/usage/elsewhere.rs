@@ -1,4 +1,5 @@
-//! What nodes on other machines use: they are asked through the API server, which knows where they are and verifies them.
+//! Resource usage of nodes on other machines: it is read through the API server, which knows their addresses and
+//! verifies them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,11 +14,11 @@ use plumb_client::Api;
 use plumb_resize::Quantity;
 use serde::Deserialize;
 
-/// How many are asked at a time, and how long one may take.
+/// How many nodes are queried at a time, and the timeout of each.
 const AT_ONCE: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a node says, as far as it is wanted.
+/// The part of a node's summary that is used.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Summary {
     node: Figures,
@@ -122,7 +123,7 @@ fn between(before: &Figures, now: &Figures) -> Option<(Span, Amounts)> {
     Some((Span { until: last.time, length }, used))
 }
 
-/// Asks every node that is not here.
+/// Queries every node that is not in this process.
 pub(super) async fn ask_all(
     client: &Client,
     is_here: impl Fn(&str) -> bool,

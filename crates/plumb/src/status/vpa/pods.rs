@@ -1,4 +1,4 @@
-//! The pods of VPAs: what they have, what they are to get, how they stand, since when and why.
+//! The pods of VPAs: their resources, their recommendation, their state, since when and why.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -34,7 +34,7 @@ pub(in crate::status) struct Pods {
     unknown: Option<String>,
 }
 
-/// What the API has in a namespace, as far as this user may read it.
+/// The objects of a namespace, as far as this user may read them.
 struct Namespace {
     vpas: VpaIndex,
     pods: Vec<Pod>,
@@ -106,7 +106,7 @@ async fn of_vpa(
     if let Some(other) = controlling(None).filter(|other| !selects_nodes && is_other(other)) {
         bail!("VPA {} {} and controls its pods", other.name_any(), why_stronger(&other, vpa));
     }
-    // Why it selects nothing is in the condition ConfigUnsupported.
+    // The condition ConfigUnsupported has the reason why it selects no pod.
     let Ok(selector) = targets.selector(&target).await else { return Ok(Vec::new()) };
     let now = Timestamp::now();
     let (mut subjects, mut objects) = (Vec::new(), Vec::new());
@@ -138,7 +138,7 @@ async fn of_vpa(
     Ok(explain::pods(vpa, &subjects, &objects, &namespace.events, &Options::default(), now))
 }
 
-/// VPAs by what they target. One whose node selector the recommender reports as unusable controls no pod.
+/// VPAs by their targets. One whose node selector the recommender reports as unusable controls no pod.
 fn index(vpas: Vec<VerticalPodAutoscaler>) -> VpaIndex {
     let is_unsupported = |vpa: &VerticalPodAutoscaler| {
         let mut conditions = vpa.status.iter().flat_map(|status| &status.conditions);
@@ -162,7 +162,8 @@ fn is_on_nodes_of(vpa: &VerticalPodAutoscaler, node: Option<&Node>) -> bool {
     }
 }
 
-/// The boosts of pods, in the order of the pods. VPAs, which say how long boosts last, are read only if there are any.
+/// The boosts of pods, in the order of the pods. VPAs, which have the durations of boosts, are read only if there are
+/// any.
 pub(in crate::status) async fn boosts(client: &Client, pods: &[Pod]) -> Vec<Vec<BoostView>> {
     let targets = Targets::new(client.clone(), TargetConfig::default());
     let mut namespaces: BTreeMap<String, VpaIndex> = BTreeMap::new();
@@ -224,7 +225,7 @@ pub(super) fn counts(vpas: &[VerticalPodAutoscaler], pods: &[Pods], with_namespa
     below(&rows, why)
 }
 
-/// A table of pods, a line for each container, and below it why they stand as they do.
+/// A table of pods, a line for each container, and below it the reasons of their states.
 pub(super) fn text(
     vpas: &[VerticalPodAutoscaler],
     pods: &[Pods],
@@ -293,7 +294,7 @@ fn below(rows: &[Vec<String>], why: BTreeSet<String>) -> String {
     text
 }
 
-/// What a container requests, and what it is to request if that is something else.
+/// The requests of a container, and the recommended ones if they differ.
 fn change(container: &ContainerView, resource: Resource, wide: bool) -> String {
     let short = |amounts: &Declared| match amounts[resource] {
         Some(value) if !wide => explain::short_quantity(resource, reading::amount(resource, value)),

@@ -1,4 +1,4 @@
-//! What the nodes of a process stand on: the machine, its journal, its runtime.
+//! The common environment of the nodes of a process: the machine, its journal, its runtime.
 
 use std::fs::Permissions;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -45,22 +45,22 @@ use super::cri;
 use crate::cli::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind, may_run_containers};
 use crate::data_dir::{JOURNAL, LOGS, VOLUMES};
 
-/// How often the machine is looked at for what it runs short of.
-const LOOK_AT_MACHINE: Duration = Duration::from_secs(10);
+/// The interval of checks for pressure on the machine.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The version of Kubernetes that the agent speaks as.
 const AGENT_VERSION: &str = "v1.36.4";
 
-/// What the nodes of a process stand on.
-pub(crate) struct Ground {
+/// The common environment of the nodes of a process.
+pub(crate) struct NodeEnvironment {
     kind: RuntimeKind,
     data: PathBuf,
     machine: Arc<Machine>,
     journal: Store,
     damage: Option<String>,
-    tell_health: Arc<watch::Sender<NodeHealth>>,
-    /// What runs containers, for people.
+    health: Arc<watch::Sender<NodeHealth>>,
+    /// The name of the runtime, in messages.
     runs: String,
-    /// What shuts the nodes down whose agents run.
+    /// Shut down the nodes whose agents run.
     shutdowns: Vec<NodeShutdown>,
     sandbox_defaults: SandboxDefaults,
     pod_manifest_path: Option<PathBuf>,
@@ -68,7 +68,7 @@ pub(crate) struct Ground {
     metrics: Arc<Metrics>,
     status_limiter: StatusLimiter,
     clock: Clock,
-    /// What goes on meanwhile; it ends when this is dropped.
+    /// The tasks; they end when this is dropped.
     pub(crate) running: JoinSet<()>,
     /// Where agents of virtual nodes run.
     aside: Option<Aside>,
@@ -78,27 +78,27 @@ pub(crate) struct Ground {
     service_nat: Option<Arc<ServiceNat>>,
 }
 
-/// One node: who it is, where it is, and whose.
-pub(crate) struct Site {
+/// The configuration of one node.
+pub(crate) struct NodeConfig {
     /// Its name.
     pub(crate) name: String,
     /// Which of several it is.
     pub(crate) index: u16,
-    /// Where it is asked.
+    /// The addresses of its server.
     pub(crate) addresses: Vec<IpAddr>,
-    /// The port there.
+    /// The port of its server.
     pub(crate) port: u16,
     /// How it reaches the cluster, as itself.
     pub(crate) client: Client,
-    /// Where its pods find the API: host and port.
+    /// The address of the API server for its pods: host and port.
     pub(crate) api: (String, u16),
-    /// Which rules bind.
+    /// The rules of resizes.
     pub(crate) rules: Rules,
 }
 
-impl Ground {
+impl NodeEnvironment {
     /// Finds out about the machine, and opens the journal of a data directory.
-    pub(crate) fn lay(args: &OnNode, data_dir: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn prepare(args: &OnNode, data_dir: &Path) -> anyhow::Result<Self> {
         let kind = args.runtime.chosen();
         let is_virtual = kind == RuntimeKind::Virtual;
         if !is_virtual && !may_run_containers() {
@@ -121,14 +121,14 @@ impl Ground {
         if !is_virtual {
             keep_private(&data).context("making the folders of pods")?;
         }
-        // Virtual pods take nothing of this machine, so what it runs short of is nothing to them.
-        let now = if is_virtual { NodeHealth::default() } else { look_at_machine(&data) };
+        // Virtual pods use no resources of this machine, so its pressure does not affect them.
+        let now = if is_virtual { NodeHealth::default() } else { check_machine(&data) };
         warn_of_pressure(&now);
-        let tell_health = Arc::new(watch::Sender::new(now));
+        let health = Arc::new(watch::Sender::new(now));
         let mut running = JoinSet::new();
         if !is_virtual {
-            let (data, tell_health) = (data.clone(), tell_health.clone());
-            let watching = move || watch_machine(data.clone(), tell_health.clone());
+            let (data, health) = (data.clone(), health.clone());
+            let watching = move || watch_machine(data.clone(), health.clone());
             running.spawn(plumb_supervise::process().keep("node-pressure", watching));
         }
         let sandbox_defaults = SandboxDefaults {
@@ -154,7 +154,7 @@ impl Ground {
             machine,
             journal,
             damage,
-            tell_health,
+            health,
             runs,
             shutdowns: Vec::new(),
             sandbox_defaults,
@@ -175,8 +175,8 @@ impl Ground {
         self.kind == RuntimeKind::Virtual
     }
 
-    /// What its node runs, after the node's name.
-    pub(crate) fn what_it_runs(&self) -> &str {
+    /// The name of the runtime, as a suffix of the node's name.
+    pub(crate) fn runtime_name(&self) -> &str {
         &self.runs
     }
 
@@ -185,24 +185,24 @@ impl Ground {
         (!self.is_virtual()).then(|| PathBuf::from("/"))
     }
 
-    /// On whose threads agents run.
-    fn hands(&self) -> Handle {
+    /// The async runtime of agents.
+    fn agent_runtime(&self) -> Handle {
         self.aside.as_ref().map_or_else(Handle::current, Aside::handle)
     }
 
-    /// Has an agent do its work.
-    pub(crate) fn employ(&mut self, agent: Agent) {
+    /// Runs an agent.
+    pub(crate) fn spawn_agent(&mut self, agent: Agent) {
         self.shutdowns.push(agent.shutdown());
-        self.running.spawn_on(agent.run(), &self.hands());
+        self.running.spawn_on(agent.run(), &self.agent_runtime());
     }
 
     /// Terminates the pods of the nodes: graceful node shutdown. Agents are running.
     pub(crate) async fn shut_down(&self, periods: GracePeriods) {
-        self.tell_health.send_modify(|health| health.shutting_down = true);
+        self.health.send_modify(|health| health.shutting_down = true);
         futures_util::future::join_all(self.shutdowns.iter().map(|node| node.run(periods))).await;
     }
 
-    /// Ends what goes on, and then the threads that it goes on: without them what is left of it would fail, and say so.
+    /// Ends the tasks, and then the threads that they run on: without them the tasks would fail, and log it.
     pub(crate) async fn stop(mut self) {
         self.running.shutdown().await;
         if let Some(runtime) = &self.builtin
@@ -217,8 +217,9 @@ impl Ground {
         }
     }
 
-    /// Lets pods reach the API server at the Service `kubernetes` and at the address of their bridge. Says whether they do.
-    fn carry_to_api(&mut self, runtime: &Builtin, api: &(String, u16)) -> bool {
+    /// Lets pods reach the API server at the Service `kubernetes` and at the address of their bridge. Returns whether
+    /// they do.
+    fn route_to_api(&mut self, runtime: &Builtin, api: &(String, u16)) -> bool {
         let bound =
             runtime.add_bridge_address(KUBERNETES_SERVICE).context("making the bridge").and_then(|bridge| {
                 let service = SocketAddr::from((KUBERNETES_SERVICE, kubernetes_service::PORT));
@@ -230,7 +231,7 @@ impl Ground {
     }
 
     /// The same for pods of a container runtime whose network is not ours.
-    async fn carry_from_cri(&mut self, runtime: &Cri, api: &(String, u16)) -> bool {
+    async fn route_cri_to_api(&mut self, runtime: &Cri, api: &(String, u16)) -> bool {
         let opened = open_service_nat(&self.data, runtime, api.1).await;
         let bound = opened.and_then(|nat| {
             let endpoint = SocketAddr::V4(nat.endpoint());
@@ -262,34 +263,38 @@ impl Ground {
     }
 
     /// The agent of a node, and what measures it.
-    pub(crate) async fn agent(&mut self, args: &OnNode, site: Site) -> anyhow::Result<(Agent, Usage)> {
+    pub(crate) async fn agent(
+        &mut self,
+        args: &OnNode,
+        config: NodeConfig,
+    ) -> anyhow::Result<(Agent, Usage)> {
         let is_virtual = self.is_virtual();
         let mut service_reachable = is_virtual;
         let runtime: Arc<dyn Runtime> = match self.kind {
             RuntimeKind::Virtual => {
                 let network =
-                    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + (u32::from(site.index) << 8));
+                    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + (u32::from(config.index) << 8));
                 Arc::new(Virtual::new(VirtualConfig { now: Timestamp::now(), pod_network: network }))
             }
             RuntimeKind::Cri => {
                 let opened = Arc::new(cri::open(&self.data, &args.cri).await?);
-                let (watched, tell_health) = (opened.clone(), self.tell_health.clone());
-                let watching = move || cri::watch_health(watched.clone(), tell_health.clone());
+                let (watched, health) = (opened.clone(), self.health.clone());
+                let watching = move || cri::watch_health(watched.clone(), health.clone());
                 self.running.spawn(plumb_supervise::process().keep("container-runtime-health", watching));
-                service_reachable = self.carry_from_cri(&opened, &site.api).await;
+                service_reachable = self.route_cri_to_api(&opened, &config.api).await;
                 opened
             }
             RuntimeKind::Builtin | RuntimeKind::Auto => {
-                let mut config = builtin_config(&self.data, true)?;
-                config.registry = args.registry.config();
-                config.masquerade = args.masquerade;
-                let opened = Builtin::open(config).await;
+                let mut builtin = builtin_config(&self.data, true)?;
+                builtin.registry = args.registry.config();
+                builtin.masquerade = args.masquerade;
+                let opened = Builtin::open(builtin).await;
                 let opened = opened.context("opening the built-in container runtime")?;
                 let watched = opened.clone();
                 let watching = move || watched.watch_network();
                 self.running.spawn(plumb_supervise::process().keep("pod-network", watching));
                 self.builtin = Some(opened.clone());
-                service_reachable = self.carry_to_api(&opened, &site.api);
+                service_reachable = self.route_to_api(&opened, &config.api);
                 Arc::new(opened)
             }
         };
@@ -302,7 +307,7 @@ impl Ground {
             None => runtime,
         };
         let usage = Usage::new(UsageConfig {
-            node: site.name.clone(),
+            node: config.name.clone(),
             runtime: runtime.clone(),
             every: args.metric_resolution,
             clock: self.clock.clone(),
@@ -313,18 +318,18 @@ impl Ground {
             let measuring = measuring.clone();
             async move { measuring.run().await }
         });
-        self.running.spawn_on(measuring, &self.hands());
-        let setup = setup(args, &site);
+        self.running.spawn_on(measuring, &self.agent_runtime());
+        let setup = setup(args, &config);
         check_reserved(&setup, &self.machine).map_err(anyhow::Error::msg)?;
         let agent = Agent::new(plumb_node::Config {
             setup,
             machine: self.machine.clone(),
-            health: self.tell_health.subscribe(),
-            client: site.client,
+            health: self.health.subscribe(),
+            client: config.client,
             runtime,
-            journal: Journal::new(self.journal.clone(), site.name),
+            journal: Journal::new(self.journal.clone(), config.name),
             damage: self.damage.take(),
-            rules: site.rules,
+            rules: config.rules,
             facts: NodeFacts::default(),
             cpus: self.cpus.clone(),
             allowed_unsafe_sysctls: args.allowed_unsafe_sysctls.clone(),
@@ -332,12 +337,12 @@ impl Ground {
                 service: if service_reachable {
                     (KUBERNETES_SERVICE.to_string(), kubernetes_service::PORT)
                 } else {
-                    site.api.clone()
+                    config.api.clone()
                 },
-                host: site.api,
+                host: config.api,
             }),
             reachable: !is_virtual,
-            pod_manifest_path: self.pod_manifest_path.clone().filter(|_| site.index == 0),
+            pod_manifest_path: self.pod_manifest_path.clone().filter(|_| config.index == 0),
             volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),
             image_gc: match self.kind {
                 RuntimeKind::Builtin => Some(args.image_gc(Some(self.data.clone()))),
@@ -350,7 +355,7 @@ impl Ground {
             clock: self.clock.clone(),
             supervisor: plumb_supervise::process().clone(),
         });
-        let agent = self.hands().spawn(agent).await.context("an agent ended badly")??;
+        let agent = self.agent_runtime().spawn(agent).await.context("an agent ended badly")??;
         Ok((agent, usage))
     }
 }
@@ -364,9 +369,9 @@ async fn open_service_nat(data: &Path, runtime: &Cri, port: u16) -> anyhow::Resu
     Ok(nat)
 }
 
-/// What a node says of itself.
-fn setup(args: &OnNode, site: &Site) -> Setup {
-    let mut setup = Setup { port: site.port, ..Setup::new(&site.name) };
+/// The registration of a node.
+fn setup(args: &OnNode, config: &NodeConfig) -> Setup {
+    let mut setup = Setup { port: config.port, ..Setup::new(&config.name) };
     let capacity = [("cpu", &args.node_cpu), ("memory", &args.node_memory)];
     let given = capacity.into_iter().filter_map(|(resource, amount)| Some((resource, (*amount)?)));
     setup.capacity = given.map(|(resource, amount)| (resource.to_owned(), amount.into())).collect();
@@ -377,7 +382,7 @@ fn setup(args: &OnNode, site: &Site) -> Setup {
         setup.reserved.insert("cpu".to_owned(), count.into());
     }
     setup.max_pods = args.max_pods;
-    setup.addresses.clone_from(&site.addresses);
+    setup.addresses.clone_from(&config.addresses);
     AGENT_VERSION.clone_into(&mut setup.agent_version);
     setup
 }
@@ -404,8 +409,8 @@ fn resolv_conf(args: &OnNode, is_virtual: bool) -> anyhow::Result<Option<PathBuf
     Ok(Some(file))
 }
 
-/// The cpus that a node gives to pods that want some for themselves: those of the machine, or as many as a node of
-/// virtual pods says it has.
+/// The CPUs that a node allocates exclusively: those of the machine, or as many as a node of virtual pods is
+/// configured with.
 fn cpus_of(args: &OnNode, machine: &Machine, is_virtual: bool) -> anyhow::Result<CpuAllocator> {
     let all: CpuSet = if is_virtual {
         let count = args.node_cpu.map(|cpu| cpu.saturating_milli() / 1000);
@@ -435,8 +440,8 @@ fn cpus_of(args: &OnNode, machine: &Machine, is_virtual: bool) -> anyhow::Result
     Ok(CpuAllocator::new(all, reserved))
 }
 
-/// Keeps other users of this machine out of the secrets and logs of pods, which have the modes that their containers ask
-/// for. Containers see them through mounts, and pass none of these folders.
+/// Protects the secrets and logs of pods from other users of this machine: their files have the modes that their
+/// containers need. Containers see them through mounts, and pass none of these directories.
 fn keep_private(data: &Path) -> std::io::Result<()> {
     for folder in [VOLUMES, LOGS].map(|name| data.join(name)) {
         std::fs::create_dir_all(&folder)?;
@@ -445,20 +450,20 @@ fn keep_private(data: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn look_at_machine(data: &Path) -> NodeHealth {
+fn check_machine(data: &Path) -> NodeHealth {
     pressures(Path::new("/"), data).unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot find out what this machine runs short of");
         NodeHealth::default()
     })
 }
 
-/// Says what the machine runs short of, whenever that changes.
-async fn watch_machine(data: PathBuf, tell: Arc<watch::Sender<NodeHealth>>) {
+/// Updates the pressure conditions, whenever they change.
+async fn watch_machine(data: PathBuf, health: Arc<watch::Sender<NodeHealth>>) {
     loop {
-        tokio::time::sleep(LOOK_AT_MACHINE).await;
-        let now = look_at_machine(&data);
-        let changed = tell.send_if_modified(|health| {
-            // Whether the node is ready is for others to say.
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        let now = check_machine(&data);
+        let changed = health.send_if_modified(|health| {
+            // Other code sets whether the node is ready.
             let now = NodeHealth {
                 not_ready: health.not_ready.clone(),
                 shutting_down: health.shutting_down,
