@@ -118,7 +118,9 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
         }));
     }
     let ask_for_new = Arc::new(ask_for_new);
-    environment.running.spawn(supervisor.keep("renewal-signal", move || renew_on_hangup(ask_for_new.clone())));
+    environment
+        .running
+        .spawn(supervisor.keep("renewal-signal", move || renew_on_hangup(ask_for_new.clone())));
 
     say!("plumb: node {name} {}", environment.runtime_name());
     let mut signals = Signals::listen()?;
@@ -128,7 +130,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     }
     say!("{}", stopping(!environment.is_virtual()));
     trigger.pull();
-    answering.await.context("the node's server ended badly")?;
+    answering.await.context("the node's server failed")?;
     environment.stop().await;
     Ok(())
 }

@@ -193,8 +193,8 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     }
     say!("{}", stopping(nodes.as_ref().is_some_and(nodes::Nodes::run_on)));
     trigger.pull();
-    let drained = serving.await.context("the API server ended badly")?;
-    fresh.await.context("the renewal of certificates ended badly")?;
+    let drained = serving.await.context("the API server failed")?;
+    fresh.await.context("the renewal of certificates failed")?;
     if drained.cut > 0 {
         tracing::warn!(connections = drained.cut, "connections were cut that did not end in time");
     }
@@ -205,7 +205,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         aborting.abort();
     }
     drop((components, gathering, copying));
-    own_controllers.await.context("the controllers of the API server ended badly")?;
+    own_controllers.await.context("the controllers of the API server failed")?;
     if tokio::time::timeout(COMPLETE_WRITES, server.writes_completed()).await.is_err() {
         tracing::warn!(
             "stopping before all writes are completed whose client is gone; the next start completes them"

@@ -11,7 +11,7 @@
 //! Running pods depend on the kernel and on shims, not on this process: pods on their namespaces (mounts in their
 //! directories), containers on their shims, resources on cgroups. Everything that has a name on the host has its
 //! directory here before it is created, so that the next process finds it or its remains: [`Builtin::open`] adopts
-//! what runs and removes what was left unfinished.
+//! running containers and removes unfinished ones.
 
 mod attach;
 mod client;

@@ -2,7 +2,7 @@
 //!
 //! A server needs many descriptors, and programs that use `select(2)` break where they get ones above 1023, which is why
 //! distributions leave the soft limit low and the hard one high. So a server raises its own soft limit, and gives the
-//! former one to what it starts, as the Go runtime does for containerd.
+//! former one to its child processes, as the Go runtime does for containerd.
 
 use std::io;
 use std::process::Command;
@@ -19,7 +19,7 @@ const SOFT: &str = "PLUMB_NOFILE_SOFT";
 /// The soft limit that this process began with.
 static BEGAN_WITH: OnceLock<u64> = OnceLock::new();
 
-/// Raises the soft limit to the hard one, and answers with what it is then.
+/// Raises the soft limit to the hard one, and returns it.
 pub fn raise() -> io::Result<usize> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let wanted = hard.min(MOST);

@@ -24,7 +24,7 @@ pub enum Error {
         /// The id of the existing one.
         id: String,
     },
-    /// Not possible in this state: starting what runs, updating what has exited, removing what is in use.
+    /// Not possible in this state: starting a running container, updating an exited one, removing one in use.
     #[error("{0}")]
     FailedPrecondition(String),
     /// The request is invalid.

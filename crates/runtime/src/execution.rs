@@ -1,4 +1,4 @@
-//! What clients stream to and from containers: a command's standard streams, a container's own, and connections to ports.
+//! Streams to and from containers: a command's standard streams, a container's own, and connections to ports.
 
 use std::fmt;
 

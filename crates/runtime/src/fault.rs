@@ -93,7 +93,7 @@ pub struct Invocation {
     pub subject: String,
 }
 
-/// What a fault does.
+/// The effect of a fault.
 #[derive(Clone, Debug)]
 pub enum FaultKind {
     /// The call has no effect and returns this error.

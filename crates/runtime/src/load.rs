@@ -125,7 +125,7 @@ impl Load {
     }
 }
 
-/// Uses cpu and memory as the arguments say, until it is ended.
+/// Uses cpu and memory by its arguments, until it is ended.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<String> =
         arguments.into_iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -146,7 +146,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(load: &Load) -> ExitCode {
-    // As the first process of a container, nothing ends it that it does not listen to.
+    // As the first process of a container, it only ends by signals that it handles.
     let mut ends = SigSet::empty();
     ends.add(Signal::SIGTERM);
     ends.add(Signal::SIGINT);
@@ -214,7 +214,7 @@ fn start_up(load: &Load) -> io::Result<()> {
     }
     let (work, milli) = load.startup;
     if work.is_zero() {
-        // Whether it has started is asked for only where starting takes time.
+        // Whether it has started is checked only if starting takes time.
         return Ok(());
     }
     let threads = milli.div_ceil(1_000).clamp(1, 256);
@@ -244,12 +244,12 @@ fn cpu_time() -> io::Result<Duration> {
     Ok(Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time())))
 }
 
-/// Has this much memory, really in use. It is the kernel's own, since an allocator would keep what is given back.
+/// Holds this much memory in use. It is mapped directly, since an allocator would retain freed memory.
 fn hold(held: &mut Vec<MmapMut>, bytes: u64) {
     let blocks = usize::try_from(bytes).unwrap_or(usize::MAX) / BLOCK;
     held.truncate(blocks);
     while held.len() < blocks {
-        // Nothing is to be had: it is tried again in a moment.
+        // No memory is available: it is tried again in a moment.
         let Ok(mut block) = MmapMut::map_anon(BLOCK) else { return };
         for page in block.chunks_mut(PAGE) {
             page[0] = 1;
@@ -258,7 +258,7 @@ fn hold(held: &mut Vec<MmapMut>, bytes: u64) {
     }
 }
 
-/// Has this much page cache in use: reads a file of this size that has no name.
+/// Holds this much page cache in use: reads a file of this size that has no name.
 fn read_over_and_over(size: u64) -> io::Result<()> {
     let folder = std::env::temp_dir();
     fs::create_dir_all(&folder)?;
@@ -276,7 +276,7 @@ fn read_over_and_over(size: u64) -> io::Result<()> {
     }
 }
 
-/// Uses one core for so many thousandths of the time.
+/// Uses one core for this many thousandths of the time.
 fn burn(share: &AtomicU64) {
     loop {
         let start = Instant::now();

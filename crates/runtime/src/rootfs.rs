@@ -88,7 +88,8 @@ impl RootFs {
         Ok(here)
     }
 
-    /// What is there, or an empty file, made with all folders that lead to it. A symlink that leads nowhere is followed:
+    /// The existing file, or a new empty one with all directories that lead to it. A symlink that leads nowhere is
+    /// followed:
     /// images have them for files that are made when a machine starts.
     pub(crate) fn make_file(&self, path: &Path) -> io::Result<OwnedFd> {
         let mut path = path.to_owned();
@@ -116,7 +117,7 @@ impl RootFs {
     }
 }
 
-/// A path that leads to what is open, for calls that take paths.
+/// A path to an open file, for calls that take paths.
 pub(crate) fn path_of(fd: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }

@@ -29,10 +29,11 @@ pub enum Confirmation {
     Failing(Error),
 }
 
-/// Runs pods and containers. The calls are those of the CRI: a sandbox is what a pod's containers share; containers
-/// are created, then started, then stopped, then removed.
+/// Runs pods and containers. The calls are those of the CRI: the containers of a pod share a sandbox; containers are
+/// created, then started, then stopped, then removed.
 ///
-/// Stopping and removing are idempotent: they succeed for what has already stopped or does not exist. A call whose
+/// Stopping and removing are idempotent: they succeed for a container that has already stopped or does not exist. A
+/// call whose
 /// future is dropped may or may not have taken effect; so may one that fails with an error for which
 /// [`Error::outcome_unknown`] is true.
 #[async_trait]
@@ -129,7 +130,7 @@ pub trait Runtime: Send + Sync + 'static {
         Err(Error::Unsupported(format!("no command can be run in container {id}")))
     }
 
-    /// Connects to the standard streams of a running container's first process. What it printed before is in its log only.
+    /// Connects to the standard streams of a running container's first process. Earlier output is in its log only.
     async fn attach(&self, id: &ContainerId, request: AttachRequest) -> Result<Streaming<Execution>> {
         let _ = request;
         Err(Error::Unsupported(format!("no client can be attached to container {id}")))
@@ -153,8 +154,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// The resource usage of the pods that match the filter.
     async fn list_sandbox_stats(&self, filter: &SandboxFilter) -> Result<Vec<SandboxStats>>;
 
-    /// Asks the kernel to reclaim this many bytes from a container without changing its limit, and returns how many
-    /// it reclaimed. It may be fewer, or none.
+    /// Has the kernel reclaim this many bytes from a container without changing its limit, and returns how many it
+    /// reclaimed. It may be fewer, or none.
     async fn reclaim_memory(&self, id: &ContainerId, bytes: u64) -> Result<u64> {
         let _ = bytes;
         Err(Error::Unsupported(format!("memory cannot be reclaimed from container {id}")))

@@ -1,11 +1,11 @@
-//! How usage goes over time: what `plumb load` does, and what the virtual runtime says its containers do.
+//! Usage over time: of `plumb load`, and of containers of the virtual runtime.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use plumb_resize::quantity::{Quantity, QuantityError};
 
-/// How usage goes between a base and a peak.
+/// The course of usage between a base and a peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Shape {
     /// The base, always.
@@ -63,7 +63,7 @@ impl Shape {
         Some(at.max(from) + Duration::from_nanos(1))
     }
 
-    /// What is used after this time, between `base` and `peak`.
+    /// The usage after this time, between `base` and `peak`.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! The shim: a process beside each container.
+//! The shim: a process for each container.
 //!
 //! It creates the container, is the parent of its first process, writes its log, and records its exit. It does not
 //! depend on the agent, which may die, be upgraded and restart, and then finds it by its socket.
@@ -36,7 +36,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub(crate) use capability::resolve as resolve_capabilities;
-pub(crate) use files::{Exit, Report, Started, load, store};
+pub(crate) use files::{Exit, StartReport, Started, load, store};
 pub(crate) use protocol::{
     Kind, LONGEST_PIECE, PIECE_HEAD, Reply, Request, ShimCommand, ShimResponse, VERSION, frame, length,
     piece, piece_head,
@@ -46,7 +46,7 @@ pub(crate) use spec::{
 };
 pub(crate) use supervise::is_running;
 
-/// The names of what is in a container's folder.
+/// The names of the files in a container's directory.
 pub(crate) const SPEC: &str = "spec.json";
 pub(crate) const STARTED: &str = "started.json";
 pub(crate) const EXIT: &str = "exit.json";

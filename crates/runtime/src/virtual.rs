@@ -1,4 +1,4 @@
-//! Pods without processes: what they use, and how they end, follows a model.
+//! Pods without processes: their usage, and how they end, follow a model.
 //!
 //! The model of a container is written in annotations of its pod, as words with spaces between:
 //!
@@ -16,8 +16,8 @@
 //! | `startup` | for how long commands in it fail after it was started | 0 |
 //! | `duration`, `exit-code` | it ends by itself after this long, with this code | never, 0 |
 //!
-//! A container of the image `plumb/load` has the model that its arguments say, so the same pod does the same on a
-//! real node. Cpu is held to the quota. Memory that may not be given up and exceeds the limit ends the container,
+//! A container of the image `plumb/load` has the model of its arguments, so the same pod does the same on a real
+//! node. Cpu is held to the quota. Memory that may not be given up and exceeds the limit ends the container,
 //! as the kernel would; a limit that would do so is refused, as the built-in runtime does.
 //!
 //! Time is Tokio's: a test that pauses it decides what time it is. Nothing happens between events: a container

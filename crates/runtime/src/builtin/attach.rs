@@ -1,4 +1,4 @@
-//! A client that is attached to a container: the shim has the container's streams, and passes on what goes over them.
+//! A client that is attached to a container: the shim has the container's streams, and copies their data.
 
 use std::convert::Infallible;
 use std::io;
@@ -70,7 +70,7 @@ struct Outputs {
 }
 
 impl Outputs {
-    /// Passes on what the container prints until the shim closes the connection.
+    /// Copies the output of the container until the shim closes the connection.
     async fn receive(mut self, mut from: ReadHalf<UnixStream>) -> io::Result<()> {
         let mut head = [0; PIECE_HEAD];
         let mut data = Vec::with_capacity(LONGEST_PIECE);
@@ -98,8 +98,8 @@ impl Outputs {
     }
 }
 
-/// Passes on what is typed, and how large the terminal is, for as long as the connection lasts. When it ends is for its other
-/// direction to say, on which output may still be on the way.
+/// Copies standard input, and the size of the terminal, for as long as the connection lasts. The other direction
+/// decides when it ends, since output may still be in flight.
 async fn send(
     mut to: impl AsyncWrite + Unpin,
     mut input: Option<impl AsyncRead + Unpin>,

@@ -30,7 +30,7 @@ pub(super) async fn wait(folder: &Path) -> io::Result<ShimResponse> {
     }
 }
 
-/// Whether this process or the machine lacks something, so that the error says nothing about the shim.
+/// Whether this process or the machine lacks a resource, so that the error is not about the shim.
 fn is_shortage(error: &io::Error) -> bool {
     let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN];
     error.raw_os_error().is_some_and(|number| shortages.contains(&number))

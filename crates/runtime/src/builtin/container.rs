@@ -21,7 +21,7 @@ use super::specify::{Parts, device_rules, linux, specify};
 use super::state::{ContainerEntry, ContainerRecord, State, WatchedContainer};
 use crate::cgroup::Notification;
 use crate::error::{Error, Result};
-use crate::shim::{EXIT, Exit, ROOT, Report, SPEC, ShimCommand, ShimResponse, load, store};
+use crate::shim::{EXIT, Exit, ROOT, SPEC, ShimCommand, ShimResponse, StartReport, load, store};
 use crate::types::{
     ContainerChange, ContainerConfig, ContainerId, ExecOutput, ImageMount, SandboxId, SandboxState,
 };
@@ -171,7 +171,7 @@ impl State {
             stdout.read_to_end(&mut said).await.map_err(doing)?;
         }
         match serde_json::from_slice(&said) {
-            Ok(Report::Started { started, warnings }) => {
+            Ok(StartReport::Started { started, warnings }) => {
                 for warning in warnings {
                     self.warned_about_oom_score.call_once(|| tracing::warn!("{warning}"));
                 }
@@ -180,7 +180,7 @@ impl State {
                 self.emit(entry, ContainerChange::Started);
                 Ok(())
             }
-            Ok(Report::Failed(why)) => {
+            Ok(StartReport::Failed(why)) => {
                 let exit = load(&entry.folder.join(EXIT)).unwrap_or_else(|_| Exit {
                     code: 128,
                     oom_killed: false,
@@ -347,7 +347,7 @@ impl State {
         let status = {
             tokio::pin!(reading);
             let run = async {
-                // The command may leave something running that keeps the pipes open: what counts is its own end.
+                // The command may leave a process running that holds the pipes open: its own end counts.
                 tokio::select! {
                     status = child.wait() => {
                         let _ = timeout(Duration::from_millis(100), &mut reading).await;
@@ -378,7 +378,7 @@ impl State {
     }
 }
 
-/// Reads to the end, and keeps the beginning.
+/// Reads to the end, and returns the beginning.
 async fn keep(from: Option<impl tokio::io::AsyncRead + Unpin>, into: &mut Vec<u8>) {
     let Some(mut from) = from else { return };
     let mut buffer = vec![0; 8 << 10];
@@ -390,8 +390,8 @@ async fn keep(from: Option<impl tokio::io::AsyncRead + Unpin>, into: &mut Vec<u8
     }
 }
 
-/// Removes the cgroup of a container that has exited, before the exit is reported. The container may be kept for long, for
-/// what it said, and v1 lets no group have less cpu than a group in it may have: its pod could not be made smaller.
+/// Removes the cgroup of a container that has exited, before the exit is reported. The container may be retained for
+/// long, for its logs, and v1 lets no group have less cpu than a child group may have: its pod could not be shrunk.
 async fn leave_group(entry: &ContainerEntry) {
     let group = entry.group.clone();
     let deleted = tokio::task::spawn_blocking(move || group.delete()).await;

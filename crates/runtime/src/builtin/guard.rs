@@ -1,10 +1,10 @@
-//! Guards over memory limits that were lowered a moment ago: see `cgroup::guard` for what a guard does to a group.
+//! Guards of memory limits that were lowered a moment ago: see `cgroup::guard` for the effect of a guard on a group.
 //!
 //! ```text
-//!             lower: write down what was applied before ▸ arm ▸ write the limit
+//!             lower: record the applied limit ▸ arm ▸ write the limit
 //!   disarmed ────────────────────────────────────────────────────────────────▶ armed
 //!      ▲                                                                         │
-//!      ├── the group is about to outgrow the limit: restore what was applied ◀───┤
+//!      ├── the group is about to outgrow the limit: restore the recorded one ◀───┤
 //!      └── the window is over: the limit is the limit                        ◀───┘
 //! ```
 //!
@@ -14,7 +14,8 @@
 //! - the code that makes it "armed" starts the watcher in the same critical section, unless it runs;
 //! - the watcher ends only in a critical section that finds the state "disarmed", and a disarm that fails is retried.
 //!
-//! What was applied before is in a file before the group is touched, so the next runtime continues after a crash.
+//! The limit that was applied before is in a file before the group is changed, so the next runtime continues after a
+//! crash.
 
 mod cgroup;
 #[cfg(test)]
@@ -49,14 +50,14 @@ pub(super) trait Effects: Send + Sync + 'static {
     fn applied(&self) -> Result<AppliedLimit>;
     /// Sets resources.
     fn set(&self, to: &LinuxResources) -> Result<()>;
-    /// For how long a limit is guarded; `restored` says that one had to be restored last time.
+    /// For how long a limit is guarded; `restored` is whether one had to be restored last time.
     fn window(&self, limit: i64, restored: bool) -> Duration;
-    /// Writes down what was applied before, and has the kernel kill nothing for a limit that is about to be this.
-    /// Answers the usage at which the group is about to run into it.
+    /// Records the applied limit, and has the kernel kill no process for this new limit. Returns the usage at which
+    /// the group is about to reach it.
     fn arm(&self, before: &AppliedLimit, limit: i64) -> Result<u64>;
     /// Whether the group is about to outgrow its limit, or has.
     fn is_near_limit(&self, threshold: u64) -> Result<bool>;
-    /// Sets the limit to what was applied before.
+    /// Restores the recorded limit.
     fn restore(&self, before: &AppliedLimit) -> Result<()>;
     /// Sends an event that it was restored.
     fn emit_restored(&self);
@@ -64,7 +65,7 @@ pub(super) trait Effects: Send + Sync + 'static {
     fn disarm(&self, before: &AppliedLimit) -> Result<()>;
     /// The recorded limit that was not restored yet.
     fn recorded(&self) -> Option<AppliedLimit>;
-    /// Disarms a group of which nothing was written down.
+    /// Disarms a group without a record.
     fn disarm_unrecorded(&self) -> Result<()>;
 }
 
@@ -74,7 +75,7 @@ pub(super) struct Guard<E> {
     effects: E,
     /// The guard of the pod's group, if this is a container's.
     around: Option<Arc<Self>>,
-    /// Rung when there is something to look at.
+    /// Notified when the watcher has to check the group.
     waker: Arc<Notify>,
     state: Mutex<Guarding>,
 }
@@ -99,7 +100,7 @@ struct Armed {
 }
 
 impl Armed {
-    /// Armed, or about to be, with nothing known but what was applied before.
+    /// Armed, or about to be, with only the recorded limit known.
     fn now(before: AppliedLimit) -> Self {
         Self { before, threshold: u64::MAX, until: Instant::now(), failures: 0 }
     }
@@ -116,7 +117,7 @@ impl<E: Effects> Guard<E> {
         &self.effects
     }
 
-    /// Sets resources of a group that is in use: where its memory limit goes down, nothing is killed for that.
+    /// Sets resources of a group that is in use: a lower memory limit kills no process.
     pub(super) async fn set(self: &Arc<Self>, to: &LinuxResources) -> Result<()> {
         let Some(limit) = to.memory_limit else { return self.effects.set(to) };
         let (guard, to) = (self.clone(), to.clone());
@@ -127,7 +128,7 @@ impl<E: Effects> Guard<E> {
 
     async fn set_limit(self: &Arc<Self>, limit: i64, to: LinuxResources) -> Result<()> {
         let mut state = self.state.lock().await;
-        // Of several changes in a row, what was applied before the first is what was enough.
+        // Of several changes in a row, the limit before the first is the one that was enough.
         let before = match state.armed {
             Some(armed) => armed.before,
             None => self.effects.applied()?,
@@ -141,7 +142,7 @@ impl<E: Effects> Guard<E> {
         let window = self.effects.window(limit, state.restored);
         let earlier = state.armed.replace(Armed::now(before));
         let guard = self.clone();
-        // The kernel reclaims what is above the limit before it answers.
+        // The kernel reclaims memory above the limit before it responds.
         let lowering = tokio::task::spawn_blocking(move || {
             let threshold = guard.effects.arm(&before, limit)?;
             guard.effects.set(&to).map(|()| threshold)
@@ -170,8 +171,8 @@ impl<E: Effects> Guard<E> {
         }
     }
 
-    /// Goes on with what a runtime before this one left armed: for a window, or not at all for a group in which
-    /// nothing runs any more.
+    /// Continues the guards that a runtime before this one left armed: for a window, or not at all for a group
+    /// without a running process.
     pub(super) async fn resume(self: &Arc<Self>, in_use: bool) {
         let mut state = self.state.lock().await;
         match self.effects.recorded() {
@@ -239,7 +240,7 @@ impl<E: Effects> Guard<E> {
         }
     }
 
-    /// Sets the limit to what was applied before, and disarms the group.
+    /// Restores the recorded limit, and disarms the group.
     async fn restore(&self, state: &mut Guarding) {
         // The pod's limit went down with it, and has to be up first. A pod's guard never waits for a container's.
         if let Some(around) = &self.around {

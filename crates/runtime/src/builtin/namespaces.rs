@@ -1,4 +1,4 @@
-//! A pod's namespaces, held by mounts and no process: they outlive the agent and cost nothing.
+//! A pod's namespaces, held by mounts and no process: they outlive the agent without cost.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ use super::network::Wire;
 use crate::sysctl;
 use crate::types::{NamespaceMode, SandboxConfig};
 
-/// The names of what is held.
+/// The names of the held namespaces.
 pub(super) const NET: &str = "net";
 pub(super) const UTS: &str = "uts";
 pub(super) const IPC: &str = "ipc";
@@ -25,7 +25,7 @@ pub(super) const SHM: &str = "shm";
 const NSFS: i64 = 0x6e73_6673;
 const NONE: Option<&str> = None;
 
-/// A pod's place on the network.
+/// A pod's address on the network.
 pub(super) struct VethPair {
     pub(super) name: String,
     /// The index of the bridge, in the host's namespace.
@@ -88,7 +88,7 @@ pub(super) fn make(
     })
 }
 
-/// Unmounts everything in a directory. What is still in use is unmounted when it no longer is.
+/// Unmounts everything in a directory. A mount in use is unmounted when it no longer is.
 pub(super) fn unmake(folder: &Path) -> io::Result<()> {
     for name in [NET, UTS, IPC, SHM] {
         let path = folder.join(name);
@@ -104,7 +104,7 @@ pub(super) fn unmake(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether what a pod needs is still held: a restart of the machine lets everything go.
+/// Whether the namespaces of a pod are still held: a restart of the machine releases everything.
 pub(super) fn are_held(folder: &Path, config: &SandboxConfig) -> bool {
     let held = |name: &str| statfs(folder.join(name)).is_ok_and(|found| found.f_type == NSFS);
     (config.namespaces.network == NamespaceMode::Node || held(NET))

@@ -67,7 +67,7 @@ struct HostPort {
 }
 
 impl HostPort {
-    /// The port that a mapping asks for, if it asks for one; an error if no pod can have it.
+    /// The host port of a mapping, if it has one; an error if no pod can have it.
     fn of(mapping: &PortMapping) -> Result<Option<Self>> {
         if mapping.host_port == 0 {
             return Ok(None);
@@ -273,7 +273,8 @@ impl Nat {
             enable("net/ipv4/ip_forward")?;
         }
         if !rules.ports.is_empty() {
-            // The kernel otherwise sends nothing from 127.0.0.1 to a pod. The chain `raw` drops what pods would send there.
+            // The kernel otherwise sends no packet from 127.0.0.1 to a pod. The chain `raw` drops packets that pods
+            // would send there.
             enable(&format!("net/ipv4/conf/{}/route_localnet", self.network.bridge))?;
         }
         Ok(())

@@ -123,7 +123,7 @@ impl Wire {
         self.ask(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Has the bridge send a pod what the pod itself has sent. Where the kernel passes bridged packets to netfilter
+    /// Has the bridge return a pod's own packets to it. Where the kernel passes bridged packets to netfilter
     /// (`br_netfilter`), a connection of a pod to its own host port does not leave the bridge.
     pub(super) fn hairpin(&self, name: &str) -> io::Result<()> {
         let mut link = LinkMessage::default();

@@ -1,4 +1,4 @@
-//! Taking up what runs, and clearing away what was begun and not finished.
+//! Adopts running containers, and removes unfinished ones.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -38,11 +38,11 @@ use crate::types::{ContainerChange, Event, SandboxState};
 use crate::untrusted::remove_tree;
 
 pub(super) const OWN_NETWORK: u8 = 24;
-/// A folder with nothing in it, the upper layer of what shims are executed from.
+/// An empty directory, the upper layer of the mount that shims are executed from.
 const EMPTY: &str = "empty";
 
 impl Builtin {
-    /// Opens the runtime of a data directory: what runs there is taken up, what was left half-made is removed.
+    /// Opens the runtime of a data directory: it adopts running containers, and removes half-made ones.
     /// Must be called in a Tokio runtime.
     pub async fn open(config: Config) -> Result<Self> {
         let opened = tokio::task::spawn_blocking(move || open(config)).await;
@@ -208,7 +208,7 @@ impl State {
         let mut unfinished = Vec::new();
         for folder in folders(&self.folder.join(sandbox::FOLDER))? {
             let Ok(mut record) = load::<SandboxRecord>(&folder.join(sandbox::RECORD)) else {
-                // Its record is written first, so without one there is nothing else; unless an administrator removed
+                // Its record is written first, so without one nothing else exists; unless an administrator removed
                 // the files by hand, which leaves the mounts.
                 let error = |error: io::Error| Error::io(format!("unmounting {}", folder.display()), &error);
                 namespaces::unmake(&folder).map_err(error)?;
@@ -270,10 +270,10 @@ impl State {
         Ok(running)
     }
 
-    /// Goes on with the guards that a runtime before this one left, of pods and of containers that run.
+    /// Continues the guards that a runtime before this one left, of pods and of running containers.
     async fn resume_guards(&self, running: &[Arc<ContainerEntry>]) {
         let sandboxes: Vec<_> = self.pods.lock().sandboxes.values().cloned().collect();
-        // A pod's sandboxes share its group, and those before the newest have no say in it: they come first.
+        // A pod's sandboxes share its group, and those before the newest do not decide about it: they come first.
         let is_ready = |entry: &&Arc<SandboxEntry>| entry.record.lock().state == SandboxState::Ready;
         let (ready, over): (Vec<_>, Vec<_>) = sandboxes.iter().partition(is_ready);
         for entry in over {
@@ -305,8 +305,8 @@ impl State {
                 None => Life::Exited(None, lost("the shim did not start it")),
             },
             Err(_) if started.is_some() || folder.join(LOCK).exists() => {
-                // The shim records the exit, so it was killed itself, or the host was. Nothing manages what it left
-                // behind.
+                // The shim records the exit, so it was killed itself, or the host was. No process manages its
+                // remains.
                 if let Err(error) = group.kill() {
                     tracing::warn!(container = %record.id, %error, "what is left of it could not be killed");
                 }

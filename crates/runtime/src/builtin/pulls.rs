@@ -16,7 +16,7 @@ use crate::image::{Images, Limits, PullRequest, pull};
 /// How many images are pulled at once.
 const AT_ONCE: usize = 4;
 
-/// What a pull is for: two pods that may pull an image as different users do so apart.
+/// The key of a pull: pulls of an image with different credentials are separate.
 type Key = (Reference, Option<Credentials>);
 type UnderWay = Shared<BoxFuture<'static, Result<String>>>;
 
@@ -79,7 +79,7 @@ impl Drop for Done {
     }
 }
 
-/// Adds what a user can do about a failed pull.
+/// Adds to the error of a pull what a user can do about it.
 fn advise(error: Error, images: &Images, image: &Reference) -> Error {
     let Error::Failed { doing, message, errno } = error else { return error };
     let is_here = images.find(&image.to_string()).is_ok_and(|found| found.is_some());

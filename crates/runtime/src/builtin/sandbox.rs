@@ -1,4 +1,4 @@
-//! Making and unmaking what a pod's containers share.
+//! Creates and removes the shared parts of a pod's containers.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,7 +21,7 @@ use super::network::Wire;
 use super::state::{SandboxEntry, SandboxRecord, State};
 use crate::error::{Error, Result};
 use crate::hosts::{host_name, hosts_file};
-use crate::shim::{Report, is_running, store};
+use crate::shim::{StartReport, is_running, store};
 use crate::sysctl;
 use crate::types::{Dns, NamespaceMode, SandboxConfig, SandboxId, SandboxState};
 use crate::untrusted::remove_tree;
@@ -193,8 +193,8 @@ impl State {
             .output()
             .map_err(|error| Error::io(format!("running {}", self.shim.path().display()), &error))?;
         match serde_json::from_slice(&output.stdout) {
-            Ok(Report::Started { started, .. }) => Ok((started.pid, started.pid_start)),
-            Ok(Report::Failed(why)) => Err(Error::failed("holding a process namespace", why)),
+            Ok(StartReport::Started { started, .. }) => Ok((started.pid, started.pid_start)),
+            Ok(StartReport::Failed(why)) => Err(Error::failed("holding a process namespace", why)),
             Err(error) => Err(Error::failed("holding a process namespace", error)),
         }
     }
@@ -222,7 +222,7 @@ impl State {
     pub(super) fn unmake_sandbox(&self, entry: &SandboxEntry) -> Result<()> {
         self.release(entry)?;
         entry.record.lock().address = None;
-        // Another sandbox of the same pod has the same group; it goes with the last one.
+        // Another sandbox of the same pod has the same group; it is removed with the last one.
         let (id, uid) = {
             let record = entry.record.lock();
             (record.id.clone(), record.config.meta.uid.clone())

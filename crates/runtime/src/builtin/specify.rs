@@ -20,7 +20,7 @@ use crate::types::{
 };
 
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Files that a pod's containers share, by their place.
+/// Files that a pod's containers share, by their path.
 pub(super) const SHARED_FILES: [(&str, &str); 3] =
     [("hosts", "/etc/hosts"), ("hostname", "/etc/hostname"), ("resolv.conf", "/etc/resolv.conf")];
 

@@ -48,7 +48,7 @@ impl State {
     }
 }
 
-/// The traffic of the host's end of a veth pair: what it received, the pod sent.
+/// The traffic of the host's end of a veth pair: bytes that it received were sent by the pod.
 fn interface(veth: &str) -> Option<InterfaceUsage> {
     let counter = |name: &str| -> Option<u64> {
         let path = format!("/sys/class/net/{veth}/statistics/{name}");

@@ -22,7 +22,7 @@ use super::archive::Archive;
 use super::config::WholeConfig;
 use super::layers::{MOST_LAYERS, Staging, Verified, free, layer_path, verify};
 use super::limits::{Limits, OverLimit};
-use super::manifest::{Found, LayerFile, UnusableImage, images};
+use super::manifest::{FoundImage, LayerFile, UnusableImage, images};
 use super::name::tagged;
 use super::store::{ImageError, ImageRecord, Images, Lock};
 
@@ -86,7 +86,7 @@ impl Images {
         file: &Path,
         limits: Limits,
         verified: VerifiedFiles,
-        find: impl FnOnce(&Staging) -> Result<(Archive, Vec<Found>), ImageError>,
+        find: impl FnOnce(&Staging) -> Result<(Archive, Vec<FoundImage>), ImageError>,
     ) -> Result<Vec<ImageRecord>, ImageError> {
         let unusable =
             |error: UnusableImage| ImageError::Unusable { file: file.to_owned(), why: error.to_string() };
@@ -323,7 +323,7 @@ fn unpack_all(
 }
 
 /// Checks an image's documents: for which machine it is, its layers' digests, its names.
-fn check(image: Found) -> Result<Checked, UnusableImage> {
+fn check(image: FoundImage) -> Result<Checked, UnusableImage> {
     let config: WholeConfig = serde_json::from_slice(&image.config).map_err(UnusableImage::Config)?;
     if (!config.os.is_empty() && config.os != "linux")
         || (!config.architecture.is_empty() && config.architecture != architecture())

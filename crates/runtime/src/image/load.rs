@@ -1,4 +1,4 @@
-//! The image that is always there: a program of ours, and what it needs to run.
+//! The image that is always available: a program of ours, and its dependencies.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -39,7 +39,7 @@ impl Load {
         })
     }
 
-    /// The directories of the image beside its files, with their modes.
+    /// The directories of the image besides its files, with their modes.
     pub const FOLDERS: [(&str, u32); 6] =
         [("dev", 0o755), ("proc", 0o755), ("sys", 0o755), ("etc", 0o755), ("tmp", 0o1777), ("run", 0o755)];
     /// The text files of the image.
@@ -48,7 +48,7 @@ impl Load {
         ("etc/group", "root:x:0:\nnobody:x:65534:\n"),
     ];
 
-    /// The program and its libraries, each with its place in the image.
+    /// The program and its libraries, each with its path in the image.
     pub fn files(&self) -> io::Result<Vec<(PathBuf, PathBuf)>> {
         let program = fs::canonicalize(&self.program)?;
         let mut files = vec![(program.clone(), PathBuf::from(&self.called))];
@@ -59,7 +59,7 @@ impl Load {
         Ok(files)
     }
 
-    /// What the image is made of, as a digest. The files are not read for it: a program is large, and this is asked at
+    /// The digest of the image's inputs. The files are not read for it: a program is large, and this is computed at
     /// every start.
     pub fn fingerprint(&self, files: &[(PathBuf, PathBuf)]) -> io::Result<Digest> {
         let mut made_of = format!("{} {:?}", self.called, self.args);
@@ -157,7 +157,7 @@ impl Images {
 /// The libraries that a program is linked with, its loader among them. A static one has none.
 fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
     let Some(loader) = loader(program)? else { return Ok(Vec::new()) };
-    // The loader itself says what it would load. It runs nothing of the program then.
+    // The loader itself lists what it would load. It runs no code of the program then.
     let traced = Command::new(&loader).arg("--list").arg(program).stdin(Stdio::null()).output()?;
     if !traced.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&traced.stderr).trim().to_owned()));
@@ -173,7 +173,7 @@ fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The loader that an ELF program asks for.
+/// The loader that an ELF program names.
 fn loader(program: &Path) -> io::Result<Option<PathBuf>> {
     const INTERPRETER: u32 = 3;
     let mut head = Vec::new();

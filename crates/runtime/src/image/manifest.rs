@@ -16,7 +16,7 @@ const MOST_DOCUMENT_BYTES: usize = 64 << 20;
 const MOST_IMAGES: usize = 1024;
 
 /// An image as an archive describes it.
-pub(super) struct Found {
+pub(super) struct FoundImage {
     pub(super) config: Vec<u8>,
     pub(super) layers: Vec<LayerFile>,
     pub(super) tags: Vec<String>,
@@ -112,7 +112,7 @@ pub(super) enum UnusableImage {
 }
 
 /// The images of an archive. All its documents are read here, and checked where they have a digest.
-pub(super) fn images(archive: &Archive) -> Result<Vec<Found>, UnusableImage> {
+pub(super) fn images(archive: &Archive) -> Result<Vec<FoundImage>, UnusableImage> {
     let documents = Documents { archive, count: 0, bytes: 0 };
     let found = if archive.has(MANIFEST) {
         documents.docker_archive()?
@@ -184,14 +184,14 @@ impl Documents<'_> {
         Ok((path, text))
     }
 
-    fn docker_archive(mut self) -> Result<Vec<Found>, UnusableImage> {
+    fn docker_archive(mut self) -> Result<Vec<FoundImage>, UnusableImage> {
         let manifests: Vec<DockerManifest> = parse(MANIFEST, &self.read(MANIFEST)?)?;
         let mut found = Vec::new();
         for manifest in manifests {
             let config = self.read(&manifest.config)?;
             check(&manifest.config, blob_digest(&manifest.config)?, &config)?;
             let layer = |name: String| Ok(LayerFile { digest: blob_digest(&name)?, name });
-            found.push(Found {
+            found.push(FoundImage {
                 config,
                 layers: manifest.layers.into_iter().map(layer).collect::<Result<_, UnusableImage>>()?,
                 tags: manifest.repo_tags.unwrap_or_default(),
@@ -202,7 +202,7 @@ impl Documents<'_> {
         Ok(found)
     }
 
-    fn oci_layout(mut self) -> Result<Vec<Found>, UnusableImage> {
+    fn oci_layout(mut self) -> Result<Vec<FoundImage>, UnusableImage> {
         let index: ImageIndex = parse(INDEX, &self.read(INDEX)?)?;
         let mut found = Vec::new();
         for descriptor in index.manifests {
@@ -237,12 +237,12 @@ impl Documents<'_> {
         Ok(None)
     }
 
-    fn image(&mut self, descriptor: &Descriptor, name: Option<String>) -> Result<Found, UnusableImage> {
+    fn image(&mut self, descriptor: &Descriptor, name: Option<String>) -> Result<FoundImage, UnusableImage> {
         let manifest: ImageManifest =
             self.blob(descriptor.digest).and_then(|(name, text)| parse(&name, &text))?;
         let layer =
             |layer: &Descriptor| LayerFile { name: blob_path(layer.digest), digest: Some(layer.digest) };
-        Ok(Found {
+        Ok(FoundImage {
             config: self.blob(manifest.config.digest)?.1,
             layers: manifest.layers.iter().map(layer).collect(),
             tags: name.into_iter().collect(),

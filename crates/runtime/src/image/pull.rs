@@ -25,12 +25,12 @@ use super::config::WholeConfig;
 use super::import::{VerifiedFiles, chains};
 use super::layers::{free, verify};
 use super::limits::Limits;
-use super::manifest::{Found, LayerFile, blob_path};
+use super::manifest::{FoundImage, LayerFile, blob_path};
 use super::store::{DOWNLOADS, ImageError, ImageRecord, Images};
 use crate::error::{Error, Result};
 use crate::rootfs::RootFs;
 
-/// How long what was downloaded waits for the next pull of the same layer.
+/// How long a download is retained for the next pull of the same layer.
 const STALE: Duration = Duration::from_hours(24);
 /// How long a pull may take to lock the directory that it made.
 const UNLOCKED: Duration = Duration::from_mins(1);
@@ -49,8 +49,8 @@ pub struct PullRequest {
     pub limits: Limits,
 }
 
-/// Pulls an image, unless the store has what the registry has under its name. Whatever was downloaded is there for the
-/// next pull if this one fails.
+/// Pulls an image, unless the store has the registry's image of this name. Downloads stay for the next pull if this
+/// one fails.
 pub async fn pull(
     images: &Arc<Images>,
     registry: &Registry,
@@ -62,7 +62,7 @@ pub async fn pull(
         Ok(pulled) => pulled,
         Err(_) => Err(Error::failed(
             format!("pulling {}", request.image),
-            format!("not complete after {whole:?}; the next pull goes on from there"),
+            format!("not complete after {whole:?}; the next pull continues the downloads"),
         )),
     }
 }
@@ -89,7 +89,7 @@ async fn pull_within(
     let directory = make_directory(images, &missing)?;
     let (layers, verified) =
         download(images, registry, &resolved, missing, (&directory, *limits), progress).await?;
-    let found = Found {
+    let found = FoundImage {
         config,
         layers: resolved.layers().iter().map(|layer| layer_file(layer.digest)).collect(),
         tags: names.tag.into_iter().collect(),
@@ -179,8 +179,8 @@ fn make_directory(images: &Images, missing: &[(Descriptor, Digest)]) -> Result<P
     PullDirectory::make(&downloads).map_err(doing)
 }
 
-/// Downloads layers, several at once, and checks each as soon as it is there. Returns where they are, and those whose content
-/// is right. Why another one is not is the import's to say, which checks it again.
+/// Downloads layers, several at once, and checks each as soon as it is there. Returns their paths, and those whose
+/// content is right. The import checks the others again, and returns the error.
 async fn download(
     images: &Images,
     registry: &Registry,
@@ -230,7 +230,7 @@ impl Images {
     fn import_pulled(
         &self,
         directory: &PullDirectory,
-        found: Found,
+        found: FoundImage,
         image: &str,
         (limits, verified): (Limits, VerifiedFiles),
     ) -> Result<ImageRecord, ImageError> {
@@ -264,8 +264,8 @@ impl Images {
     }
 }
 
-/// Removes what pulls have left that were killed, and downloads that no pull has asked for in a while. A directory without a
-/// lock stays for as long as a pull may take to lock it.
+/// Removes remains of killed pulls, and downloads that no pull has needed in a while. A directory without a lock
+/// stays for as long as a pull may take to lock it.
 pub(super) fn sweep_downloads(downloads: &Path, unlocked: Duration) -> io::Result<()> {
     let now = SystemTime::now();
     for entry in fs::read_dir(downloads)? {
@@ -275,7 +275,7 @@ pub(super) fn sweep_downloads(downloads: &Path, unlocked: Duration) -> io::Resul
         let found = file.metadata()?;
         let age = found.modified().ok().and_then(|modified| now.duration_since(modified).ok());
         let is_stale = age.is_some_and(|age| age >= if found.is_dir() { unlocked } else { STALE });
-        // A pull holds a lock on what it uses.
+        // A pull holds a lock on the directories that it uses.
         if is_stale && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let removed = if found.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             if let Err(error) = removed {

@@ -35,7 +35,7 @@ pub enum ImageError {
     /// The operating system refused.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: String,
         /// The error.
         source: io::Error,
@@ -118,7 +118,7 @@ struct Known {
 pub(super) struct Lock(#[expect(dead_code, reason = "held, not used")] File);
 
 impl Images {
-    /// Whether a folder holds images. Creates nothing.
+    /// Whether a directory has images. Creates nothing.
     pub fn exist_in(folder: &Path) -> bool {
         [RECORDS, SNAPSHOTS, DOWNLOADS].iter().all(|part| folder.join(part).is_dir())
     }
@@ -262,8 +262,8 @@ impl Images {
         self.sweep()
     }
 
-    /// Removes layers that belong to no image. Only under the store's lock. What cannot be removed is logged: it must
-    /// not keep the runtime from starting.
+    /// Removes layers that belong to no image. Only under the store's lock. A layer that cannot be removed is logged:
+    /// it must not keep the runtime from starting.
     fn sweep(&self) -> Result<(), ImageError> {
         let records = self.list()?;
         if self.known.lock().incomplete {
@@ -303,7 +303,7 @@ fn read_record(path: &Path) -> io::Result<ImageRecord> {
     }
 }
 
-/// An id without what is before its digits.
+/// An id without the prefix before its digits.
 fn digits(id: &str) -> &str {
     id.strip_prefix("sha256:").unwrap_or(id)
 }

@@ -39,7 +39,7 @@ struct Client {
     wanted: Wanted,
     received: Vec<u8>,
     unsent: Vec<u8>,
-    /// Since when it has taken nothing of what waits for it.
+    /// Since when it has not received any of the data that waits for it.
     stalled: Option<Instant>,
     /// Disconnected once everything was sent.
     leaving: bool,
@@ -87,7 +87,7 @@ impl Attached {
         self.clients.len() >= CLIENTS
     }
 
-    /// Whether the container's output may be read: some client may not have taken what was read before.
+    /// Whether the container's output may be read: some client may not have received the data that was read before.
     pub(super) fn takes_output(&self) -> bool {
         self.clients.iter().all(|client| client.unsent.len() < MOST_UNSENT)
     }
@@ -98,14 +98,14 @@ impl Attached {
         Some(STALL_TIMEOUT.saturating_sub(since.elapsed()))
     }
 
-    /// What to wait for: each client, and the input if something waits to be written.
+    /// The descriptors to poll: each client, and the input if data waits to be written.
     pub(super) fn polled(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let input = self.input.iter().filter(|input| !input.unwritten.is_empty());
         let input = input.map(|input| (input.fd.as_fd(), PollFlags::POLLOUT));
         let takes = self.takes_input();
         let clients = self.clients.iter().map(move |client| {
             let mut flags = PollFlags::empty();
-            // What else it sends is not read before there is space for it.
+            // Further data from it is not read before there is space for it.
             flags.set(PollFlags::POLLIN, takes || !client.wanted.stdin);
             flags.set(PollFlags::POLLOUT, !client.unsent.is_empty());
             (client.stream.as_fd(), flags)
@@ -117,7 +117,7 @@ impl Attached {
         self.input.as_ref().is_none_or(|input| input.unwritten.len() < MOST_INPUT)
     }
 
-    /// Passes on what the container printed.
+    /// Sends the output of the container to all clients.
     pub(super) fn output(&mut self, stream: &str, bytes: &[u8]) {
         let is_error = stream == "stderr";
         let kind = if is_error { Kind::Stderr } else { Kind::Stdout };
@@ -131,15 +131,15 @@ impl Attached {
         }
     }
 
-    /// Sends and receives what can be without waiting. `ready` is what happened to what is [`polled`](Self::polled).
+    /// Sends and receives without blocking. `ready` are the events of the [`polled`](Self::polled) descriptors.
     pub(super) fn turn(&mut self, ready: &[PollFlags]) {
         let mut remaining = Vec::new();
         for (index, mut client) in std::mem::take(&mut self.clients).into_iter().enumerate() {
-            // What else one has sent that has disconnected is not waited for.
+            // Further data of a disconnected client is dropped.
             let gone = ready
                 .get(index)
                 .is_some_and(|ready| ready.intersects(PollFlags::POLLHUP | PollFlags::POLLERR));
-            // As in `polled`: what is waited for is received, or the wait would end at once, again and again.
+            // As in `polled`: available data is received, or the poll would return at once, again and again.
             let received = if self.takes_input() || !client.wanted.stdin { client.receive() } else { !gone };
             let connected = client.send() && received;
             let goes_on = self.take_pieces(&mut client);
@@ -230,7 +230,7 @@ impl Attached {
         }
     }
 
-    /// Sends what is left, and disconnects all clients.
+    /// Sends the remaining data, and disconnects all clients.
     pub(super) fn end(self) {
         for mut client in self.clients {
             let blocking = client.stream.set_nonblocking(false);

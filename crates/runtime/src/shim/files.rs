@@ -1,4 +1,4 @@
-//! What a shim writes down.
+//! The files that a shim writes.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -27,22 +27,22 @@ pub(crate) struct Exit {
     pub(crate) code: i32,
     pub(crate) oom_killed: bool,
     pub(crate) at: Timestamp,
-    /// One word, where code and memory don't say it all.
+    /// A reason of the exit, where its code and `memory.events` are not enough.
     #[serde(default)]
     pub(crate) reason: Option<String>,
     #[serde(default)]
     pub(crate) message: String,
 }
 
-/// What a shim reports to the agent that started it, once.
+/// The report of a shim to the agent that started it, once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Report {
+pub(crate) enum StartReport {
     /// The container runs.
     Started {
         /// As it was written down.
         started: Started,
-        /// What was not as asked, but good enough.
+        /// Warnings: requests that were not met exactly.
         warnings: Vec<String>,
     },
     /// It could not be started, for this reason.

@@ -1,4 +1,4 @@
-//! Who a container runs as, looked up in its own files.
+//! The user of a container, resolved with its own files.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +24,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Who it is, by the container's `/etc/passwd` and `/etc/group`; to be asked once those are at their place.
+    /// The user by the container's `/etc/passwd` and `/etc/group`; to be resolved once those are mounted.
     pub(super) fn of(process: &ProcessSpec) -> Result<Self> {
         let (passwd, group) = (read("etc/passwd"), read("etc/group"));
         let lines = |file: &Result<String>| file.as_deref().unwrap_or_default().to_owned();

@@ -23,28 +23,28 @@ use super::{capability, seccomp};
 use crate::rootfs::RootFs;
 use crate::sys;
 
-/// What the forked process says to the shim before it becomes something else. If it stops saying anything, it
-/// has.
+/// The messages of the forked process to the shim before it executes the program. The end of the messages means that
+/// it has.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Word {
+pub(super) enum InitMessage {
     Warning(String),
     User(u32, u32, Vec<u32>),
     Failed(String),
 }
 
-/// The line to the shim.
-pub(super) struct Line(pub(super) fs::File);
+/// The pipe to the shim.
+pub(super) struct InitPipe(pub(super) fs::File);
 
-impl Line {
-    pub(super) fn say(&mut self, word: &Word) {
-        let mut text = serde_json::to_vec(word).unwrap_or_default();
+impl InitPipe {
+    pub(super) fn send(&mut self, message: &InitMessage) {
+        let mut text = serde_json::to_vec(message).unwrap_or_default();
         text.push(b'\n');
         // The shim may have exited.
         let _ = self.0.write_all(&text);
     }
 }
 
-/// What becomes standard input, output and error.
+/// The descriptors of standard input, output and error.
 pub(super) struct Stdio {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
@@ -53,8 +53,8 @@ pub(super) struct Stdio {
 }
 
 /// Becomes the container's first process; only returns if that failed.
-pub(super) fn become_container(spec: &Spec, root: &Path, stdio: &Stdio, line: &mut Line) -> Failure {
-    match prepare(spec, root, stdio, line).and_then(|home| execute::<Never>(&spec.process, &home)) {
+pub(super) fn become_container(spec: &Spec, root: &Path, stdio: &Stdio, pipe: &mut InitPipe) -> Failure {
+    match prepare(spec, root, stdio, pipe).and_then(|home| execute::<Never>(&spec.process, &home)) {
         Ok(never) => match never {},
         Err(failure) => failure,
     }
@@ -62,10 +62,10 @@ pub(super) fn become_container(spec: &Spec, root: &Path, stdio: &Stdio, line: &m
 
 enum Never {}
 
-fn prepare(spec: &Spec, root: &Path, stdio: &Stdio, line: &mut Line) -> Result<String> {
+fn prepare(spec: &Spec, root: &Path, stdio: &Stdio, pipe: &mut InitPipe) -> Result<String> {
     start_over()?;
     join(open_cgroups(&spec.cgroup.join_files)?)?;
-    set_oom_score(&spec.process, line)?;
+    set_oom_score(&spec.process, pipe)?;
     let sources = Sources::open(spec)?;
     let shared = [
         (&spec.namespaces.net, CloneFlags::CLONE_NEWNET),
@@ -81,7 +81,7 @@ fn prepare(spec: &Spec, root: &Path, stdio: &Stdio, line: &mut Line) -> Result<S
     root::enter(spec, sources, root)?;
     connect(stdio)?;
     let identity = Identity::of(&spec.process)?;
-    line.say(&Word::User(identity.uid, identity.gid, identity.groups.clone()));
+    pipe.send(&InitMessage::User(identity.uid, identity.gid, identity.groups.clone()));
     let home = identity.home.clone();
     restrict(&spec.process, &identity, true)?;
     Ok(home)
@@ -114,13 +114,13 @@ pub(super) fn join(files: Vec<(fs::File, &Path)>) -> Result<()> {
 }
 
 /// Lowering it below what the shim was started with takes a right that we may not have; then it stays.
-fn set_oom_score(process: &ProcessSpec, line: &mut Line) -> Result<()> {
+fn set_oom_score(process: &ProcessSpec, pipe: &mut InitPipe) -> Result<()> {
     const FILE: &str = "/proc/self/oom_score_adj";
     let Some(score) = process.oom_score_adj else { return Ok(()) };
     match fs::write(FILE, score.to_string()) {
         Err(error) if error.raw_os_error() == Some(Errno::EACCES as i32) => {
             let kept = fs::read_to_string(FILE).unwrap_or_default();
-            line.say(&Word::Warning(format!(
+            pipe.send(&InitMessage::Warning(format!(
                 "oom_score_adj stays at {} instead of {score}: {error}",
                 kept.trim()
             )));
@@ -139,7 +139,7 @@ pub(super) fn connect(stdio: &Stdio) -> Result<()> {
     dup2_stderr(&stdio.stderr).doing("connecting standard error")
 }
 
-/// Gives up all that the container shall not have. Nothing that needs rights comes after.
+/// Drops all privileges that the container shall not have. No step that needs them comes after.
 pub(super) fn restrict(process: &ProcessSpec, identity: &Identity, dies_with_shim: bool) -> Result<()> {
     for limit in &process.rlimits {
         let Some(kind) = rlimit(&limit.name) else {

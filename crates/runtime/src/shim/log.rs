@@ -1,7 +1,7 @@
 //! A container's log, in the CRI's format: time, stream, whole (`F`) or part (`P`) of a line, text.
 //!
-//! What cannot be written, on a full disk for example, is dropped and counted: the container is not held up, and the
-//! shim does not grow. The next line that can be written says before it how many lines are missing.
+//! Lines that cannot be written, on a full disk for example, are dropped and counted: the container does not block,
+//! and the shim does not grow. The next line that can be written is preceded by the number of missing lines.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -28,7 +28,7 @@ pub(super) struct Log {
     dropped: Dropped,
 }
 
-/// What could not be written since something last could.
+/// The lines that could not be written since the last successful write.
 #[derive(Default)]
 struct Dropped {
     lines: u64,
@@ -39,7 +39,7 @@ struct Dropped {
 /// One of the two streams that lead into it.
 pub(super) struct Stream {
     name: &'static str,
-    /// What came since the last end of line.
+    /// The data since the last end of line.
     rest: Vec<u8>,
 }
 
@@ -95,7 +95,7 @@ impl Log {
         self.flush(now)
     }
 
-    /// A stream has ended: what came without an end of line is part of a line.
+    /// A stream has ended: data without an end of line is a partial line.
     pub(super) fn end(&mut self, stream: &mut Stream, now: Timestamp) -> io::Result<()> {
         let rest = std::mem::take(&mut stream.rest);
         if !rest.is_empty() {
@@ -124,7 +124,7 @@ impl Log {
         self.buffered += 1;
     }
 
-    /// Writes what is in the buffer, or drops it.
+    /// Writes the buffer, or drops it.
     fn flush(&mut self, now: Timestamp) -> io::Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -146,7 +146,7 @@ impl Log {
         Ok(())
     }
 
-    /// Says how many lines are missing, if some are.
+    /// Writes how many lines are missing, if some are.
     fn note_dropped(&mut self, now: Timestamp) -> io::Result<()> {
         if self.dropped.lines == 0 {
             return Ok(());

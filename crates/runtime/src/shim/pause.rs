@@ -1,7 +1,7 @@
 //! The first process of a process namespace that several containers share.
 //!
-//! It is there so that the namespace is: it does nothing but reap orphans. The containers in the namespace can see it,
-//! and one that may trace processes can go wherever it is. So it is nowhere: its root is empty, its other namespaces are
+//! It holds the PID namespace and reaps orphans. The containers in the namespace can see it, and one that may trace
+//! processes could enter its root. So it has none: its root is empty, its other namespaces are
 //! the pod's, and it has no rights.
 
 use std::path::Path;
@@ -17,7 +17,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Gid, Uid, pipe2, pivot_root, setgroups, setresgid, setresuid};
 
 use super::failure::{Doing as _, Result, fail, namespace};
-use super::files::{Report, Started, store};
+use super::files::{StartReport, Started, store};
 use super::init::start_over;
 use super::mount::{CLOSED, Mounted, READ_ONLY};
 use super::supervise::start_of;
@@ -25,7 +25,7 @@ use super::{STARTED, capability};
 use crate::rootfs::RootFs;
 use crate::sys;
 
-/// Who it runs as: the same as Kubernetes' own pause image.
+/// Its user: the same as Kubernetes' own pause image.
 const USER: u32 = 65535;
 /// The namespaces of a pod that are held in its folder, by their names there.
 const SHARED: [(&str, CloneFlags); 3] =
@@ -34,8 +34,8 @@ const SHARED: [(&str, CloneFlags); 3] =
 /// Leaves a process behind that holds a new process namespace, and writes down which.
 pub(super) fn run(folder: &Path) -> ExitCode {
     let report = match start(folder) {
-        Ok(started) => Report::Started { started, warnings: Vec::new() },
-        Err(failure) => Report::Failed(failure.to_string()),
+        Ok(started) => StartReport::Started { started, warnings: Vec::new() },
+        Err(failure) => StartReport::Failed(failure.to_string()),
     };
     print!("{}", serde_json::to_string(&report).unwrap_or_default());
     ExitCode::SUCCESS
@@ -70,7 +70,7 @@ fn start(folder: &Path) -> Result<Started> {
         }
         ForkResult::Parent { child } => {
             drop(writer);
-            // Closed when it is ready; else it says why it is not.
+            // Closed when it is ready; else it has the error.
             let mut why = [0; 512];
             let length = nix::unistd::read(&reader, &mut why).doing("waiting for it")?;
             if length > 0 {

@@ -1,4 +1,4 @@
-//! Paths that show nothing, and paths that cannot be written.
+//! Masked paths, and read-only paths.
 //!
 //! They are found and mounted over by file descriptors, before the container's root is ours, and what is in `/proc` is
 //! known to be in a procfs: no symlink, volume or device file of the container affects it.
@@ -25,7 +25,7 @@ pub(super) fn null_device() -> Result<OwnedFd> {
     Ok(null)
 }
 
-/// Has paths show nothing: directories are empty, files are `/dev/null`.
+/// Masks paths: directories are empty, files are `/dev/null`.
 pub(super) fn mask(place: &RootFs, paths: &[String]) -> Result<()> {
     let null = null_device()?;
     for path in paths {
@@ -52,7 +52,7 @@ pub(super) fn protect(place: &RootFs, paths: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What is at a path, if there is anything.
+/// The file at a path, if there is one.
 fn find(place: &RootFs, path: &str) -> Result<Option<OwnedFd>> {
     let below = |top: &str| Path::new(path).starts_with(top);
     if below("/proc") {

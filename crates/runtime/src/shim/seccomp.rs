@@ -1,8 +1,7 @@
 //! Which system calls a container may use: the usual list of container runtimes.
 //!
-//! What is not listed is refused with `EPERM`. What is newer than the list is refused with `ENOSYS`, so that
-//! programs fall back to what they did before there was such a call; so is `clone3`, whose flags a filter cannot
-//! see.
+//! Calls that are not listed are refused with `EPERM`. Calls that are newer than the list are refused with `ENOSYS`,
+//! so that programs fall back to older ones; so is `clone3`, whose flags a filter cannot see.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +77,7 @@ const ALLOWED_HERE: &[libc::c_long] = calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[libc::c_long] = &[];
 
-/// What comes with a capability.
+/// The calls that a capability allows.
 #[rustfmt::skip]
 const WITH: &[(CapabilitySet, &[libc::c_long])] = &[
     (CapabilitySet::DAC_READ_SEARCH, calls! { SYS_open_by_handle_at }),

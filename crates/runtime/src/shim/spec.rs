@@ -1,5 +1,5 @@
-//! What the agent passes to a shim about its container: everything resolved, nothing left to look up but what only
-//! the container's own files say.
+//! The specification that the agent passes to a shim about its container: everything is resolved, except for what
+//! only the container's own files have.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ pub(crate) struct ProcessSpec {
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<String>,
     pub(crate) cwd: String,
-    /// A number, a name, or either with a group after a colon, as images say it.
+    /// A number, a name, or either with a group after a colon, as in images.
     pub(crate) user: String,
     pub(crate) group: Option<u32>,
     pub(crate) supplemental_groups: Vec<u32>,
@@ -92,7 +92,7 @@ pub(crate) enum PidSpec {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct BindSpec {
     pub(crate) source: PathBuf,
-    /// In place of the source, the layers of an image, relative to [`OverlaySpec::base`], the uppermost first.
+    /// The layers of an image instead of the source, relative to [`OverlaySpec::base`], the uppermost first.
     pub(crate) layers: Vec<PathBuf>,
     /// The part of the image.
     pub(crate) sub_path: PathBuf,
@@ -118,7 +118,7 @@ pub(crate) struct CgroupSpec {
     pub(crate) join_files: Vec<PathBuf>,
     /// The container's folders in each hierarchy, as it sees them below `/sys/fs/cgroup`, by name.
     pub(crate) views: Vec<(String, PathBuf)>,
-    /// The file that says how often something was killed for want of memory.
+    /// The file with the number of OOM kills.
     pub(crate) oom: PathBuf,
 }
 

@@ -22,8 +22,8 @@ use rustix::fs::{FlockOperation, flock};
 use super::attach::{Attached, Input, Wanted};
 use super::failure::namespace;
 use super::failure::{Doing as _, Failure, Result, fail};
-use super::files::{Exit, Report, Started, load, store};
-use super::init::{Line, Stdio, Word, become_container};
+use super::files::{Exit, StartReport, Started, load, store};
+use super::init::{InitMessage, InitPipe, Stdio, become_container};
 use super::log::{LONGEST_PART, Log, Stream};
 use super::protocol::{self, LONGEST, Reply, Request, ShimCommand, ShimResponse, VERSION};
 use super::spec::{PidSpec, Spec};
@@ -32,25 +32,25 @@ use crate::sys;
 
 /// How long the shim waits for output after the first process has exited, if another process holds the pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// The same, if a client that is attached has not read what was printed before.
+/// The same, if an attached client has not read the earlier output.
 const SLOW_CLIENTS: Duration = Duration::from_secs(30);
 /// The most connections at once; an agent needs fewer.
 const CONNECTIONS: usize = 16;
 
 /// Runs the container whose folder this is.
 pub(super) fn run(folder: &Path) -> ExitCode {
-    let report = |report: &Report| {
+    let report = |report: &StartReport| {
         let text = serde_json::to_vec(report).unwrap_or_default();
         // The agent may have exited; the container runs nevertheless.
         let _ = io::stdout().write_all(&text).and_then(|()| io::stdout().flush());
     };
     match start(folder) {
         Ok((shim, started, warnings)) => {
-            report(&Report::Started { started, warnings });
+            report(&StartReport::Started { started, warnings });
             shim.live()
         }
         Err(failure) => {
-            report(&Report::Failed(failure.to_string()));
+            report(&StartReport::Failed(failure.to_string()));
             ExitCode::FAILURE
         }
     }
@@ -112,9 +112,9 @@ fn start(folder: &Path) -> Result<(Shim, Started, Vec<String>)> {
     let child = match sys::SingleThreaded::check().and_then(sys::SingleThreaded::fork).doing("forking")? {
         ForkResult::Child => {
             drop((reader, outputs, attached, listener, log));
-            let mut line = Line(File::from(writer));
-            let failure = become_container(&spec, &root, &stdio, &mut line);
-            line.say(&Word::Failed(failure.to_string()));
+            let mut pipe = InitPipe(File::from(writer));
+            let failure = become_container(&spec, &root, &stdio, &mut pipe);
+            pipe.send(&InitMessage::Failed(failure.to_string()));
             std::process::exit(127)
         }
         ForkResult::Parent { child } => child,
@@ -188,7 +188,7 @@ fn pipes(spec: &Spec, logged: bool) -> Result<(Stdio, Outside)> {
     Ok((Stdio { stdin: input_end, stdout, stderr, is_terminal: false }, Outside { outputs, input }))
 }
 
-/// From now on, what we fork is in the container's process namespace. Says whether it is its own.
+/// From now on, forked processes are in the container's PID namespace. Returns whether it is its own.
 fn enter_pid_namespace(pid: &PidSpec) -> Result<bool> {
     match pid {
         PidSpec::New => unshare(CloneFlags::CLONE_NEWPID).doing("making a process namespace")?,
@@ -214,9 +214,9 @@ fn listen(reader: OwnedFd) -> Result<(User, Vec<String>)> {
     let (mut user, mut warnings) = (None, Vec::new());
     for line in BufReader::new(File::from(reader)).lines() {
         match serde_json::from_str(&line.doing("starting the container")?) {
-            Ok(Word::Warning(warning)) => warnings.push(warning),
-            Ok(Word::User(uid, gid, groups)) => user = Some((uid, gid, groups)),
-            Ok(Word::Failed(why)) => return fail("starting the container", why),
+            Ok(InitMessage::Warning(warning)) => warnings.push(warning),
+            Ok(InitMessage::User(uid, gid, groups)) => user = Some((uid, gid, groups)),
+            Ok(InitMessage::Failed(why)) => return fail("starting the container", why),
             Err(error) => return fail("starting the container", error),
         }
     }
@@ -279,7 +279,7 @@ impl Shim {
         let readable = if self.attached.takes_output() { self.outputs.len() } else { 0 };
         let ready = {
             let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(4 + self.connections.len());
-            // In the order in which they are looked at below.
+            // In the order in which they are handled below.
             fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
             fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
             for (fd, _) in self.outputs.iter().take(readable) {
@@ -446,7 +446,7 @@ impl Shim {
 /// The sooner of two ends of waiting.
 fn sooner(timeout: PollTimeout, deadline: Option<Duration>) -> PollTimeout {
     let Some(deadline) = deadline else { return timeout };
-    // Rounded up: what is due in less than a millisecond is not due yet.
+    // Rounded up: a timer that is due in less than a millisecond is not due yet.
     let deadline = PollTimeout::try_from(deadline.as_millis().saturating_add(1)).unwrap_or(PollTimeout::MAX);
     // Not by `as_millis`, which panics for no timeout at all.
     if timeout.is_some() && i32::from(timeout) < i32::from(deadline) { timeout } else { deadline }

@@ -24,7 +24,7 @@ pub struct ContainerConfig {
     pub meta: ContainerMeta,
     /// The image's name or id.
     pub image: String,
-    /// What to run, instead of the image's entrypoint. If it is set, the image's arguments are ignored.
+    /// The command, instead of the image's entrypoint. If it is set, the image's arguments are ignored.
     pub command: Vec<String>,
     /// Arguments, instead of the image's.
     pub args: Vec<String>,
@@ -55,7 +55,7 @@ pub struct ContainerConfig {
     pub resources: Resources,
     /// Its security context.
     pub security: Security,
-    /// The container of the same sandbox whose pid namespace it joins, in the place of the one that the sandbox's says.
+    /// The container of the same sandbox whose pid namespace it joins, instead of that of the sandbox.
     pub pid_target: Option<ContainerId>,
     /// Resource limits of its processes (setrlimit).
     pub rlimits: Vec<Rlimit>,

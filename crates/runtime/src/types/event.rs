@@ -28,7 +28,7 @@ pub enum Event {
         at: Timestamp,
     },
     /// The update of a container's resources, which were applied already, is final, was refused and rolled back, or is
-    /// retried: [`Runtime::confirmation`](crate::Runtime::confirmation) says which.
+    /// retried: see [`Runtime::confirmation`](crate::Runtime::confirmation).
     UpdateFinished {
         /// The pod.
         sandbox: SandboxId,

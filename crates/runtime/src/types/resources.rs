@@ -46,7 +46,7 @@ pub struct LinuxResources {
     /// The CPU time per period, in microseconds; -1 is unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_quota: Option<i64>,
-    /// The weight relative to sibling cgroups; 1024 stands for one core.
+    /// The weight relative to sibling cgroups; 1024 is one core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_shares: Option<u64>,
     /// The memory limit in bytes; -1 is unlimited.

@@ -83,7 +83,7 @@ impl SandboxConfig {
         }
     }
 
-    /// Checks that a runtime with one way to run pods has the handler of this sandbox. A pod that asks for a stronger sandbox
+    /// Checks that a runtime with one handler has the handler of this sandbox. A pod that requires a stronger sandbox
     /// does not run in a weaker one.
     pub(crate) fn check_handler(&self) -> Result<()> {
         match self.runtime_handler.as_str() {

@@ -79,7 +79,7 @@ pub struct MemoryUsage {
     pub at: Timestamp,
     /// All memory in use, page cache included, in bytes.
     pub usage: u64,
-    /// Usage without inactive file pages: what evictions are based on.
+    /// Usage without inactive file pages: evictions are based on it.
     pub working_set: u64,
     /// Anonymous memory.
     pub rss: u64,

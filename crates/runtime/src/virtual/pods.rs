@@ -1,4 +1,4 @@
-//! Pods that are nothing but numbers.
+//! Pods without processes, as numbers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -131,7 +131,7 @@ impl VirtualContainer {
         memory_limit(&self.resources).map_or(wanted, |limit| wanted.min(limit))
     }
 
-    /// Gives up this much, as far as it does.
+    /// Frees this much memory, as far as it can.
     pub(super) fn reclaim(&mut self, bytes: u64) -> u64 {
         let Some(elapsed) = self.running_for() else { return 0 };
         let got = self.memory().saturating_sub(self.model.kept(elapsed)).min(bytes);
@@ -228,7 +228,7 @@ impl Pods {
         Ok(())
     }
 
-    /// Sets what a container may use.
+    /// Sets the limits of a container.
     pub(super) fn update(self: &Arc<Self>, id: &ContainerId, to: &LinuxResources) -> Result<()> {
         {
             let mut all = self.all.lock();
@@ -299,7 +299,7 @@ impl Pods {
         tokio::spawn(plumb_supervise::process().finish_one_of("virtual-container-timer", ending));
     }
 
-    /// Ends what is due; answers when the next one is.
+    /// Ends containers that are due; returns when the next one is.
     fn end_those_due(&self) -> Option<Instant> {
         loop {
             let due = {
@@ -367,7 +367,7 @@ pub(super) fn filled(resources: LinuxResources) -> LinuxResources {
     all
 }
 
-/// Sets what is given, leaves the rest.
+/// Sets the given resources, and leaves the rest.
 pub(super) fn merge(into: &mut LinuxResources, to: &LinuxResources) {
     let LinuxResources {
         cpu_period,
