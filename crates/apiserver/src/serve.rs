@@ -22,7 +22,7 @@ mod connection;
 mod connections;
 mod limits;
 mod listener;
-mod place;
+mod permitted;
 mod tls;
 
 pub use crate::shutdown::{Shutdown, Trigger, shutdown};

@@ -1,11 +1,12 @@
 //! A bounded pool that many users share, such that none of them can take all of it.
 //!
-//! A user may hold so many times what is free: with a factor of 3, one user alone gets three quarters of a pool, and two
-//! who come together get three sevenths each. No configuration says who is entitled to how much. A user who comes next
-//! finds something, unless several others each took as much as they could and gave nothing back since.
+//! A user may hold `factor` times the free part: with a factor of 3, one user alone gets three quarters of a pool,
+//! and two concurrent users get three sevenths each. No configuration assigns shares. The next user finds a free
+//! part, unless several others each took as much as they could and have not released it since.
 //!
-//! What each user holds is counted in two tables by two hashes of the name, and the smaller count is the user's (a
-//! count-min sketch). So a request costs one hash and four additions, takes no lock and allocates nothing, and the
+//! The pool counts the share of each user in two tables by two hashes of the name, and the smaller count is the
+//! user's (a count-min sketch). So a request costs one hash and four additions, takes no lock and allocates nothing,
+//! and the
 //! tables do not grow with the number of users. Two users share a count in one of a million cases, and which ones they
 //! are differs from process to process.
 
@@ -20,11 +21,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// The counts of one table.
 const WIDTH: usize = 1024;
 
-/// A pool of places, or of bytes.
+/// A pool of permits, or of bytes.
 pub(crate) struct Pool {
     free: Arc<Semaphore>,
     all: usize,
-    /// How many times what is free one user may hold.
+    /// How many times the free part one user may hold.
     factor: usize,
     held: Counts,
     rejected: Rejected,
@@ -39,18 +40,18 @@ impl fmt::Debug for Pool {
 /// How often a pool was refused to a request.
 #[derive(Debug, Default)]
 pub(crate) struct Rejected {
-    /// Because nothing was free.
+    /// Because no permit was free.
     pub(crate) full: AtomicU64,
     /// Because the user held too much of it.
     pub(crate) user: AtomicU64,
 }
 
-/// The request gets nothing of the pool.
+/// The pool refuses the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exhausted;
 
 impl Pool {
-    /// A pool of `all`, of which one user may hold `factor` times what is free.
+    /// A pool of `all`, of which one user may hold `factor` times the free part.
     pub(crate) fn new(all: usize, factor: usize) -> Arc<Self> {
         let all = all.min(Semaphore::MAX_PERMITS);
         Arc::new(Self {
@@ -71,7 +72,7 @@ impl Pool {
         };
         let at = self.held.places(user);
         let held = self.held.add(at, many);
-        // Dropped when refused, which takes back what was counted.
+        // Dropped when refused, which also subtracts its count.
         let share = Held { permit: Some(permit), counted: Some((Arc::clone(self), at, many)) };
         // One more than is free, so that the last one can be had.
         let free = self.free.available_permits().saturating_add(1);
@@ -104,7 +105,7 @@ impl Pool {
     }
 }
 
-/// A part of a pool, which goes back when this is dropped.
+/// A share of a pool, which is released when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     permit: Option<OwnedSemaphorePermit>,
@@ -112,7 +113,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Adds what is held of the same pool by the same user.
+    /// Adds another share of the same pool and user.
     pub(crate) fn merge(&mut self, mut other: Self) {
         match (&mut self.permit, other.permit.take()) {
             (Some(permit), Some(more)) => permit.merge(more),
@@ -124,12 +125,12 @@ impl Held {
         }
     }
 
-    /// How much it is.
+    /// The size of the share.
     pub(crate) fn many(&self) -> usize {
         self.counted.as_ref().map_or(0, |(_, _, many)| *many)
     }
 
-    /// Gives back all but `many`.
+    /// Releases all but `many`.
     pub(crate) fn shrink(&mut self, many: usize) {
         if let Some((pool, at, held)) = &mut self.counted
             && *held > many
@@ -141,17 +142,17 @@ impl Held {
         }
     }
 
-    /// Gives the place back, and lets what was held for the user stand.
+    /// Releases the permit, and leaves the count of the user.
     pub(crate) fn release_permit(&mut self) -> bool {
         self.permit.take().is_some()
     }
 
-    /// Stands in line for the place that was given back.
+    /// Waits for a permit instead of the one that was released.
     pub(crate) async fn take_again(pool: &Pool) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&pool.free).acquire_owned().await.ok()
     }
 
-    /// Puts the place back in.
+    /// Restores the permit.
     pub(crate) fn restore_permit(&mut self, permit: Option<OwnedSemaphorePermit>) {
         self.permit = permit;
     }
@@ -184,7 +185,7 @@ impl Counts {
         [place(hash[0], hash[1]), place(hash[4], hash[5])]
     }
 
-    /// Adds, and answers with what the user holds now.
+    /// Adds, and returns the count of the user.
     fn add(&self, at: [usize; 2], many: usize) -> usize {
         let added = |table: usize| self.tables[table][at[table]].fetch_add(many, Relaxed) + many;
         added(0).min(added(1))
@@ -200,7 +201,7 @@ impl Counts {
 mod tests {
     use super::*;
 
-    /// Takes places one by one until the pool refuses.
+    /// Takes permits one by one until the pool refuses.
     fn take_all(pool: &Arc<Pool>, user: &str) -> Vec<Held> {
         std::iter::from_fn(|| pool.try_take(user, 1).ok()).collect()
     }

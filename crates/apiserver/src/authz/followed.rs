@@ -1,8 +1,8 @@
 //! An index of stored objects that is as new as the store.
 //!
-//! Before a lookup, the index applies all writes since the last one from the history of the store, so that it has observed
-//! every write that was acknowledged. A lookup costs as much as has changed, and nothing if nothing has. There is no task that
-//! could lag behind, and no watch that could be closed.
+//! Before a lookup, the index applies all writes since the last one from the history of the store, so that it has
+//! observed every write that was acknowledged. A lookup costs as much as has changed. There is no task that could lag
+//! behind, and no watch that could be closed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -28,17 +28,17 @@ pub(crate) enum Kind {
 }
 
 /// An object in a namespace.
-type Place = (String, String);
+type ObjectKey = (String, String);
 
 /// The references of the pods of each node.
 #[derive(Default)]
 pub(crate) struct Graph {
-    pods: HashMap<Place, OnNode>,
+    pods: HashMap<ObjectKey, OnNode>,
     /// How many pods of each node refer to an object.
-    referrers: HashMap<(Kind, Place), HashMap<String, usize>>,
+    referrers: HashMap<(Kind, ObjectKey), HashMap<String, usize>>,
     volumes: HashMap<String, Volume>,
     /// The volumes that refer to a Secret.
-    volumes_of_secret: HashMap<Place, HashSet<String>>,
+    volumes_of_secret: HashMap<ObjectKey, HashSet<String>>,
     attachments: HashMap<String, String>,
     slices: HashMap<String, String>,
 }
@@ -49,26 +49,26 @@ struct OnNode {
 }
 
 struct Volume {
-    claim: Place,
-    secrets: Vec<Place>,
+    claim: ObjectKey,
+    secrets: Vec<ObjectKey>,
 }
 
 impl Graph {
     /// Whether a pod runs on a node.
     pub(crate) fn runs(&self, node: &str, namespace: &str, name: &str) -> bool {
-        self.pods.get(&place(namespace, name)).is_some_and(|pod| pod.node == node)
+        self.pods.get(&object_key(namespace, name)).is_some_and(|pod| pod.node == node)
     }
 
     /// Whether a pod on a node refers to an object, or a volume of such a pod does.
     pub(crate) fn needs(&self, node: &str, kind: Kind, namespace: &str, name: &str) -> bool {
-        let place = place(namespace, name);
+        let key = object_key(namespace, name);
         if kind == Kind::Secret
-            && let Some(volumes) = self.volumes_of_secret.get(&place)
+            && let Some(volumes) = self.volumes_of_secret.get(&key)
             && volumes.iter().any(|volume| self.needs_volume(node, volume))
         {
             return true;
         }
-        self.refers(node, kind, place)
+        self.refers(node, kind, key)
     }
 
     /// Whether a pod on a node has a claim that is bound to a volume.
@@ -87,14 +87,14 @@ impl Graph {
         self.slices.get(slice).is_some_and(|own| own == node)
     }
 
-    fn refers(&self, node: &str, kind: Kind, place: Place) -> bool {
-        self.referrers.get(&(kind, place)).is_some_and(|nodes| nodes.contains_key(node))
+    fn refers(&self, node: &str, kind: Kind, key: ObjectKey) -> bool {
+        self.referrers.get(&(kind, key)).is_some_and(|nodes| nodes.contains_key(node))
     }
 
-    fn forget_pod(&mut self, place: &Place) {
-        let Some(pod) = self.pods.remove(place) else { return };
+    fn forget_pod(&mut self, key: &ObjectKey) {
+        let Some(pod) = self.pods.remove(key) else { return };
         for (kind, name) in pod.references {
-            let key = (kind, (place.0.clone(), name));
+            let key = (kind, (key.0.clone(), name));
             let Some(nodes) = self.referrers.get_mut(&key) else { continue };
             if let Some(count) = nodes.get_mut(&pod.node) {
                 *count -= 1;
@@ -108,8 +108,8 @@ impl Graph {
         }
     }
 
-    fn add_pod(&mut self, place: Place, pod: &Value) {
-        self.forget_pod(&place);
+    fn add_pod(&mut self, key: ObjectKey, pod: &Value) {
+        self.forget_pod(&key);
         let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
         if node.is_empty() {
             return;
@@ -117,10 +117,10 @@ impl Graph {
         // A node must not gain access by creating a pod for itself.
         let references = if references::is_mirror(pod) { Vec::new() } else { references::of(pod) };
         for (kind, name) in &references {
-            let key = (*kind, (place.0.clone(), name.clone()));
+            let key = (*kind, (key.0.clone(), name.clone()));
             *self.referrers.entry(key).or_default().entry(node.to_owned()).or_default() += 1;
         }
-        self.pods.insert(place, OnNode { node: node.to_owned(), references });
+        self.pods.insert(key, OnNode { node: node.to_owned(), references });
     }
 
     fn forget_volume(&mut self, name: &str) {
@@ -138,7 +138,7 @@ impl Graph {
     fn add_volume(&mut self, name: &str, volume: &Value) {
         self.forget_volume(name);
         let field = |field: &str| volume["spec"]["claimRef"][field].as_str().unwrap_or_default();
-        let claim = place(field("namespace"), field("name"));
+        let claim = object_key(field("namespace"), field("name"));
         if claim.1.is_empty() {
             return;
         }
@@ -150,7 +150,7 @@ impl Graph {
     }
 }
 
-fn place(namespace: &str, name: &str) -> Place {
+fn object_key(namespace: &str, name: &str) -> ObjectKey {
     (namespace.to_owned(), name.to_owned())
 }
 
@@ -170,7 +170,7 @@ impl Index for Graph {
         };
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         match (plural, second) {
-            ("pods", Some(name)) => self.add_pod(place(first, name), &value),
+            ("pods", Some(name)) => self.add_pod(object_key(first, name), &value),
             ("persistentvolumes", None) => self.add_volume(first, &value),
             ("volumeattachments", None) => {
                 self.attachments.insert(first.to_owned(), text("/spec/nodeName").to_owned());
@@ -188,7 +188,7 @@ impl Index for Graph {
             return;
         };
         match (plural, second) {
-            ("pods", Some(name)) => self.forget_pod(&place(first, name)),
+            ("pods", Some(name)) => self.forget_pod(&object_key(first, name)),
             ("persistentvolumes", None) => self.forget_volume(first),
             ("volumeattachments", None) => drop(self.attachments.remove(first)),
             ("resourceslices", None) => drop(self.slices.remove(first)),

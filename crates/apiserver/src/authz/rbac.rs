@@ -63,7 +63,7 @@ struct Subject {
     name: String,
 }
 
-/// What allows a request: a binding, and the subject in it that matches the user.
+/// The grant of a request: a binding, and the subject in it that matches the user.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     binding: Arc<Binding>,
@@ -90,7 +90,7 @@ impl RoleRef {
 }
 
 impl Rbac {
-    /// What allows a request, or which roles that might allow it were not found.
+    /// The grant of a request, or the missing roles that might allow it.
     pub(crate) fn decide(&self, ask: &Ask<'_>) -> Result<Grant, Vec<Unresolved>> {
         let mut unresolved = Vec::new();
         for (binding, subject) in self.bindings_of(ask.user, ask.namespace()) {

@@ -47,7 +47,7 @@ pub struct Custom {
     pub(crate) life: watch::Receiver<()>,
 }
 
-/// What converts the objects of a definition from one version to another.
+/// The conversion of the objects of a definition from one version to another.
 pub(crate) trait Converter: fmt::Debug + Send + Sync {
     /// Objects in a version, in the order in which they are given.
     fn convert<'a>(

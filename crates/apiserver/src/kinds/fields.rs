@@ -14,7 +14,7 @@ pub struct Attribute {
     pub indexed: bool,
 }
 
-/// Why a kind cannot be selected by a field, as upstream says it.
+/// The error about a field that field selectors of a kind do not support, as upstream has it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldLabelError {
     /// The kind has other fields.

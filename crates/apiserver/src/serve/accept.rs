@@ -75,8 +75,8 @@ where
     let (from, into) = (&listener, &connections);
     let accepting = move || {
         let shared = shared.clone();
-        let serve = move |stream, remote, places| {
-            tokio::spawn(connection::serve(stream, remote, places, shared.clone()));
+        let serve = move |stream, remote, permits| {
+            tokio::spawn(connection::serve(stream, remote, permits, shared.clone()));
         };
         accept(from, into, serve, shutdown.clone())
     };
@@ -107,10 +107,10 @@ async fn accept(
     let mut backoff = Backoff::new(DELAYS);
     loop {
         let next = async {
-            let place = connections.handshake().await?;
-            Some((place, listener.inner.accept().await))
+            let permit = connections.handshake().await?;
+            Some((permit, listener.inner.accept().await))
         };
-        let (place, accepted) = tokio::select! {
+        let (permit, accepted) = tokio::select! {
             Some(next) = next => next,
             () = shutdown.requested() => return,
         };
@@ -119,7 +119,7 @@ async fn accept(
                 backoff.reset();
                 prepare(&stream);
                 let open = connections.opened();
-                serve(stream, remote, (place, open));
+                serve(stream, remote, (permit, open));
             }
             Err(error) if is_of_the_client(&error) => {}
             Err(error) => {

@@ -40,7 +40,7 @@ pub(super) struct Activity(Arc<Inner>);
 struct Inner {
     count: watch::Sender<usize>,
     entries: Mutex<Entries>,
-    /// Whether the connection is to be reset: the client will not read what is in the kernel's buffers.
+    /// Whether to reset the connection: the client will not read the kernel's buffers.
     reset: AtomicBool,
 }
 
@@ -116,15 +116,15 @@ impl Activity {
         UnderWay { inner: Arc::clone(&self.0), entry }
     }
 
-    /// Returns after `patience` without a request in flight.
-    pub(super) async fn idle_for(&self, patience: Duration) {
+    /// Returns after this time without a request in flight.
+    pub(super) async fn idle_for(&self, timeout: Duration) {
         let mut count = self.0.count.subscribe();
         loop {
             // Neither can fail: the sender is `self`'s.
             if count.wait_for(|count| *count == 0).await.is_err() {
                 return;
             }
-            match tokio::time::timeout(patience, count.changed()).await {
+            match tokio::time::timeout(timeout, count.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) | Err(_) => return,
             }

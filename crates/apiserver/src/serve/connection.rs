@@ -31,7 +31,7 @@ use super::{
     Limits, Shutdown,
     activity::{Activity, Tracked},
     connections::{Connections, Open},
-    place::Placed,
+    permitted::PermittedConnection,
 };
 use crate::{
     authn::{CertificateIdentity, Peer},
@@ -41,7 +41,7 @@ use crate::{
 /// The largest header: selectors in a query can be long.
 const MAX_HEAD: u32 = 256 << 10;
 
-/// What HTTP/2 buffers of a response besides its last chunk.
+/// The bytes of a response that HTTP/2 buffers besides its last chunk.
 const MAX_UNSENT: usize = 64 << 10;
 
 /// The timeout of a handshake while more than half of the permits for handshakes are in use.
@@ -53,7 +53,7 @@ pub struct Interactive;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What all connections of a server share.
+/// The shared state of all connections of a server.
 pub(super) struct Shared<S> {
     pub(super) service: S,
     pub(super) tls: Arc<ServerConfig>,
@@ -136,7 +136,7 @@ where
         admitted = Arc::clone(&connections).admit(user, limits.handshake) => admitted,
         () = shared.shutdown.requested() => return Ok(()),
     };
-    let Some(place) = admitted else {
+    let Some(permit) = admitted else {
         // No other connection waits for this response.
         if connections.is_pressed() {
             return Err("too many connections are open".into());
@@ -165,7 +165,7 @@ where
             }
         })
     };
-    let io = Placed::new(stream, activity.clone(), place, open);
+    let io = PermittedConnection::new(stream, activity.clone(), permit, open);
     let shutdown = shared.shutdown;
     let farewell = activity.idle_for(limits.farewell);
     let stalled = stalled(activity.clone(), connections, limits);
@@ -230,7 +230,7 @@ trait Drain: Future<Output = Result<(), hyper::Error>> {
     fn drain(self: Pin<&mut Self>);
 }
 
-impl<S, B> Drain for http1::UpgradeableConnection<Placed, S>
+impl<S, B> Drain for http1::UpgradeableConnection<PermittedConnection, S>
 where
     S: hyper::service::HttpService<Incoming, ResBody = B>,
     S::Error: Into<BoxError>,
@@ -242,7 +242,7 @@ where
     }
 }
 
-impl<S, B> Drain for http2::Connection<Placed, S, TokioExecutor>
+impl<S, B> Drain for http2::Connection<PermittedConnection, S, TokioExecutor>
 where
     S: hyper::service::HttpService<Incoming, ResBody = B>,
     S::Error: Into<BoxError>,

@@ -7,7 +7,7 @@
 //! ```text
 //! accept ──▶ handshake ──▶ shared (every client)
 //!                     └──▶ reserved (nodes, administrators, the scheduler and the controller manager), if no shared one is free
-//!                     └──▶ waits for a shared one, with at most half of the places for handshakes
+//!                     └──▶ waits for a shared one, with at most half of the permits for handshakes
 //!                     └──▶ 429 Too Many Requests
 //! ```
 
@@ -69,15 +69,15 @@ pub(super) struct Connections {
 
 impl Connections {
     pub(super) fn new(limits: &Limits, metrics: Arc<ConnectionMetrics>) -> Arc<Self> {
-        let places = |many: usize| many.min(Semaphore::MAX_PERMITS);
-        let all_handshakes = places(limits.handshakes.max(2));
-        let all_shared = places(limits.connections.max(1));
+        let permits = |many: usize| many.min(Semaphore::MAX_PERMITS);
+        let all_handshakes = permits(limits.handshakes.max(2));
+        let all_shared = permits(limits.connections.max(1));
         Arc::new(Self {
             handshakes: Arc::new(Semaphore::new(all_handshakes)),
             all_handshakes,
             shared: Arc::new(Semaphore::new(all_shared)),
             all_shared,
-            reserved: Arc::new(Semaphore::new(places(limits.reserved_connections))),
+            reserved: Arc::new(Semaphore::new(permits(limits.reserved_connections))),
             waiting: Semaphore::new(all_handshakes / 2),
             reserved_by: Mutex::default(),
             most_reserved_by_one: (limits.reserved_connections / SHARE_OF_RESERVED).max(1),
@@ -104,42 +104,47 @@ impl Connections {
         Open(Arc::clone(self))
     }
 
-    /// A permit for a client after its handshake; waits at most `patience`. `None` if too many are open.
+    /// A permit for a client after its handshake; `None` if too many are open until the timeout.
     pub(super) fn admit(
         self: Arc<Self>,
         user: Option<Arc<User>>,
-        patience: Duration,
-    ) -> BoxFuture<'static, Option<Place>> {
+        limit: Duration,
+    ) -> BoxFuture<'static, Option<ConnectionPermit>> {
         // Boxed since the compiler cannot tell otherwise that the connection's future may go to another thread.
-        Box::pin(async move { self.admit_in_time(user, patience).await })
+        Box::pin(async move { self.admit_in_time(user, limit).await })
     }
 
-    async fn admit_in_time(self: &Arc<Self>, user: Option<Arc<User>>, patience: Duration) -> Option<Place> {
+    async fn admit_in_time(
+        self: &Arc<Self>,
+        user: Option<Arc<User>>,
+        limit: Duration,
+    ) -> Option<ConnectionPermit> {
         if let Ok(permit) = Arc::clone(&self.shared).try_acquire_owned() {
             if self.shared.available_permits() > self.all_shared / 2 {
                 self.warned.store(false, Relaxed);
             }
-            return Some(Place { _permit: permit, _reserved: None });
+            return Some(ConnectionPermit { _permit: permit, _reserved: None });
         }
         let user = user.filter(|user| is_reserved_for(user));
-        if let Some(place) = user.and_then(|user| self.reserve(&user)) {
-            return Some(place);
+        if let Some(permit) = user.and_then(|user| self.reserve(&user)) {
+            return Some(permit);
         }
         if !self.warned.swap(true, Relaxed) {
             tracing::warn!("too many connections are open: further ones wait, and are refused with 429");
         }
         let waited = match self.waiting.try_acquire() {
-            Ok(_waiting) => timeout(patience, Arc::clone(&self.shared).acquire_owned()).await.ok(),
+            Ok(_waiting) => timeout(limit, Arc::clone(&self.shared).acquire_owned()).await.ok(),
             Err(_) => None,
         };
-        let place = waited.and_then(Result::ok).map(|permit| Place { _permit: permit, _reserved: None });
-        if place.is_none() {
+        let permit =
+            waited.and_then(Result::ok).map(|permit| ConnectionPermit { _permit: permit, _reserved: None });
+        if permit.is_none() {
             self.metrics.rejected.fetch_add(1, Relaxed);
         }
-        place
+        permit
     }
 
-    fn reserve(self: &Arc<Self>, user: &User) -> Option<Place> {
+    fn reserve(self: &Arc<Self>, user: &User) -> Option<ConnectionPermit> {
         let mut reserved_by = self.reserved_by.lock();
         let held = reserved_by.get(user.name()).copied().unwrap_or(0);
         if held >= self.most_reserved_by_one {
@@ -148,7 +153,7 @@ impl Connections {
         let permit = Arc::clone(&self.reserved).try_acquire_owned().ok()?;
         reserved_by.insert(user.name().to_owned(), held + 1);
         let reserved = Reserved { connections: Arc::clone(self), user: user.name().to_owned() };
-        Some(Place { _permit: permit, _reserved: Some(reserved) })
+        Some(ConnectionPermit { _permit: permit, _reserved: Some(reserved) })
     }
 
     /// Waits until no connection is open.
@@ -182,7 +187,7 @@ impl Drop for Open {
 
 /// The permit of a connection.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
     _reserved: Option<Reserved>,
 }

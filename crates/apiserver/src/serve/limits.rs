@@ -40,7 +40,7 @@ pub struct Limits {
     pub ping_after: Duration,
     /// How long the response to the ping may take.
     pub ping_answer: Duration,
-    /// How long a connection without a request may take to close after the server has asked it to.
+    /// How long an idle connection may take to close after the server has asked it to.
     pub farewell: Duration,
     /// How long the server waits for requests after the shutdown was requested.
     pub drain: Duration,

@@ -1,4 +1,4 @@
-//! What a strategy can use beside the objects.
+//! The context of a strategy besides the objects.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::defaults;
 use crate::kinds::Row;
 use crate::user::User;
 
-/// What a strategy can use beside the objects: the kind as it is served, what the server has, and who sent the request.
+/// The context of a strategy besides the objects: the kind as it is served, the server's state, and the user of the
+/// request.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     /// The kind, in the version in which the object is.
@@ -26,11 +27,11 @@ pub(crate) struct Context<'a> {
     pub(crate) allocations: &'a Arc<Allocations>,
     /// The clock of the server.
     pub(crate) clock: &'a (dyn Fn() -> Timestamp + Send + Sync),
-    /// Who sent the request; none for the objects that the server itself creates.
+    /// The user of the request; none for the objects that the server itself creates.
     pub(crate) requester: Option<Requester<'a>>,
 }
 
-/// Who sent a request, and for which object.
+/// The user of a request, and its object.
 #[derive(Clone, Copy)]
 pub(crate) struct Requester<'a> {
     /// The user.

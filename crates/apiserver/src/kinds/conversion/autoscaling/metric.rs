@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 type Fields = Map<String, Value>;
 
-/// What a metric's own part is called: by its type.
+/// The name of the field with a metric's own part, by its type.
 const PARTS: [&str; 5] = ["object", "pods", "resource", "containerResource", "external"];
 
 fn convert(metric: &Value, part: impl Fn(&str, &Value) -> Fields) -> Value {
@@ -24,7 +24,7 @@ fn put(fields: &mut Fields, name: &str, value: Option<&Value>) {
     }
 }
 
-/// What a metric is aimed at, of old.
+/// The target of a metric in the older versions.
 pub(super) fn spec_to_v1(metric: &Value) -> Value {
     convert(metric, |part, source| {
         let target = &source["target"];
@@ -50,7 +50,7 @@ pub(super) fn spec_to_v1(metric: &Value) -> Value {
     })
 }
 
-/// What a metric is at, of old.
+/// The current value of a metric in the older versions.
 pub(super) fn status_to_v1(metric: &Value) -> Value {
     convert(metric, |part, status| {
         let current = &status["current"];
@@ -76,7 +76,7 @@ pub(super) fn status_to_v1(metric: &Value) -> Value {
     })
 }
 
-/// What a metric is aimed at, of today.
+/// The target of a metric in `v2`.
 pub(super) fn spec_to_v2(metric: &Value) -> Value {
     convert(metric, |part, source| {
         let mut new = identity_to_v2(part, source);
@@ -114,7 +114,7 @@ pub(super) fn spec_to_v2(metric: &Value) -> Value {
     })
 }
 
-/// What a metric is at, of today.
+/// The current value of a metric in `v2`.
 pub(super) fn status_to_v2(metric: &Value) -> Value {
     convert(metric, |part, status| {
         let mut new = identity_to_v2(part, status);

@@ -14,24 +14,29 @@ use tokio_rustls::server::TlsStream;
 
 use super::{
     activity::Activity,
-    connections::{Open, Place},
+    connections::{ConnectionPermit, Open},
 };
 
 /// A connection that has its permit until its last byte, also after an upgrade, when HTTP does not own it any more.
-pub(super) struct Placed {
+pub(super) struct PermittedConnection {
     stream: TokioIo<TlsStream<TcpStream>>,
     activity: Activity,
-    _place: Place,
+    _permit: ConnectionPermit,
     _open: Open,
 }
 
-impl Placed {
-    pub(super) fn new(stream: TlsStream<TcpStream>, activity: Activity, place: Place, open: Open) -> Self {
-        Self { stream: TokioIo::new(stream), activity, _place: place, _open: open }
+impl PermittedConnection {
+    pub(super) fn new(
+        stream: TlsStream<TcpStream>,
+        activity: Activity,
+        permit: ConnectionPermit,
+        open: Open,
+    ) -> Self {
+        Self { stream: TokioIo::new(stream), activity, _permit: permit, _open: open }
     }
 }
 
-impl Drop for Placed {
+impl Drop for PermittedConnection {
     fn drop(&mut self) {
         if self.activity.is_reset() {
             let (socket, _) = self.stream.inner().get_ref();
@@ -42,7 +47,7 @@ impl Drop for Placed {
     }
 }
 
-impl Read for Placed {
+impl Read for PermittedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -52,7 +57,7 @@ impl Read for Placed {
     }
 }
 
-impl Write for Placed {
+impl Write for PermittedConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
