@@ -8,10 +8,12 @@ use clap::{Parser, Subcommand};
 use kube::Client;
 
 use super::{client, full_text};
-use crate::differential::{Case, Kept, Options, Servers, controllers, expressions, replay, run};
+use crate::differential::{
+    AllowedDifferences, Case, Options, Servers, controllers, expressions, replay, run,
+};
 use crate::error::Error;
 
-/// Asks two API servers the same, and says where they answer differently.
+/// Sends the same requests to two API servers, and prints where their responses differ.
 #[derive(Debug, Parser)]
 #[command(name = "differential", version)]
 struct Arguments {
@@ -58,7 +60,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Lets the same happen in two clusters with controllers and without nodes, and says where they end up apart.
+    /// Performs the same steps in two clusters with controllers and without nodes, and prints where their objects differ.
     Controllers {
         /// Only scenarios of such a name, in which `*` stands for any part of it; more than once for several.
         #[arg(long, value_name = "GLOB")]
@@ -67,7 +69,7 @@ enum What {
         #[arg(long, default_value_t = 24, value_name = "N")]
         at_once: usize,
     },
-    /// Compiles and evaluates expressions (CEL) on both, and says where they do not agree.
+    /// Compiles and evaluates expressions (CEL) on both, and prints where they do not agree.
     Expressions {
         /// How many.
         #[arg(long, default_value_t = 5000, value_name = "N")]
@@ -80,7 +82,7 @@ enum What {
 
 /// Runs the differential test.
 pub fn run_program() -> ExitCode {
-    // An error means that one was chosen before, which is what is wanted.
+    // An error means that a provider was installed before, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match perform(Arguments::parse()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -110,7 +112,7 @@ fn perform(arguments: Arguments) -> Result<bool, Error> {
             None => {}
         }
         let servers = Servers { reference, subject, namespace: arguments.namespace };
-        let kept = Kept::read()?.without(&arguments.question);
+        let kept = AllowedDifferences::read()?.without(&arguments.question);
         if let Some(path) = arguments.replay {
             return replay_all(&servers, &kept, &path).await;
         }
@@ -134,13 +136,13 @@ async fn compare_controllers(
     subject: Client,
     options: controllers::Options,
 ) -> Result<bool, Error> {
-    let kept = controllers::Kept::read()?;
+    let kept = controllers::AllowedDifferences::read()?;
     let outcome = controllers::run(reference, subject, kept, &options, controllers::print).await?;
     println!("{outcome}");
     Ok(outcome.is_clean())
 }
 
-async fn replay_all(servers: &Servers, kept: &Kept, path: &PathBuf) -> Result<bool, Error> {
+async fn replay_all(servers: &Servers, kept: &AllowedDifferences, path: &PathBuf) -> Result<bool, Error> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| Error::File { path: path.display().to_string(), source })?;
     let mut clean = true;

@@ -20,7 +20,7 @@ use futures::{StreamExt as _, TryStreamExt as _, future, stream};
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::answer::{Answer, ask};
+use super::response::{Response, send_request};
 use crate::error::Error;
 
 pub use objects::objects;
@@ -39,12 +39,12 @@ const INTERVAL: Duration = Duration::from_millis(100);
 pub const AGGREGATED: [&str; 3] = ["admin", "edit", "view"];
 
 async fn get(client: &Client, path: &str) -> Result<Value, Error> {
-    let answer = ask(client, "GET", path, "application/json", Vec::new()).await?;
-    if answer.is_success() { Ok(answer.body) } else { Err(unprepared(path, &answer)) }
+    let response = send_request(client, "GET", path, "application/json", Vec::new()).await?;
+    if response.is_success() { Ok(response.body) } else { Err(unprepared(path, &response)) }
 }
 
-fn unprepared(path: &str, answer: &Answer) -> Error {
-    Error::Unprepared(format!("{path}: {} {}", answer.code, answer.body))
+fn unprepared(path: &str, response: &Response) -> Error {
+    Error::Unprepared(format!("{path}: {} {}", response.code, response.body))
 }
 
 fn items<'a>(list: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
@@ -84,7 +84,7 @@ pub async fn resources(client: &Client) -> Result<BTreeMap<(String, String), Ser
     Ok(found)
 }
 
-/// Asks for objects of a kind outside of its scope, and answers with the paths that are served nevertheless.
+/// Asks for objects of a kind outside of its scope, and responses with the paths that are served nevertheless.
 pub async fn served_outside_of_scope(
     client: &Client,
     kinds: &BTreeMap<(String, String), Served>,
@@ -101,10 +101,10 @@ pub async fn served_outside_of_scope(
             Some((plural, below)) => vec![format!("{root}/namespaces/default/{plural}/x/{below}")],
         };
         for path in paths {
-            let answer = ask(client, "GET", &path, "application/json", Vec::new()).await?;
-            // An object that is not there has a name in its answer; a path that is not there has none.
-            if answer.code != 404 || !answer.body["details"]["name"].is_null() {
-                wrong.push(format!("{path}: {} {}", answer.code, answer.body));
+            let response = send_request(client, "GET", &path, "application/json", Vec::new()).await?;
+            // An object that is not there has a name in its response; a path that is not there has none.
+            if response.code != 404 || !response.body["details"]["name"].is_null() {
+                wrong.push(format!("{path}: {} {}", response.code, response.body));
             }
         }
     }
@@ -114,9 +114,10 @@ pub async fn served_outside_of_scope(
 /// Makes the objects that the matrix is about, and waits until authorization knows them.
 pub async fn prepare(client: &Client) -> Result<(), Error> {
     for (path, object) in objects() {
-        let answer = ask(client, "POST", &path, "application/json", object.to_string().into_bytes()).await?;
-        if !answer.is_success() {
-            return Err(unprepared(&path, &answer));
+        let response =
+            send_request(client, "POST", &path, "application/json", object.to_string().into_bytes()).await?;
+        if !response.is_success() {
+            return Err(unprepared(&path, &response));
         }
     }
     for attempt in 0..ATTEMPTS {
@@ -167,17 +168,17 @@ pub fn aggregated_rules(list: &Value, role: &Value) -> Vec<Value> {
     rules
 }
 
-/// Which questions a server answers with yes.
+/// Which questions a server responses with yes.
 pub async fn allowed(client: &Client, questions: &[Question]) -> Result<BTreeSet<Question>, Error> {
-    let answers = stream::iter(questions).map(|question| async move {
+    let responses = stream::iter(questions).map(|question| async move {
         let review = question.review().to_string().into_bytes();
-        let answer = ask(client, "POST", REVIEWS, "application/json", review).await?;
-        match answer.body["status"]["allowed"].as_bool() {
+        let response = send_request(client, "POST", REVIEWS, "application/json", review).await?;
+        match response.body["status"]["allowed"].as_bool() {
             Some(allowed) => Ok(allowed.then(|| question.clone())),
-            None => Err(unprepared(REVIEWS, &answer)),
+            None => Err(unprepared(REVIEWS, &response)),
         }
     });
-    answers.buffer_unordered(AT_ONCE).try_filter_map(|one| future::ready(Ok(one))).try_collect().await
+    responses.buffer_unordered(AT_ONCE).try_filter_map(|one| future::ready(Ok(one))).try_collect().await
 }
 
 /// A review as JSON, for callers that send it by other means.

@@ -1,26 +1,26 @@
-//! What is asked, written so that it can be read and asked again.
+//! Cases, in a form that can be read and replayed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The life of one object.
+/// The lifecycle of one object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Case {
-    /// What it is about: `v1/pods`, `apps/v1/deployments`.
+    /// Its resource: `v1/pods`, `apps/v1/deployments`.
     pub kind: String,
-    /// What is asked, in order.
+    /// The requests, in order.
     pub steps: Vec<Step>,
 }
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// What is done.
+    /// The verb.
     pub verb: Verb,
-    /// The part of the object it is done to: `status`, `resize`; empty for the object itself.
+    /// The subresource: `status`, `resize`; empty for the object itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub part: String,
-    /// The parameters, as they stand in the address.
+    /// The query parameters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub query: String,
     /// A field that is written twice, as a JSON pointer.
@@ -29,13 +29,13 @@ pub struct Step {
     /// Whether the body is sent as protobuf, where it can be written so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub protobuf: bool,
-    /// What is sent. For a replacement: JSON patch operations, which each server's own object gets before it is sent
-    /// back, since the two objects differ in what nobody can foresee.
+    /// The body. For an update: JSON patch operations, which are applied to each server's own object before it is
+    /// sent back, since the two objects differ in unpredictable values.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub body: Value,
 }
 
-/// What is done.
+/// A verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verb {
@@ -43,13 +43,13 @@ pub enum Verb {
     Create,
     /// PUT of the object with changes.
     Replace,
-    /// PATCH with operations.
+    /// PATCH with JSON patch operations.
     Json,
-    /// PATCH with an object that is laid over.
+    /// PATCH with a merge patch.
     Merge,
-    /// The same, with lists merged by their keys.
+    /// PATCH with a strategic merge patch.
     Strategic,
-    /// PATCH with what somebody wants in it, who manages that from then on.
+    /// PATCH with server-side apply.
     Apply,
     /// DELETE.
     Delete,
@@ -97,13 +97,13 @@ impl Step {
         Self { verb, part: String::new(), query: String::new(), twice: String::new(), protobuf: false, body }
     }
 
-    /// What it is, in a word or two: `create`, `merge status`.
+    /// Its label, in a word or two: `create`, `merge status`.
     pub(super) fn label(&self) -> String {
         let label = format!("{} {}", self.verb.name(), self.part);
         label.trim_end().to_owned()
     }
 
-    /// Whether nothing is to come of it.
+    /// Whether it is a dry run.
     pub(super) fn is_dry(&self) -> bool {
         let told = self.body["dryRun"].as_array().is_some_and(|stages| !stages.is_empty());
         self.query.contains("dryRun") || (self.verb == Verb::Delete && told)

@@ -1,20 +1,20 @@
-//! In what two answers differ.
+//! Differences between two responses.
 
 use std::fmt;
 
 use serde_json::Value;
 
-use super::answer::Answer;
 use super::mask::Mask;
+use super::response::Response;
 
-/// One thing in which two answers differ.
+/// A difference between two responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Where: `code`, `message`, `cause spec.containers`, `object /spec/replicas`, …
+    /// Its location: `code`, `message`, `cause spec.containers`, `object /spec/replicas`, …
     pub at: String,
-    /// What the reference has there.
+    /// The value of the reference.
     pub reference: Option<String>,
-    /// What the subject has there.
+    /// The value of the subject.
     pub subject: Option<String>,
 }
 
@@ -31,10 +31,10 @@ impl fmt::Display for Difference {
     }
 }
 
-/// An answer and what of it cannot be foreseen.
-pub(super) type Side<'a> = (&'a Answer, &'a Mask);
+/// A response and its mask.
+pub(super) type Side<'a> = (&'a Response, &'a Mask);
 
-/// Everything in which two answers differ.
+/// All differences between two responses.
 pub(super) fn differences(reference: Side<'_>, subject: Side<'_>) -> Vec<Difference> {
     let mut found = Vec::new();
     if reference.0.code != subject.0.code || subject.0.code == 0 {
@@ -43,7 +43,7 @@ pub(super) fn differences(reference: Side<'_>, subject: Side<'_>) -> Vec<Differe
     }
     warnings(&mut found, reference, subject);
     if reference.0.object().is_some() && subject.0.object().is_some() {
-        let [reference, subject] = [reference, subject].map(|(answer, mask)| mask.object(&answer.body));
+        let [reference, subject] = [reference, subject].map(|(response, mask)| mask.object(&response.body));
         values(&mut found, "", Some(&reference), Some(&subject));
         return found;
     }
@@ -52,11 +52,11 @@ pub(super) fn differences(reference: Side<'_>, subject: Side<'_>) -> Vec<Differe
 }
 
 /// A refusal in one line.
-fn in_a_line((answer, mask): Side<'_>) -> String {
-    if answer.is_success() {
-        return answer.code.to_string();
+fn in_a_line((response, mask): Side<'_>) -> String {
+    if response.is_success() {
+        return response.code.to_string();
     }
-    format!("{} {}: {}", answer.code, answer.text("reason"), mask.text(answer.text("message")))
+    format!("{} {}: {}", response.code, response.text("reason"), mask.text(response.text("message")))
 }
 
 fn differ(found: &mut Vec<Difference>, at: &str, reference: Option<String>, subject: Option<String>) {
@@ -64,15 +64,15 @@ fn differ(found: &mut Vec<Difference>, at: &str, reference: Option<String>, subj
 }
 
 fn warnings(found: &mut Vec<Difference>, reference: Side<'_>, subject: Side<'_>) {
-    let masked = |(answer, mask): Side<'_>| -> Vec<(String, String)> {
-        answer.warnings.iter().map(|warning| ("warning".to_owned(), mask.text(warning))).collect()
+    let masked = |(response, mask): Side<'_>| -> Vec<(String, String)> {
+        response.warnings.iter().map(|warning| ("warning".to_owned(), mask.text(warning))).collect()
     };
     lists(found, "order of warnings", masked(reference), masked(subject));
 }
 
 fn refusals(found: &mut Vec<Difference>, reference: Side<'_>, subject: Side<'_>) {
-    let masked = |(answer, mask): Side<'_>, field: &str| mask.value(&answer.body[field]);
-    let about = |(answer, _): Side<'_>| answer.body["details"]["kind"].clone();
+    let masked = |(response, mask): Side<'_>, field: &str| mask.value(&response.body[field]);
+    let about = |(response, _): Side<'_>| response.body["details"]["kind"].clone();
     if about(reference) != about(subject) {
         return differ(found, "refusal", Some(in_a_line(reference)), Some(in_a_line(subject)));
     }
@@ -81,12 +81,12 @@ fn refusals(found: &mut Vec<Difference>, reference: Side<'_>, subject: Side<'_>)
         values(found, field, Some(&reference), Some(&subject));
     }
     for field in ["name", "group", "retryAfterSeconds"] {
-        let detail = |(answer, mask): Side<'_>| mask.value(&answer.body["details"][field]);
+        let detail = |(response, mask): Side<'_>| mask.value(&response.body["details"][field]);
         let (reference, subject) = (detail(reference), detail(subject));
         values(found, &format!("details {field}"), Some(&reference), Some(&subject));
     }
-    let causes = |(answer, mask): Side<'_>| -> Vec<(String, String)> {
-        let causes = answer.body["details"]["causes"].as_array().into_iter().flatten();
+    let causes = |(response, mask): Side<'_>| -> Vec<(String, String)> {
+        let causes = response.body["details"]["causes"].as_array().into_iter().flatten();
         let text = |cause: &Value, field: &str| mask.text(cause[field].as_str().unwrap_or_default());
         causes
             .map(|cause| {
@@ -121,8 +121,8 @@ fn listed(message: &Value) -> (&str, Vec<&str>) {
     (head, parts)
 }
 
-/// Whether the reference may answer otherwise if it is asked again: it reads maps in an order of its own choice each
-/// time, and stops at the first field that it does not know.
+/// Whether the reference may respond otherwise to the same request: it iterates over maps in random order, and stops
+/// at the first unknown field.
 pub(super) fn may_change(difference: &Difference) -> bool {
     const APPLIED: &str = "\"failed to create typed patch object ";
     let applied = difference.reference.as_deref().is_some_and(|text| text.starts_with(APPLIED));
@@ -147,13 +147,13 @@ fn without_order(message: &str, mask: &Mask) -> String {
 /// Whether two refusals have the same causes in the same order, but for those about one map or about the resources of
 /// one container: the reference reads maps in an order of its own choice each time.
 pub(super) fn ordered_alike(reference: Side<'_>, subject: Side<'_>) -> bool {
-    let causes = |(answer, mask): Side<'_>| {
-        let causes = answer.body["details"]["causes"].as_array().into_iter().flatten();
+    let causes = |(response, mask): Side<'_>| {
+        let causes = response.body["details"]["causes"].as_array().into_iter().flatten();
         let text = |cause: &Value, field: &str| mask.text(cause[field].as_str().unwrap_or_default());
         let mut causes: Vec<(String, String)> =
             causes.map(|cause| (text(cause, "field"), text(cause, "message"))).collect();
         // What is asked of defined kinds is all in maps.
-        let defined = answer.body["details"]["kind"] == "Widget";
+        let defined = response.body["details"]["kind"] == "Widget";
         for run in causes.chunk_by_mut(|one, other| defined || holder(&one.0) == holder(&other.0)) {
             run.sort_unstable();
         }

@@ -1,31 +1,32 @@
-//! The same happens in two clusters, and their controllers have to make the same of it.
+//! Performs the same steps in two clusters, and compares the results of their controllers.
 //!
 //! ```text
-//!              ┌─▶ kube-controller-manager ─▶ portrait ─┐
-//!   a step ────┤                                        ├─▶ compare ▸ kept? ── no, and it stays ──▶ report
-//!     ▲        └─▶ plumb's controllers     ─▶ portrait ─┘       │ the same
-//!     └── nothing is left to do ◀── the hand: what a node would do next, on both ◀┘
+//!              ┌─▶ kube-controller-manager ─▶ objects ─┐
+//!   a step ────┤                                       ├─▶ compare ▸ allowed? ── no, and it stays ──▶ report
+//!     ▲        └─▶ plumb's controllers     ─▶ objects ─┘       │ the same
+//!     └── no action is left ◀── simulated scheduler and nodes, on both ◀──────────┘
 //! ```
 //!
-//! A scenario is a list of steps: objects are made, changed, deleted. Nodes and scheduler are played by a hand that does
-//! one thing at a time, the same in both clusters, and only when both have come to rest and look the same. So not only
-//! what a rollout comes to is compared, but each of its moves, however fast either side is.
+//! A scenario is a list of steps, which create, update and delete objects. A simulated scheduler and simulated nodes
+//! perform one action at a time, the same in both clusters, and only when both are stable and equal. So not only the
+//! end of a rollout is compared, but each of its steps, however fast either side is.
 //!
-//! A portrait is what a namespace has, with everything masked that nobody can foresee: times, revisions, and names and
-//! uids by whom they stand for. What we do differently on purpose is listed in `differential/controllers/kept.yaml`.
+//! The objects of a namespace are compared in a normalized form, with all unpredictable values masked: times,
+//! revisions, and generated names and uids by their objects. Deliberate differences are listed in
+//! `differential/controllers/kept.yaml`.
 
 mod acts;
-mod hand;
 mod kept;
 mod kinds;
 mod nodes;
+mod normalized;
 mod play;
-mod portrait;
 mod run;
 mod scenario;
+mod simulated;
 mod view;
 
-pub use kept::Kept;
+pub use kept::AllowedDifferences;
 pub use play::Finding;
-pub use run::{Options, Outcome, print, run};
+pub use run::{Options, ScenarioSummary, print, run};
 pub use scenario::{Act, Scenario, Step, scenarios};

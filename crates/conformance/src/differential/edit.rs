@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::random::Random;
 use super::words;
 
-/// A place in an object, and what belongs there.
-struct Place {
+/// A location in an object, and what belongs there.
+struct FieldLocation {
     pointer: String,
     /// `None` below what the schema does not describe.
     ty: Option<TypeId>,
@@ -16,24 +16,24 @@ struct Place {
     field: String,
 }
 
-/// Changes an object of a struct in one place below `under`, if there is one.
+/// Changes an object of a struct in one location below `under`, if there is one.
 pub(super) fn edit(random: &mut Random, body: Option<StructId>, object: &mut Value, under: &str) {
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     if let Value::Object(map) = &*object {
         for (field, value) in map {
             let known = body.map_or_else(metadata, Some);
             let ty = known.and_then(|body| Schema::builtin()[body].field(field)).map(|field| field.ty);
-            visit(value, ty, field, &format!("/{}", escape(field)), &mut places);
+            visit(value, ty, field, &format!("/{}", escape(field)), &mut locations);
         }
     }
     // What a server says of an object is nobody's to change, and what kind it is is decided by the address.
     let untouched = ["/metadata/managedFields", "/metadata/creationTimestamp", "/apiVersion", "/kind"];
-    places.retain(|place| {
-        let shielded = untouched.iter().any(|prefix| place.pointer.starts_with(prefix));
-        place.pointer.starts_with(under) && (!shielded || random.percent(5))
+    locations.retain(|location| {
+        let shielded = untouched.iter().any(|prefix| location.pointer.starts_with(prefix));
+        location.pointer.starts_with(under) && (!shielded || random.percent(5))
     });
-    let Some(place) = random.pick(&places) else { return };
-    change(random, object, place);
+    let Some(location) = random.pick(&locations) else { return };
+    change(random, object, location);
 }
 
 /// What every object has is known of kinds that are not in the table, too.
@@ -41,8 +41,8 @@ fn metadata() -> Option<StructId> {
     Schema::builtin().kind("meta.k8s.io", "v1", "PartialObjectMetadata").map(|kind| kind.body)
 }
 
-fn visit(value: &Value, ty: Option<TypeId>, field: &str, pointer: &str, places: &mut Vec<Place>) {
-    places.push(Place { pointer: pointer.to_owned(), ty, field: field.to_owned() });
+fn visit(value: &Value, ty: Option<TypeId>, field: &str, pointer: &str, locations: &mut Vec<FieldLocation>) {
+    locations.push(FieldLocation { pointer: pointer.to_owned(), ty, field: field.to_owned() });
     let schema = Schema::builtin();
     let ty = ty.map(|ty| schema.pointee(ty));
     match value {
@@ -52,10 +52,10 @@ fn visit(value: &Value, ty: Option<TypeId>, field: &str, pointer: &str, places: 
                 match ty.map(|ty| schema[ty].shape) {
                     Some(Shape::Struct(id)) => {
                         let ty = schema[id].field(key).map(|field| field.ty);
-                        visit(value, ty, key, &pointer, places);
+                        visit(value, ty, key, &pointer, locations);
                     }
-                    Some(Shape::Map(inner)) => visit(value, Some(inner), field, &pointer, places),
-                    _ => visit(value, None, key, &pointer, places),
+                    Some(Shape::Map(inner)) => visit(value, Some(inner), field, &pointer, locations),
+                    _ => visit(value, None, key, &pointer, locations),
                 }
             }
         }
@@ -65,7 +65,7 @@ fn visit(value: &Value, ty: Option<TypeId>, field: &str, pointer: &str, places: 
                 _ => None,
             };
             for (i, value) in list.iter().enumerate() {
-                visit(value, inner, field, &format!("{pointer}/{i}"), places);
+                visit(value, inner, field, &format!("{pointer}/{i}"), locations);
             }
         }
         _ => {}
@@ -76,11 +76,11 @@ fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
-fn change(random: &mut Random, object: &mut Value, place: &Place) {
-    let Some(value) = object.pointer(&place.pointer).cloned() else { return };
+fn change(random: &mut Random, object: &mut Value, location: &FieldLocation) {
+    let Some(value) = object.pointer(&location.pointer).cloned() else { return };
     let schema = Schema::builtin();
-    let shape = place.ty.map(|ty| schema[schema.pointee(ty)].shape);
-    if place.pointer == "/metadata/name" {
+    let shape = location.ty.map(|ty| schema[schema.pointee(ty)].shape);
+    if location.pointer == "/metadata/name" {
         // Names stay different from case to case.
         let name = value.as_str().unwrap_or_default();
         let long = |length: usize| format!("{name}{}", "x".repeat(length.saturating_sub(name.len())));
@@ -103,31 +103,31 @@ fn change(random: &mut Random, object: &mut Value, place: &Place) {
             format!("0{name}"),
             "..".to_owned(),
         ];
-        return set(object, &place.pointer, json!(names[random.below(names.len())]));
+        return set(object, &location.pointer, json!(names[random.below(names.len())]));
     }
-    if ["/kind", "/apiVersion"].contains(&place.pointer.as_str()) && random.percent(50) {
-        return set(object, &place.pointer, json!(words::another_kind(random)));
+    if ["/kind", "/apiVersion"].contains(&location.pointer.as_str()) && random.percent(50) {
+        return set(object, &location.pointer, json!(words::another_kind(random)));
     }
     match (shape, random.below(100)) {
-        (_, 0..=24) => remove(object, &place.pointer),
+        (_, 0..=24) => remove(object, &location.pointer),
         (Some(Shape::Struct(id)), _) if value.is_object() => {
             let fields = schema[id].fields();
             let Some(field) = random.pick(fields) else { return };
             if random.percent(6) {
-                return set(object, &format!("{}/unknownField", place.pointer), json!("a"));
+                return set(object, &format!("{}/unknownField", location.pointer), json!("a"));
             }
             let made = words::value(random, field.ty, field.json);
-            set(object, &format!("{}/{}", place.pointer, escape(field.json)), made);
+            set(object, &format!("{}/{}", location.pointer, escape(field.json)), made);
         }
         (Some(Shape::List(inner)), chance) => {
-            let Some(list) = object.pointer_mut(&place.pointer).and_then(Value::as_array_mut) else { return };
+            let Some(list) = object.pointer_mut(&location.pointer).and_then(Value::as_array_mut) else { return };
             match (list.first().cloned(), chance) {
                 (Some(first), 25..=49) => list.push(first),
                 (Some(_), 50..=59) => list.reverse(),
                 (Some(_), 60..=64) => list.clear(),
                 _ => {
-                    let made = words::value(random, inner, &place.field);
-                    if let Some(list) = object.pointer_mut(&place.pointer).and_then(Value::as_array_mut) {
+                    let made = words::value(random, inner, &location.field);
+                    if let Some(list) = object.pointer_mut(&location.pointer).and_then(Value::as_array_mut) {
                         list.push(made);
                     }
                 }
@@ -137,20 +137,20 @@ fn change(random: &mut Random, object: &mut Value, place: &Place) {
             let keys =
                 ["a", "A", "a b", "a/b", "a/b/c", "cpu", "memory", "example.com/a", "", "kubernetes.io/a"];
             let key = keys[random.below(keys.len())];
-            let made = words::value(random, inner, &place.field);
-            set(object, &format!("{}/{}", place.pointer, escape(key)), made);
+            let made = words::value(random, inner, &location.field);
+            set(object, &format!("{}/{}", location.pointer, escape(key)), made);
         }
-        (_, 25..=27) => set(object, &place.pointer, Value::Null),
+        (_, 25..=27) => set(object, &location.pointer, Value::Null),
         (Some(_), _) => {
-            let made = place.ty.map(|ty| words::value(random, ty, &place.field)).unwrap_or_default();
-            set(object, &place.pointer, made);
+            let made = location.ty.map(|ty| words::value(random, ty, &location.field)).unwrap_or_default();
+            set(object, &location.pointer, made);
         }
-        (None, 28..=60) => set(object, &place.pointer, words::wrong(random)),
+        (None, 28..=60) => set(object, &location.pointer, words::wrong(random)),
         (None, _) if value.is_object() => {
             let made = words::wrong(random);
-            set(object, &format!("{}/{}", place.pointer, words::field(random)), made);
+            set(object, &format!("{}/{}", location.pointer, words::field(random)), made);
         }
-        (None, _) => set(object, &place.pointer, words::of_no_type(random, &place.field)),
+        (None, _) => set(object, &location.pointer, words::of_no_type(random, &location.field)),
     }
 }
 
@@ -163,7 +163,7 @@ pub(super) fn set(object: &mut Value, pointer: &str, value: Value) {
             map.insert(key, value);
         }
         Some(Value::Array(list)) => {
-            if let Some(slot) = key.parse::<usize>().ok().and_then(|place| list.get_mut(place)) {
+            if let Some(slot) = key.parse::<usize>().ok().and_then(|location| list.get_mut(location)) {
                 *slot = value;
             }
         }
@@ -178,18 +178,18 @@ pub(super) fn remove(object: &mut Value, pointer: &str) {
     match object.pointer_mut(holder) {
         Some(Value::Object(map)) => drop(map.remove(&key)),
         Some(Value::Array(list)) => {
-            if let Ok(place) = key.parse::<usize>()
-                && place < list.len()
+            if let Ok(location) = key.parse::<usize>()
+                && location < list.len()
             {
-                list.remove(place);
+                list.remove(location);
             }
         }
         _ => {}
     }
 }
 
-/// Every place in a value, the outer before the inner.
-pub(super) fn places(value: &Value) -> Vec<String> {
+/// Every location in a value, the outer before the inner.
+pub(super) fn locations(value: &Value) -> Vec<String> {
     fn walk(value: &Value, here: &str, found: &mut Vec<String>) {
         found.push(here.to_owned());
         match value {

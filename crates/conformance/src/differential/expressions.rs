@@ -24,8 +24,8 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::answer::{Answer, ask};
 use super::random::Random;
+use super::response::{Response, send_request};
 use crate::error::Error;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -89,7 +89,7 @@ impl fmt::Display for Finding {
 
 /// What came of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct RunSummary {
     /// What the expressions were made from.
     pub seed: u64,
     /// How many expressions were compiled by both.
@@ -106,7 +106,7 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
 }
 
-impl Outcome {
+impl RunSummary {
     /// Whether the servers agree but for what is on purpose.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
@@ -131,7 +131,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RunSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
             writeln!(f, "{finding}\n")?;
@@ -166,7 +166,7 @@ fn kept(finding: &Finding) -> Option<&'static str> {
 }
 
 /// Compares what two servers make of expressions.
-pub async fn run(reference: &Client, subject: &Client, options: &Options) -> Result<Outcome, Error> {
+pub async fn run(reference: &Client, subject: &Client, options: &Options) -> Result<RunSummary, Error> {
     let size = options.batch.max(1);
     let batches = (0..options.cases.div_ceil(size)).map(|batch| {
         let first = batch * size;
@@ -175,7 +175,7 @@ pub async fn run(reference: &Client, subject: &Client, options: &Options) -> Res
     let mut outcomes = stream::iter(batches)
         .map(|batch| async move { batch.play([reference, subject]).await })
         .buffered(AT_ONCE);
-    let mut outcome = Outcome { seed: options.seed, ..Outcome::default() };
+    let mut outcome = RunSummary { seed: options.seed, ..RunSummary::default() };
     while let Some(played) = outcomes.try_next().await? {
         outcome.add(played);
     }
@@ -203,17 +203,17 @@ impl Batch {
         Finding { made_from: (self.seed, case), expression, object, reference, subject }
     }
 
-    async fn play(self, servers: [&Client; 2]) -> Result<Outcome, Error> {
-        let mut outcome = Outcome::default();
+    async fn play(self, servers: [&Client; 2]) -> Result<RunSummary, Error> {
+        let mut outcome = RunSummary::default();
         let number = self.first;
         let sound = self.compile(servers, &mut outcome).await?;
         for most in ELEMENTS {
             self.estimate(servers, &sound, most, &mut outcome).await?;
         }
         let body = self.definition(&sound);
-        for answer in both(servers, DEFINITIONS, &body).await? {
-            if !answer.is_success() {
-                return Err(Error::Unprepared(answer.text("message").to_owned()));
+        for response in both(servers, DEFINITIONS, &body).await? {
+            if !response.is_success() {
+                return Err(Error::Unprepared(response.text("message").to_owned()));
             }
         }
         let plural = format!("batch{number}s");
@@ -227,8 +227,8 @@ impl Batch {
             object["kind"] = json!(format!("Batch{number}"));
             object["metadata"] = json!({ "name": "a" });
             let path = format!("{path}?dryRun=All");
-            let answers = both(servers, &path, &object).await?;
-            let [left, right] = answers.map(|answer| results(&answer, sound.len()));
+            let responses = both(servers, &path, &object).await?;
+            let [left, right] = responses.map(|response| results(&response, sound.len()));
             outcome.evaluated += sound.len();
             let mut differ: Vec<usize> =
                 (0..sound.len()).filter(|rule| left[*rule] != right[*rule]).collect();
@@ -237,10 +237,15 @@ impl Batch {
                 if differ.is_empty() {
                     break;
                 }
-                let answer =
-                    ask(servers[0], "POST", &path, "application/json", object.to_string().into_bytes())
-                        .await?;
-                let again = results(&answer, sound.len());
+                let response = send_request(
+                    servers[0],
+                    "POST",
+                    &path,
+                    "application/json",
+                    object.to_string().into_bytes(),
+                )
+                .await?;
+                let again = results(&response, sound.len());
                 differ.retain(|rule| again[*rule] != right[*rule]);
             }
             for rule in differ {
@@ -250,26 +255,27 @@ impl Batch {
         }
         for server in servers {
             let name = format!("{DEFINITIONS}/{plural}.{GROUP}");
-            ask(server, "DELETE", &name, "application/json", Vec::new()).await?;
+            send_request(server, "DELETE", &name, "application/json", Vec::new()).await?;
         }
         Ok(outcome)
     }
 
     /// The expressions that both servers compile. One that is refused may hide what is wrong with another, so this goes on
     /// until a definition is refused by neither.
-    async fn compile(&self, servers: [&Client; 2], outcome: &mut Outcome) -> Result<Vec<usize>, Error> {
+    async fn compile(&self, servers: [&Client; 2], outcome: &mut RunSummary) -> Result<Vec<usize>, Error> {
         let mut sound: Vec<usize> = (0..self.expressions.len()).collect();
         let path = format!("{DEFINITIONS}?dryRun=All");
         loop {
-            let answers = both(servers, &path, &self.definition(&sound)).await?;
-            if answers.iter().all(Answer::is_success) {
+            let responses = both(servers, &path, &self.definition(&sound)).await?;
+            if responses.iter().all(Response::is_success) {
                 outcome.compiled += sound.len();
                 return Ok(sound);
             }
-            if let Some(answer) = answers.iter().find(|own| !own.is_success() && refusals(own).is_empty()) {
-                return Err(Error::Unprepared(answer.text("message").to_owned()));
+            if let Some(response) = responses.iter().find(|own| !own.is_success() && refusals(own).is_empty())
+            {
+                return Err(Error::Unprepared(response.text("message").to_owned()));
             }
-            let [left, right] = answers.each_ref().map(refusals);
+            let [left, right] = responses.each_ref().map(refusals);
             let mut left_over = Vec::new();
             for (index, place) in sound.iter().enumerate() {
                 let what =
@@ -284,7 +290,7 @@ impl Batch {
                 }
             }
             if left_over.len() == sound.len() {
-                let why = answers.iter().map(|answer| answer.text("message").to_owned());
+                let why = responses.iter().map(|response| response.text("message").to_owned());
                 return Err(Error::Unprepared(why.collect::<Vec<_>>().join("; ")));
             }
             sound = left_over;
@@ -298,16 +304,16 @@ impl Batch {
         servers: [&Client; 2],
         sound: &[usize],
         most: u64,
-        outcome: &mut Outcome,
+        outcome: &mut RunSummary,
     ) -> Result<(), Error> {
         let mut items = schema();
         let rules = sound.iter().map(|place| json!({ "rule": self.rule(*place) }));
         items["x-kubernetes-validations"] = rules.collect();
         let list = json!({ "type": "array", "maxItems": most, "items": items });
         let body = self.defined(&json!({ "type": "object", "properties": { "list": list } }));
-        let answers = both(servers, &format!("{DEFINITIONS}?dryRun=All"), &body).await?;
-        let [left, right] = answers.map(|answer| {
-            let mut costs = refusals(&answer);
+        let responses = both(servers, &format!("{DEFINITIONS}?dryRun=All"), &body).await?;
+        let [left, right] = responses.map(|response| {
+            let mut costs = refusals(&response);
             costs.retain(|_, refusal| refusal.contains("estimated rule cost exceeds"));
             costs
         });
@@ -367,8 +373,8 @@ impl Batch {
     }
 }
 
-async fn both(servers: [&Client; 2], path: &str, body: &Value) -> Result<[Answer; 2], Error> {
-    let send = |client| ask(client, "POST", path, "application/json", body.to_string().into_bytes());
+async fn both(servers: [&Client; 2], path: &str, body: &Value) -> Result<[Response; 2], Error> {
+    let send = |client| send_request(client, "POST", path, "application/json", body.to_string().into_bytes());
     let (left, right) = futures::future::try_join(send(servers[0]), send(servers[1])).await?;
     Ok([left, right])
 }
@@ -376,7 +382,7 @@ async fn both(servers: [&Client; 2], path: &str, body: &Value) -> Result<[Answer
 /// Waits until a server serves the objects of a definition.
 async fn served(server: &Client, path: &str) -> Result<(), Error> {
     for _ in 0..ATTEMPTS {
-        if ask(server, "GET", path, "application/json", Vec::new()).await?.is_success() {
+        if send_request(server, "GET", path, "application/json", Vec::new()).await?.is_success() {
             return Ok(());
         }
         tokio::time::sleep(INTERVAL).await;
@@ -456,9 +462,9 @@ fn objects() -> [Value; 3] {
 }
 
 /// What does not compile, by the place of its expression.
-fn refusals(answer: &Answer) -> BTreeMap<usize, String> {
+fn refusals(response: &Response) -> BTreeMap<usize, String> {
     let mut found: BTreeMap<usize, String> = BTreeMap::new();
-    for cause in answer.body["details"]["causes"].as_array().into_iter().flatten() {
+    for cause in response.body["details"]["causes"].as_array().into_iter().flatten() {
         let text = |field: &str| cause[field].as_str().unwrap_or_default();
         let place =
             text("field").split_once("x-kubernetes-validations[").and_then(|(_, rest)| rest.split_once(']'));
@@ -484,9 +490,9 @@ fn without_number(message: &str) -> String {
 }
 
 /// What each rule came to.
-fn results(answer: &Answer, count: usize) -> Vec<String> {
+fn results(response: &Response, count: usize) -> Vec<String> {
     let mut found = vec![String::new(); count];
-    for cause in answer.body["details"]["causes"].as_array().into_iter().flatten() {
+    for cause in response.body["details"]["causes"].as_array().into_iter().flatten() {
         let message = cause["message"].as_str().unwrap_or_default();
         let place = message.rsplit_once("rule ").and_then(|_| {
             let (_, rest) = message.split_once("rule: rule ").or_else(|| message.split_once("rule "))?;

@@ -1,4 +1,4 @@
-//! The differences that are kept: which, and why.
+//! The allowed differences, with their reasons.
 
 use serde::Deserialize;
 
@@ -10,14 +10,14 @@ use crate::glob::matches;
 /// The list in the repository.
 const LIST: &str = include_str!("../../differential/kept.yaml");
 
-/// All differences that are kept.
+/// All allowed differences.
 #[derive(Debug, Default)]
-pub struct Kept(Vec<Listed>);
+pub struct AllowedDifferences(Vec<AllowedDifference>);
 
-/// A difference that is kept.
+/// An allowed difference.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Listed {
+pub struct AllowedDifference {
     /// Its name.
     pub name: String,
     /// Why it is kept.
@@ -37,9 +37,9 @@ pub struct Listed {
     pub shown_by: Case,
 }
 
-/// A kept difference that was seen.
+/// A match of an allowed difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Seen {
+pub struct MatchedPattern {
     /// The name of the entry.
     pub name: String,
     /// Which of its patterns it falls under.
@@ -59,7 +59,7 @@ fn anything() -> String {
     "*".to_owned()
 }
 
-impl Kept {
+impl AllowedDifferences {
     /// Reads the list of the repository.
     pub fn read() -> Result<Self, Error> {
         serde_saphyr::from_str(LIST).map(Self).map_err(|source| Error::List(source.to_string()))
@@ -73,12 +73,18 @@ impl Kept {
     }
 
     /// Every entry.
-    pub fn all(&self) -> &[Listed] {
+    pub fn all(&self) -> &[AllowedDifference] {
         &self.0
     }
 
     /// What a difference falls under.
-    pub(super) fn find(&self, kind: &str, step: &Step, sent: &str, difference: &Difference) -> Option<Seen> {
+    pub(super) fn find(
+        &self,
+        kind: &str,
+        step: &Step,
+        sent: &str,
+        difference: &Difference,
+    ) -> Option<MatchedPattern> {
         let label = step.label();
         // Where a case takes place does not matter here.
         let kind = kind.rsplit(':').next().unwrap_or_default();
@@ -87,7 +93,7 @@ impl Kept {
         });
         listed.find_map(|listed| {
             let pattern = listed.differs.iter().position(|pattern| pattern.covers(difference))?;
-            Some(Seen { name: listed.name.clone(), pattern })
+            Some(MatchedPattern { name: listed.name.clone(), pattern })
         })
     }
 }
@@ -112,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_list_can_be_read_and_its_names_differ() {
-        let kept = Kept::read().unwrap_or_default();
+        let kept = AllowedDifferences::read().unwrap_or_default();
         assert!(!kept.all().is_empty());
         let mut names: Vec<&str> = kept.all().iter().map(|listed| listed.name.as_str()).collect();
         names.sort_unstable();

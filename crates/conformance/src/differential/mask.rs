@@ -1,12 +1,12 @@
-//! What nobody can foresee, and therefore nobody compares: uids, times, revisions, allocated addresses and ports.
+//! Masks for unpredictable values, which are not compared: uids, times, revisions, allocated addresses and ports.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// How many letters a name gets that a server makes up.
+/// The length of the random suffix of a generated name.
 const SUFFIX: usize = 5;
-/// How much of what was asked for such a name keeps.
+/// The maximal length of the prefix of such a name.
 const LONGEST_PREFIX: usize = 63 - SUFFIX;
 /// The ports that servers give out by themselves; a dry run may show some that nobody could get.
 const PORTS: std::ops::RangeInclusive<u16> = 30086..=32799;

@@ -1,4 +1,4 @@
-//! Plays a case on both servers.
+//! Runs a case on both servers.
 
 use std::fmt;
 
@@ -6,32 +6,32 @@ use futures::future;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::answer::{Answer, ask};
 use super::case::{Case, Step, Verb};
 use super::compare::{Difference, differences, may_change, ordered_alike};
-use super::ground;
-use super::kept::{Kept, Seen};
+use super::kept::{AllowedDifferences, MatchedPattern};
 use super::kinds::collection;
 use super::mask::Mask;
 use super::patch;
+use super::response::{Response, send_request};
 use super::sent::sent;
+use super::setup;
 use crate::error::Error;
 
-/// How often the reference is asked again when it may answer otherwise then.
+/// How often a request to the reference is repeated that may have another response then.
 const AGAIN: usize = 12;
 
 /// The two servers.
 #[derive(Clone)]
 pub struct Servers {
-    /// What is right by definition.
+    /// The reference.
     pub reference: Client,
-    /// What is tested.
+    /// The subject.
     pub subject: Client,
-    /// The namespace that the cases take place in; it is made in both.
+    /// The namespace of the cases; it is created in both.
     pub namespace: String,
 }
 
-/// Who says what comes next, given the object as it stands.
+/// The source of steps, given the current object.
 pub(super) trait Script {
     /// The next step; `None` at the end.
     fn next(&mut self, current: Option<&Value>) -> Option<Step>;
@@ -44,35 +44,35 @@ impl Script for std::slice::Iter<'_, Step> {
     }
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Debug, Default)]
-pub(super) struct Played {
+pub(super) struct ScenarioResult {
     /// How many requests were compared, and how many of them the reference carried out.
     pub(super) asked: usize,
     pub(super) accepted: usize,
-    /// The kept differences that were seen.
-    pub(super) kept: Vec<Seen>,
-    /// What is not listed.
+    /// The allowed differences that were found.
+    pub(super) kept: Vec<MatchedPattern>,
+    /// The difference that is not allowed.
     pub(super) finding: Option<Finding>,
 }
 
-/// A difference that is not listed.
+/// A difference that is not allowed.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The case, up to the step that shows it.
     pub case: Case,
-    /// What differs.
+    /// The differences.
     pub differences: Vec<Difference>,
     /// The request as the subject got it: method, path, body.
     pub request: (String, String, Value),
-    /// What the reference answered.
-    pub reference: Answer,
-    /// What the subject answered.
-    pub subject: Answer,
+    /// The response of the reference.
+    pub reference: Response,
+    /// The response of the subject.
+    pub subject: Response,
 }
 
 impl Finding {
-    /// What makes two findings the same: the place, without the numbers in it.
+    /// The key of equal findings: the location, without the numbers in it.
     pub(super) fn signature(&self) -> String {
         let step = self.case.steps.last().map(Step::label).unwrap_or_default();
         let places = self.differences.first().map(|difference| {
@@ -101,17 +101,17 @@ impl fmt::Display for Finding {
         for difference in &self.differences {
             writeln!(f, "    {difference}")?;
         }
-        let answer = |answer: &Answer| {
-            let shown = if answer.is_success() { &Value::Null } else { &answer.body };
-            format!("{} {shown} {:?}", answer.code, answer.warnings)
+        let response = |response: &Response| {
+            let shown = if response.is_success() { &Value::Null } else { &response.body };
+            format!("{} {shown} {:?}", response.code, response.warnings)
         };
-        writeln!(f, "  kubernetes: {}", answer(&self.reference))?;
-        writeln!(f, "  plumb:      {}", answer(&self.subject))?;
+        writeln!(f, "  kubernetes: {}", response(&self.reference))?;
+        writeln!(f, "  plumb:      {}", response(&self.subject))?;
         write!(f, "  case: {}", serde_json::to_string(&self.case).unwrap_or_default())
     }
 }
 
-/// One of the servers, and what it has of the object.
+/// One of the servers, and its version of the object.
 struct Side<'a> {
     client: &'a Client,
     current: Option<Value>,
@@ -119,24 +119,24 @@ struct Side<'a> {
 }
 
 impl Servers {
-    /// Makes what the cases take place in.
+    /// Sets up the servers.
     pub async fn prepare(&self) -> Result<(), Error> {
         for client in [&self.reference, &self.subject] {
-            ground::prepare(client, &self.namespace).await?;
+            setup::prepare(client, &self.namespace).await?;
         }
         Ok(())
     }
 
-    /// Plays a case, and removes what is left of it.
+    /// Runs a case, and deletes its objects.
     pub(super) async fn play(
         &self,
         kind: &str,
         script: &mut (dyn Script + Send),
-        kept: &Kept,
-    ) -> Result<Played, Error> {
+        kept: &AllowedDifferences,
+    ) -> Result<ScenarioResult, Error> {
         let side = |client| Side { client, current: None, mask: Mask::default() };
         let mut sides = [side(&self.reference), side(&self.subject)];
-        let mut played = Played::default();
+        let mut played = ScenarioResult::default();
         let outcome = self.steps(kind, script, kept, &mut sides, &mut played).await;
         for side in &sides {
             let Some(name) = side.current.as_ref().and_then(|object| object["metadata"]["name"].as_str())
@@ -145,12 +145,12 @@ impl Servers {
             };
             let Some(collection) = collection(kind, &self.namespace) else { continue };
             let path = format!("{collection}/{name}?gracePeriodSeconds=0");
-            let answer = ask(side.client, "DELETE", &path, "application/json", Vec::new()).await?;
-            if answer.object().is_some_and(|left| left["metadata"]["finalizers"].is_array()) {
+            let response = send_request(side.client, "DELETE", &path, "application/json", Vec::new()).await?;
+            if response.object().is_some_and(|left| left["metadata"]["finalizers"].is_array()) {
                 let free = json!({"metadata": {"finalizers": null}});
                 let path = format!("{collection}/{name}");
                 let free = free.to_string().into_bytes();
-                ask(side.client, "PATCH", &path, "application/merge-patch+json", free).await?;
+                send_request(side.client, "PATCH", &path, "application/merge-patch+json", free).await?;
             }
         }
         outcome.map(|()| played)
@@ -160,9 +160,9 @@ impl Servers {
         &self,
         kind: &str,
         script: &mut (dyn Script + Send),
-        kept: &Kept,
+        kept: &AllowedDifferences,
         sides: &mut [Side<'_>; 2],
-        played: &mut Played,
+        played: &mut ScenarioResult,
     ) -> Result<(), Error> {
         let mut steps: Vec<Step> = Vec::new();
         while let Some(step) = script.next(sides[0].current.as_ref()) {
@@ -177,29 +177,29 @@ impl Servers {
                 }
             }
             let (reference, subject) =
-                future::try_join(sides[0].ask(&step, &one), sides[1].ask(&step, &other)).await?;
+                future::try_join(sides[0].send(&step, &one), sides[1].send(&step, &other)).await?;
             played.asked += 1;
             played.accepted += usize::from(reference.is_success());
             let said = steps.iter().map(|step| step.body.to_string()).collect::<Vec<_>>().join("\n");
-            for (side, answer) in sides.iter_mut().zip([&reference, &subject]) {
-                side.learn(&step, answer, &said);
+            for (side, response) in sides.iter_mut().zip([&reference, &subject]) {
+                side.learn(&step, response, &said);
             }
             let mut found = differences((&reference, &sides[0].mask), (&subject, &sides[1].mask));
             if found.iter().all(may_change) && !found.is_empty() {
                 for _ in 0..AGAIN {
-                    let again = sides[0].ask(&step, &one).await?;
+                    let again = sides[0].send(&step, &one).await?;
                     found = differences((&again, &sides[0].mask), (&subject, &sides[1].mask));
                     if found.is_empty() {
                         break;
                     }
                 }
-                // Maps of many keys would have to be asked for too often.
+                // Maps of many keys would need too many repetitions.
                 let only_order = found.iter().all(|difference| difference.at == "order of causes");
                 if only_order && ordered_alike((&reference, &sides[0].mask), (&subject, &sides[1].mask)) {
                     found.clear();
                 }
             }
-            // A warning is said to the client; the objects stay alike.
+            // A warning is for the client; the objects stay equal.
             let diverged = found.iter().any(|difference| difference.at != "warning");
             found.retain(|difference| match kept.find(kind, &step, &said, difference) {
                 Some(seen) => {
@@ -218,7 +218,7 @@ impl Servers {
                 });
                 return Ok(());
             }
-            // After any other difference, kept or not, the two no longer have the same object.
+            // After any other difference, allowed or not, the two no longer have the same object.
             let refused = step.verb == Verb::Create && !reference.is_success();
             if diverged
                 || refused
@@ -232,7 +232,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Where a step goes on one side, and with what.
+    /// The path and body of a step on one side.
     fn request(&self, kind: &str, step: &Step, side: &Side<'_>) -> Option<(String, Value)> {
         let collection = collection(kind, &self.namespace)?;
         let mut path = collection;
@@ -255,14 +255,14 @@ impl Servers {
 }
 
 impl Side<'_> {
-    async fn ask(&self, step: &Step, (path, body): &(String, Value)) -> Result<Answer, Error> {
+    async fn send(&self, step: &Step, (path, body): &(String, Value)) -> Result<Response, Error> {
         let (media_type, bytes) = sent(step, body);
-        ask(self.client, step.verb.method(), path, media_type, bytes).await
+        send_request(self.client, step.verb.method(), path, media_type, bytes).await
     }
 
-    fn learn(&mut self, step: &Step, answer: &Answer, said: &str) {
-        let Some(object) = answer.object() else {
-            if answer.is_success() && step.verb == Verb::Delete && !step.is_dry() {
+    fn learn(&mut self, step: &Step, response: &Response, said: &str) {
+        let Some(object) = response.object() else {
+            if response.is_success() && step.verb == Verb::Delete && !step.is_dry() {
                 self.current = None;
             }
             return;

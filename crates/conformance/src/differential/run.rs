@@ -1,4 +1,4 @@
-//! Plays many cases, and says what came of them.
+//! Runs many cases, and sums up their results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,30 +8,30 @@ use futures::StreamExt as _;
 
 use super::case::Case;
 use super::generate::Made;
-use super::kept::Kept;
-use super::play::{Finding, Played, Servers};
+use super::kept::AllowedDifferences;
+use super::play::{Finding, ScenarioResult, Servers};
 use super::shrink::shrink;
 use crate::error::Error;
 
-/// The cases that showed a difference once, one a line. They are played again before any other.
+/// The cases that showed a difference once, one a line. They run before any other.
 const FOUND: &str = include_str!("../../differential/found.jsonl");
 
-/// What is played.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How many cases.
     pub cases: u64,
     /// No more are begun after this time.
     pub time: Option<Duration>,
-    /// What the cases are made from.
+    /// The seed of the cases.
     pub seed: u64,
     /// The number of the first one.
     pub first: u64,
-    /// How many at once.
+    /// How many in parallel.
     pub at_once: usize,
     /// Only kinds whose address contains this.
     pub only: Option<String>,
-    /// Stop after so many different findings.
+    /// Stop after this many different findings.
     pub findings: usize,
 }
 
@@ -41,37 +41,37 @@ impl Default for Options {
     }
 }
 
-/// What came of it.
+/// The summary of a run.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    /// How many cases were made up and played.
+pub struct RunSummary {
+    /// How many generated cases ran.
     pub cases: u64,
     /// How many requests were compared.
     pub asked: usize,
-    /// How many of them the reference carried out.
+    /// How many of them succeeded on the reference.
     pub accepted: usize,
-    /// How often each pattern of each kept difference was seen in cases that were made up.
+    /// How often each pattern of each allowed difference was found in generated cases.
     pub kept: BTreeMap<String, Vec<usize>>,
-    /// The names of kept differences that their own cases no longer show.
+    /// The names of allowed differences that their own cases no longer show.
     pub gone: Vec<String>,
-    /// What is not listed, shrunk.
+    /// The differences that are not allowed, shrunk.
     pub findings: Vec<Finding>,
     /// How long it took.
     pub took: Duration,
 }
 
-impl Outcome {
-    /// Whether nothing has to be done about it.
+impl RunSummary {
+    /// Whether there is no difference to handle.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.gone.is_empty()
     }
 
-    fn count(&mut self, played: &Played) {
+    fn count(&mut self, played: &ScenarioResult) {
         self.asked += played.asked;
         self.accepted += played.accepted;
     }
 
-    fn count_kept(&mut self, played: &Played) {
+    fn count_kept(&mut self, played: &ScenarioResult) {
         for seen in &played.kept {
             let patterns = self.kept.get_mut(&seen.name);
             // Every entry of the list is there from the start.
@@ -82,7 +82,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RunSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
             writeln!(f, "UNLISTED {}\n{finding}\n", finding.signature())?;
@@ -111,12 +111,16 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Plays the cases of the list, those found before, and then new ones.
-pub async fn run(servers: &Servers, kept: &Kept, options: &Options) -> Result<Outcome, Error> {
+/// Runs the cases of the list, those found before, and then new ones.
+pub async fn run(
+    servers: &Servers,
+    kept: &AllowedDifferences,
+    options: &Options,
+) -> Result<RunSummary, Error> {
     let started = Instant::now();
     servers.prepare().await?;
     let unseen = kept.all().iter().map(|listed| (listed.name.clone(), vec![0; listed.differs.len()]));
-    let mut outcome = Outcome { kept: unseen.collect(), ..Outcome::default() };
+    let mut outcome = RunSummary { kept: unseen.collect(), ..RunSummary::default() };
     for listed in kept.all() {
         let played = servers.play(&listed.shown_by.kind, &mut listed.shown_by.steps.iter(), kept).await?;
         outcome.count(&played);
@@ -154,11 +158,16 @@ pub async fn run(servers: &Servers, kept: &Kept, options: &Options) -> Result<Ou
     Ok(outcome)
 }
 
-/// Plays the case of a number. What shows a difference is made up anew and played again: where one server was asked
-/// before the second turned and the other after it, that is all there was to see.
-async fn play_made(servers: &Servers, kept: &Kept, options: &Options, number: u64) -> Result<Played, Error> {
+/// Runs the case of a number. A case that shows a difference is generated anew and run again: a request that one
+/// server handled in one second and the other in the next may be the only reason.
+async fn play_made(
+    servers: &Servers,
+    kept: &AllowedDifferences,
+    options: &Options,
+    number: u64,
+) -> Result<ScenarioResult, Error> {
     let made = || Made::new(options.seed, number, options.only.as_deref());
-    let Some(mut first) = made() else { return Ok(Played::default()) };
+    let Some(mut first) = made() else { return Ok(ScenarioResult::default()) };
     let played = servers.play(first.kind(), &mut first, kept).await?;
     match made().filter(|_| played.finding.is_some()) {
         Some(mut second) => servers.play(second.kind(), &mut second, kept).await,
@@ -166,8 +175,12 @@ async fn play_made(servers: &Servers, kept: &Kept, options: &Options, number: u6
     }
 }
 
-/// Plays one case as it is written.
-pub async fn replay(servers: &Servers, kept: &Kept, case: &Case) -> Result<Option<Finding>, Error> {
+/// Runs one case as it is written.
+pub async fn replay(
+    servers: &Servers,
+    kept: &AllowedDifferences,
+    case: &Case,
+) -> Result<Option<Finding>, Error> {
     servers.prepare().await?;
     Ok(servers.play(&case.kind, &mut case.steps.iter(), kept).await?.finding)
 }

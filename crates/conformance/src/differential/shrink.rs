@@ -1,8 +1,8 @@
 //! Makes a case that shows a difference as small as it can be.
 
 use super::case::{Case, Verb};
-use super::edit::{places, remove};
-use super::kept::Kept;
+use super::edit::{locations, remove};
+use super::kept::AllowedDifferences;
 use super::play::{Finding, Servers};
 use crate::error::Error;
 
@@ -11,7 +11,11 @@ const TRIES: usize = 250;
 
 /// The smallest case found that shows the same difference: without the steps, and without the parts of what they
 /// send, that don't matter.
-pub(super) async fn shrink(servers: &Servers, kept: &Kept, finding: Finding) -> Result<Finding, Error> {
+pub(super) async fn shrink(
+    servers: &Servers,
+    kept: &AllowedDifferences,
+    finding: Finding,
+) -> Result<Finding, Error> {
     let signature = finding.signature();
     let mut smallest = finding;
     let mut tries = 0;
@@ -45,7 +49,7 @@ impl Candidates {
     fn of(case: &Case) -> Vec<Self> {
         let mut all: Vec<Self> = (1..case.steps.len()).rev().map(Self::Step).collect();
         for (i, step) in case.steps.iter().enumerate() {
-            let mut parts = places(&step.body);
+            let mut parts = locations(&step.body);
             parts.retain(|part| !part.is_empty() && !is_needed(step.verb, part));
             parts.sort_by_key(|part| (part.matches('/').count(), std::cmp::Reverse(part.clone())));
             all.extend(parts.into_iter().map(|part| Self::Part(i, part)));

@@ -1,7 +1,7 @@
 //! The same questions to kube-apiserver and to `plumb up`, and the same answers; the same workloads, and the same of them.
 
 use plumb_conformance::cli::client;
-use plumb_conformance::differential::{Kept, Options, Servers, controllers, run};
+use plumb_conformance::differential::{AllowedDifferences, Options, Servers, controllers, run};
 use plumb_testbed::{Config, Parts};
 
 use super::cluster::Cluster;
@@ -41,7 +41,7 @@ async fn plumb_answers_as_kube_apiserver_does() {
         seed: number("PLUMB_DIFFERENTIAL_SEED").unwrap_or(1),
         ..Options::default()
     };
-    let outcome = run(&servers, &Kept::read().unwrap(), &options).await.unwrap();
+    let outcome = run(&servers, &AllowedDifferences::read().unwrap(), &options).await.unwrap();
     println!("{outcome}");
     assert!(outcome.is_clean(), "see above");
     subject.stop();
@@ -62,7 +62,7 @@ async fn plumb_makes_the_same_of_workloads_as_kube_controller_manager_does() {
         client(Some(reference.kubeconfig_path().to_owned())).await.unwrap(),
         client(Some(subject.kubeconfig())).await.unwrap(),
     );
-    let kept = controllers::Kept::read().unwrap();
+    let kept = controllers::AllowedDifferences::read().unwrap();
     let only = std::env::var("PLUMB_DIFFERENTIAL_ONLY").ok();
     let options =
         controllers::Options { only: only.into_iter().collect(), ..controllers::Options::default() };

@@ -5,12 +5,12 @@ use std::time::Duration;
 use futures::future;
 use serde_json::{Value, json};
 
-use super::super::answer::{Answer, ask};
-use super::hand::{self, Move};
+use super::super::response::{Response, send_request};
+use super::simulated::{self, NodeAction};
 use super::kinds::Kind;
 use super::nodes::{now, send};
-use super::play::{End, Game, Side, difference, key};
-use super::portrait::Portrait;
+use super::play::{End, ScenarioRun, Side, difference, key};
+use super::normalized::NormalizedNamespace;
 use super::view::version;
 use crate::error::Error;
 
@@ -28,30 +28,30 @@ pub(super) struct About {
     pub(super) goes: bool,
 }
 
-impl Game {
-    /// What two answers differ in; also when both refuse, which no scenario asks for. If they don't, it is waited until
+impl ScenarioRun {
+    /// What two responses differ in; also when both refuse, which no scenario asks for. If they don't, it is waited until
     /// both views have what came of it: whoever acted on less would do things twice.
-    pub(super) async fn answered(&self, answers: [Answer; 2], about: [About; 2]) -> Option<End> {
-        let [reference, subject] = &answers;
+    pub(super) async fn answered(&self, responses: [Response; 2], about: [About; 2]) -> Option<End> {
+        let [reference, subject] = &responses;
         // An eviction that a budget forbids, for the time being.
         let alike = reference.code == subject.code && (reference.is_success() || reference.code == 429);
         if !alike {
-            let text = |answer: &Answer| format!("{} {}", answer.code, answer.text("message"));
-            return Some(End::Apart(vec![difference("answer", &text(reference), &text(subject))]));
+            let text = |response: &Response| format!("{} {}", response.code, response.text("message"));
+            return Some(End::Apart(vec![difference("response", &text(reference), &text(subject))]));
         }
-        for ((side, answer), about) in self.sides.iter().zip(&answers).zip(&about) {
-            if answer.is_success() {
+        for ((side, response), about) in self.sides.iter().zip(&responses).zip(&about) {
+            if response.is_success() {
                 // What is not seen by then has come and gone.
-                let _ = tokio::time::timeout(SEEN_WITHIN, self.seen(side, answer, about)).await;
+                let _ = tokio::time::timeout(SEEN_WITHIN, self.seen(side, response, about)).await;
             }
             side.view.disturb(&self.namespace);
         }
         None
     }
 
-    /// Waits until a view has what an answer tells of an object.
-    async fn seen(&self, side: &Side, answer: &Answer, about: &About) {
-        let told = version(&answer.body).filter(|_| !about.goes);
+    /// Waits until a view has what a response tells of an object.
+    async fn seen(&self, side: &Side, response: &Response, about: &About) {
+        let told = version(&response.body).filter(|_| !about.goes);
         if told.is_some() && told == about.before {
             return;
         }
@@ -67,40 +67,40 @@ impl Game {
         }
     }
 
-    /// Asks both for something about an object that is called so in portraits.
-    pub(super) async fn ask(
+    /// Asks both for something about an object that has this name in normalized namespaces.
+    pub(super) async fn request_both(
         &self,
         method: &str,
         of: &str,
         part: &str,
         body: &Value,
     ) -> Result<Option<End>, Error> {
-        let portraits = self.portraits();
-        let Some(key) = key(of, &portraits[0]) else {
+        let normalized = self.normalized();
+        let Some(key) = key(of, &normalized[0]) else {
             return Ok(Some(End::Apart(vec![difference(&format!("no {of}"), "", "")])));
         };
-        let paths = portraits.each_ref().map(|portrait| self.path(&key, portrait));
+        let paths = normalized.each_ref().map(|normalized| self.path(&key, normalized));
         let [Some(one), Some(other)] = paths else {
             return Ok(Some(End::Apart(vec![difference(&format!("no {key}"), "", "")])));
         };
         let body = |name: &str| body.to_string().replace("$name", name);
-        let ask = |side: &Side, (path, about): (String, About)| {
+        let request = |side: &Side, (path, about): (String, About)| {
             let media_type =
                 if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
             let (path, body) = (format!("{path}{part}"), body(&about.name).into_bytes());
             let client = side.client.clone();
-            async move { ask(&client, method, &path, media_type, body).await }
+            async move { send_request(&client, method, &path, media_type, body).await }
         };
         let about = [&one, &other].map(|(_, about)| About { goes: method == "DELETE", ..about.clone() });
         let (reference, subject) =
-            future::try_join(ask(&self.sides[0], one), ask(&self.sides[1], other)).await?;
+            future::try_join(request(&self.sides[0], one), request(&self.sides[1], other)).await?;
         Ok(self.answered([reference, subject], about).await)
     }
 
     /// The path of an object on one side, and which it is.
-    fn path(&self, key: &str, portrait: &Portrait) -> Option<(String, About)> {
+    fn path(&self, key: &str, normalized: &NormalizedNamespace) -> Option<(String, About)> {
         let kind = Kind::of_plural(key.split_once('/')?.0)?;
-        let real = portrait.real(key)?;
+        let real = normalized.real(key)?;
         let name = real["metadata"]["name"].as_str()?.to_owned();
         let path = format!("{}/{name}", kind.collection(&self.namespace));
         Some((path, About { kind, name, before: version(real), goes: false }))
@@ -110,10 +110,10 @@ impl Game {
     pub(super) async fn perform(
         &self,
         key: &str,
-        due: &Move,
-        portraits: [&Portrait; 2],
+        due: &NodeAction,
+        normalized: [&NormalizedNamespace; 2],
     ) -> Result<Option<End>, Error> {
-        let found = portraits.map(|portrait| self.path(key, portrait).zip(portrait.real(key)));
+        let found = normalized.map(|normalized| self.path(key, normalized).zip(normalized.real(key)));
         let [Some((one, first)), Some((other, second))] = found else {
             return Ok(Some(End::Apart(vec![difference(&format!("no {key}"), "", "")])));
         };
@@ -123,7 +123,7 @@ impl Game {
             perform(&self.sides[1], (&other.0, &other.1.name), second, due, &now),
         )
         .await?;
-        let about = [one.1, other.1].map(|about| About { goes: *due == Move::LetGo, ..about });
+        let about = [one.1, other.1].map(|about| About { goes: *due == NodeAction::Delete, ..about });
         Ok(self.answered([reference, subject], about).await)
     }
 }
@@ -133,16 +133,16 @@ async fn perform(
     side: &Side,
     (path, name): (&str, &str),
     object: &Value,
-    due: &Move,
+    due: &NodeAction,
     now: &str,
-) -> Result<Answer, Error> {
+) -> Result<Response, Error> {
     let client = &side.client;
     let status = async |body: Value| {
         let media_type = "application/strategic-merge-patch+json";
-        ask(client, "PATCH", &format!("{path}/status"), media_type, body.to_string().into_bytes()).await
+        send_request(client, "PATCH", &format!("{path}/status"), media_type, body.to_string().into_bytes()).await
     };
     match due {
-        Move::Start { node, ready } => {
+        NodeAction::Start { node, ready } => {
             if let Some(node) = node {
                 let target = json!({"apiVersion": "v1", "kind": "Node", "name": node});
                 let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target});
@@ -151,10 +151,10 @@ async fn perform(
                     return Ok(bound);
                 }
             }
-            status(hand::running(object, *ready, now)).await
+            status(simulated::running(object, *ready, now)).await
         }
-        Move::End { code } => status(hand::ended(object, *code, now)).await,
-        Move::LetGo => {
+        NodeAction::End { code } => status(simulated::ended(object, *code, now)).await,
+        NodeAction::Delete => {
             let options =
                 json!({"gracePeriodSeconds": 0, "preconditions": {"uid": object["metadata"]["uid"]}});
             send(client, "DELETE", path, &options).await
@@ -162,17 +162,17 @@ async fn perform(
     }
 }
 
-/// An object with the uids of one side where a portrait says whose they are: `<uid of configmaps/some>`.
-pub(super) fn personal(value: &Value, portrait: &Portrait) -> Value {
+/// An object with the uids of one side where a normalized namespace names their objects: `<uid of configmaps/some>`.
+pub(super) fn personal(value: &Value, normalized: &NormalizedNamespace) -> Value {
     match value {
         Value::String(text) => {
             let of = text.strip_prefix("<uid of ").and_then(|rest| rest.strip_suffix('>'));
-            of.and_then(|key| portrait.real(key))
+            of.and_then(|key| normalized.real(key))
                 .map_or_else(|| value.clone(), |real| real["metadata"]["uid"].clone())
         }
-        Value::Array(list) => list.iter().map(|value| personal(value, portrait)).collect(),
+        Value::Array(list) => list.iter().map(|value| personal(value, normalized)).collect(),
         Value::Object(map) => {
-            map.iter().map(|(key, value)| (key.clone(), personal(value, portrait))).collect()
+            map.iter().map(|(key, value)| (key.clone(), personal(value, normalized))).collect()
         }
         other => other.clone(),
     }

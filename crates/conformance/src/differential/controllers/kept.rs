@@ -1,23 +1,23 @@
-//! The differences that are kept: which, and why.
+//! The allowed differences, with their reasons.
 
 use serde::Deserialize;
 
 use super::super::compare::Difference;
-use super::super::kept::{Pattern, Seen};
+use super::super::kept::{MatchedPattern, Pattern};
 use crate::error::Error;
 use crate::glob::matches;
 
 /// The list in the repository.
 const LIST: &str = include_str!("../../../differential/controllers/kept.yaml");
 
-/// All differences that are kept.
+/// All allowed differences.
 #[derive(Debug, Default)]
-pub struct Kept(Vec<Listed>);
+pub struct AllowedDifferences(Vec<AllowedDifference>);
 
-/// A difference that is kept.
+/// An allowed difference.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Listed {
+struct AllowedDifference {
     name: String,
     /// Why; for people.
     #[serde(rename = "reason")]
@@ -30,26 +30,26 @@ struct Listed {
     differs: Vec<Pattern>,
 }
 
-impl Kept {
+impl AllowedDifferences {
     /// Reads the list of the repository.
     pub fn read() -> Result<Self, Error> {
         serde_saphyr::from_str(LIST).map(Self).map_err(|source| Error::List(source.to_string()))
     }
 
-    /// What a difference falls under.
-    pub(super) fn find(&self, scenario: &str, difference: &Difference) -> Option<Seen> {
+    /// The pattern that a difference matches.
+    pub(super) fn find(&self, scenario: &str, difference: &Difference) -> Option<MatchedPattern> {
         let mut listed = self.0.iter().filter(|listed| matches(&listed.scenario, scenario));
         listed.find_map(|listed| {
             let pattern = listed.differs.iter().position(|pattern| pattern.covers(difference))?;
-            Some(Seen { name: listed.name.clone(), pattern })
+            Some(MatchedPattern { name: listed.name.clone(), pattern })
         })
     }
 
-    /// Every pattern of every entry that is seen each time.
-    pub(super) fn patterns(&self) -> impl Iterator<Item = Seen> {
-        let patterns = |listed: &Listed| {
+    /// Every pattern of every entry that is found each time.
+    pub(super) fn patterns(&self) -> impl Iterator<Item = MatchedPattern> {
+        let patterns = |listed: &AllowedDifference| {
             let name = listed.name.clone();
-            (0..listed.differs.len()).map(move |pattern| Seen { name: name.clone(), pattern })
+            (0..listed.differs.len()).map(move |pattern| MatchedPattern { name: name.clone(), pattern })
         };
         self.0.iter().filter(|listed| !listed.sometimes).flat_map(patterns)
     }
@@ -61,6 +61,6 @@ mod tests {
 
     #[test]
     fn the_list_can_be_read() {
-        assert!(Kept::read().is_ok());
+        assert!(AllowedDifferences::read().is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! The heartbeats of nodes that nobody runs.
+//! The heartbeats of simulated nodes.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::super::answer::{Answer, ask};
-use super::hand::{NODE, node_status};
+use super::super::response::{Response, send_request};
+use super::simulated::{NODE, node_status};
 use super::view::View;
 use crate::error::Error;
 
 /// How often nodes renew their leases, as kubelets do.
 const BEAT: Duration = Duration::from_secs(10);
-/// How long it may take until controllers have heard of a node.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The label of nodes that are not to be heard of.
+/// How long controllers may take to observe a node.
+const ATTEMPTS: Duration = Duration::from_secs(30);
+/// The label of nodes without heartbeats.
 const SILENT: &str = "play/silent";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// Makes the node that pods go to, if it is not there.
+/// Creates the node for pods, if it does not exist.
 pub(super) async fn prepare(client: &Client) -> Result<(), Error> {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
     let made = send(client, "POST", "/api/v1/nodes", &node).await?;
@@ -31,7 +31,7 @@ pub(super) async fn prepare(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits until the node that pods go to is in favour: of one that was just made, or was silent for long, taints say so.
+/// Waits until the node for pods is untainted: a new node, or one that was silent for long, has taints.
 pub(super) async fn steady(view: &View) -> Result<(), Error> {
     let mut changes = view.changes();
     let is_steady = |node: &Value| node["metadata"]["name"] == NODE && node["spec"]["taints"].is_null();
@@ -42,10 +42,10 @@ pub(super) async fn steady(view: &View) -> Result<(), Error> {
         }
     };
     let late = |_| Error::Unprepared(format!("the node {NODE} is not taken for ready"));
-    tokio::time::timeout(PATIENCE, steady).await.map_err(late)
+    tokio::time::timeout(ATTEMPTS, steady).await.map_err(late)
 }
 
-/// Renews the leases of all nodes but those that are to be silent, for ever.
+/// Renews the leases of all nodes except silent ones, forever.
 pub(super) async fn beat(client: &Client, view: &View) -> Result<(), Error> {
     let mut beats = tokio::time::interval(BEAT);
     loop {
@@ -79,7 +79,7 @@ pub(super) fn now() -> String {
 }
 
 /// Sends an object, or a merge patch.
-pub(super) async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Result<Answer, Error> {
+pub(super) async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Result<Response, Error> {
     let media_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    ask(client, method, path, media_type, body.to_string().into_bytes()).await
+    send_request(client, method, path, media_type, body.to_string().into_bytes()).await
 }

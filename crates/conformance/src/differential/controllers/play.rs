@@ -1,4 +1,4 @@
-//! Plays a scenario in both clusters, in step.
+//! Runs a scenario in both clusters, in step.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,30 +10,30 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::super::compare::Difference;
-use super::super::kept::Seen;
+use super::super::kept::MatchedPattern;
 use super::acts::{About, personal};
-use super::hand::{self, Move};
-use super::kept::Kept;
+use super::simulated::{self, NodeAction};
+use super::kept::AllowedDifferences;
 use super::kinds::Kind;
 use super::nodes::{now, send};
-use super::portrait::Portrait;
+use super::normalized::NormalizedNamespace;
 use super::scenario::{Act, Scenario, Step, has};
 use super::view::{SCENARIO, View};
 use crate::error::Error;
 
-/// For how long nothing may have changed before the hand moves.
+/// How long no object may have changed before the next action of simulated nodes.
 const BREATH: Duration = Duration::from_millis(250);
-/// The same before the next step. Controllers of Jobs gather what happens for a second.
+/// The same before the next step. The Job controller batches changes for a second.
 const REST: Duration = Duration::from_millis(1200);
-/// How long is waited for a change at a time. Such turns are counted and not the time that passes, so that nobody is
-/// late who could not be heard because this machine stood still.
+/// The timeout of a wait for a change. Such waits are counted instead of the time that passes, so that a pause of
+/// this machine makes no cluster late.
 const TURN: Duration = Duration::from_secs(1);
-/// A difference that nothing has changed about for so many turns stays.
+/// A difference that is unchanged for this many waits is final.
 const STANDSTILL: u32 = 12;
-/// The same while something is waited for: one side may look more seldom than the other.
+/// The same while a step waits for something: one side may poll less often than the other.
 const LONG_STANDSTILL: u32 = 60;
-/// How many turns may be waited for what a step waits for.
-const PATIENCE: u32 = 180;
+/// The maximal number of waits of a step.
+const ATTEMPTS: u32 = 180;
 
 /// One of the clusters.
 pub(super) struct Side {
@@ -41,14 +41,14 @@ pub(super) struct Side {
     pub(super) view: View,
 }
 
-/// A difference that is not listed, and stayed.
+/// A final difference that is not allowed.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// In which scenario.
+    /// The scenario.
     pub scenario: String,
-    /// What had happened: the steps, and the moves of the hand.
+    /// The steps and actions before.
     pub after: Vec<String>,
-    /// What differs.
+    /// The differences.
     pub differences: Vec<Difference>,
 }
 
@@ -65,45 +65,45 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What came of a scenario.
+/// The result of a scenario.
 #[derive(Debug, Default)]
-pub(super) struct Played {
-    /// How often the two were compared at rest.
+pub(super) struct ScenarioResult {
+    /// How often the two clusters were compared when stable.
     pub(super) compared: usize,
-    /// The kept differences that were seen.
-    pub(super) kept: BTreeSet<Seen>,
-    /// What is not listed.
+    /// The allowed differences that were found.
+    pub(super) kept: BTreeSet<MatchedPattern>,
+    /// The difference that is not allowed.
     pub(super) finding: Option<Finding>,
 }
 
-/// A scenario that is being played.
-pub(super) struct Game {
+/// A running scenario.
+pub(super) struct ScenarioRun {
     pub(super) sides: Arc<[Side; 2]>,
     pub(super) namespace: String,
-    kept: Arc<Kept>,
+    kept: Arc<AllowedDifferences>,
     scenario: Scenario,
     happened: Vec<String>,
-    played: Played,
+    played: ScenarioResult,
 }
 
-/// How a step ended.
+/// The end of a step.
 pub(super) enum End {
-    /// Both came to rest and look the same.
+    /// Both clusters are stable and equal.
     Alike,
-    /// They don't.
+    /// They differ.
     Apart(Vec<Difference>),
 }
 
-impl Game {
-    /// A scenario that is to be played in a namespace of its own.
-    pub(super) fn new(sides: Arc<[Side; 2]>, kept: Arc<Kept>, scenario: Scenario, run: &str) -> Self {
+impl ScenarioRun {
+    /// A scenario in a namespace of its own.
+    pub(super) fn new(sides: Arc<[Side; 2]>, kept: Arc<AllowedDifferences>, scenario: Scenario, run: &str) -> Self {
         let namespace = format!("{}-{run}", scenario.name);
-        Self { sides, kept, scenario, namespace, happened: Vec::new(), played: Played::default() }
+        Self { sides, kept, scenario, namespace, happened: Vec::new(), played: ScenarioResult::default() }
     }
 
-    /// Plays it up to the first difference that stays, and removes what is left of it.
-    pub(super) async fn play(mut self) -> Result<Played, Error> {
-        let ground = [
+    /// Runs it up to the first final difference, and deletes its objects.
+    pub(super) async fn play(mut self) -> Result<ScenarioResult, Error> {
+        let setup = [
             Act::Make(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})),
             Act::Until(
                 [("serviceaccounts/default", json!({})), ("configmaps/kube-root-ca.crt", json!({}))]
@@ -111,9 +111,9 @@ impl Game {
                     .into(),
             ),
         ];
-        let ground = ground.map(|act| Step { act, moves: None });
+        let setup = setup.map(|act| Step { act, moves: None });
         let steps = self.scenario.steps.clone();
-        for step in ground.iter().chain(&steps) {
+        for step in setup.iter().chain(&steps) {
             if let End::Apart(differences) = self.step(step).await? {
                 let (scenario, after) = (self.scenario.name.clone(), self.happened.clone());
                 self.played.finding = Some(Finding { scenario, after, differences });
@@ -140,14 +140,14 @@ impl Game {
             Act::Make(object) => {
                 let mut object = object.clone();
                 if object["kind"] == "Node" && object["status"].is_null() {
-                    object["status"] = hand::node_status(&now())["status"].take();
+                    object["status"] = simulated::node_status(&now())["status"].take();
                 }
                 let kind = object["kind"].as_str().and_then(Kind::of_object);
                 let kind = kind.ok_or_else(|| Error::List(format!("no such kind: {object}")))?;
                 let path = kind.collection(&self.namespace);
                 self.happened.push(format!("{} is made", called(&object, kind)));
-                let portraits = self.portraits();
-                let [one, other] = portraits.each_ref().map(|portrait| personal(&object, portrait));
+                let normalized = self.normalized();
+                let [one, other] = normalized.each_ref().map(|normalized| personal(&object, normalized));
                 let [reference, subject] = &*self.sides;
                 let (reference, subject) = future::try_join(
                     send(&reference.client, "POST", &path, &one),
@@ -163,14 +163,14 @@ impl Game {
             Act::Change { of, with, part } => {
                 let part = part.as_ref().map(|part| format!("/{part}")).unwrap_or_default();
                 self.happened.push(format!("{of}{part} is changed: {with}"));
-                if let Some(apart) = self.ask("PATCH", of, &part, with).await? {
+                if let Some(apart) = self.request_both("PATCH", of, &part, with).await? {
                     return Ok(apart);
                 }
             }
             Act::Delete { of, options } => {
                 self.happened.push(format!("{of} is deleted: {options}"));
                 let options = if options.is_null() { json!({}) } else { options.clone() };
-                if let Some(apart) = self.ask("DELETE", of, "", &options).await? {
+                if let Some(apart) = self.request_both("DELETE", of, "", &options).await? {
                     return Ok(apart);
                 }
             }
@@ -178,7 +178,7 @@ impl Game {
                 self.happened.push(format!("{of} is asked to go"));
                 let eviction =
                     json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "$name"}});
-                if let Some(apart) = self.ask("POST", of, "/eviction", &eviction).await? {
+                if let Some(apart) = self.request_both("POST", of, "/eviction", &eviction).await? {
                     return Ok(apart);
                 }
             }
@@ -191,7 +191,7 @@ impl Game {
         let mut moves = step.moves.unwrap_or(usize::MAX);
         loop {
             self.quiet(BREATH).await;
-            let [reference, subject] = self.portraits();
+            let [reference, subject] = self.normalized();
             let found = self.unlisted(reference.differences(&subject));
             let missing = wanted
                 .and_then(|wanted| [&reference, &subject].into_iter().find_map(|one| missing(one, wanted)));
@@ -200,20 +200,20 @@ impl Game {
                 let now = self.changed();
                 (still, changed) = (if now == changed { still + 1 } else { 0 }, now);
                 turns += 1;
-                if still > standstill || turns > PATIENCE {
+                if still > standstill || turns > ATTEMPTS {
                     return Ok(End::Apart(found));
                 }
                 self.change_within(TURN).await;
                 continue;
             }
             self.played.compared += 1;
-            let due = hand::next(&reference);
+            let due = simulated::next(&reference);
             if moves == 0 {
                 return Ok(End::Alike);
             }
             if let Some((key, mut due)) = due {
-                // A portrait shows a scenario's own nodes without its namespace.
-                if let Move::Start { node: Some(node), .. } = &mut due {
+                // A normalized namespace has a scenario's own nodes without its namespace.
+                if let NodeAction::Start { node: Some(node), .. } = &mut due {
                     *node = node.replace("$namespace", &self.namespace);
                 }
                 moves -= 1;
@@ -225,7 +225,7 @@ impl Game {
             }
             if let Some(missing) = missing {
                 turns += 1;
-                if turns > PATIENCE {
+                if turns > ATTEMPTS {
                     return Ok(End::Apart(vec![missing]));
                 }
                 self.change_within(TURN).await;
@@ -239,7 +239,7 @@ impl Game {
         }
     }
 
-    /// Differences without those that are listed.
+    /// Differences without those that are allowed.
     fn unlisted(&mut self, mut found: Vec<Difference>) -> Vec<Difference> {
         found.retain(|difference| match self.kept.find(&self.scenario.name, difference) {
             Some(seen) => {
@@ -251,17 +251,17 @@ impl Game {
         found
     }
 
-    pub(super) fn portraits(&self) -> [Portrait; 2] {
-        [0, 1].map(|i| Portrait::of(&self.namespace, &self.sides[i].view.place(&self.namespace)))
+    pub(super) fn normalized(&self) -> [NormalizedNamespace; 2] {
+        [0, 1].map(|i| NormalizedNamespace::of(&self.namespace, &self.sides[i].view.objects_in(&self.namespace)))
     }
 
-    /// For how long nothing has changed on either side.
+    /// For how long no object has changed on either side.
     fn rest(&self) -> Duration {
         let [one, other] = &*self.sides;
         one.view.rest(&self.namespace).min(other.view.rest(&self.namespace))
     }
 
-    /// Waits until nothing has changed for so long.
+    /// Waits until no object has changed for this time.
     async fn quiet(&self, wanted: Duration) {
         loop {
             let rest = self.rest();
@@ -272,7 +272,7 @@ impl Game {
         }
     }
 
-    /// Waits for a change here, but not for long.
+    /// Waits for a change, with a short timeout.
     async fn change_within(&self, time: Duration) {
         let [mut one, mut other] = self.sides.each_ref().map(|side| side.view.changes());
         let before = self.changed();
@@ -281,40 +281,40 @@ impl Game {
                 future::select(Box::pin(one.changed()), Box::pin(other.changed())).await;
             }
         };
-        // That time is over is an answer too.
+        // A timeout is a result, too.
         let _ = tokio::time::timeout(time, changed).await;
     }
 
-    /// When something last changed on each side.
+    /// When an object last changed on each side.
     fn changed(&self) -> [Option<Instant>; 2] {
         self.sides.each_ref().map(|side| side.view.changed(&self.namespace))
     }
 }
 
-/// What an object that is to be made is called.
+/// The name of an object that a step creates.
 fn called(object: &Value, kind: &Kind) -> String {
     format!("{}/{}", kind.plural, object["metadata"]["name"].as_str().unwrap_or_default())
 }
 
-/// Which object of a portrait is meant: by its name, or by a label.
-pub(super) fn key(of: &str, portrait: &Portrait) -> Option<String> {
+/// The key of an object in a normalized namespace: by its name, or by a label.
+pub(super) fn key(of: &str, normalized: &NormalizedNamespace) -> Option<String> {
     let Some((kind, label)) = of.split_once('?') else { return Some(of.to_owned()) };
     let (label, value) = label.split_once('=')?;
     let has = |(key, object): &(&String, &Value)| {
         key.split_once('/').is_some_and(|(known, _)| known == kind)
             && object["metadata"]["labels"].get(label).is_some_and(|found| found == value)
     };
-    portrait.objects().iter().find(has).map(|(key, _)| key.clone())
+    normalized.objects().iter().find(has).map(|(key, _)| key.clone())
 }
 
 pub(super) fn difference(at: &str, reference: &str, subject: &str) -> Difference {
     Difference { at: at.to_owned(), reference: Some(reference.to_owned()), subject: Some(subject.to_owned()) }
 }
 
-/// What a portrait does not have yet.
-fn missing(portrait: &Portrait, wanted: &std::collections::BTreeMap<String, Value>) -> Option<Difference> {
+/// What a normalized namespace does not have yet.
+fn missing(normalized: &NormalizedNamespace, wanted: &std::collections::BTreeMap<String, Value>) -> Option<Difference> {
     wanted.iter().find_map(|(of, wanted)| {
-        let there = key(of, portrait).and_then(|key| portrait.objects().get(&key));
+        let there = key(of, normalized).and_then(|key| normalized.objects().get(&key));
         let is_so = match (there, wanted) {
             (None, Value::Null) => true,
             (Some(object), wanted) => !wanted.is_null() && has(object, wanted),

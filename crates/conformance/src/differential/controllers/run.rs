@@ -1,4 +1,4 @@
-//! Plays many scenarios, and says what came of them.
+//! Runs many scenarios, and sums up their results.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,21 +9,21 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::task::JoinSet;
 
-use super::super::kept::Seen;
-use super::kept::Kept;
+use super::super::kept::MatchedPattern;
+use super::kept::AllowedDifferences;
 use super::nodes;
-use super::play::{Finding, Game, Side};
+use super::play::{Finding, ScenarioRun, Side};
 use super::scenario::{Scenario, scenarios};
 use super::view::View;
 use crate::error::Error;
 use crate::glob::matches;
 
-/// What is played.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Only scenarios of such a name, in which `*` stands for any part of it; all if empty.
     pub only: Vec<String>,
-    /// How many at once.
+    /// How many in parallel.
     pub at_once: usize,
 }
 
@@ -33,43 +33,43 @@ impl Default for Options {
     }
 }
 
-/// What came of it.
+/// The summary of a run.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    /// How many scenarios were played.
+pub struct ScenarioSummary {
+    /// How many scenarios ran.
     pub scenarios: usize,
-    /// How often two clusters were compared at rest.
+    /// How often two clusters were compared when stable.
     pub compared: usize,
-    /// The kept differences that were seen.
-    pub kept: BTreeSet<Seen>,
-    /// The kept differences that were not, if everything was played.
-    pub gone: Vec<Seen>,
-    /// How many scenarios were apart once, and not when they were played again.
+    /// The allowed differences that were found.
+    pub kept: BTreeSet<MatchedPattern>,
+    /// The allowed differences that were not found, if all scenarios ran.
+    pub gone: Vec<MatchedPattern>,
+    /// How many scenarios differed once, and not when they ran again.
     pub once: usize,
-    /// What is not listed.
+    /// The differences that are not allowed.
     pub findings: Vec<Finding>,
     /// How long it took.
     pub took: Duration,
 }
 
-impl Outcome {
-    /// Whether nothing has to be done about it.
+impl ScenarioSummary {
+    /// Whether there is no difference to handle.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.gone.is_empty()
     }
 }
 
-impl Outcome {
-    /// Plays scenarios, some at a time.
+impl ScenarioSummary {
+    /// Runs scenarios, some in parallel.
     async fn play(
         &mut self,
         scenarios: &[Scenario],
         sides: &Arc<[Side; 2]>,
-        kept: &Arc<Kept>,
+        kept: &Arc<AllowedDifferences>,
         at_once: usize,
         tell: impl Fn(&str, Option<&Finding>, Duration),
     ) -> Result<(), Error> {
-        // Clusters may have seen a run before.
+        // The clusters may have been used by an earlier run.
         let run = format!("{:x}", Timestamp::now().as_second());
         let mut left = scenarios.iter();
         let mut playing = JoinSet::new();
@@ -78,7 +78,7 @@ impl Outcome {
                 && let Some(scenario) = left.next()
             {
                 let name = scenario.name.clone();
-                let game = Game::new(sides.clone(), kept.clone(), scenario.clone(), &run);
+                let game = ScenarioRun::new(sides.clone(), kept.clone(), scenario.clone(), &run);
                 playing.spawn(async move { (name, Instant::now(), game.play().await) });
             }
             let Some(ended) = playing.join_next().await else { return Ok(()) };
@@ -92,7 +92,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for ScenarioSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for seen in &self.gone {
             writeln!(f, "kept, but not seen any more: {}, pattern {}", seen.name, seen.pattern)?;
@@ -111,7 +111,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Prints what came of a scenario.
+/// Prints the result of a scenario.
 pub fn print(scenario: &str, finding: Option<&Finding>, took: Duration) {
     let seconds = took.as_secs_f64();
     match finding {
@@ -120,15 +120,15 @@ pub fn print(scenario: &str, finding: Option<&Finding>, took: Duration) {
     }
 }
 
-/// Plays the scenarios of the repository in two clusters that have controllers and neither scheduler nor nodes.
-/// `tell` hears of each that ended, and of what was found in it.
+/// Runs the scenarios of the repository in two clusters that have controllers and neither scheduler nor nodes. `tell`
+/// is called for each that ended, with its finding.
 pub async fn run(
     reference: Client,
     subject: Client,
-    kept: Kept,
+    kept: AllowedDifferences,
     options: &Options,
     tell: impl Fn(&str, Option<&Finding>, Duration),
-) -> Result<Outcome, Error> {
+) -> Result<ScenarioSummary, Error> {
     let started = Instant::now();
     let mut chosen = scenarios()?;
     let all = chosen.len();
@@ -151,10 +151,10 @@ pub async fn run(
     for side in &*sides {
         nodes::steady(&side.view).await?;
     }
-    let mut outcome = Outcome { scenarios: chosen.len(), ..Outcome::default() };
+    let mut outcome = ScenarioSummary { scenarios: chosen.len(), ..ScenarioSummary::default() };
     let is_whole = chosen.len() == all;
     outcome.play(&chosen, &sides, &kept, options.at_once, &tell).await?;
-    // Where upstream's own parts race each other it comes to the one end or the other: what is found has to be found
+    // Where upstream's own controllers race each other there are two possible results: a finding has to be found
     // again.
     let found = std::mem::take(&mut outcome.findings);
     chosen.retain(|scenario| found.iter().any(|finding| finding.scenario == scenario.name));

@@ -1,4 +1,4 @@
-//! What happens in both clusters.
+//! The steps of scenarios.
 
 use std::collections::BTreeMap;
 
@@ -18,60 +18,60 @@ const TABLES: [&str; 7] = [
     include_str!("../../../differential/controllers/jobs.yaml"),
 ];
 
-/// Something that happens, and what is to come of it.
+/// A list of steps.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Its name, and the beginning of its namespace's.
     pub name: String,
-    /// What happens, one after the other.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// One thing that happens. After it both clusters come to rest before the next one happens.
+/// A step. Both clusters have to be stable before the next one.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Step {
-    /// What it is.
+    /// The action.
     #[serde(flatten)]
     pub act: Act,
-    /// After so many moves of the hand the next step comes, whatever is left to do.
+    /// After this many actions of simulated nodes the next step follows, whatever is left.
     #[serde(default)]
     pub moves: Option<usize>,
 }
 
-/// What may happen. In all texts `$namespace` stands for the scenario's namespace. Objects are called as in
-/// [portraits](super): `deployments/web`, `pods/web#1#2`, or, by a label, `pods?pick=this`.
+/// An action. In all texts `$namespace` stands for the scenario's namespace. Objects have their keys in [normalized
+/// namespaces](super): `deployments/web`, `pods/web#1#2`, or, by a label, `pods?pick=this`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Act {
-    /// An object is made.
+    /// Create an object.
     Make(Value),
-    /// An object is changed by a merge patch.
+    /// Update an object by a merge patch.
     #[serde(rename_all = "camelCase")]
     Change {
         /// Which.
         of: String,
         /// The patch.
         with: Value,
-        /// A part of it instead: `status`, `scale`.
+        /// A subresource instead: `status`, `scale`.
         #[serde(default)]
         part: Option<String>,
     },
-    /// An object is deleted.
+    /// Delete an object.
     #[serde(rename_all = "camelCase")]
     Delete {
         /// Which.
         of: String,
-        /// What is sent: propagation, grace.
+        /// The body: propagation, grace period.
         #[serde(default)]
         options: Value,
     },
-    /// A pod is asked to go.
+    /// Evict a pod.
     Evict {
         /// Which.
         of: String,
     },
-    /// Nothing but time: until objects have (at least) this, or, for `null`, are gone.
+    /// Wait until objects have (at least) these fields, or, for `null`, are gone.
     Until(BTreeMap<String, Value>),
 }
 
@@ -99,7 +99,7 @@ impl Act {
     }
 }
 
-/// What stands for the namespace of a scenario.
+/// The placeholder for the namespace of a scenario.
 const NAMESPACE: &str = "$namespace";
 
 fn within(value: &Value, namespace: &str) -> Value {
@@ -114,7 +114,7 @@ fn within(value: &Value, namespace: &str) -> Value {
     }
 }
 
-/// Whether a value has at least what is wanted: fields among others, elements among others in any order.
+/// Whether a value contains another: fields among others, elements among others in any order.
 pub(super) fn has(value: &Value, wanted: &Value) -> bool {
     match (value, wanted) {
         (Value::Object(value), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| match wanted {

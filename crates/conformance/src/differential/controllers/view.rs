@@ -1,4 +1,4 @@
-//! What a cluster has, by its watches.
+//! The objects of a cluster, from its watches.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,41 +15,41 @@ use tokio::task::JoinSet;
 
 use super::kinds::{KINDS, Kind};
 
-/// The label that says to which scenario an object belongs that is in no namespace.
+/// The label with the scenario of a cluster-scoped object.
 pub(super) const SCENARIO: &str = "scenario";
 
-/// What a namespace has.
+/// The objects of a namespace.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    /// What is there, by kind and name.
+pub(super) struct NamespaceObjects {
+    /// The existing objects, by kind and name.
     pub(super) there: BTreeMap<(&'static str, String), Value>,
-    /// What has been there, as it was last seen.
+    /// The deleted objects, in their last observed version.
     pub(super) gone: Vec<(&'static str, Value)>,
-    /// When something last changed.
+    /// When an object last changed.
     pub(super) changed: Instant,
 }
 
-impl Default for Place {
+impl Default for NamespaceObjects {
     fn default() -> Self {
         Self { there: BTreeMap::new(), gone: Vec::new(), changed: Instant::now() }
     }
 }
 
-/// What a cluster has. The watches end with it.
+/// The objects of a cluster. The watches end with it.
 pub(super) struct View {
     shared: Arc<Shared>,
     _watches: JoinSet<()>,
 }
 
 struct Shared {
-    places: Mutex<HashMap<String, Place>>,
+    namespaces: Mutex<HashMap<String, NamespaceObjects>>,
     changes: watch::Sender<()>,
 }
 
 impl View {
-    /// Begins to look at a cluster.
+    /// Starts the watches of a cluster.
     pub(super) fn of(client: &Client) -> Self {
-        let shared = Arc::new(Shared { places: Mutex::default(), changes: watch::Sender::new(()) });
+        let shared = Arc::new(Shared { namespaces: Mutex::default(), changes: watch::Sender::new(()) });
         let mut watches = JoinSet::new();
         for kind in &KINDS {
             let api = Api::<DynamicObject>::all_with(client.clone(), &kind.resource());
@@ -68,45 +68,45 @@ impl View {
         Self { shared, _watches: watches }
     }
 
-    /// What a namespace has now.
-    pub(super) fn place(&self, namespace: &str) -> Place {
-        self.shared.places().get(namespace).cloned().unwrap_or_default()
+    /// The objects of a namespace now.
+    pub(super) fn objects_in(&self, namespace: &str) -> NamespaceObjects {
+        self.shared.namespaces().get(namespace).cloned().unwrap_or_default()
     }
 
-    /// Something was just asked for in a namespace, and its rest is over.
+    /// Records that a request was sent in a namespace, so that it is not stable.
     pub(super) fn disturb(&self, namespace: &str) {
-        self.shared.places().entry(namespace.to_owned()).or_default().changed = Instant::now();
+        self.shared.namespaces().entry(namespace.to_owned()).or_default().changed = Instant::now();
     }
 
-    /// For how long nothing has changed in a namespace.
+    /// For how long no object of a namespace has changed.
     pub(super) fn rest(&self, namespace: &str) -> Duration {
-        self.shared.places().get(namespace).map_or(Duration::ZERO, |place| place.changed.elapsed())
+        self.shared.namespaces().get(namespace).map_or(Duration::ZERO, |objects| objects.changed.elapsed())
     }
 
-    /// Which version an object has.
+    /// The resource version of an object.
     pub(super) fn version(&self, namespace: &str, kind: &'static str, name: &str) -> Option<u64> {
-        version(self.shared.places().get(namespace)?.there.get(&(kind, name.to_owned()))?)
+        version(self.shared.namespaces().get(namespace)?.there.get(&(kind, name.to_owned()))?)
     }
 
-    /// When something last changed in a namespace.
+    /// When an object of a namespace last changed.
     pub(super) fn changed(&self, namespace: &str) -> Option<Instant> {
-        self.shared.places().get(namespace).map(|place| place.changed)
+        self.shared.namespaces().get(namespace).map(|objects| objects.changed)
     }
 
-    /// To wait for changes with.
+    /// Notifies of changes.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.shared.changes.subscribe()
     }
 
-    /// The nodes of all scenarios, and whether each is to be heard of.
+    /// The nodes of all scenarios, and whether each sends heartbeats.
     pub(super) fn nodes(&self) -> Vec<Value> {
-        let places = self.shared.places();
-        let there = places.values().flat_map(|place| &place.there);
+        let namespaces = self.shared.namespaces();
+        let there = namespaces.values().flat_map(|objects| &objects.there);
         there.filter(|((kind, _), _)| *kind == "nodes").map(|(_, node)| node.clone()).collect()
     }
 }
 
-/// Which version of an object this is.
+/// The resource version of an object.
 pub(super) fn version(object: &Value) -> Option<u64> {
     object["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
@@ -123,9 +123,9 @@ fn home(kind: &Kind, object: &DynamicObject) -> String {
 }
 
 impl Shared {
-    fn places(&self) -> MutexGuard<'_, HashMap<String, Place>> {
-        // Whoever panicked in here left a map that is whole.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn namespaces(&self) -> MutexGuard<'_, HashMap<String, NamespaceObjects>> {
+        // A panic leaves a complete map.
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(
@@ -141,8 +141,8 @@ impl Shared {
                 self.put(kind, object);
             }
             Event::InitDone => {
-                for (namespace, place) in self.places().iter_mut() {
-                    let lost: Vec<String> = place
+                for (namespace, objects) in self.namespaces().iter_mut() {
+                    let lost: Vec<String> = objects
                         .there
                         .keys()
                         .filter(|(known, name)| {
@@ -151,14 +151,14 @@ impl Shared {
                         .map(|(_, name)| name.clone())
                         .collect();
                     for name in lost {
-                        place.drop(kind, &name);
+                        objects.drop(kind, &name);
                     }
                 }
             }
             Event::Apply(object) => self.put(kind, object),
             Event::Delete(object) => {
                 let name = object.metadata.name.clone().unwrap_or_default();
-                self.places().entry(home(kind, &object)).or_default().drop(kind, &name);
+                self.namespaces().entry(home(kind, &object)).or_default().drop(kind, &name);
             }
         }
         self.changes.send_replace(());
@@ -168,22 +168,22 @@ impl Shared {
         let (home, name) = (home(kind, &object), object.metadata.name.clone().unwrap_or_default());
         let Ok(mut object) = serde_json::to_value(object) else { return };
         if let Some(fields) = object.as_object_mut() {
-            // Lists don't say it of each.
+            // Objects of a list lack them.
             fields.remove("kind");
             fields.remove("apiVersion");
         }
-        let mut places = self.places();
-        let place = places.entry(home).or_default();
-        place.changed = Instant::now();
-        // One of the same name may have come in its place.
-        let former = place.there.insert((kind.plural, name), object.clone());
+        let mut namespaces = self.namespaces();
+        let objects = namespaces.entry(home).or_default();
+        objects.changed = Instant::now();
+        // One of the same name may have replaced it.
+        let former = objects.there.insert((kind.plural, name), object.clone());
         if let Some(former) = former.filter(|former| former["metadata"]["uid"] != object["metadata"]["uid"]) {
-            place.gone.push((kind.plural, former));
+            objects.gone.push((kind.plural, former));
         }
     }
 }
 
-impl Place {
+impl NamespaceObjects {
     fn drop(&mut self, kind: &'static Kind, name: &str) {
         if let Some(object) = self.there.remove(&(kind.plural, name.to_owned())) {
             self.gone.push((kind.plural, object));

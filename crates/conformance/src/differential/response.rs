@@ -1,4 +1,4 @@
-//! What a server answers.
+//! Responses of a server.
 
 use http::Request;
 use http_body_util::BodyExt as _;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 
-/// An answer, as far as clients act on it.
+/// A response, as far as clients act on it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    /// The HTTP status; zero if there was no answer.
+pub struct Response {
+    /// The HTTP status; zero if there was no response.
     pub code: u16,
     /// The warnings, in order.
     pub warnings: Vec<String>,
@@ -19,8 +19,8 @@ pub struct Answer {
     pub body: Value,
 }
 
-impl Answer {
-    /// Whether the request was carried out.
+impl Response {
+    /// Whether the request succeeded.
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.code)
     }
@@ -30,20 +30,20 @@ impl Answer {
         self.body[field].as_str().unwrap_or_default()
     }
 
-    /// The object that came of it, if the answer is one.
+    /// The resulting object, if the response is one.
     pub(super) fn object(&self) -> Option<&Value> {
         Some(&self.body).filter(|body| self.is_success() && body["kind"] != "Status")
     }
 }
 
-/// Asks a server.
-pub(super) async fn ask(
+/// Sends a request to a server.
+pub(super) async fn send_request(
     client: &Client,
     method: &str,
     path: &str,
     media_type: &str,
     body: Vec<u8>,
-) -> Result<Answer, Error> {
+) -> Result<Response, Error> {
     let request = Request::builder()
         .method(method)
         .uri(path)
@@ -57,14 +57,14 @@ pub(super) async fn ask(
     };
     let (head, bytes) = match answered.await {
         Ok(answered) => answered,
-        // A server that falls over a request closes the connection without a word.
+        // A server that panics closes the connection without a response.
         Err(error) => {
             let body = json!({"message": error.to_string()});
-            return Ok(Answer { code: 0, warnings: Vec::new(), body });
+            return Ok(Response { code: 0, warnings: Vec::new(), body });
         }
     };
     let warnings = head.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
-    Ok(Answer {
+    Ok(Response {
         code: head.status.as_u16(),
         warnings: warnings.map(str::to_owned).collect(),
         body: serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))),

@@ -1,6 +1,6 @@
-//! The hand that plays scheduler and nodes: what it does next, given a portrait.
+//! The simulated scheduler and nodes: their next action, given a normalized namespace.
 //!
-//! What becomes of a pod its first image says: `play/<what>:<version>`.
+//! The first image of a pod decides its lifecycle: `play/<what>:<version>`.
 //!
 //! | image | |
 //! |---|---|
@@ -11,55 +11,55 @@
 //! | `fails` | runs, and ends with the version as its exit code |
 //! | `fails-at-<n>` | the same where that is its index; the others end well |
 //!
-//! What is to go goes.
+//! Terminating pods are deleted.
 
 use serde_json::{Value, json};
 
-use super::portrait::Portrait;
+use super::normalized::NormalizedNamespace;
 
-/// Where pods go that may go anywhere.
+/// The node of pods that may run anywhere.
 pub(super) const NODE: &str = "play";
-/// What pods of Jobs are counted by.
+/// The annotation with the completion index of pods of Jobs.
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// What the hand does.
+/// An action of the simulated scheduler or nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Move {
-    /// A pod gets a node and runs there.
+pub(super) enum NodeAction {
+    /// Bind a pod and start it.
     Start {
-        /// Which; it has one already if `None`.
+        /// The node; the pod is bound already if `None`.
         node: Option<String>,
         /// Whether it is ready.
         ready: bool,
     },
-    /// A pod's containers end.
+    /// Terminate a pod's containers.
     End {
-        /// With which code.
+        /// The exit code.
         code: i64,
     },
-    /// A pod that was to go is gone.
-    LetGo,
+    /// Delete a terminating pod.
+    Delete,
 }
 
-/// What is to be done next, and with what.
-pub(super) fn next(portrait: &Portrait) -> Option<(String, Move)> {
-    let due = portrait.objects().iter().filter_map(|(key, object)| {
+/// The next action, and its object.
+pub(super) fn next(normalized: &NormalizedNamespace) -> Option<(String, NodeAction)> {
+    let due = normalized.objects().iter().filter_map(|(key, object)| {
         let (kind, _) = key.split_once('/')?;
         let due = (kind == "pods").then(|| of_pod(object))??;
         Some((key.clone(), due))
     });
-    // What goes goes first, and who waits for a node comes before who has one.
+    // Terminating pods come first, and unbound pods precede bound ones.
     due.min_by_key(|(key, due)| {
         let rank = match due {
-            Move::LetGo => 0,
-            Move::Start { .. } => 1,
-            Move::End { .. } => 2,
+            NodeAction::Delete => 0,
+            NodeAction::Start { .. } => 1,
+            NodeAction::End { .. } => 2,
         };
         (rank, key.clone())
     })
 }
 
-fn of_pod(pod: &Value) -> Option<Move> {
+fn of_pod(pod: &Value) -> Option<NodeAction> {
     let (metadata, spec, status) = (&pod["metadata"], &pod["spec"], &pod["status"]);
     let phase = status["phase"].as_str().unwrap_or_default();
     let has_ended = matches!(phase, "Succeeded" | "Failed");
@@ -69,9 +69,9 @@ fn of_pod(pod: &Value) -> Option<Move> {
         if metadata["deletionGracePeriodSeconds"] == 0 || spec["nodeName"].is_null() {
             return None;
         }
-        // Whoever may not be started again says how it ended before it goes.
+        // A pod that is not restarted reports how it ended before it is deleted.
         let says = spec["restartPolicy"] != "Always" && !has_ended;
-        return Some(if says { Move::End { code: 137 } } else { Move::LetGo });
+        return Some(if says { NodeAction::End { code: 137 } } else { NodeAction::Delete });
     }
     if has_ended || what == "unbound" {
         return None;
@@ -86,34 +86,34 @@ fn of_pod(pod: &Value) -> Option<Move> {
     };
     if phase != "Running" {
         let node = spec["nodeName"].is_null().then(|| chosen(spec).unwrap_or(NODE).to_owned());
-        return Some(Move::Start { node, ready: what != "never" });
+        return Some(NodeAction::Start { node, ready: what != "never" });
     }
-    code().map(|code| Move::End { code })
+    code().map(|code| NodeAction::End { code })
 }
 
-/// The node that a daemon's pod is for.
+/// The node of a daemon pod.
 fn chosen(spec: &Value) -> Option<&str> {
     let required = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0].as_str()
 }
 
-/// What a node says of itself when it joins.
+/// The status of a node that joins.
 pub(super) fn node_status(now: &str) -> Value {
     let resources = json!({"cpu": "64", "memory": "256Gi", "pods": "500"});
     let condition = json!({
-        "type": "Ready", "status": "True", "reason": "Played", "message": "",
+        "type": "Ready", "status": "True", "reason": "ScenarioResult", "message": "",
         "lastHeartbeatTime": now, "lastTransitionTime": now,
     });
     json!({"status": {"capacity": resources, "allocatable": resources, "conditions": [condition]}})
 }
 
-/// What a node says of a pod that runs.
+/// The status of a running pod.
 pub(super) fn running(pod: &Value, ready: bool, now: &str) -> Value {
     let state = json!({"running": {"startedAt": now}});
     status(pod, "Running", ready, &state, now)
 }
 
-/// What a node says of a pod that ended.
+/// The status of a pod that has terminated.
 pub(super) fn ended(pod: &Value, code: i64, now: &str) -> Value {
     let state = json!({"terminated": {"exitCode": code, "startedAt": now, "finishedAt": now}});
     status(pod, if code == 0 { "Succeeded" } else { "Failed" }, false, &state, now)

@@ -1,8 +1,8 @@
-//! What a namespace has, without what nobody can foresee.
+//! The objects of a namespace, without unpredictable values.
 //!
-//! What a controller makes has a name that nobody can foresee. It is called after its owner here, with a number: the
-//! second set of the deployment `web` is `web#2`, and its pods are `web#2#1`, `web#2#2`, … The number says in which order
-//! they come when they are sorted by all that can be foreseen of them, so that equal namespaces have equal portraits.
+//! An object that a controller creates has an unpredictable name. Here its name is that of its owner, with a number:
+//! the second ReplicaSet of the deployment `web` is `web#2`, and its pods are `web#2#1`, `web#2#2`, … The number is
+//! their order by all predictable fields, so that equal namespaces have equal normalized forms.
 
 use std::collections::BTreeMap;
 
@@ -11,31 +11,31 @@ use serde_json::{Value, json};
 use super::super::compare::{Difference, lists, values};
 use super::super::mask::Mask;
 use super::kinds::KINDS;
-use super::view::Place;
+use super::view::NamespaceObjects;
 
-/// Volumes that the API server adds to pods begin with this.
+/// The prefix of volumes that the API server adds to pods.
 const ACCESS: &str = "kube-api-access-";
-/// What an event begins with that stands for many; which of them it was told for last is anybody's guess.
+/// The prefix of the message of an aggregated event; which of the events it has last is random.
 const COMBINED: &str = "(combined from similar events)";
-/// How many letters the API server makes up for a name.
+/// The length of the random suffix of a generated name.
 const MADE_UP: usize = 5;
-/// What tells that a Job was made for a moment.
+/// The annotation of a Job with its scheduled time.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
-/// What a namespace has. Objects are called `deployments/web`, `pods/web#1#2`.
+/// The objects of a namespace. Their keys are `deployments/web`, `pods/web#1#2`.
 #[derive(Debug, Default)]
-pub(super) struct Portrait {
+pub(super) struct NormalizedNamespace {
     objects: BTreeMap<String, Value>,
     real: BTreeMap<String, Value>,
     events: Vec<(String, String)>,
 }
 
-/// Words that stand for something, and what is shown in their place.
+/// Unpredictable words, and their replacements.
 #[derive(Default)]
 struct Words {
-    /// Who is who.
+    /// All replacements.
     exact: Vec<(String, String)>,
-    /// The same without numbers of pods, for texts about what has been: who was which of them nobody knows any more.
+    /// The same without numbers of pods, for messages about the past: which pod was meant is unknown.
     loose: Vec<(String, String)>,
 }
 
@@ -52,7 +52,7 @@ impl Words {
         Mask::of(self.exact.iter().cloned())
     }
 
-    /// What is learnt from an object once it is known what it is called.
+    /// Adds the replacements for an object once its key is known.
     fn meet(&mut self, kind: &str, object: &Value, called: &str, loosely: &str) {
         let metadata = &object["metadata"];
         let (name, uid) = (metadata["name"].as_str(), metadata["uid"].as_str());
@@ -74,7 +74,7 @@ fn accesses(object: &Value) -> impl Iterator<Item = &str> {
     volumes.filter_map(|volume| volume["name"].as_str()).filter(|name| name.starts_with(ACCESS))
 }
 
-/// The label's value that a name ends with, after a dash: what a controller made of a template.
+/// The suffix of a name that is the value of a label, after a dash.
 fn hash<'a>(kind: &str, name: &str, metadata: &'a Value) -> Option<&'a str> {
     if !matches!(kind, "replicasets" | "controllerrevisions") {
         return None;
@@ -86,10 +86,10 @@ fn hash<'a>(kind: &str, name: &str, metadata: &'a Value) -> Option<&'a str> {
     hashes.find(|value| value.bytes().any(|byte| byte.is_ascii_digit()) || value.len() > 5)
 }
 
-/// What a name begins with, if the rest was made up.
+/// The prefix of a generated name.
 fn prefix<'a>(kind: &str, metadata: &'a Value) -> Option<&'a str> {
     let name = metadata["name"].as_str()?;
-    // What a StatefulSet makes is counted, and has no letters that anyone has made up.
+    // A StatefulSet numbers its pods, and generates no letters.
     let generated = metadata["generateName"]
         .as_str()
         .filter(|start| name.strip_prefix(start).is_some_and(|made_up| made_up.len() == MADE_UP));
@@ -101,7 +101,7 @@ fn prefix<'a>(kind: &str, metadata: &'a Value) -> Option<&'a str> {
     generated.or_else(hashed).or_else(scheduled).map(|start| start.trim_end_matches('-'))
 }
 
-/// What comes first among those of one owner: revisions as they were made, everything else by what is said of it.
+/// The sort key among the objects of one owner: revisions by age, everything else by content.
 fn order(object: &Value, mask: &Mask) -> (i64, String) {
     let metadata = &object["metadata"];
     let annotated = metadata["annotations"]["deployment.kubernetes.io/revision"].as_str();
@@ -115,7 +115,7 @@ fn order(object: &Value, mask: &Mask) -> (i64, String) {
     (revision.unwrap_or_default(), shown.to_string())
 }
 
-/// A text without the names of pods that were refused, which nobody has ever seen.
+/// A text without the names of pods that were refused, which no object has.
 fn without_refused(text: &str) -> String {
     const BEFORE: &str = "pods \"";
     let mut parts = text.split(BEFORE);
@@ -129,7 +129,7 @@ fn without_refused(text: &str) -> String {
     shown
 }
 
-/// A value without what is not compared wherever it stands.
+/// A value without fields that are not compared anywhere.
 fn cleared(value: &Value) -> Value {
     match value {
         Value::String(text) => Value::String(without_refused(text)),
@@ -142,7 +142,7 @@ fn cleared(value: &Value) -> Value {
     }
 }
 
-/// An object without what is not compared at all.
+/// An object without fields that are not compared.
 fn plain(object: &Value) -> Value {
     let mut object = cleared(object);
     if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
@@ -153,7 +153,7 @@ fn plain(object: &Value) -> Value {
     {
         data.values_mut().for_each(|value| *value = json!("<authority>"));
     }
-    // The order in which they are listed says nothing.
+    // The order of the list has no meaning.
     for (list, by) in [("/status/conditions", ["type", "status"]), ("/spec/taints", ["key", "effect"])] {
         if let Some(list) = object.pointer_mut(list).and_then(Value::as_array_mut) {
             list.sort_by_key(|one| by.map(|field| one[field].to_string()));
@@ -162,15 +162,15 @@ fn plain(object: &Value) -> Value {
     object
 }
 
-impl Portrait {
-    /// Draws a namespace.
-    pub(super) fn of(namespace: &str, place: &Place) -> Self {
+impl NormalizedNamespace {
+    /// Normalizes a namespace.
+    pub(super) fn of(namespace: &str, found: &NamespaceObjects) -> Self {
         let mut words = Words::default();
         words.learn(Some(namespace), "$namespace", "$namespace");
         let mut named: Vec<(String, &Value)> = Vec::new();
         for kind in KINDS.iter().map(|kind| kind.plural).filter(|kind| *kind != "events") {
             let mask = words.mask();
-            let there = place.there.iter().filter(|((known, _), _)| *known == kind).map(|(_, object)| object);
+            let there = found.there.iter().filter(|((known, _), _)| *known == kind).map(|(_, object)| object);
             let mut made_up: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
             for object in there {
                 let metadata = &object["metadata"];
@@ -192,7 +192,7 @@ impl Portrait {
                     named.push((format!("{kind}/{called}"), object));
                 }
             }
-            for (_, object) in place.gone.iter().filter(|(known, _)| *known == kind) {
+            for (_, object) in found.gone.iter().filter(|(known, _)| *known == kind) {
                 let metadata = &object["metadata"];
                 let name = metadata["name"].as_str().unwrap_or_default();
                 let called = prefix(kind, metadata)
@@ -203,7 +203,7 @@ impl Portrait {
         let mask = words.mask();
         let loose = Mask::of(words.loose);
         let is_event = |((kind, _), event)| (kind == "events").then_some(event);
-        let mut events: Vec<(String, String)> = place
+        let mut events: Vec<(String, String)> = found
             .there
             .iter()
             .map(|((kind, name), event)| ((*kind, name), event))
@@ -219,17 +219,17 @@ impl Portrait {
         }
     }
 
-    /// Everything, by what it is called.
+    /// All objects by key.
     pub(super) fn objects(&self) -> &BTreeMap<String, Value> {
         &self.objects
     }
 
-    /// An object as it really is.
+    /// An object before normalization.
     pub(super) fn real(&self, key: &str) -> Option<&Value> {
         self.real.get(key)
     }
 
-    /// In what another differs.
+    /// The differences to another.
     pub(super) fn differences(&self, subject: &Self) -> Vec<Difference> {
         let mut found = Vec::new();
         let keys =
@@ -242,7 +242,7 @@ impl Portrait {
     }
 }
 
-/// What an event says, and of whom.
+/// The message of an event, and its object.
 fn said(event: &Value, mask: &Mask) -> (String, String) {
     let about = &event["involvedObject"];
     let text = |value: &Value| mask.text(&without_refused(value.as_str().unwrap_or_default()));
