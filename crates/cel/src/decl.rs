@@ -27,7 +27,7 @@ pub enum ListOrder {
     Listed,
     /// The same elements.
     Set,
-    /// The same elements, told apart by these fields.
+    /// The same elements, identified by these fields.
     Keyed(Vec<String>),
 }
 

@@ -3,13 +3,13 @@
 //! ```text
 //!   text ──parse──▶ tree ──check against the variables' types──▶ Program ──evaluate(values, budget)──▶ value
 //!                                                                  │
-//!                                                                  └── estimate: what it can cost at worst
+//!                                                                  └── estimate: its worst-case cost
 //! ```
 //!
-//! Rules of custom resources and conditions of webhooks are written by strangers and run at every write. So
-//! nothing here panics, recursion has a depth, every step has a price, and whoever evaluates says how much may
-//! be spent. Prices, estimates, functions and messages are those of cel-go as kube-apiserver 1.36 sets it up,
-//! since which rules may be stored depends on them.
+//! Rules of custom resources and conditions of webhooks are untrusted and run at every write. So this crate does not
+//! panic, recursion has a maximal depth, every step has a cost, and the caller limits the cost. Costs, estimates,
+//! functions and messages are those of cel-go as kube-apiserver 1.36 configures it, since they decide which rules may
+//! be stored.
 //!
 //! ```
 //! use plumb_cel::{Bindings, Budget, Decl, Env, Program, Value};
@@ -27,10 +27,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Where this and cel-go part
+//! # Differences from cel-go
 //!
-//! - What is wrong with the syntax of an expression is told at the place where cel-go tells it, not always in the
-//!   words of its parser generator.
+//! - A syntax error is reported at the same position as by cel-go, not always in the words of its parser generator.
 //! - Messages (`Type{field: value}`) can be built of the types of patches alone.
 //! - Time zones are UTC and fixed offsets; names of places are refused when evaluated.
 

@@ -44,7 +44,7 @@ pub enum Type {
     Opaque(&'static str),
     /// Not known yet.
     Param(usize),
-    /// There was a mistake, which has been told.
+    /// An error, which has been reported.
     Error,
 }
 

@@ -1,4 +1,4 @@
-//! The language through its door.
+//! The language by its public API.
 
 mod it {
     pub(crate) mod composed;

@@ -1,11 +1,11 @@
-//! Requests for certificates, and what the signers of Kubernetes ask of them. Pure: no clock, no keys, no I/O.
+//! Certificate signing requests, and the rules of Kubernetes' signers. Pure: no clock, no keys, no I/O.
 //!
 //! ```text
 //!   CertificateSigningRequest ──▶ Request::parse ──▶ Signer::check ──▶ may be approved, may be signed
 //! ```
 //!
-//! The API server takes only requests that parse, whoever approves decides over what they say, and whoever signs checks
-//! the rules of the signer once more: nobody between may have changed its mind.
+//! The API server accepts only requests that parse, an approver decides about their content, and the signer checks its
+//! rules once more, because the approver may have had others.
 
 mod identity;
 mod insecure;

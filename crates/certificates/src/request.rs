@@ -15,7 +15,7 @@ pub enum Unreadable {
     /// What is in the PEM is something else.
     #[error("malformed certificate request")]
     Malformed,
-    /// Whoever asks does not have the key, or has changed the request since it was signed.
+    /// The requester does not have the key, or the request was changed since it was signed.
     #[error("the signature does not belong to the request and its key")]
     Signature,
 }
@@ -42,7 +42,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads a request in PEM, and checks that whoever made it has the key.
+    /// Reads a request in PEM, and verifies its signature with its own key.
     pub fn parse(pem: &[u8]) -> Result<Self, Unreadable> {
         let (_, pem) = x509_parser::pem::parse_x509_pem(pem).map_err(|_| Unreadable::Block)?;
         if pem.label != "CERTIFICATE REQUEST" {
@@ -61,7 +61,7 @@ impl Request {
         let mut found = Self {
             subject: subject.as_raw().to_owned(),
             public_key: request.certification_request_info.subject_pki.raw.to_owned(),
-            // Of several the last counts, as it does for whoever reads the certificate.
+            // Of several common names the last counts, as in Go.
             common_name: subject.iter_common_name().last().map(text).transpose()?.unwrap_or_default(),
             organizations: subject.iter_organization().map(text).collect::<Result<_, _>>()?,
             hosts: Vec::new(),
@@ -85,7 +85,7 @@ impl Request {
             GeneralName::IPAddress(bytes) => self.addresses.push(address(bytes)?),
             GeneralName::RFC822Name(name) => self.mails.push((*name).to_owned()),
             GeneralName::URI(name) => self.uris.push((*name).to_owned()),
-            // Nobody here would know what a certificate for it is good for.
+            // Other types of names have no meaning to any signer.
             _ => return Err(Unreadable::Malformed),
         }
         Ok(())

@@ -12,7 +12,7 @@ pub const NODES_GROUP: &str = "system:nodes";
 /// Who signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signer {
-    /// For clients of the API server, whoever they are.
+    /// For clients of the API server, of any user.
     Client,
     /// For nodes, as clients of the API server.
     NodeClient,
@@ -104,7 +104,7 @@ fn unfit<T>(why: impl Into<String>) -> Result<T, Unfit> {
     Err(Unfit(why.into()))
 }
 
-/// A request of a node, and of nobody else: a second group might be one that may do more.
+/// A request of a node with no other group: a second group might grant more.
 fn of_node(request: &Request) -> Result<(), Unfit> {
     if request.organizations != [NODES_GROUP] {
         return unfit(format!("subject organization is not {NODES_GROUP}"));

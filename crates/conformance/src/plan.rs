@@ -205,7 +205,7 @@ const PLAN: &[Section] = &[
                 "1. a node updates what is allocated and no more",
                 &["node-writes-what-is-allocated-and-no-more"],
             ),
-            by("2. nobody but the node does", &["nobody-but-its-node-writes-what-is-allocated"]),
+            by("2. only the node does", &["nobody-but-its-node-writes-what-is-allocated"]),
             by(
                 "3. the template of a Job does not change",
                 &["template-of-a-job-does-not-change", "template-of-a-suspended-job-follows-the-dialect"],

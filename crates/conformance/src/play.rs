@@ -12,14 +12,14 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
-use crate::request::{Response, Verb, has_fields, send};
 use crate::case::{Amounts, Case, Container, Dialect, Policy};
-use crate::check::{self, Sizes, ExpectedResources};
+use crate::check::{self, ExpectedResources, Sizes};
 use crate::failure::Failure;
-use crate::setup;
 use crate::pod::{self, Placement};
+use crate::request::{Response, Verb, has_fields, send};
 use crate::runner::Options;
-use crate::step::{Act, Call, ResizeRequest, Expectation, Request, Step, Who};
+use crate::setup;
+use crate::step::{Act, Call, Expectation, Request, ResizeRequest, Step, Who};
 use crate::wait::{Changes, Objection, until, until_event, until_gone, until_in, watched};
 use crate::witness::Witness;
 use scale::Scaling;
@@ -385,7 +385,7 @@ impl<'a> Play<'a> {
     /// Inspects a pod outside of the API whose status reports these actual resources.
     fn inspect(&self, pod: &Pod, sizes: &Sizes) -> Result<(), Failure> {
         match &self.options.inspect {
-            Some(inspector) => inspector.inspect(&pod::as_in_force(pod, sizes)),
+            Some(inspector) => inspector.inspect(&pod::with_actual_as_desired(pod, sizes)),
             None => Ok(()),
         }
     }

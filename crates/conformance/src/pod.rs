@@ -31,7 +31,7 @@ pub(crate) struct Placement<'a> {
     pub(crate) node: Option<&'a str>,
     /// Whether the pod sets `spec.nodeName`, so that no scheduler decides.
     pub(crate) bound: bool,
-    /// The RuntimeClass.
+    /// The `RuntimeClass`.
     pub(crate) class: Option<&'a str>,
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn resized(mut pod: Value, to: &[(&str, Amounts)]) -> Value {
 }
 
 /// The pod with its actual resources as the desired ones, for comparisons of the two.
-pub(crate) fn as_in_force(pod: &Pod, sizes: &Sizes) -> Pod {
+pub(crate) fn with_actual_as_desired(pod: &Pod, sizes: &Sizes) -> Pod {
     let mut pod = pod.clone();
     let Some(spec) = &mut pod.spec else { return pod };
     for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {

@@ -10,9 +10,9 @@ use kube::Client;
 use crate::case::{Case, Dialect, Gate};
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::setup;
 use crate::play::{Play, Site};
 use crate::report::{Report, Summary, Verdict};
+use crate::setup;
 use crate::skips::{self, Skip};
 use crate::target::Target;
 use crate::witness::Witness;
@@ -102,7 +102,7 @@ pub async fn run(
     mut on_report: impl FnMut(&Report),
 ) -> Result<Summary, Error> {
     let mut summary = Summary::default();
-    let mut hear = |report: &Report| {
+    let mut record = |report: &Report| {
         summary.count(&report.verdict);
         on_report(report);
     };
@@ -115,7 +115,7 @@ pub async fn run(
             Some(_) => is_small(case).then_some("the node has less cpu than its pod requests"),
         };
         match options.skip(case).or(unmet) {
-            Some(why) => hear(&Report {
+            Some(why) => record(&Report {
                 name: case.name,
                 verdict: Verdict::Skipped(why.to_owned()),
                 took: Duration::ZERO,
@@ -146,7 +146,7 @@ pub async fn run(
         let running = cases.into_iter().map(|case| report(&client, case, options, site));
         let mut reports = std::pin::pin!(futures::stream::iter(running).buffer_unordered(at_once));
         while let Some(report) = reports.next().await {
-            hear(&report);
+            record(&report);
         }
     }
     setup::delete_namespace(&client, &shared).await?;

@@ -20,9 +20,9 @@ use crate::runner::Options;
 use crate::wait::{Objection, until, until_gone};
 
 /// How long the service account controller may take for a new namespace.
-const NAMESPACE_PATIENCE: Duration = Duration::from_mins(3);
+const NAMESPACE_TIMEOUT: Duration = Duration::from_mins(3);
 
-/// The handler in containerd of pods without a RuntimeClass.
+/// The handler in containerd of pods without a `RuntimeClass`.
 const HANDLER: &str = "runc";
 
 /// A node for cases.
@@ -56,7 +56,7 @@ pub(crate) async fn namespace(client: &Client) -> Result<String, Error> {
     let created = namespaces.create(&PostParams::default(), &namespace).await;
     let created = created.map_err(api("create a namespace"))?.name_any();
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &created);
-    match until(&accounts, "default", NAMESPACE_PATIENCE, |_| Ok(())).await {
+    match until(&accounts, "default", NAMESPACE_TIMEOUT, |_| Ok(())).await {
         Ok(_) => Ok(created),
         Err(_) => Err(Error::NoServiceAccount(created)),
     }
@@ -107,7 +107,7 @@ pub(crate) async fn rule(
             // The API server enforces a quota once its status has the usage.
             let counted = |quota: &ResourceQuota| {
                 let used = quota.status.as_ref().and_then(|status| status.used.as_ref());
-                if used.is_some() { Ok(()) } else { Objection::not_yet("nobody has counted") }
+                if used.is_some() { Ok(()) } else { Objection::not_yet("the quota has no usage yet") }
             };
             until(&quotas, "quota", timeout, counted).await.map(|_| ())
         }
@@ -146,7 +146,7 @@ pub(crate) async fn remove_rules(client: &Client, namespace: &str, rules: &[Rule
     Ok(())
 }
 
-/// Whether the pods have a RuntimeClass, which has the name of their namespace.
+/// Whether the pods have a `RuntimeClass`, which has the name of their namespace.
 pub(crate) fn has_class(rules: &[Rule]) -> bool {
     rules.iter().any(|rule| matches!(rule, Rule::Overhead { .. }))
 }
@@ -168,8 +168,12 @@ pub(crate) async fn filler(
     }
     let containers = [Container::new("main", Amounts::NONE)];
     let name = case.pod("filler");
-    let mut filler =
-        pod::new((case.name, &name), &containers, Placement { node: Some(node), ..Placement::default() }, options);
+    let mut filler = pod::new(
+        (case.name, &name),
+        &containers,
+        Placement { node: Some(node), ..Placement::default() },
+        options,
+    );
     let amount = Quantity::from_milli(free - cpu).into();
     let resources = filler.spec.as_mut().and_then(|spec| spec.containers[0].resources.as_mut());
     if let Some(resources) = resources {

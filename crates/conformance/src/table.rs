@@ -13,7 +13,7 @@ mod shape;
 mod vpa;
 
 use crate::case::{Amounts, Case, Container};
-use crate::step::{ResizeRequest, Expect, Expectation, Refusal, Step};
+use crate::step::{Expect, Expectation, Refusal, ResizeRequest, Step};
 
 /// Every case.
 pub fn all() -> Vec<Case> {
@@ -85,7 +85,7 @@ const OWN: &[Case] = &[
         &[Step::resize_by(
             ResizeRequest::PatchPod,
             &[("main", LARGE)],
-            Expect { v1_36: MAIN_DOOR_IS_SHUT, kep: Expectation::Applied { restarts: &[] } },
+            Expect { v1_36: POD_UPDATE_IS_REFUSED, kep: Expectation::Applied { restarts: &[] } },
         )],
     ),
     Case::new(
@@ -114,6 +114,6 @@ const NEVER_FITS: Expect = Expect {
 };
 
 /// The error of Kubernetes for a resize by an update of the pod.
-const MAIN_DOOR_IS_SHUT: Expectation = Expectation::Refused(
+const POD_UPDATE_IS_REFUSED: Expectation = Expectation::Refused(
     Refusal::invalid("pod updates may not change fields other than").because("FieldValueForbidden"),
 );

@@ -113,7 +113,7 @@ fn a_case_is_not_dropped_or_skipped_in_silence() {
         return;
     }
     let new: Vec<&&str> = names.difference(&ever).collect();
-    assert!(new.is_empty(), "cases.txt has not heard of {new:?}; PLUMB_UPDATE=1 writes it anew");
+    assert!(new.is_empty(), "cases.txt lacks {new:?}; PLUMB_UPDATE=1 writes it anew");
 }
 
 #[test]

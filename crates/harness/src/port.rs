@@ -1,4 +1,4 @@
-//! Ports for processes that are told where to listen.
+//! Ports for processes that get their address by a flag.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};

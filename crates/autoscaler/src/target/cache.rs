@@ -14,7 +14,7 @@ use super::{ControllerRef, Record, TargetConfig, TargetError};
 struct Slot {
     /// Whether the object has changed since it was read.
     changed: AtomicBool,
-    /// Whoever reads the object holds the lock, and everyone else waits for the answer.
+    /// The reader of the object holds the lock, and all other callers wait for the result.
     entry: AsyncMutex<Entry>,
 }
 

@@ -123,7 +123,7 @@ pub struct Memory {
     /// How many attempts failed in a row.
     pub failures: u32,
     /// The last event.
-    pub told: Option<String>,
+    pub last_event: Option<String>,
     /// The generation that was sent, and when.
     pub sent: Option<(i64, Instant)>,
 }

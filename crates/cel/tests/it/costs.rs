@@ -49,7 +49,7 @@ fn the_worst_cost_grows_with_what_is_declared() {
 }
 
 #[test]
-fn whoever_runs_out_of_budget_stops() {
+fn evaluation_stops_when_the_budget_is_spent() {
     let env = env();
     let data = json!({"n": 1, "text": "a", "endless": vec!["aaaaaaaa"; 2_000]});
     let program =

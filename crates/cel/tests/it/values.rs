@@ -121,7 +121,7 @@ fn a_pattern_that_does_not_compile_breaks_the_program() {
 const NO_DURATION: &str = "type conversion error from 'string' to 'google.protobuf.Duration'";
 
 #[test]
-fn what_cannot_be_done_is_told() {
+fn impossible_operations_are_errors() {
     let table = [
         ("self.nope == 1", "no such key: nope"),
         ("self.list[7] == 1", "index out of bounds: 7"),

@@ -105,7 +105,7 @@ impl Step {
 
     /// Whether it is a dry run.
     pub(super) fn is_dry(&self) -> bool {
-        let told = self.body["dryRun"].as_array().is_some_and(|stages| !stages.is_empty());
-        self.query.contains("dryRun") || (self.verb == Verb::Delete && told)
+        let by_body = self.body["dryRun"].as_array().is_some_and(|stages| !stages.is_empty());
+        self.query.contains("dryRun") || (self.verb == Verb::Delete && by_body)
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn edit(random: &mut Random, body: Option<StructId>, object: &mut Val
             visit(value, ty, field, &format!("/{}", escape(field)), &mut locations);
         }
     }
-    // What a server says of an object is nobody's to change, and what kind it is is decided by the address.
+    // Clients do not write server-managed fields, and the path determines the kind.
     let untouched = ["/metadata/managedFields", "/metadata/creationTimestamp", "/apiVersion", "/kind"];
     locations.retain(|location| {
         let shielded = untouched.iter().any(|prefix| location.pointer.starts_with(prefix));
@@ -120,7 +120,9 @@ fn change(random: &mut Random, object: &mut Value, location: &FieldLocation) {
             set(object, &format!("{}/{}", location.pointer, escape(field.json)), made);
         }
         (Some(Shape::List(inner)), chance) => {
-            let Some(list) = object.pointer_mut(&location.pointer).and_then(Value::as_array_mut) else { return };
+            let Some(list) = object.pointer_mut(&location.pointer).and_then(Value::as_array_mut) else {
+                return;
+            };
             match (list.first().cloned(), chance) {
                 (Some(first), 25..=49) => list.push(first),
                 (Some(_), 50..=59) => list.reverse(),

@@ -66,7 +66,7 @@ impl Made {
                 edit(random, self.resource.body, &mut object, "");
             }
         }
-        // What was defined later is told apart by nothing else.
+        // Kinds that were defined later differ in nothing else.
         if self.resource.body.is_none() && random.percent(4) {
             let field = ["kind", "apiVersion"][random.below(2)];
             object[field] = json!(words::another_kind(random));
@@ -76,8 +76,8 @@ impl Made {
         self.written(Step { query, ..Step::new(Verb::Create, object) })
     }
 
-    /// Puts this case's own address and port where a table asks for them, so that no two cases at work take the same.
-    /// Both are of those that servers leave to whoever names one.
+    /// Sets this case's own address and port where a table requires them, so that no two concurrent cases take the
+    /// same. Both are outside of the ranges that servers allocate from.
     fn own(&self, value: &Value) -> Value {
         match value {
             Value::String(text) if text == "$address" => json!(format!("10.96.0.{}", 10 + self.number % 200)),
@@ -225,7 +225,7 @@ impl Made {
             step.protobuf = random.percent(10);
         }
         if matches!(step.verb, Verb::Create | Verb::Merge | Verb::Strategic) && random.percent(3) {
-            let fields: Vec<String> = super::edit::places(&step.body)
+            let fields: Vec<String> = super::edit::locations(&step.body)
                 .into_iter()
                 .filter(|place| place.rsplit('/').next().is_none_or(|last| last.parse::<usize>().is_err()))
                 .filter(|place| !place.is_empty())
@@ -317,7 +317,7 @@ fn resize(random: &mut Random, pod: &mut Value) {
 
 /// Tells how to merge, somewhere in a strategic patch.
 fn directive(random: &mut Random, patch: &mut Value) {
-    let places = super::edit::places(patch);
+    let places = super::edit::locations(patch);
     let Some(place) = random.pick(&places) else { return };
     let directives = [
         ("$patch", json!("replace")),

@@ -8,7 +8,7 @@ use serde_json::Value;
 const SUFFIX: usize = 5;
 /// The maximal length of the prefix of such a name.
 const LONGEST_PREFIX: usize = 63 - SUFFIX;
-/// The ports that servers give out by themselves; a dry run may show some that nobody could get.
+/// The ports that servers allocate; a dry run may show any of them.
 const PORTS: std::ops::RangeInclusive<u16> = 30086..=32799;
 /// The lengths of the parts of a uid.
 const ID: [usize; 5] = [8, 4, 4, 4, 12];
@@ -18,7 +18,7 @@ fn is_moment(text: &str) -> bool {
     text.len() == 20 && text.starts_with("20") && text.as_bytes()[10] == b'T' && text.ends_with('Z')
 }
 
-/// A text with every uid of random digits masked: of what is refused nobody learns the uid.
+/// Masks every random uid in a text: the uid of a refused object is unknown.
 fn without_ids(text: &str) -> String {
     let length = ID.iter().sum::<usize>() + ID.len() - 1;
     let mut shown = String::with_capacity(text.len());
@@ -143,7 +143,7 @@ impl Mask {
         self.without_ports(&without_ids(&self.without_made_up(&without_revisions(&text))))
     }
 
-    /// A text with every port masked that only the server can have named: of what is refused nobody learns them.
+    /// Masks every port in a text that only the server can have chosen: the ports of a refused object are unknown.
     fn without_ports(&self, text: &str) -> String {
         let mut shown = String::with_capacity(text.len());
         for part in text.split_inclusive(|letter: char| !letter.is_ascii_digit()) {

@@ -24,7 +24,7 @@ pub(super) fn another_kind(random: &mut Random) -> &'static str {
     OTHER_KINDS[random.below(OTHER_KINDS.len())]
 }
 
-/// How deep a value is made that nobody wrote down.
+/// The maximal depth of a generated value.
 const DEPTH: usize = 3;
 
 /// Words that mean something in some field.

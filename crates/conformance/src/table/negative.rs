@@ -3,7 +3,7 @@
 use crate::case::{Amounts, Case};
 use crate::step::{Call, Expect, Expectation, Refusal, Step, Who};
 
-use super::{LARGE, MAIN_DOOR_IS_SHUT, SMALL};
+use super::{LARGE, POD_UPDATE_IS_REFUSED, SMALL};
 
 const POD: &str = "/api/v1/namespaces/{ns}/pods/{pod}";
 /// A refused or ineffective write: the node of the pod writes these fields itself.
@@ -196,7 +196,7 @@ pub(super) const CASES: &[Case] = &[
                 },
                 POD,
                 Expect {
-                    v1_36: MAIN_DOOR_IS_SHUT,
+                    v1_36: POD_UPDATE_IS_REFUSED,
                     kep: Expectation::Returned(&[
                         ("/metadata/labels/seen", "\"yes\""),
                         ("/spec/containers/0/resizePolicy/0/restartPolicy", "\"NotRequired\""),

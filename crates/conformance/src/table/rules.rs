@@ -1,9 +1,9 @@
 //! Quotas and limit ranges: a namespace with one, and a single valid pod in it.
 
 use crate::case::{Amounts, Case, Container, Rule};
-use crate::step::{ResizeRequest, Expect, Expectation, Refusal, Step};
+use crate::step::{Expect, Expectation, Refusal, ResizeRequest, Step};
 
-use super::{MAIN_DOOR_IS_SHUT, UNRESTARTED};
+use super::{POD_UPDATE_IS_REFUSED, UNRESTARTED};
 
 /// A case under a quota of three times what its pod starts with.
 macro_rules! quota {
@@ -56,7 +56,7 @@ pub(super) const CASES: &[Case] = &[
                     ResizeRequest::PatchPod,
                     &[("main", g("400m", "64Mi"))],
                     Expect {
-                        v1_36: MAIN_DOOR_IS_SHUT,
+                        v1_36: POD_UPDATE_IS_REFUSED,
                         kep: Expectation::Refused(Refusal::forbidden(
                             "exceeded quota: quota, requested: cpu=300m",
                         )),

@@ -1,9 +1,9 @@
 //! What a resize may not do to a pod.
 
 use crate::case::{Amounts, Case, Container};
-use crate::step::{Call, ResizeRequest, Expect, Expectation, Refusal, Step, Who};
+use crate::step::{Call, Expect, Expectation, Refusal, ResizeRequest, Step, Who};
 
-use super::{MAIN_DOOR_IS_SHUT, SMALL};
+use super::{POD_UPDATE_IS_REFUSED, SMALL};
 
 const RESIZE: &str = "/api/v1/namespaces/{ns}/pods/{pod}/resize";
 const POD: &str = "/api/v1/namespaces/{ns}/pods/{pod}";
@@ -80,7 +80,7 @@ pub(super) const CASES: &[Case] = &[
                 Call::Patch(STORAGE),
                 POD,
                 Expect {
-                    v1_36: MAIN_DOOR_IS_SHUT,
+                    v1_36: POD_UPDATE_IS_REFUSED,
                     kep: Expectation::Refused(Refusal::invalid("Forbidden: ").because("FieldValueForbidden")),
                 },
             ),

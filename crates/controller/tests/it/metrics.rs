@@ -94,7 +94,7 @@ async fn a_controller_counts_under_the_names_of_controller_runtime() {
 }
 
 #[test]
-fn reflectors_elections_and_recorders_are_told_apart_by_name() {
+fn metrics_of_reflectors_elections_and_recorders_have_their_names() {
     let metrics = Metrics::default();
     let pods = metrics.reflector("pods");
     pods.listing();

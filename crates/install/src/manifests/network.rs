@@ -13,7 +13,7 @@ use crate::component::Component;
 
 /// The port that webhooks listen on: upstream's.
 pub(super) const WEBHOOK_PORT: u16 = 8000;
-/// The port of the Service: what an API server connects to unless told otherwise.
+/// The port of the Service: the default of the API server's webhook client.
 const SERVICE_PORT: u16 = 443;
 const METRICS_SERVICE: &str = "plumb-metrics";
 

@@ -117,7 +117,7 @@ async fn a_panic_over_one_piece_of_work_does_not_end_the_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_tasks_of_one_name_are_told_apart_and_a_dropped_one_is_forgotten() {
+async fn two_tasks_of_one_name_are_distinct_and_a_dropped_one_is_removed() {
     let supervisor = Supervisor::default();
     let [one, other] = [(); 2].map(|()| supervisor.keep("a", std::future::pending));
     let names = || supervisor.tasks().into_iter().map(|task| task.name).collect::<Vec<_>>();

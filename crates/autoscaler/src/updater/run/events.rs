@@ -72,11 +72,11 @@ impl Inner {
     fn tell(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, event: Option<NewEvent>) -> bool {
         let mut index = self.index.lock();
         let Some(memory) = index.memory(&pod.object, &pod.uid) else { return false };
-        let told = event.as_ref().map(|event| format!("{} {}", event.reason, event.message));
-        if memory.told == told {
+        let text = event.as_ref().map(|event| format!("{} {}", event.reason, event.message));
+        if memory.last_event == text {
             return false;
         }
-        memory.told = told;
+        memory.last_event = text;
         drop(index);
         let Some(event) = event else { return false };
         let message = format!("Pod {}: {}", pod.object.name, event.message);

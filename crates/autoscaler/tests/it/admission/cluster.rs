@@ -205,7 +205,7 @@ async fn no_pod_is_refused_for_its_recommendation_or_its_boost() {
 }
 
 #[tokio::test]
-async fn two_vpas_of_one_workload_are_told_apart_by_age() {
+async fn the_older_of_two_vpas_controls_a_workload() {
     let fixture = Fixture::start().await;
     let webhook = fixture.webhook(options()).await;
     fixture.workload("web").await;
@@ -218,7 +218,7 @@ async fn two_vpas_of_one_workload_are_told_apart_by_age() {
     eventually(async || webhook.vpas.get(&known).is_some()).await;
     let pod = fixture.pod("web", &json!([container("a", &json!({}))])).await.unwrap();
     assert_eq!(resources(&pod), ["1/-/-"]);
-    let told = event(&fixture.client, "younger", "OverlappingVPA", 1).await;
+    let event = event(&fixture.client, "younger", "OverlappingVPA", 1).await;
     let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(fixture.client.clone());
     let web = vpas.get("web").await.unwrap();
     let why = if web.metadata.creation_timestamp == younger.metadata.creation_timestamp {
@@ -227,8 +227,8 @@ async fn two_vpas_of_one_workload_are_told_apart_by_age() {
         "is older"
     };
     let message = format!("VPA web {why} and controls the pods of Deployment web: this VPA has no effect");
-    assert_eq!(told.message, Some(message));
-    assert_eq!(told.source.unwrap().component.as_deref(), Some("vpa-admission-controller"));
+    assert_eq!(event.message, Some(message));
+    assert_eq!(event.source.unwrap().component.as_deref(), Some("vpa-admission-controller"));
 }
 
 #[tokio::test]
@@ -240,10 +240,10 @@ async fn a_boost_that_cannot_be_given_is_reported() {
     fixture.vpa(&webhook, "web", boost, json!([])).await;
     let pod = fixture.pod("web", &json!([container("a", &json!({}))])).await.unwrap();
     assert_eq!(resources(&pod), ["-/-/-"]);
-    let told = event(&fixture.client, "web", "StartupBoostRefused", 1).await;
+    let event = event(&fixture.client, "web", "StartupBoostRefused", 1).await;
     let message =
         "Container a gets no CPU start-up boost: it has neither a CPU recommendation nor a CPU request";
-    assert_eq!(told.message.as_deref(), Some(message));
+    assert_eq!(event.message.as_deref(), Some(message));
 }
 
 #[tokio::test]

@@ -6,11 +6,11 @@ use futures::future;
 use serde_json::{Value, json};
 
 use super::super::response::{Response, send_request};
-use super::simulated::{self, NodeAction};
 use super::kinds::Kind;
 use super::nodes::{now, send};
-use super::play::{End, ScenarioRun, Side, difference, key};
 use super::normalized::NormalizedNamespace;
+use super::play::{End, ScenarioRun, Side, difference, key};
+use super::simulated::{self, NodeAction};
 use super::view::version;
 use crate::error::Error;
 
@@ -29,9 +29,9 @@ pub(super) struct About {
 }
 
 impl ScenarioRun {
-    /// What two responses differ in; also when both refuse, which no scenario asks for. If they don't, it is waited until
-    /// both views have what came of it: whoever acted on less would do things twice.
-    pub(super) async fn answered(&self, responses: [Response; 2], about: [About; 2]) -> Option<End> {
+    /// The differences of two responses; also if both are refusals, which no scenario expects. Without differences,
+    /// waits until both views have the results: acting on less would repeat actions.
+    pub(super) async fn compare_responses(&self, responses: [Response; 2], about: [About; 2]) -> Option<End> {
         let [reference, subject] = &responses;
         // An eviction that a budget forbids, for the time being.
         let alike = reference.code == subject.code && (reference.is_success() || reference.code == 429);
@@ -49,15 +49,15 @@ impl ScenarioRun {
         None
     }
 
-    /// Waits until a view has what a response tells of an object.
+    /// Waits until a view has the version of an object in a response.
     async fn seen(&self, side: &Side, response: &Response, about: &About) {
-        let told = version(&response.body).filter(|_| !about.goes);
-        if told.is_some() && told == about.before {
+        let written = version(&response.body).filter(|_| !about.goes);
+        if written.is_some() && written == about.before {
             return;
         }
-        let is_seen = |now: Option<u64>| match (now, told) {
+        let is_seen = |now: Option<u64>| match (now, written) {
             (None, _) => about.before.is_some(),
-            (Some(now), Some(told)) => now >= told,
+            (Some(now), Some(written)) => now >= written,
             (now, None) => now != about.before,
         };
         let mut changes = side.view.changes();
@@ -67,7 +67,7 @@ impl ScenarioRun {
         }
     }
 
-    /// Asks both for something about an object that has this name in normalized namespaces.
+    /// Sends a request about the object with this key to both clusters.
     pub(super) async fn request_both(
         &self,
         method: &str,
@@ -94,7 +94,7 @@ impl ScenarioRun {
         let about = [&one, &other].map(|(_, about)| About { goes: method == "DELETE", ..about.clone() });
         let (reference, subject) =
             future::try_join(request(&self.sides[0], one), request(&self.sides[1], other)).await?;
-        Ok(self.answered([reference, subject], about).await)
+        Ok(self.compare_responses([reference, subject], about).await)
     }
 
     /// The path of an object on one side, and which it is.
@@ -124,7 +124,7 @@ impl ScenarioRun {
         )
         .await?;
         let about = [one.1, other.1].map(|about| About { goes: *due == NodeAction::Delete, ..about });
-        Ok(self.answered([reference, subject], about).await)
+        Ok(self.compare_responses([reference, subject], about).await)
     }
 }
 
@@ -139,7 +139,8 @@ async fn perform(
     let client = &side.client;
     let status = async |body: Value| {
         let media_type = "application/strategic-merge-patch+json";
-        send_request(client, "PATCH", &format!("{path}/status"), media_type, body.to_string().into_bytes()).await
+        send_request(client, "PATCH", &format!("{path}/status"), media_type, body.to_string().into_bytes())
+            .await
     };
     match due {
         NodeAction::Start { node, ready } => {

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use super::super::compare::Difference;
 use super::super::kept::MatchedPattern;
 use super::acts::{About, personal};
-use super::simulated::{self, NodeAction};
 use super::kept::AllowedDifferences;
 use super::kinds::Kind;
 use super::nodes::{now, send};
 use super::normalized::NormalizedNamespace;
 use super::scenario::{Act, Scenario, Step, has};
+use super::simulated::{self, NodeAction};
 use super::view::{SCENARIO, View};
 use crate::error::Error;
 
@@ -96,7 +96,12 @@ pub(super) enum End {
 
 impl ScenarioRun {
     /// A scenario in a namespace of its own.
-    pub(super) fn new(sides: Arc<[Side; 2]>, kept: Arc<AllowedDifferences>, scenario: Scenario, run: &str) -> Self {
+    pub(super) fn new(
+        sides: Arc<[Side; 2]>,
+        kept: Arc<AllowedDifferences>,
+        scenario: Scenario,
+        run: &str,
+    ) -> Self {
         let namespace = format!("{}-{run}", scenario.name);
         Self { sides, kept, scenario, namespace, happened: Vec::new(), played: ScenarioResult::default() }
     }
@@ -156,7 +161,9 @@ impl ScenarioRun {
                 .await?;
                 let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
                 let about = About { kind, name, before: None, goes: false };
-                if let Some(apart) = self.answered([reference, subject], [about.clone(), about]).await {
+                if let Some(apart) =
+                    self.compare_responses([reference, subject], [about.clone(), about]).await
+                {
                     return Ok(apart);
                 }
             }
@@ -252,7 +259,9 @@ impl ScenarioRun {
     }
 
     pub(super) fn normalized(&self) -> [NormalizedNamespace; 2] {
-        [0, 1].map(|i| NormalizedNamespace::of(&self.namespace, &self.sides[i].view.objects_in(&self.namespace)))
+        [0, 1].map(|i| {
+            NormalizedNamespace::of(&self.namespace, &self.sides[i].view.objects_in(&self.namespace))
+        })
     }
 
     /// For how long no object has changed on either side.
@@ -312,7 +321,10 @@ pub(super) fn difference(at: &str, reference: &str, subject: &str) -> Difference
 }
 
 /// What a normalized namespace does not have yet.
-fn missing(normalized: &NormalizedNamespace, wanted: &std::collections::BTreeMap<String, Value>) -> Option<Difference> {
+fn missing(
+    normalized: &NormalizedNamespace,
+    wanted: &std::collections::BTreeMap<String, Value>,
+) -> Option<Difference> {
     wanted.iter().find_map(|(of, wanted)| {
         let there = key(of, normalized).and_then(|key| normalized.objects().get(&key));
         let is_so = match (there, wanted) {

@@ -117,8 +117,8 @@ impl World {
         if !fate.request_lost {
             self.later(fate.there, candidate, Step::Arrives { number, request, fate });
         }
-        let patience = self.real(candidate, Durations::default().renew_deadline / 2);
-        self.later(patience, candidate, Step::TimedOut { number });
+        let timeout = self.real(candidate, Durations::default().renew_deadline / 2);
+        self.later(timeout, candidate, Step::TimedOut { number });
     }
 
     /// An action of the API server.

@@ -368,7 +368,7 @@ proptest! {
     }
 
     #[test]
-    fn every_vpa_is_in_exactly_one_shard_whoever_asks(
+    fn every_vpa_is_in_exactly_one_shard_in_every_process(
         namespace in "[a-z]{1,8}", name in "[a-z0-9-]{1,20}", shards in 1..64_u32,
     ) {
         let key = VpaKey::new(&namespace, &name);
