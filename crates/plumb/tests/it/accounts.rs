@@ -1,4 +1,4 @@
-//! Who a pod is, in a cluster that nobody has set up further.
+//! The service account of a pod, in a cluster with defaults.
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::PostParams;
@@ -40,7 +40,7 @@ async fn a_pod_is_the_default_account_of_its_namespace_and_holds_its_token() {
 }
 
 #[tokio::test]
-async fn where_nobody_makes_accounts_a_pod_needs_none() {
+async fn without_the_service_account_controller_a_pod_needs_no_account() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = Cluster::start_alone(&folder.path().join("data"));
     let spec = pod_of_a_new_namespace(&cluster.client().await, "one").await.spec.unwrap();

@@ -74,7 +74,7 @@ impl Cluster {
         Self::start_with(data, &[])
     }
 
-    /// Starts the API server without controllers, so that nobody but the test writes.
+    /// Starts the API server without controllers, so that only the test writes.
     pub(crate) fn start_alone(data: &Path) -> Self {
         Self::start_with(data, &["--components", "apiserver"])
     }
@@ -98,7 +98,7 @@ impl Cluster {
 
     /// Runs a command that begins with [`up`].
     pub(crate) fn run(data: &Path, mut command: Command, flags: &[&str]) -> Self {
-        // A file and not a pipe: nobody reads while it runs, and a full pipe would stop it.
+        // A file and not a pipe: the test does not read while it runs, and a full pipe would stop it.
         let said = File::create(errors(data)).unwrap();
         // Most tests ask for objects and for nothing to happen to them.
         let says_parts = flags.contains(&"--components");
@@ -124,7 +124,7 @@ impl Cluster {
         self.data.join("kubeconfig")
     }
 
-    /// A door to it without a client library in between.
+    /// A connection to it without a client library.
     pub(crate) fn wire(&self) -> Wire {
         Wire::new(self.address, &self.data.join("pki"), admin_token(&self.data))
     }

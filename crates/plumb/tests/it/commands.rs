@@ -62,7 +62,7 @@ fn lines(output: &Output) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resize_is_waited_for_and_told() {
+async fn a_resize_is_awaited_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = cluster(&folder.path().join("data")).await;
 
@@ -204,7 +204,7 @@ async fn what_cannot_be_asked_for_is_explained_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_names_no_cluster_or_one_that_does_not_run_is_told_what_to_do() {
+async fn without_a_running_cluster_the_error_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = Cluster::start_alone(&folder.path().join("plumb-data"));
     let (kubeconfig, url) = (cluster.kubeconfig(), format!("https://{}", cluster.address()));

@@ -60,7 +60,7 @@ impl Run {
         answer
     }
 
-    /// What a patch of a pod, or of a part of it, is told.
+    /// The response to a patch of a pod, or of a subresource.
     async fn patch(&self, below: &str, patch: &Value) -> (u16, Value) {
         let media = "application/strategic-merge-patch+json";
         let address = format!("{PODS}/{below}");
@@ -94,7 +94,7 @@ async fn the_feature_is_switched_off_and_on_again_and_nothing_is_lost() {
         assert_eq!(status, 422, "{dialect}: {refused}");
         let message = refused["message"].as_str().unwrap();
         assert!(message.contains("pod updates may not change fields other than"), "{dialect}: {message}");
-        // The other door is not there at all, as in kube-apiserver.
+        // The other endpoint does not exist, as in kube-apiserver.
         let (status, refused) = run.patch("old/resize", &cpu("700m")).await;
         assert_eq!(
             (status, &refused["message"]),

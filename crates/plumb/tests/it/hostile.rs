@@ -1,5 +1,5 @@
-//! Requests that nobody sends by mistake, over HTTP/1.1 and HTTP/2: each gets an answer that says what is wrong,
-//! none leaves anything behind, and nobody else is kept waiting.
+//! Hostile requests, over HTTP/1.1 and HTTP/2: each gets a response with the error, none leaves anything behind, and
+//! no other client has to wait.
 
 mod bodies;
 mod frames;
@@ -83,11 +83,11 @@ async fn bad_requests_are_refused_in_words_and_store_nothing() {
             let answer: Value = serde_json::from_slice(&bytes.unwrap_or_default()).unwrap_or_default();
             let text = |field: &str| answer[field].as_str().unwrap_or_default();
             let (reason, message) = (text("reason"), text("message"));
-            let told = answer["kind"] == "Status"
+            let is_described = answer["kind"] == "Status"
                 && answer["status"] == "Failure"
                 && answer["code"] == status
                 && message.contains(bad.says);
-            if (status, reason) != (bad.status, bad.reason) || !told {
+            if (status, reason) != (bad.status, bad.reason) || !is_described {
                 let short: String = answer.to_string().chars().take(300).collect();
                 wrong.push(format!("{what}: {status} {short}"));
             }
@@ -123,7 +123,7 @@ async fn what_is_absurd_but_legal_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_a_request_keeps_nobody_out() {
+async fn half_a_request_blocks_no_other_client() {
     // More than may be under way at once, were they counted as such.
     const MANY: usize = 250;
     let victim = Victim::start().await;
@@ -158,7 +158,7 @@ async fn half_a_request_keeps_nobody_out() {
     }
     assert_eq!(victim.revision().await, before);
     victim.serves_others().await;
-    // Whoever ends in the middle leaves nothing behind.
+    // A request that ends in the middle has no effect.
     drop((open, frames));
     let connection = victim.connect(Speech::Http2).await;
     let (_, list) = soon(connection.ask(Method::GET, MAPS, "", "")).await.unwrap();

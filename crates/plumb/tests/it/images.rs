@@ -53,7 +53,7 @@ fn images_are_imported_listed_and_removed() {
 }
 
 #[test]
-fn a_load_ends_when_it_is_told() {
+fn a_load_ends_on_a_signal() {
     let ended = plumb(&["load", "--cpu", "10m", "--memory", "1Mi", "--duration", "1ms", "--exit-code", "3"]);
     assert_eq!(ended.status.code(), Some(3));
     assert_eq!(plumb(&["load", "--colour", "red"]).status.code(), Some(2));

@@ -155,7 +155,7 @@ async fn a_machine_joins_with_a_token_and_stays_without_it() {
     assert_eq!(signers[0].1, "kubernetes.io/kube-apiserver-client-kubelet");
     assert_eq!(signers[1], ("system:node:n1".to_owned(), "kubernetes.io/kubelet-serving".to_owned()));
 
-    // A new certificate when it is told to, and the old one is no longer used.
+    // A new certificate on a signal, and the old one is no longer used.
     let certificate = || fs::read_to_string(node.join("pki/client.pem")).unwrap();
     let first = certificate();
     joined.signal(Signal::SIGHUP);
@@ -173,7 +173,7 @@ async fn a_machine_joins_with_a_token_and_stays_without_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_may_not_join_is_told_why() {
+async fn a_refused_join_reports_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let (data, node) = (folder.path().join("data"), folder.path().join("node"));
     let cluster = Cluster::start_with(&data, &ALONE);

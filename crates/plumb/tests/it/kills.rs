@@ -81,9 +81,9 @@ async fn kills_in_the_midst_of_a_thousand_writes_lose_nothing_that_was_acknowled
 
         standing = Cluster::start_alone(&data);
         let found = list(&standing.wire().connect(Speech::Http2).await, &ledger).await;
-        // Nothing that was ever told lies beyond what is there now.
-        let told = ledger.newest();
-        assert!(found.revision >= told, "revision {} after {told} was told", found.revision);
+        // No revision that was ever returned is beyond the present one.
+        let newest = ledger.newest();
+        assert!(found.revision >= newest, "revision {} after {newest} was returned", found.revision);
         ledger.nothing_more_before(found.revision);
         for writer in &mut writers {
             writer.compare(&found.maps);
@@ -120,7 +120,7 @@ async fn write_and_kill(
     for _ in 0..CONNECTIONS {
         connections.push(wire.connect(Speech::Http2).await);
     }
-    let (acknowledged, mut heard) = mpsc::unbounded_channel();
+    let (acknowledged, mut receiver) = mpsc::unbounded_channel();
     let tasks: Vec<_> = writers
         .into_iter()
         .enumerate()
@@ -131,7 +131,7 @@ async fn write_and_kill(
         .collect();
     drop(acknowledged);
     for _ in 0..acknowledgements {
-        soon(heard.recv()).await.expect("they write until it is killed");
+        soon(receiver.recv()).await.expect("they write until it is killed");
     }
     cluster.kill();
     let mut writers = Vec::new();

@@ -231,7 +231,7 @@ fn kubectl_shows_differences_edits_and_tries() {
     assert!(kubectl(&cluster, &["replace", "-f", "-"], &map("replaced")).contains("replaced"));
     assert_eq!(value(), "replaced");
 
-    // A refusal is told in its own words.
+    // A refusal has its own message.
     let wrong = command(&cluster, &["create", "configmap", "m"]).output().unwrap();
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("configmaps \"m\" already exists"));
 }
@@ -240,7 +240,7 @@ fn kubectl_shows_differences_edits_and_tries() {
 #[ignore = "needs the testbed's kubectl; .ci/kubernetes runs it"]
 fn kubectl_watches() {
     let folder = tempfile::tempdir().unwrap();
-    // Nobody else is to make config maps.
+    // No other user may create config maps.
     let cluster = Cluster::start_with(&folder.path().join("data"), &["--components", "apiserver"]);
     kubectl(&cluster, &["create", "configmap", "first"], "");
     let mut watch = command(&cluster, &["get", "configmaps", "--watch", "--output-watch-events"])

@@ -35,7 +35,7 @@ async fn a_write_that_was_acknowledged_survives_a_kill() {
     let data = folder.path().join("data");
     let cluster = Cluster::start(&data);
     let client = cluster.client().await;
-    let (acknowledged, mut heard) = tokio::sync::mpsc::channel::<String>(1_024);
+    let (acknowledged, mut receiver) = tokio::sync::mpsc::channel::<String>(1_024);
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
             let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
@@ -54,10 +54,10 @@ async fn a_write_that_was_acknowledged_survives_a_kill() {
     drop(acknowledged);
     let mut names = Vec::new();
     while names.len() < 400 {
-        names.push(heard.recv().await.unwrap());
+        names.push(receiver.recv().await.unwrap());
     }
     cluster.kill();
-    while let Some(name) = heard.recv().await {
+    while let Some(name) = receiver.recv().await {
         names.push(name);
     }
     for writer in writers {
@@ -127,7 +127,7 @@ fn what_is_in_the_way_is_said() {
 }
 
 /// The program, as somebody who is not root.
-fn as_nobody(arguments: &[&str]) -> Option<Command> {
+fn as_unprivileged(arguments: &[&str]) -> Option<Command> {
     if !nix::unistd::geteuid().is_root() {
         return None;
     }
@@ -138,12 +138,12 @@ fn as_nobody(arguments: &[&str]) -> Option<Command> {
 }
 
 #[test]
-fn who_lacks_a_right_is_told_which_and_what_goes_without() {
+fn a_missing_privilege_is_named_with_what_works_without() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let data = folder.path().join("data").to_string_lossy().into_owned();
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_plumb"));
-    let up = |flags: &[&str]| as_nobody(&[&["up", "--data-dir", &data], flags].concat());
+    let up = |flags: &[&str]| as_unprivileged(&[&["up", "--data-dir", &data], flags].concat());
     let Some(mut builtin) = up(&["--listen", "127.0.0.1:0", "--runtime", "builtin"]) else {
         plumb_skip::skip(plumb_skip::ROOT, "only root can run as another user");
         return;
@@ -158,7 +158,7 @@ fn who_lacks_a_right_is_told_which_and_what_goes_without() {
     assert!(said.contains("not permitted; choose a port of 1024 or above with --listen"), "{said}");
     std::fs::create_dir_all(folder.path().join("closed")).unwrap();
     let closed = folder.path().join("closed/data").to_string_lossy().into_owned();
-    let said = complaint(as_nobody(&["up", "--data-dir", &closed, "--listen", "127.0.0.1:0"]).unwrap());
+    let said = complaint(as_unprivileged(&["up", "--data-dir", &closed, "--listen", "127.0.0.1:0"]).unwrap());
     assert!(said.contains("making the data directory") && said.contains("denied"), "{said}");
 }
 
@@ -191,7 +191,7 @@ fn flags_that_do_not_go_together_are_refused_before_anything_is_made() {
 }
 
 #[test]
-fn the_kubeconfig_is_for_whoever_called_sudo_and_one_that_was_there_stays_its_owners() {
+fn the_kubeconfig_belongs_to_the_user_of_sudo_and_an_existing_one_keeps_its_owner() {
     use std::os::unix::fs::MetadataExt as _;
     const CALLER: u32 = 4242;
     if !nix::unistd::geteuid().is_root() {

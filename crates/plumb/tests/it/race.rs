@@ -1,5 +1,5 @@
-//! A resize and a new pod that want the same room, as KEP-1287 tells it: the scheduler may give a pod to a node on what it
-//! remembers of it. The node has the last word, whoever comes first, and nothing is over-committed.
+//! A resize and a new pod that need the same capacity, as in KEP-1287: the scheduler may bind a pod by an outdated
+//! view of the node. The node decides, in the order of arrival, and is never over-committed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::cluster::Cluster;
 use super::scheduler::{has, is_running, pod, resize, says, start, until};
 
 /// What the node has of cpu, in thousandths.
-const ROOM: i64 = 2000;
+const CAPACITY: i64 = 2000;
 const DIALECTS: [&str; 2] = ["kep", "v1.36"];
 
 /// A cluster with one node of two cores, on which a resize stays under way for a while.
@@ -28,7 +28,7 @@ async fn slowed(data: &Path, dialect: &str) -> (Cluster, Api<Pod>) {
     (cluster, pods)
 }
 
-/// A pod that is gone from the API only when it is gone from the node, so that its room is free then.
+/// A pod that is gone from the API only when it is gone from the node, so that its capacity is free then.
 fn graceful(name: &str, cpu: &str) -> Pod {
     pod(name, cpu, json!({ "terminationGracePeriodSeconds": 1 }))
 }
@@ -49,7 +49,7 @@ async fn create(pods: &Api<Pod>, pod: &Pod) {
     pods.create(&PostParams::default(), pod).await.unwrap();
 }
 
-/// Gives a pod to the node, as a scheduler does that believes there is room.
+/// Binds a pod to the node, like a scheduler that finds enough capacity.
 async fn bind(pods: &Api<Pod>, name: &str) {
     let binding: Binding = serde_json::from_value(json!({
         "metadata": { "name": name }, "target": { "apiVersion": "v1", "kind": "Node", "name": "plumb" },
@@ -60,8 +60,8 @@ async fn bind(pods: &Api<Pod>, name: &str) {
     assert_eq!(done.status.as_deref(), Some("Success"));
 }
 
-/// Whether the node has turned a pod away, for this reason.
-fn turned_away(reason: &'static str) -> impl Fn(Option<&Pod>) -> bool {
+/// Whether the node has rejected a pod for this reason.
+fn rejected(reason: &'static str) -> impl Fn(Option<&Pod>) -> bool {
     move |pod| {
         let status = pod.and_then(|pod| pod.status.as_ref());
         status.is_some_and(|status| {
@@ -70,13 +70,13 @@ fn turned_away(reason: &'static str) -> impl Fn(Option<&Pod>) -> bool {
     }
 }
 
-/// Whether a resize that the node has promised is not in force yet.
+/// Whether a resize that the node has allocated is not actual yet.
 fn is_under_way(pod: Option<&Pod>) -> bool {
     let conditions = pod.and_then(|pod| pod.status.as_ref()?.conditions.as_ref());
     conditions.into_iter().flatten().any(|one| one.type_ == "PodResizeInProgress" && one.status == "True")
 }
 
-/// What the pods that run have of cpu together: each the larger of what it is promised and what is in force.
+/// The CPU of the running pods: the sum of the larger of allocated and actual of each.
 async fn held(pods: &Api<Pod>) -> i64 {
     let all = pods.list(&ListParams::default()).await.unwrap().items;
     let running = all.iter().filter(|pod| is_running(Some(pod)));
@@ -85,17 +85,16 @@ async fn held(pods: &Api<Pod>) -> i64 {
         amount.0.parse::<Quantity>().unwrap().saturating_milli()
     };
     let each = statuses.map(|status| {
-        let promised = status.allocated_resources.as_ref();
-        let in_force = status.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-        let cpu =
-            [promised, in_force].into_iter().flatten().filter_map(|list| list.get(Resource::Cpu.name()));
+        let allocated = status.allocated_resources.as_ref();
+        let actual = status.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        let cpu = [allocated, actual].into_iter().flatten().filter_map(|list| list.get(Resource::Cpu.name()));
         cpu.map(milli).max().unwrap_or(0)
     });
     each.sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_is_bound_on_what_was_before_a_resize_is_turned_away_and_nothing_is_overcommitted() {
+async fn a_pod_that_is_bound_on_what_was_before_a_resize_is_rejected_and_nothing_is_overcommitted() {
     for dialect in DIALECTS {
         let folder = tempfile::tempdir().unwrap();
         let (cluster, pods) = slowed(&folder.path().join("data"), dialect).await;
@@ -104,25 +103,25 @@ async fn a_pod_that_is_bound_on_what_was_before_a_resize_is_turned_away_and_noth
         create(&pods, &of_another_scheduler("late", "1", "64Mi")).await;
         create(&pods, &of_another_scheduler("large", "100m", "2Gi")).await;
 
-        // Promised, and not in force: who goes by what runs still sees a core and a half that is free.
+        // Allocated, and not actual: by the actual resources, a core and a half is still free.
         resize(&pods, "grows", "1500m").await;
         until(&pods, "grows", is_under_way).await;
         bind(&pods, "late").await;
         bind(&pods, "large").await;
-        until(&pods, "late", turned_away("OutOfcpu")).await;
-        until(&pods, "large", turned_away("OutOfmemory")).await;
+        until(&pods, "late", rejected("OutOfcpu")).await;
+        until(&pods, "large", rejected("OutOfmemory")).await;
         let message = pods.get("late").await.unwrap().status.unwrap().message.unwrap();
         assert_eq!(
             message,
             "Pod was rejected: Node didn't have enough resource: cpu, requested: 1000, used: 1500, capacity: 2000"
         );
-        assert!(held(&pods).await <= ROOM);
+        assert!(held(&pods).await <= CAPACITY);
         until(&pods, "grows", has("1500m")).await;
 
         // Whom the node has turned away holds nothing: what is left is there for others, to the last of it.
         create(&pods, &graceful("fits", "500m")).await;
         until(&pods, "fits", is_running).await;
-        assert_eq!(held(&pods).await, ROOM);
+        assert_eq!(held(&pods).await, CAPACITY);
         create(&pods, &graceful("more", "10m")).await;
         until(&pods, "more", says("PodScheduled", "0/1 nodes are available: 1 Insufficient cpu.")).await;
         assert!(cluster.stop().success());
@@ -135,7 +134,7 @@ enum Outcome {
     /// The pod was first; the resize waits for it to go.
     Runs,
     /// The resize was first, and the scheduler did not know.
-    TurnedAway,
+    Rejected,
     /// The resize was first, and the scheduler knew.
     Waits,
 }
@@ -143,8 +142,8 @@ enum Outcome {
 fn outcome(newcomer: Option<&Pod>) -> Option<Outcome> {
     if is_running(newcomer) {
         Some(Outcome::Runs)
-    } else if turned_away("OutOfcpu")(newcomer) {
-        Some(Outcome::TurnedAway)
+    } else if rejected("OutOfcpu")(newcomer) {
+        Some(Outcome::Rejected)
     } else {
         let waits = says("PodScheduled", "0/1 nodes are available: 1 Insufficient cpu.")(newcomer);
         waits.then_some(Outcome::Waits)
@@ -152,7 +151,7 @@ fn outcome(newcomer: Option<&Pod>) -> Option<Outcome> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resize_and_a_pod_that_meet_never_both_get_the_room() {
+async fn a_resize_and_a_pod_that_meet_never_both_get_the_capacity() {
     const ROUNDS: usize = 16;
     for dialect in DIALECTS {
         let folder = tempfile::tempdir().unwrap();
@@ -187,9 +186,9 @@ async fn a_resize_and_a_pod_that_meet_never_both_get_the_room() {
             *seen.entry(became).or_default() += 1;
             match became {
                 Outcome::Runs => until(&pods, &old, says("PodResizePending", "Deferred")).await,
-                Outcome::TurnedAway | Outcome::Waits => until(&pods, &old, has("1500m")).await,
+                Outcome::Rejected | Outcome::Waits => until(&pods, &old, has("1500m")).await,
             }
-            assert!(held(&pods).await <= ROOM, "{dialect}, round {round}: {became:?}");
+            assert!(held(&pods).await <= CAPACITY, "{dialect}, round {round}: {became:?}");
             for name in [&new, &old] {
                 pods.delete(name, &DeleteParams::default()).await.unwrap();
                 until(&pods, name, |pod| pod.is_none()).await;

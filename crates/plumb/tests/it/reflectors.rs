@@ -49,10 +49,10 @@ async fn a_reflector_is_right_again_after_the_cluster_was_killed() {
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
     let (cache, writer) = reflector::store();
     let happened = Arc::new(Notify::new());
-    let told = happened.clone();
+    let notify = happened.clone();
     let watched = watcher::watcher(maps.clone(), watcher::Config::default()).default_backoff();
     let following = tokio::spawn(reflector(writer, watched).for_each(move |_| {
-        told.notify_one();
+        notify.notify_one();
         std::future::ready(())
     }));
     let post = PostParams::default();
@@ -70,10 +70,10 @@ async fn a_reflector_is_right_again_after_the_cluster_was_killed() {
     following.abort();
 }
 
-/// How much happens while nobody looks: more than a forgetful server remembers.
+/// The number of changes while no client reads: more than the server retains.
 const LATER: usize = 200;
 
-/// A server in this process that remembers a few events, and cuts off whoever falls two behind.
+/// A server in this process that retains a few events, and ends the watch of a client that is two behind.
 fn forgetful(folder: &std::path::Path) -> TestCluster {
     let watch_buffer = WatchBuffer { events: 2, bytes: 1 << 20 };
     let options = Options { history: 16 << 10, watch_buffer, ..Options::default() };
@@ -82,7 +82,7 @@ fn forgetful(folder: &std::path::Path) -> TestCluster {
 }
 
 #[tokio::test]
-async fn a_watcher_that_fell_behind_is_told_that_it_is_gone_and_lists_again() {
+async fn a_watcher_that_fell_behind_gets_410_gone_and_lists_again() {
     let folder = tempfile::tempdir().unwrap();
     let server = forgetful(folder.path());
     let maps: Api<ConfigMap> = Api::default_namespaced(server.admin());
@@ -122,7 +122,7 @@ async fn a_watcher_that_fell_behind_is_told_that_it_is_gone_and_lists_again() {
         }
     };
     tokio::time::timeout(TIMEOUT, again).await.unwrap();
-    assert!(gone > 0, "it was never told that what it missed is gone");
+    assert!(gone > 0, "no watch ended with 410 Gone");
     let mut wanted: Vec<String> = (0..LATER).map(|i| format!("later-{i:03}")).collect();
     wanted.push("seen".to_owned());
     assert_eq!(names(&cache), wanted);

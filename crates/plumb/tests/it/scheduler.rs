@@ -1,4 +1,5 @@
-//! Pods that name no node, in a whole cluster with a virtual node: they get one, and resizes make and take room.
+//! Unscheduled pods in a whole cluster with a virtual node: the scheduler binds them, and resizes free and take
+//! capacity.
 
 use std::path::Path;
 
@@ -13,11 +14,11 @@ use super::cluster::Cluster;
 /// A cluster with one node of two cores.
 pub(crate) fn start(data: &Path, dialect: &str, more: &[&str]) -> Cluster {
     let parts = ["--components", "apiserver,controllers,scheduler,node", "--runtime", "virtual"];
-    let room = ["--node-cpu", "2", "--node-memory", "2Gi"];
+    let capacity = ["--node-cpu", "2", "--node-memory", "2Gi"];
     let rules = ["--resize-dialect", dialect];
     // Whether the account of the namespace is there yet is not what is looked at here.
     let plugins = ["--disable-admission-plugins", "ServiceAccount"];
-    Cluster::start_with(data, &[&parts[..], &room[..], &rules[..], &plugins[..], more].concat())
+    Cluster::start_with(data, &[&parts[..], &capacity[..], &rules[..], &plugins[..], more].concat())
 }
 
 pub(crate) fn pod(name: &str, cpu: &str, more: Value) -> Pod {
@@ -78,7 +79,7 @@ pub(crate) fn says(type_: &'static str, words: &'static str) -> impl Fn(Option<&
     }
 }
 
-/// Whether so much cpu is in force.
+/// Whether this much cpu is actual.
 pub(crate) fn has(cpu: &'static str) -> impl Fn(Option<&Pod>) -> bool {
     move |pod| {
         let statuses = pod.and_then(|pod| pod.status.as_ref()?.container_statuses.as_ref());
@@ -107,7 +108,7 @@ async fn a_shrink_lets_a_waiting_pod_in_and_a_deferred_growth_keeps_the_next_one
         until(&pods, "b", says("PodScheduled", "0/1 nodes are available: 1 Insufficient cpu.")).await;
         resize(&pods, "a", "500m").await;
         until(&pods, "b", is_running).await;
-        // There is room for half a core, but somebody waits for it.
+        // Half a core is free, but another pod waits for it.
         resize(&pods, "a", "1500m").await;
         until(&pods, "a", says("PodResizePending", "Deferred")).await;
         pods.create(&PostParams::default(), &pod("c", "250m", json!({}))).await.unwrap();

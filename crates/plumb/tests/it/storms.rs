@@ -109,7 +109,7 @@ async fn compare(seed: u64, scene: &impl Scene) {
     scene.done(&client, STORM).await;
     assert_eq!(picture(&client, STORM).await, wanted, "seed {seed}");
     scene.survivors(&before, &uids(&client, STORM).await);
-    assert_eq!(uids(&client, CALM).await, bystanders, "seed {seed}: pods that nobody touched");
+    assert_eq!(uids(&client, CALM).await, bystanders, "seed {seed}: pods without a change");
 }
 
 /// Something that is done with workloads.
@@ -328,7 +328,7 @@ impl Scene for Rollouts {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rollouts_of_all_kinds_come_to_the_same_whoever_is_killed() {
+async fn rollouts_of_all_kinds_have_the_same_result_whichever_component_is_killed() {
     compare(1, &Rollouts).await;
 }
 
@@ -356,7 +356,7 @@ impl Scene for Running {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_come_to_the_same_whoever_is_killed() {
+async fn jobs_have_the_same_result_whichever_component_is_killed() {
     compare(2, &Running).await;
 }
 
@@ -381,14 +381,14 @@ impl Scene for ScaleDowns {
     }
 
     fn survivors(&self, before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) {
-        // Nobody who is left is new.
+        // None of the remaining pods is new.
         assert!(after.iter().all(|(name, uid)| before.get(name) == Some(uid)), "{after:?} of {before:?}");
         assert_eq!(after.len(), 4 + 2 + 3);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scaling_down_deletes_no_more_whoever_is_killed() {
+async fn scaling_down_deletes_no_more_whichever_component_is_killed() {
     compare(3, &ScaleDowns).await;
 }
 
@@ -423,7 +423,7 @@ async fn furnish(client: &Client, namespace: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namespace_that_is_deleted_leaves_nothing_whoever_is_killed() {
+async fn a_deleted_namespace_leaves_nothing_whichever_component_is_killed() {
     let mut stage = Stage::set(4);
     let client = stage.client().await;
     for namespace in [CALM, STORM] {

@@ -372,13 +372,13 @@ async fn pods_and_services_are_proxied_to() {
             tokio::spawn(connection.with_upgrades());
         }
     });
-    let door = cluster.wire().connect(Speech::Http1).await;
+    let connection = cluster.wire().connect(Speech::Http1).await;
     let base = format!("{WEB}:{port}/proxy");
     let request = Request::post(format!("{base}/a%2Fb/?c=d"))
         .header("x-own", "mine")
         .body(Full::from("content"))
         .unwrap();
-    let response = soon(door.send(request)).await.unwrap();
+    let response = soon(connection.send(request)).await.unwrap();
     assert_eq!(response.headers()["x-answer"], "yes");
     assert!(!response.headers().contains_key("access-control-allow-origin"));
     let seen: Value =
@@ -389,9 +389,9 @@ async fn pods_and_services_are_proxied_to() {
                 "authorization": null, "own": "mine", "body": "content" })
     );
     let ask = |method: Method, path: String| {
-        let door = door.clone();
+        let connection = connection.clone();
         async move {
-            soon(door.send(Request::builder().method(method).uri(path).body(Full::default()).unwrap()))
+            soon(connection.send(Request::builder().method(method).uri(path).body(Full::default()).unwrap()))
                 .await
                 .unwrap()
         }
@@ -415,9 +415,9 @@ async fn pods_and_services_are_proxied_to() {
     soon(stream.read_exact(&mut received)).await.unwrap();
     assert_eq!(&received, b"hello");
     let refused = |path: String| {
-        let door = door.clone();
+        let connection = connection.clone();
         async move {
-            let (code, body) = soon(door.ask(Method::GET, &path, "", "")).await.unwrap();
+            let (code, body) = soon(connection.ask(Method::GET, &path, "", "")).await.unwrap();
             (code, body["message"].as_str().unwrap_or_default().to_owned())
         }
     };
@@ -432,8 +432,10 @@ async fn pods_and_services_are_proxied_to() {
     // A service: by its port's name and number, and without endpoints.
     let services = "/api/v1/namespaces/default/services";
     let create = |path: &'static str, body: Value| {
-        let door = door.clone();
-        async move { soon(door.ask(Method::POST, path, "application/json", body.to_string())).await.unwrap() }
+        let connection = connection.clone();
+        async move {
+            soon(connection.ask(Method::POST, path, "application/json", body.to_string())).await.unwrap()
+        }
     };
     let service =
         json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "name": "http", "port": 80 }] } });
@@ -501,11 +503,11 @@ async fn an_ephemeral_container_comes_into_a_pod_that_runs() {
         "v5.channel.k8s.io",
     )
     .await;
-    let door = cluster.wire().connect(Speech::Http1).await;
+    let connection = cluster.wire().connect(Speech::Http1).await;
     // It runs before it has printed anything.
     let printed = async || {
         let path = format!("{WEB}/log?container=debugger");
-        let (code, log) = soon(door.ask(Method::GET, &path, "", "")).await.unwrap();
+        let (code, log) = soon(connection.ask(Method::GET, &path, "", "")).await.unwrap();
         assert_eq!(code, 200, "{log}");
         log.as_str().is_some_and(|log| log.contains("--memory"))
     };

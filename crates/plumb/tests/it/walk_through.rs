@@ -36,7 +36,8 @@ spec:
     resources: {requests: {cpu: 100m}}
 ";
 
-/// What is looked at: the word, then cpu as desired (request and limit), as allocated and as in force, and restarts.
+/// The checked fields: `status.resize`, then cpu as desired (request and limit), as allocated and as actual, and
+/// restarts.
 const FIELDS: &str = "jsonpath={.status.resize}|{.spec.containers[0].resources.requests.cpu}|\
     {.spec.containers[0].resources.limits.cpu}|{.status.containerStatuses[0].allocatedResources.cpu}|\
     {.status.containerStatuses[0].resources.requests.cpu}|{.status.containerStatuses[0].resources.limits.cpu}|\
@@ -65,7 +66,7 @@ async fn a_pod_is_resized_put_off_and_turned_down_as_the_walk_through_shows() {
     let runtime = if is_real { "builtin" } else { "virtual" };
     let parts = ["--components", "apiserver,controllers,scheduler,node", "--runtime", runtime];
     let capacity = ["--node-cpu", "4", "--node-memory", "8Gi"];
-    // So that whoever looks sees what is under way, however long `kubectl` takes to start.
+    // So that a resize in progress is observable, however long `kubectl` takes to start.
     let slow = ["--runtime-delay", "UpdateContainerResources=20s"];
     let cluster = Cluster::start_with(&data, &[&parts[..], &capacity[..], &slow[..]].concat());
     for manifest in [MANIFEST, OTHER] {
@@ -78,13 +79,13 @@ async fn a_pod_is_resized_put_off_and_turned_down_as_the_walk_through_shows() {
         kubectl(&cluster, &["get", "pod", "2pod", "-o", policy], ""),
         r#"[{"resourceName":"cpu","restartPolicy":"NotRequired"},{"resourceName":"memory","restartPolicy":"NotRequired"}] Guaranteed"#
     );
-    let (word, in_force) = (".status.resize", ".status.containerStatuses[0].resources.requests.cpu");
-    assert_eq!(stands(&cluster, in_force, "500m"), "|500m|500m|500m|500m|500m|500Mi|0");
+    let (word, actual) = (".status.resize", ".status.containerStatuses[0].resources.requests.cpu");
+    assert_eq!(stands(&cluster, actual, "500m"), "|500m|500m|500m|500m|500m|500Mi|0");
 
-    // Promised at once, in force when the runtime has done it.
+    // Allocated at once, actual when the runtime has applied it.
     patch(&cluster, "650m");
     assert_eq!(stands(&cluster, word, "InProgress"), "InProgress|650m|650m|650m|500m|500m|500Mi|0");
-    assert_eq!(stands(&cluster, in_force, "650m"), "|650m|650m|650m|650m|650m|500Mi|0");
+    assert_eq!(stands(&cluster, actual, "650m"), "|650m|650m|650m|650m|650m|500Mi|0");
 
     // The node has that much, but not now.
     patch(&cluster, "3950m");
@@ -98,7 +99,7 @@ async fn a_pod_is_resized_put_off_and_turned_down_as_the_walk_through_shows() {
     patch(&cluster, "3950m");
     assert_eq!(stands(&cluster, word, "Deferred"), "Deferred|3950m|3950m|650m|650m|650m|500Mi|0");
     assert!(kubectl(&cluster, &["delete", "pod", "other"], "").contains("deleted"));
-    assert_eq!(stands(&cluster, in_force, "3950m"), "|3950m|3950m|3950m|3950m|3950m|500Mi|0");
+    assert_eq!(stands(&cluster, actual, "3950m"), "|3950m|3950m|3950m|3950m|3950m|500Mi|0");
 
     drop(cluster);
     if is_real {

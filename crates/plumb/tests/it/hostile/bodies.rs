@@ -24,7 +24,7 @@ pub(super) struct Bad {
     pub(super) body: Bytes,
     pub(super) status: u16,
     pub(super) reason: &'static str,
-    /// Part of what it is told.
+    /// A part of the response's message.
     pub(super) says: &'static str,
 }
 
@@ -50,7 +50,7 @@ fn get(what: &'static str, path: impl Into<String>) -> Bad {
 }
 
 impl Bad {
-    fn told(mut self, status: u16, reason: &'static str, says: &'static str) -> Self {
+    fn refused(mut self, status: u16, reason: &'static str, says: &'static str) -> Self {
         (self.status, self.reason, self.says) = (status, reason, says);
         self
     }
@@ -109,22 +109,22 @@ fn too_large() -> Vec<Bad> {
     };
     let empties = |many: usize| "{},".repeat(many) + "{}";
     vec![
-        post("a body over the limit", MAPS, JSON, large(3 << 20)).told(
+        post("a body over the limit", MAPS, JSON, large(3 << 20)).refused(
             413,
             "RequestEntityTooLarge",
             "limit is 3145728",
         ),
-        post("one well over it", MAPS, JSON, large(8 << 20)).told(
+        post("one well over it", MAPS, JSON, large(8 << 20)).refused(
             413,
             "RequestEntityTooLarge",
             "limit is 3145728",
         ),
-        patch("a patch over the limit", MERGE, large(3 << 20)).told(
+        patch("a patch over the limit", MERGE, large(3 << 20)).refused(
             413,
             "RequestEntityTooLarge",
             "limit is 3145728",
         ),
-        post("more data than a config map holds", MAPS, JSON, large(2 << 20)).told(
+        post("more data than a config map holds", MAPS, JSON, large(2 << 20)).refused(
             422,
             "Invalid",
             "Too long: may not be more than 1048576 bytes",
@@ -164,7 +164,7 @@ fn too_large() -> Vec<Bad> {
             headers: vec![("content-type", JSON), ("content-encoding", "gzip")],
             ..post("a body that unfolds", MAPS, JSON, gzip_of_zeros())
         }
-        .told(415, "UnsupportedMediaType", "Content-Encoding"),
+        .refused(415, "UnsupportedMediaType", "Content-Encoding"),
     ]
 }
 
@@ -194,7 +194,7 @@ fn unreadable() -> Vec<Bad> {
             .saying("does not appear to be a protobuf message"),
         post("another kind", MAPS, JSON, r#"{"kind":"Pod","apiVersion":"v1"}"#).saying("does not match"),
         post("another kind in protobuf", MAPS, PROTOBUF, sealed("v1", "Pod", &[])),
-        post("a kind that nobody knows", MAPS, PROTOBUF, sealed("v7", "Nothing", &[])),
+        post("an unknown kind", MAPS, PROTOBUF, sealed("v7", "Nothing", &[])),
         post("a number that is none", MAPS, JSON, r#"{"data":{"a":1e999999}}"#),
         post(
             "a length of two gigabytes",
@@ -205,13 +205,21 @@ fn unreadable() -> Vec<Bad> {
         .saying("unexpected end of input"),
         post("an integer that goes on", PODS, PROTOBUF, sealed("v1", "Pod", &[0x80; 40])),
         post("a group that never ends", PODS, PROTOBUF, sealed("v1", "Pod", &[0x0b].repeat(4_000))),
-        post("a web page", MAPS, "text/html", "<html>").told(415, "UnsupportedMediaType", "unknown format"),
-        post("a form", MAPS, "application/x-www-form-urlencoded", "a=b").told(
+        post("a web page", MAPS, "text/html", "<html>").refused(
             415,
             "UnsupportedMediaType",
             "unknown format",
         ),
-        post("a type that is none", MAPS, "x/y/z", "{}").told(415, "UnsupportedMediaType", "unknown format"),
+        post("a form", MAPS, "application/x-www-form-urlencoded", "a=b").refused(
+            415,
+            "UnsupportedMediaType",
+            "unknown format",
+        ),
+        post("a type that is none", MAPS, "x/y/z", "{}").refused(
+            415,
+            "UnsupportedMediaType",
+            "unknown format",
+        ),
         Bad {
             method: Method::DELETE,
             ..post("options that are none", &format!("{MAPS}/target"), JSON, "[1]")
@@ -248,7 +256,7 @@ fn bad_patches() -> Vec<Bad> {
     doubling.push(']');
     let digging =
         operations(|depth| json!({ "op": "add", "path": "/a".repeat(depth + 1), "value": {} }), 500);
-    let invalid = |bad: Bad, says| bad.told(422, "Invalid", says);
+    let invalid = |bad: Bad, says| bad.refused(422, "Invalid", says);
     vec![
         invalid(patch("copies of copies", JSON_PATCH, doubling), "exceeding the limit"),
         invalid(patch("many copies", JSON_PATCH, copying), "exceeding the limit"),
@@ -257,7 +265,7 @@ fn bad_patches() -> Vec<Bad> {
             JSON_PATCH,
             operations(|_| json!({ "op": "test", "path": "/kind", "value": "ConfigMap" }), 10_001),
         )
-        .told(
+        .refused(
             413,
             "RequestEntityTooLarge",
             "The allowed maximum operations in a JSON patch is 10000, got 10001",
@@ -265,21 +273,21 @@ fn bad_patches() -> Vec<Bad> {
         invalid(patch("a patch that digs", JSON_PATCH, digging), "exceeded max depth"),
         invalid(patch("an operation that is none", JSON_PATCH, r#"[{"op":"burn","path":"/"}]"#), "burn"),
         patch("no list of operations", JSON_PATCH, "{}"),
-        patch("a list to merge", MERGE, "[]").told(400, "BadRequest", "name must be provided"),
+        patch("a list to merge", MERGE, "[]").refused(400, "BadRequest", "name must be provided"),
         patch("nesting to merge", MERGE, "{\"a\":".repeat(10_000)),
         // Upstream counts this one as its own mistake.
-        patch("a directive that is none", STRATEGIC, r#"{"data":{"$patch":"burn"}}"#).told(
+        patch("a directive that is none", STRATEGIC, r#"{"data":{"$patch":"burn"}}"#).refused(
             500,
             "",
             "unknown patch type: burn",
         ),
-        patch("a list where none is", STRATEGIC, r#"{"data":["a"]}"#).told(
+        patch("a list where none is", STRATEGIC, r#"{"data":["a"]}"#).refused(
             422,
             "Invalid",
             "cannot unmarshal array",
         ),
         patch("a patch that is not UTF-8", MERGE, &b"{\"data\":{\"a\":\"\xff\"}}"[..]),
-        patch("an object for a patch", JSON, "{}").told(
+        patch("an object for a patch", JSON, "{}").refused(
             415,
             "UnsupportedMediaType",
             "Unsupported Media Type",
@@ -289,7 +297,7 @@ fn bad_patches() -> Vec<Bad> {
 
 fn bad_addresses() -> Vec<Bad> {
     let parameter = |what, query: &str| get(what, format!("{MAPS}?{query}"));
-    let missing = |what, path: &str| get(what, path).told(404, "NotFound", "");
+    let missing = |what, path: &str| get(what, path).refused(404, "NotFound", "");
     let mut all = vec![
         parameter("an open parenthesis", "labelSelector=((((").saying("unable to parse requirement"),
         parameter("half a selector", "labelSelector=a%20in%20(b").saying("unable to parse requirement"),
@@ -310,7 +318,7 @@ fn bad_addresses() -> Vec<Bad> {
         parameter("a revision that is none", "resourceVersion=now").saying("resourceVersion"),
         parameter("a revision beyond counting", "resourceVersion=99999999999999999999999")
             .saying("resourceVersion"),
-        parameter("a revision to come", "resourceVersion=18446744073709551615").told(
+        parameter("a revision to come", "resourceVersion=18446744073709551615").refused(
             504,
             "Timeout",
             "Too large resource version",
@@ -323,22 +331,22 @@ fn bad_addresses() -> Vec<Bad> {
         missing("a slash in a namespace", "/api/v1/namespaces/default%2Fx/configmaps/target"),
         missing("a path that goes on", &format!("{MAPS}/target/a/b/c/d/e")),
         missing("a path that goes back", "/api/v1/../../etc/passwd"),
-        missing("a group that nobody has", "/apis/nobody.example.com/v9/things"),
+        missing("an unknown group", "/apis/unknown.example.com/v9/things"),
         missing("nowhere", "/nowhere/at/all"),
         Bad { method: Method::DELETE, ..missing("a name of noise", &format!("{MAPS}/%00%0a%0d")) },
-        Bad { method: Method::from_bytes(b"BURN").unwrap(), ..get("a method of its own", MAPS) }.told(
+        Bad { method: Method::from_bytes(b"BURN").unwrap(), ..get("a method of its own", MAPS) }.refused(
             405,
             "MethodNotAllowed",
             "",
         ),
-        Bad { method: Method::PUT, ..post("a write to discovery", "/apis", JSON, "{}") }.told(
+        Bad { method: Method::PUT, ..post("a write to discovery", "/apis", JSON, "{}") }.refused(
             405,
             "MethodNotAllowed",
             "",
         ),
     ];
     let long = format!("{MAPS}/{}", "x".repeat(8_000));
-    all.push(Bad { method: Method::GET, ..missing("a name without end", &long) }.told(
+    all.push(Bad { method: Method::GET, ..missing("a name without end", &long) }.refused(
         400,
         "BadRequest",
         "longer than",
@@ -346,7 +354,7 @@ fn bad_addresses() -> Vec<Bad> {
     for query in ["dryRun=Some", "fieldValidation=Loose"] {
         all.push(
             post("an option that is none", &format!("{MAPS}?{query}"), JSON, r#"{"metadata":{"name":"n"}}"#)
-                .told(422, "Invalid", "supported values"),
+                .refused(422, "Invalid", "supported values"),
         );
     }
     let delete = |query: &str| {
@@ -354,6 +362,6 @@ fn bad_addresses() -> Vec<Bad> {
         Bad { method: Method::DELETE, ..get("an option that is none", path) }
     };
     all.push(delete("gracePeriodSeconds=soon"));
-    all.push(delete("propagationPolicy=Sideways").told(422, "Invalid", "supported values"));
+    all.push(delete("propagationPolicy=Sideways").refused(422, "Invalid", "supported values"));
     all
 }

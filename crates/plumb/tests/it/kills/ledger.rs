@@ -1,17 +1,17 @@
-//! What every revision stood for, whoever told of it.
+//! The meaning of every revision, from all responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use serde_json::Value;
 
-/// All that was ever told, by revision.
+/// All objects that were ever returned, by revision.
 #[derive(Default)]
 pub(super) struct Ledger(Mutex<Entries>);
 
 #[derive(Default)]
 struct Entries {
-    told: BTreeMap<u64, (String, Value)>,
+    returned: BTreeMap<u64, (String, Value)>,
     acknowledged: BTreeSet<u64>,
     /// What is acknowledged from now on must come after this.
     floor: u64,
@@ -23,13 +23,13 @@ impl Ledger {
         let name = map["metadata"]["name"].as_str().unwrap().to_owned();
         let revision = map["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
         let mut entries = self.0.lock().unwrap();
-        let told = (name.clone(), map["data"].clone());
-        let known = entries.told.entry(revision).or_insert_with(|| told.clone());
-        assert_eq!(*known, told, "revision {revision} stands for two things");
+        let returned = (name.clone(), map["data"].clone());
+        let known = entries.returned.entry(revision).or_insert_with(|| returned.clone());
+        assert_eq!(*known, returned, "revision {revision} stands for two things");
         (name, revision)
     }
 
-    /// Takes the answer to a write in: it came into being just now, and nobody else's answer is like it.
+    /// Records the response to a write: its revision is new, and no other response has it.
     pub(super) fn acknowledged_one(&self, map: &Value) -> u64 {
         let (name, revision) = self.seen(map);
         let mut entries = self.0.lock().unwrap();
@@ -49,9 +49,9 @@ impl Ledger {
         entries.floor = revision;
     }
 
-    /// The newest revision that anything was told with.
+    /// The newest revision of any response.
     pub(super) fn newest(&self) -> u64 {
-        self.0.lock().unwrap().told.last_key_value().map_or(0, |(revision, _)| *revision)
+        self.0.lock().unwrap().returned.last_key_value().map_or(0, |(revision, _)| *revision)
     }
 
     /// How many writes were acknowledged with a revision.

@@ -103,7 +103,7 @@ impl Writer {
                     self.field = Some(content);
                 }
             }
-            // Whoever counts has seen enough.
+            // The receiver has counted enough.
             let _ = acknowledged.send(());
         }
         self

@@ -62,7 +62,7 @@ async fn a_container_with_whole_cpus_is_alone_on_them_and_stays_there_over_resta
 }
 
 #[tokio::test]
-async fn the_burstable_class_weighs_what_its_pods_are_promised_and_best_effort_next_to_nothing() {
+async fn the_burstable_class_weighs_the_requests_of_its_pods_and_best_effort_next_to_nothing() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     let api = pods(&cluster).await;

@@ -44,7 +44,7 @@ async fn a_pod_cannot_set_a_sysctl_of_the_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_termination_message_that_is_a_fifo_holds_nobody_up() {
+async fn a_termination_message_that_is_a_fifo_blocks_no_pod() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     let api = pods(&cluster).await;

@@ -12,7 +12,7 @@ use serde_json::json;
 const MIB: i64 = 1 << 20;
 
 #[tokio::test]
-async fn a_limit_below_what_is_used_kills_nobody_is_told_and_completes_once_memory_is_given_up() {
+async fn a_limit_below_the_usage_kills_no_process_is_reported_and_completes_once_memory_is_freed() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     let pods = pods(&cluster).await;
@@ -26,11 +26,11 @@ async fn a_limit_below_what_is_used_kills_nobody_is_told_and_completes_once_memo
     let used = || groups.number(&container, Figure::MemoryUsage).unwrap();
     soon("100 MiB", || used() > 95 * MIB).await;
     resize(&pods, "holder", json!([{ "name": "c", "resources": { "limits": { "memory": "64Mi" } } }])).await;
-    let told = until(&pods, "holder", "told", |pod| {
+    let reported = until(&pods, "holder", "reported", |pod| {
         condition(pod, "PodResizeInProgress").is_some_and(|message| !message.is_empty())
     })
     .await;
-    let message = condition(&told, "PodResizeInProgress").unwrap();
+    let message = condition(&reported, "PodResizeInProgress").unwrap();
     let expected = "cannot decrease memory limits: attempting to set container \"c\" memory limit (67108864) below \
                     current usage (";
     assert!(message.starts_with(expected), "{message}");
@@ -47,10 +47,10 @@ async fn a_limit_below_what_is_used_kills_nobody_is_told_and_completes_once_memo
     })
     .await;
     assert_eq!(limits, [256 * MIB].into(), "in {looks} looks");
-    assert_eq!(memory_limit(&told), "256Mi");
+    assert_eq!(memory_limit(&reported), "256Mi");
     let after = until(&pods, "holder", "settled", is_settled).await;
     assert_eq!(groups.number(&container, Figure::MemoryLimit), Some(64 * MIB));
-    assert_eq!((id(&after, "c"), groups.pid(&container)), (container.clone(), pid), "nobody was killed");
+    assert_eq!((id(&after, "c"), groups.pid(&container)), (container.clone(), pid), "no process was killed");
     drop(cluster);
     machine.clear().await;
 }
@@ -73,11 +73,11 @@ async fn a_program_that_allocates_1_mib_per_ms_while_the_limit_drops_is_not_kill
     soon("growing", || used() > 20 * MIB).await;
     resize(&pods, "grower", json!([{ "name": "c", "resources": { "limits": { "memory": "512Mi" } } }])).await;
     soon("800 MiB", || used() > 790 * MIB).await;
-    let told = until(&pods, "grower", "told", |pod| {
+    let reported = until(&pods, "grower", "reported", |pod| {
         condition(pod, "PodResizeInProgress").is_some_and(|message| message.contains("below current usage"))
     })
     .await;
-    let status = &told.status.unwrap().container_statuses.unwrap()[0];
+    let status = &reported.status.unwrap().container_statuses.unwrap()[0];
     assert_eq!((status.restart_count, status.ready), (0, true), "it was not killed");
     assert!(groups.pid(&container).is_some());
     drop(cluster);
@@ -105,8 +105,8 @@ async fn a_container_that_grows_keeps_the_limit_it_had_while_a_lower_one_cannot_
             condition.type_ == "PodResizeInProgress" && condition.reason.as_deref() == Some("Error")
         })
     };
-    let told = until(&pods, "leaker", "failing", failing).await;
-    assert_eq!(memory_limit(&told), "1Gi", "what is applied is reported");
+    let reported = until(&pods, "leaker", "failing", failing).await;
+    assert_eq!(memory_limit(&reported), "1Gi", "what is applied is reported");
     // It grows by far more than a margin above what it used when it was asked to shrink.
     let mut limits = BTreeSet::new();
     soon("grown", || {

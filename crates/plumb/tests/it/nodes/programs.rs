@@ -111,7 +111,7 @@ fn projections(limited: &str, unlimited: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn containers_find_objects_and_fields_of_their_pod_whoever_they_run_as() {
+async fn containers_of_any_user_read_objects_and_fields_of_their_pod() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     let (client, api) = (cluster.client().await, pods(&cluster).await);
@@ -154,7 +154,7 @@ async fn containers_find_objects_and_fields_of_their_pod_whoever_they_run_as() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn containers_share_empty_directories_on_disk_and_in_memory_whoever_they_run_as() {
+async fn containers_of_any_user_share_empty_directories_on_disk_and_in_memory() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     let api = pods(&cluster).await;

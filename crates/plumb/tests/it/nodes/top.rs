@@ -1,4 +1,4 @@
-//! What containers use is measured, and told under `metrics.k8s.io`.
+//! Measured usage of containers, in `metrics.k8s.io`.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn used(found: &Value, container: &str, resource: &str) -> Quantity {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_container_uses_is_told_to_kubectl_top() {
+async fn the_usage_of_a_container_is_shown_by_kubectl_top() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&["--metric-resolution", "200ms"]);
     let (client, pods) = (cluster.client().await, pods(&cluster).await);
