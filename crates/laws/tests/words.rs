@@ -38,7 +38,7 @@ const CLEAN: &[&str] = &[
     "crates/node",
     "crates/placement",
     "crates/registry",
-    "crates/plumb/src",
+    "crates/plumb",
     "crates/resize",
     "crates/rollout",
     "crates/scheduler",
