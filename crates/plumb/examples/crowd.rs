@@ -202,7 +202,7 @@ async fn watch(server: &Server, watchers: usize, events: usize) {
         writer.ask(Method::PATCH, &format!("{WATCHED}/one"), "application/merge-patch+json", patch).await;
         let answered = Instant::now();
         let last = tokio::time::timeout(Duration::from_mins(1), all.recv()).await;
-        let last = last.expect("every watcher is told").unwrap();
+        let last = last.expect("every watcher is notified").unwrap();
         from_asked.push((last - asked).as_secs_f64() * 1e3);
         from_answered.push(last.saturating_duration_since(answered).as_secs_f64() * 1e3);
     }
