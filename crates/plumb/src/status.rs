@@ -191,7 +191,7 @@ impl Status {
         }
     }
 
-    /// Where was looked.
+    /// The searched namespace.
     fn place(&self, namespace: &str) -> String {
         if self.all_namespaces { "the cluster".to_owned() } else { format!("namespace {namespace:?}") }
     }
