@@ -62,7 +62,7 @@ impl ApiServer {
         let server = Self::of(config, kinds, handle);
         write::create_system_objects(&server)?;
         bootstrap_roles::ensure(&server)?;
-        server.load_definitions()?;
+        server.definitions().serve()?;
         Ok(server)
     }
 
@@ -93,7 +93,7 @@ impl ApiServer {
     /// checks the types of policies.
     pub fn run_controllers(&self, repair_interval: Duration, shutdown: Shutdown) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let definitions = custom::run(self, shutdown.clone());
+            let definitions = custom::run(self.definitions(), shutdown.clone());
             let policies = admission::policy::run(self, shutdown.clone());
             let repair = allocation::run(self.allocations(), self, repair_interval, shutdown);
             tokio::join!(definitions, policies, repair);
@@ -120,7 +120,7 @@ impl ApiServer {
                 if !matches!(&address, Address::Other(path) if health::is_health(path)) {
                     let origin = Origin::of(&head, &user);
                     noted.permit = Some(self.in_flight().acquire_for_path(origin, &user).await?);
-                    custom::serve_current(self)?;
+                    self.definitions().serve_current()?;
                 }
                 return self.answer_path(address, &head, noted);
             }
@@ -129,7 +129,7 @@ impl ApiServer {
         // one scope and served in another.
         let mut row = self.kinds().row(&target).cloned();
         if row.as_ref().is_none_or(|row| row.custom().is_some()) {
-            custom::serve_current(self)?;
+            self.definitions().serve_current()?;
             row = self.kinds().row(&target).cloned();
         }
         if let Some(row) = &row {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::Guard;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
@@ -72,8 +72,6 @@ impl fmt::Debug for ApiServer {
 struct Shared {
     config: Config,
     handler: Handler,
-    /// Replaced as a whole when a kind is added or removed.
-    kinds: ArcSwap<Kinds>,
     definitions: Definitions,
     admission: Chain,
     allocations: Arc<Allocations>,
@@ -93,13 +91,12 @@ impl ApiServer {
     pub(crate) fn of(config: Config, kinds: Kinds, handler: Handler) -> Self {
         let limits = config.limits;
         let shared = Shared {
+            definitions: Definitions::new(config.store.clone(), Arc::clone(&config.clock), kinds),
             authorizer: Authorizer::new(&config.store),
             allocations: Arc::new(Allocations::of(config.store.clone())),
             admission: Chain::new(&config.plugins, &config.store),
             config,
             handler,
-            kinds: ArcSwap::from_pointee(kinds),
-            definitions: Definitions::default(),
             documents: Documents::default(),
             request_bodies: RequestBodies::new(limits.bodies, limits.body),
             in_flight: InFlight::new(limits),
@@ -165,12 +162,7 @@ impl ApiServer {
 
     /// The kinds as they are served now.
     pub(crate) fn kinds(&self) -> Guard<Arc<Kinds>> {
-        self.shared.kinds.load()
-    }
-
-    /// Replaces the table of kinds.
-    pub(crate) fn set_kinds(&self, kinds: Kinds) {
-        self.shared.kinds.store(Arc::new(kinds));
+        self.definitions().kinds()
     }
 
     pub(crate) fn definitions(&self) -> &Definitions {

@@ -10,31 +10,30 @@ use futures_util::future::select_all;
 use plumb_store::{EventFilter, Revision, Watch, WatchEnd};
 use plumb_supervise::{Backoff, Exponential};
 
-use super::definitions::row;
+use super::Definitions;
 use super::reconcile::{reconcile, terminating};
 use crate::completion::without_panic;
 use crate::error::ApiError;
 use crate::shutdown::Shutdown;
-use crate::state::ApiServer;
 
 /// How long to wait after errors in a row.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(30));
 
 /// Reconciles what a request wrote, which holds the lock. If that fails the controller tries again: what was written
 /// is stored, and the response says so.
-pub(crate) async fn reconcile_now(server: &ApiServer) {
-    if let Err(error) = reconcile(server).await {
+pub(crate) async fn reconcile_now(definitions: &Definitions) {
+    if let Err(error) = reconcile(definitions).await {
         tracing::warn!(error = error.message, "definitions are not reconciled yet");
-        server.definitions().requeued.notify_one();
+        definitions.requeued.notify_one();
     }
 }
 
 /// Reconciles definitions until the shutdown.
-pub(crate) async fn run(server: &ApiServer, mut shutdown: Shutdown) {
+pub(crate) async fn run(definitions: &Definitions, mut shutdown: Shutdown) {
     let mut backoff = Backoff::new(DELAYS);
     let mut changed = None;
     loop {
-        let watches = match without_panic(pass(server, changed), panicked).await {
+        let watches = match without_panic(pass(definitions, changed), panicked).await {
             Ok(watches) => {
                 backoff.reset();
                 watches
@@ -61,7 +60,7 @@ pub(crate) async fn run(server: &ApiServer, mut shutdown: Shutdown) {
                 Err(_) => None,
                 Ok(revision) => Some(revision),
             },
-            () = server.definitions().requeued.notified() => None,
+            () = definitions.requeued.notified() => None,
             () = shutdown.requested() => return,
         };
     }
@@ -72,23 +71,22 @@ fn panicked(panic: &str) -> Result<Vec<Watch>, ApiError> {
 }
 
 /// Reconciles, unless the request that made the known change did; and watches what to reconcile for next.
-async fn pass(server: &ApiServer, changed: Option<Revision>) -> Result<Vec<Watch>, ApiError> {
-    let definitions = server.definitions();
+async fn pass(definitions: &Definitions, changed: Option<Revision>) -> Result<Vec<Watch>, ApiError> {
     let from = {
         let _alone = definitions.writing.lock().await;
         match changed {
             Some(changed) if changed <= definitions.reconciled() => changed,
             _ => {
                 // From before the reconciliation: it may itself write something that others are to be reconciled for.
-                let from = server.store().revision();
-                reconcile(server).await?;
+                let from = definitions.store.revision();
+                reconcile(definitions).await?;
                 from
             }
         }
     };
-    let mut prefixes = vec![row(server)?.prefix(None)?];
-    prefixes.extend(terminating(server)?);
-    let watch = |prefix| server.store().watch(EventFilter::prefix(prefix), from);
+    let mut prefixes = vec![definitions.row()?.prefix(None)?];
+    prefixes.extend(terminating(definitions)?);
+    let watch = |prefix| definitions.store.watch(EventFilter::prefix(prefix), from);
     let watches: Result<Vec<Watch>, _> = prefixes.into_iter().map(watch).collect();
     watches.map_err(crate::error::gone)
 }

@@ -1,34 +1,39 @@
 //! Definitions of custom kinds, and the kinds that are served as they say.
 //!
 //! The table of kinds is made from all definitions at one revision. A request that depends on it, of discovery or of a
-//! custom kind, first has it agree with every definition that can be read by then ([`serve_current`]): a client that has
-//! seen a definition in a watch finds what it defines, whether or not the request that wrote it has returned.
+//! custom kind, first has it agree with every definition that can be read by then ([`Definitions::serve_current`]): a
+//! client that has seen a definition in a watch finds what it defines, whether or not the request that wrote it has
+//! returned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arc_swap::{ArcSwap, Guard};
+use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use plumb_apischema::apply::Types;
 use plumb_apischema::schema::Scope;
 use plumb_crd::names::{Condition, holds, settle};
 use plumb_crd::{Version, definition};
-use plumb_store::{EventFilter, List, Object, Revision, Snapshot};
+use plumb_store::{EventFilter, List, Object, Revision, Snapshot, Store};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Notify, watch};
 
 use super::CLEANUP;
 use super::conversion::WebhookConverter;
-use crate::call::Call;
 use crate::error::{ApiError, gone};
-use crate::kinds::{Context, Converter, Custom, Name, Resource, Row, Since, StaleWrite, Subresource};
+use crate::kinds::{Context, Converter, Custom, Kinds, Name, Resource, Row, Since, StaleWrite, Subresource};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
-use crate::state::ApiServer;
+use crate::target::Target;
 use crate::webhook::Connections;
 
-/// The definitions that are served.
-#[derive(Debug, Default)]
+/// The stored definitions, and the table of kinds that they and the built-in kinds make.
 pub(crate) struct Definitions {
+    pub(super) store: Store,
+    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Replaced as a whole when a kind is added or removed.
+    kinds: ArcSwap<Kinds>,
     /// Held while a definition is stored and reconciled, and by the controller while it reconciles; never while a webhook
     /// is called.
     pub(crate) writing: tokio::sync::Mutex<()>,
@@ -46,9 +51,142 @@ pub(crate) struct Definitions {
 }
 
 impl Definitions {
+    /// The definitions of a store, none of which is served yet: the table has the built-in kinds only.
+    pub(crate) fn new(store: Store, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>, builtin: Kinds) -> Self {
+        Self {
+            store,
+            clock,
+            kinds: ArcSwap::from_pointee(builtin),
+            writing: tokio::sync::Mutex::default(),
+            writing_objects: RwLock::default(),
+            served: Mutex::default(),
+            connections: Arc::default(),
+            served_at: AtomicU64::default(),
+            reconciled: AtomicU64::default(),
+            requeued: Notify::default(),
+        }
+    }
+
+    /// The kinds as they are served now.
+    pub(crate) fn kinds(&self) -> Guard<Arc<Kinds>> {
+        self.kinds.load()
+    }
+
+    /// The time.
+    pub(super) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
     /// Up to which revision definitions are reconciled.
     pub(super) fn reconciled(&self) -> Revision {
         self.reconciled.load(Ordering::Acquire)
+    }
+
+    /// The row of `CustomResourceDefinition`.
+    pub(super) fn row(&self) -> Result<Row, ApiError> {
+        let row = self.kinds().find("apiextensions.k8s.io", "customresourcedefinitions");
+        row.ok_or_else(|| ApiError::internal("there are no definitions"))
+    }
+
+    /// All definitions.
+    pub(super) fn all(&self) -> Result<All, ApiError> {
+        all_in(&self.store.snapshot(), &self.row()?)
+    }
+
+    /// Has the table of kinds agree with all definitions that can be read by now.
+    pub(crate) fn serve_current(&self) -> Result<(), ApiError> {
+        let (snapshot, since) = (self.store.snapshot(), self.served_at.load(Ordering::Acquire));
+        if snapshot.revision() <= since {
+            return Ok(());
+        }
+        let filter = EventFilter::prefix(self.row()?.prefix(None)?);
+        // Where history does not reach back that far, there may have been a change.
+        let changed = snapshot.changes(&filter, since).map_or(true, |mut changes| changes.next().is_some());
+        if changed {
+            self.serve()?;
+        } else {
+            self.served_at.fetch_max(snapshot.revision(), Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Serves the kinds as all definitions say, which it returns.
+    pub(crate) fn serve(&self) -> Result<All, ApiError> {
+        let mut known = self.served.lock();
+        // Under the lock, so that the table of kinds never becomes older than it was.
+        let is_first = self.served_at.load(Ordering::Acquire) == 0;
+        let snapshot = self.store.snapshot();
+        let all = all_in(&snapshot, &self.row()?)?;
+        let (mut next, mut changed) = (BTreeMap::new(), Vec::new());
+        let converter = |definition: &Value| WebhookConverter::of(definition, &self.store, &self.connections);
+        for (object, definition) in &all {
+            let name = meta(definition, "name").to_owned();
+            let terminating = is_deleting(definition);
+            let made_of = json!([
+                definition["metadata"]["uid"],
+                definition["spec"],
+                definition["status"]["acceptedNames"],
+                holds(definition, "Established"),
+            ])
+            .to_string();
+            let entry = match known.remove(&name) {
+                Some(entry) if entry.made_of == made_of && entry.terminating == terminating => entry,
+                Some(Entry { made_of: same, life, since, .. }) if same == made_of => {
+                    // Watches go on, so that they see the objects being deleted.
+                    let rows = rows(definition, &since, &life.subscribe(), converter);
+                    Entry { made_of, terminating, rows, since, life }
+                }
+                _ => {
+                    let (sender, life) = watch::channel(());
+                    let since = Since::new(object.mod_revision);
+                    changed.push(since.clone());
+                    let rows = rows(definition, &since, &life, converter);
+                    Entry { made_of, terminating, rows, since, life: sender }
+                }
+            };
+            next.insert(name, entry);
+        }
+        *known = next;
+        let rows = known.values().flat_map(|entry| entry.rows.iter().cloned());
+        {
+            let _none_is_written = self.writing_objects.write();
+            // Until now objects were written under the schema before.
+            if !is_first {
+                let accepted = self.store.accepted();
+                for since in &changed {
+                    since.raise(accepted);
+                }
+            }
+            self.kinds.store(Arc::new(self.kinds().with_custom(rows)));
+        }
+        self.served_at.store(snapshot.revision(), Ordering::Release);
+        Ok(all)
+    }
+
+    /// Whether an object of a custom kind may be stored, as long as the guard is held. The kind was found when the request
+    /// began: meanwhile its definition may have been deleted, and its objects with it, or its schema may have changed.
+    pub(crate) fn writable(
+        &self,
+        row: &Row,
+        target: &Target,
+        is_new: bool,
+    ) -> Result<(RwLockReadGuard<'_, ()>, Option<StaleWrite>), ApiError> {
+        let guard = self.writing_objects.read();
+        let Some(own) = row.custom() else { return Ok((guard, None)) };
+        let kinds = self.kinds();
+        let served = kinds.row(target).and_then(Row::custom);
+        if is_new {
+            let served = served.ok_or_else(ApiError::no_such_path)?;
+            if served.terminating {
+                let (group, plural) = (row.group(), row.plural());
+                return Err(ApiError::not_supported_while_terminating(group, plural));
+            }
+            if own.definition != served.definition {
+                return Err(ApiError::no_such_path());
+            }
+        }
+        let changed = served.filter(|served| !Arc::ptr_eq(&served.since, &own.since));
+        Ok((guard, changed.map(|served| served.since.stale_write())))
     }
 }
 
@@ -63,18 +201,8 @@ struct Entry {
     life: watch::Sender<()>,
 }
 
-pub(super) fn row(server: &ApiServer) -> Result<Row, ApiError> {
-    let row = server.kinds().find("apiextensions.k8s.io", "customresourcedefinitions");
-    row.ok_or_else(|| ApiError::internal("there are no definitions"))
-}
-
 /// Definitions, each as it is stored and decoded.
 pub(super) type All = Vec<(Arc<Object>, Value)>;
-
-/// All definitions.
-pub(super) fn all(server: &ApiServer) -> Result<All, ApiError> {
-    all_in(&server.store().snapshot(), &row(server)?)
-}
 
 /// All definitions at a revision. One that cannot be decoded is reported, and does not keep others from being served.
 fn all_in(snapshot: &Snapshot, row: &Row) -> Result<All, ApiError> {
@@ -119,103 +247,6 @@ pub(crate) fn release(definition: &mut Value, now: &str) {
         }
     }
     Condition::terminating().set(definition, now);
-}
-
-/// Has the table of kinds agree with all definitions that can be read by now.
-pub(crate) fn serve_current(server: &ApiServer) -> Result<(), ApiError> {
-    let served_at = &server.definitions().served_at;
-    let (snapshot, since) = (server.store().snapshot(), served_at.load(Ordering::Acquire));
-    if snapshot.revision() <= since {
-        return Ok(());
-    }
-    let filter = EventFilter::prefix(row(server)?.prefix(None)?);
-    // Where history does not reach back that far, there may have been a change.
-    let changed = snapshot.changes(&filter, since).map_or(true, |mut changes| changes.next().is_some());
-    if changed {
-        serve(server)?;
-    } else {
-        served_at.fetch_max(snapshot.revision(), Ordering::AcqRel);
-    }
-    Ok(())
-}
-
-/// Serves the kinds as all definitions say, which it returns.
-pub(super) fn serve(server: &ApiServer) -> Result<All, ApiError> {
-    let definitions = server.definitions();
-    let mut known = definitions.served.lock();
-    // Under the lock, so that the table of kinds never becomes older than it was.
-    let is_first = definitions.served_at.load(Ordering::Acquire) == 0;
-    let snapshot = server.store().snapshot();
-    let all = all_in(&snapshot, &row(server)?)?;
-    let (mut next, mut changed) = (BTreeMap::new(), Vec::new());
-    let converter =
-        |definition: &Value| WebhookConverter::of(definition, server.store(), &definitions.connections);
-    for (object, definition) in &all {
-        let name = meta(definition, "name").to_owned();
-        let terminating = is_deleting(definition);
-        let made_of = json!([
-            definition["metadata"]["uid"],
-            definition["spec"],
-            definition["status"]["acceptedNames"],
-            holds(definition, "Established"),
-        ])
-        .to_string();
-        let entry = match known.remove(&name) {
-            Some(entry) if entry.made_of == made_of && entry.terminating == terminating => entry,
-            Some(Entry { made_of: same, life, since, .. }) if same == made_of => {
-                // Watches go on, so that they see the objects being deleted.
-                let rows = rows(definition, &since, &life.subscribe(), converter);
-                Entry { made_of, terminating, rows, since, life }
-            }
-            _ => {
-                let (sender, life) = watch::channel(());
-                let since = Since::new(object.mod_revision);
-                changed.push(since.clone());
-                let rows = rows(definition, &since, &life, converter);
-                Entry { made_of, terminating, rows, since, life: sender }
-            }
-        };
-        next.insert(name, entry);
-    }
-    *known = next;
-    let rows = known.values().flat_map(|entry| entry.rows.iter().cloned());
-    {
-        let _none_is_written = definitions.writing_objects.write();
-        // Until now objects were written under the schema before.
-        if !is_first {
-            let accepted = server.store().accepted();
-            for since in &changed {
-                since.raise(accepted);
-            }
-        }
-        server.set_kinds(server.kinds().with_custom(rows));
-    }
-    definitions.served_at.store(snapshot.revision(), Ordering::Release);
-    Ok(all)
-}
-
-/// Whether an object of a custom kind may be stored, as long as the guard is held. The kind was found when the request
-/// began: meanwhile its definition may have been deleted, and its objects with it, or its schema may have changed.
-pub(crate) fn writable(
-    call: &Call,
-    is_new: bool,
-) -> Result<(RwLockReadGuard<'_, ()>, Option<StaleWrite>), ApiError> {
-    let guard = call.server.definitions().writing_objects.read();
-    let Some(own) = call.row.custom() else { return Ok((guard, None)) };
-    let kinds = call.server.kinds();
-    let served = kinds.row(&call.target).and_then(Row::custom);
-    if is_new {
-        let served = served.ok_or_else(ApiError::no_such_path)?;
-        if served.terminating {
-            let (group, plural) = (call.row.group(), call.row.plural());
-            return Err(ApiError::not_supported_while_terminating(group, plural));
-        }
-        if own.definition != served.definition {
-            return Err(ApiError::no_such_path());
-        }
-    }
-    let changed = served.filter(|served| !Arc::ptr_eq(&served.since, &own.since));
-    Ok((guard, changed.map(|served| served.since.stale_write())))
 }
 
 /// The rows of a definition: one for each version that is served.
@@ -305,12 +336,5 @@ fn resource(group: &str, names: &Value, namespaced: bool, version: &Version, ter
         categories: texts("categories"),
         verbs,
         subresources,
-    }
-}
-
-impl ApiServer {
-    /// Serves the kinds that were defined before the server was started.
-    pub(crate) fn load_definitions(&self) -> Result<(), ApiError> {
-        serve(self).map(drop)
     }
 }

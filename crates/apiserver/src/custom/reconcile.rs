@@ -12,13 +12,11 @@ use plumb_crd::names::{Condition, settle};
 use plumb_store::{Event, List, Object, Precondition, Prefix, Ticket, Write, WriteError};
 use serde_json::{Value, json};
 
-use super::CLEANUP;
-use super::definitions::{all, row, serve};
+use super::{CLEANUP, Definitions};
 use crate::error::store_failed;
 use crate::error::{ApiError, gone};
 use crate::kinds::{StaleWrite, attributes, encode, encode_as};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
-use crate::state::ApiServer;
 
 /// How often a write of a definition is tried.
 const ATTEMPTS: usize = 100;
@@ -31,10 +29,10 @@ const AT_ONCE: usize = 256;
 ///
 /// A definition that fails does not keep the others from being reconciled. The first error is returned, and the caller
 /// tries again.
-pub(super) async fn reconcile(server: &ApiServer) -> Result<(), ApiError> {
-    let started = server.store().revision();
+pub(super) async fn reconcile(definitions: &Definitions) -> Result<(), ApiError> {
+    let started = definitions.store.revision();
     // First, so that no more objects are created of those that are to be finalized.
-    let mut found = serve(server)?;
+    let mut found = definitions.serve()?;
     let mut failed = None;
     let mut note = |definition: &Value, outcome: Result<(), ApiError>| {
         if let Err(error) = outcome {
@@ -47,12 +45,12 @@ pub(super) async fn reconcile(server: &ApiServer) -> Result<(), ApiError> {
         found.iter().map(|(_, definition)| definition).filter(|own| is_to_be_finalized(own)).collect();
     let changed = !finalized.is_empty();
     for definition in finalized {
-        note(definition, finalize(server, definition).await);
+        note(definition, finalize(definitions, definition).await);
     }
     if changed {
-        found = all(server)?;
+        found = definitions.all()?;
     }
-    let now = moment(server.now());
+    let now = moment(definitions.now());
     let mut changed = changed;
     for (_, definition) in &found {
         let own = meta(definition, "name");
@@ -60,18 +58,19 @@ pub(super) async fn reconcile(server: &ApiServer) -> Result<(), ApiError> {
         let mut settled = definition.clone();
         settle(&mut settled, others, &now);
         if settled != *definition {
-            let outcome = change(server, definition, |current| current["status"] = settled["status"].clone());
+            let outcome =
+                change(definitions, definition, |current| current["status"] = settled["status"].clone());
             note(definition, outcome.await);
             changed = true;
         }
     }
     if changed {
-        serve(server)?;
+        definitions.serve()?;
     }
     if let Some(error) = failed {
         return Err(error);
     }
-    server.definitions().reconciled.fetch_max(started, Ordering::AcqRel);
+    definitions.reconciled.fetch_max(started, Ordering::AcqRel);
     Ok(())
 }
 
@@ -81,8 +80,14 @@ fn is_to_be_finalized(definition: &Value) -> bool {
 }
 
 /// The keys of the objects of definitions that are to be finalized.
-pub(super) fn terminating(server: &ApiServer) -> Result<Vec<Prefix>, ApiError> {
-    all(server)?.iter().map(|(_, own)| own).filter(|own| is_to_be_finalized(own)).map(instances).collect()
+pub(super) fn terminating(definitions: &Definitions) -> Result<Vec<Prefix>, ApiError> {
+    definitions
+        .all()?
+        .iter()
+        .map(|(_, own)| own)
+        .filter(|own| is_to_be_finalized(own))
+        .map(instances)
+        .collect()
 }
 
 /// The keys of the objects of a definition.
@@ -98,20 +103,20 @@ fn instances(definition: &Value) -> Result<Prefix, ApiError> {
 
 /// Deletes the objects of a definition, and takes its finalizer away if none is left. Objects with finalizers of their
 /// own are only marked as deleted: when they are gone, the definition is reconciled again.
-async fn finalize(server: &ApiServer, definition: &Value) -> Result<(), ApiError> {
+async fn finalize(definitions: &Definitions, definition: &Value) -> Result<(), ApiError> {
     let list = List::all(instances(definition)?);
     // Objects are marked as they are stored, whatever schema they were written under.
-    let mut stale = stale_write(server, definition);
+    let mut stale = stale_write(definitions, definition);
     for _ in 0..PASSES {
         // What was accepted before the kind became terminating is listed only once it is durable.
-        server.store().sync().await.map_err(|error| store_failed(&error))?;
-        let page = server.store().list_where(&list, |_| true).map_err(gone)?;
+        definitions.store.sync().await.map_err(|error| store_failed(&error))?;
+        let page = definitions.store.list_where(&list, |_| true).map_err(gone)?;
         if page.objects.is_empty() {
-            return release(server, definition).await;
+            return release(definitions, definition).await;
         }
         let mut writes = Vec::new();
         for object in &page.objects {
-            writes.extend(deletion(object, &moment(server.now()))?);
+            writes.extend(deletion(object, &moment(definitions.now()))?);
         }
         if writes.is_empty() {
             return Ok(());
@@ -121,7 +126,7 @@ async fn finalize(server: &ApiServer, definition: &Value) -> Result<(), ApiError
             let rest = writes.split_off(writes.len().min(AT_ONCE));
             let tickets: Vec<Ticket<Arc<Event>>> = std::mem::replace(&mut writes, rest)
                 .into_iter()
-                .map(|write| server.store().write(write))
+                .map(|write| definitions.store.write(write))
                 .collect();
             for outcome in join_all(tickets).await {
                 match outcome {
@@ -132,30 +137,30 @@ async fn finalize(server: &ApiServer, definition: &Value) -> Result<(), ApiError
             }
         }
         if let Some(stale) = &mut stale {
-            stale.stored(server.store().revision());
+            stale.stored(definitions.store.revision());
         }
     }
     Err(ApiError::internal("the objects of the definition are written as fast as they are deleted"))
 }
 
 /// A write of the objects of a definition as they are stored.
-fn stale_write(server: &ApiServer, definition: &Value) -> Option<StaleWrite> {
+fn stale_write(definitions: &Definitions, definition: &Value) -> Option<StaleWrite> {
     let names = &definition["spec"];
     let (group, plural) = (names["group"].as_str()?, names["names"]["plural"].as_str()?);
-    let row = server.kinds().find(group, plural)?;
+    let row = definitions.kinds().find(group, plural)?;
     Some(row.custom()?.since.stale_write())
 }
 
 /// Takes the finalizer off a definition that has no objects left.
-async fn release(server: &ApiServer, definition: &Value) -> Result<(), ApiError> {
-    let now = moment(server.now());
+async fn release(definitions: &Definitions, definition: &Value) -> Result<(), ApiError> {
+    let now = moment(definitions.now());
     let done = Condition {
         ty: "Terminating",
         holds: false,
         reason: "InstanceDeletionCompleted",
         message: "removed all instances".to_owned(),
     };
-    change(server, definition, |current| {
+    change(definitions, definition, |current| {
         done.set(current, &now);
         if let Some(list) = current.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
             list.retain(|own| own != CLEANUP);
@@ -183,12 +188,16 @@ fn deletion(object: &Arc<Object>, now: &str) -> Result<Option<Write>, ApiError> 
 
 /// Changes a definition as it stands, unless it is another one of the same name by now; it is deleted if it is to be
 /// and no finalizer is left.
-async fn change(server: &ApiServer, definition: &Value, edit: impl Fn(&mut Value)) -> Result<(), ApiError> {
-    let (row, name) = (row(server)?, meta(definition, "name"));
+async fn change(
+    definitions: &Definitions,
+    definition: &Value,
+    edit: impl Fn(&mut Value),
+) -> Result<(), ApiError> {
+    let (row, name) = (definitions.row()?, meta(definition, "name"));
     let key = row.key(None, name)?;
     for _ in 0..ATTEMPTS {
-        let epoch = server.store().epoch();
-        let Some(current) = server.store().get_uncommitted(&key) else { return Ok(()) };
+        let epoch = definitions.store.epoch();
+        let Some(current) = definitions.store.get_uncommitted(&key) else { return Ok(()) };
         let mut value = decode(&current.value)?;
         if meta(&value, "uid") != meta(definition, "uid") {
             return Ok(());
@@ -200,7 +209,7 @@ async fn change(server: &ApiServer, definition: &Value, edit: impl Fn(&mut Value
             Write::put(key.clone(), encode(&row, &value)?).attributes(attributes(&row, &value))
         };
         let write = write.precondition(Precondition::Revision(current.mod_revision));
-        if let Ok(ticket) = server.store().try_transact(epoch, vec![write]) {
+        if let Ok(ticket) = definitions.store.try_transact(epoch, vec![write]) {
             return ticket.await.map(drop).map_err(|error| store_failed(&error));
         }
     }

@@ -69,6 +69,7 @@ impl<'a> Attempts<'a> {
         reserved: &mut Reservation,
     ) -> Result<Option<Arc<Event>>, ApiError> {
         let (server, row) = (&self.call.server, &self.call.row);
+        let definitions = server.definitions();
         // Before any lock is taken: a conversion webhook may be slow.
         let converted = match object {
             Some(object) => custom::in_storage_version(row, object, &self.call.called_webhooks).await?,
@@ -79,7 +80,7 @@ impl<'a> Attempts<'a> {
         // One request at a time stores and reconciles what changes the kinds that are served, so that the next request, of
         // any client, finds them.
         let reconciles = row.is_definition() || row.custom().is_some_and(|custom| custom.terminating);
-        let _alone = if reconciles { Some(server.definitions().writing.lock().await) } else { None };
+        let _alone = if reconciles { Some(definitions.writing.lock().await) } else { None };
         let mut named = None;
         if let Some(definition) = object.filter(|_| row.is_definition()) {
             custom::accept_names(self.call.context(), named.insert(definition.clone()))?;
@@ -98,7 +99,8 @@ impl<'a> Attempts<'a> {
             // whether its client waits for it or not. There is no await between the two.
             let store = || {
                 let custom = row.custom().filter(|_| object.is_some());
-                let writable = custom.map(|_| custom::writable(self.call, seen.is_none())).transpose()?;
+                let writable = custom.map(|_| definitions.writable(row, &self.call.target, seen.is_none()));
+                let writable = writable.transpose()?;
                 // The guard is held until the store has the write.
                 let (_guard, stale) = writable.unzip();
                 let stored = server.store().try_transact(self.epoch, writes);
@@ -117,7 +119,7 @@ impl<'a> Attempts<'a> {
                         stale.stored(server.store().revision());
                     }
                     if reconciles {
-                        custom::reconcile_now(server).await;
+                        custom::reconcile_now(definitions).await;
                     }
                     let events = stored.map_err(|error| store_failed(&error))?;
                     return Ok(events.into_iter().next());

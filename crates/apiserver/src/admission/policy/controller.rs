@@ -105,7 +105,7 @@ async fn check_stored(server: &ApiServer, check: Check, object: &Object) -> Resu
     if is_deleting(&policy) || generation <= number(&policy["status"]["observedGeneration"]) {
         return Ok(());
     }
-    crate::custom::serve_current(server)?;
+    server.definitions().serve_current()?;
     let (spec, kinds) = (policy["spec"].clone(), Arc::clone(&server.kinds()));
     // A policy can match ten kinds and have hundreds of expressions, which would block an async thread for too long.
     let checked = tokio::task::spawn_blocking(move || check(&spec, &kinds)).await;
