@@ -52,6 +52,7 @@ mod webhook;
 pub use plugins::{Plugins, UnknownPlugin};
 pub(crate) use priority::system_classes;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -60,12 +61,11 @@ use plumb_apischema::schema::Kind;
 use plumb_store::{Store, Write};
 use serde_json::{Value, json};
 
-use crate::call::Call;
+use crate::cluster::Cluster;
 use crate::error::ApiError;
 use crate::in_flight::Permit;
 use crate::kinds::Row;
 use crate::kinds::conversion::Shown;
-use crate::state::ApiServer;
 use crate::target::{Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;
@@ -102,8 +102,8 @@ impl Operation {
 /// What a request writes, and which user sent it.
 #[derive(Clone, Copy)]
 pub(crate) struct Attributes<'a> {
-    /// The state of the server.
-    pub(crate) server: &'a ApiServer,
+    /// The state of the cluster.
+    pub(crate) cluster: &'a Arc<Cluster>,
     /// The operation.
     pub(crate) operation: Operation,
     /// The kind in its stored version, in which the old and the new object are.
@@ -182,50 +182,6 @@ impl Options<'_> {
 }
 
 impl<'a> Attributes<'a> {
-    /// The attributes of a write.
-    pub(crate) fn of(call: &'a Call, operation: Operation, old: &'a Value) -> Result<Self, ApiError> {
-        Ok(Self {
-            server: &call.server,
-            operation,
-            row: &call.row,
-            served: call.served.as_ref(),
-            subresource: call.target.subresource.as_deref(),
-            namespace: call.admission_namespace(),
-            name: call.name(),
-            generate_name: "",
-            old,
-            user: &call.user,
-            dry_run: call.query.dry_run()?,
-            options: Options::Query(call.verb, &call.query),
-            deadline: call.deadline,
-            warnings: &call.warnings,
-            called_webhooks: &call.called_webhooks,
-            permit: &call.permit,
-        })
-    }
-
-    /// The attributes of a connection. Its query parameters are for the backend.
-    fn of_connection(call: &'a Call) -> Self {
-        Self {
-            server: &call.server,
-            operation: Operation::Connect,
-            row: &call.row,
-            served: call.served.as_ref(),
-            subresource: call.target.subresource.as_deref(),
-            namespace: call.admission_namespace(),
-            name: call.name(),
-            generate_name: "",
-            old: &Value::Null,
-            user: &call.user,
-            dry_run: false,
-            options: Options::None,
-            deadline: call.deadline,
-            warnings: &call.warnings,
-            called_webhooks: &call.called_webhooks,
-            permit: &call.permit,
-        }
-    }
-
     /// The kind in the version of the request.
     pub(crate) fn request_row(&self) -> &'a Row {
         self.served.map_or(self.row, |served| &served.row)
@@ -409,13 +365,16 @@ impl Chain {
 
     /// Calls policies and webhooks for a connection, and returns its options as they leave them. Upstream's plugins for
     /// connections are off by default, and Plumb has none.
-    pub(crate) async fn connect(&self, call: &Call, mut options: Value) -> Result<Value, ApiError> {
-        let attributes = Attributes::of_connection(call);
+    pub(crate) async fn connect(
+        &self,
+        attributes: &Attributes<'_>,
+        mut options: Value,
+    ) -> Result<Value, ApiError> {
         let (_, version, kind) = attributes.kind();
         (options["kind"], options["apiVersion"]) = (json!(kind), json!(version));
-        self.extensions_mutate(&attributes, &mut options, false).await?;
-        self.policies.validate(&attributes, &options).await?;
-        self.webhooks.validate(&attributes, &options).await?;
+        self.extensions_mutate(attributes, &mut options, false).await?;
+        self.policies.validate(attributes, &options).await?;
+        self.webhooks.validate(attributes, &options).await?;
         Ok(options)
     }
 

@@ -10,23 +10,23 @@ use crate::authz::RBAC_GROUP;
 use crate::authz::defaults::{AUTOUPDATE, DefaultObject, default_objects};
 use crate::authz::escalation::uncovered;
 use crate::authz::rule::Rule;
+use crate::cluster::Cluster;
 use crate::error::{ApiError, store_failed};
 use crate::kinds::{Row, encode, rest};
 use crate::object::{decode, meta, metadata};
-use crate::state::ApiServer;
 use crate::write::fill_system_fields;
 
 /// Creates the default roles and bindings, and restores what they lack.
-pub(crate) fn ensure(server: &ApiServer) -> Result<(), ApiError> {
+pub(crate) fn ensure(cluster: &Cluster) -> Result<(), ApiError> {
     let mut creations = Vec::new();
     for wanted in default_objects() {
-        let Some(row) = server.kinds().find(RBAC_GROUP, wanted.plural) else { continue };
+        let Some(row) = cluster.kinds().find(RBAC_GROUP, wanted.plural) else { continue };
         let name = meta(&wanted.object, "name").to_owned();
         let key = row.key(wanted.namespace.as_deref(), &name)?;
-        if server.store().get(&key).is_some() {
-            reconcile(server, &row, &key, wanted)?;
+        if cluster.store().get(&key).is_some() {
+            reconcile(cluster, &row, &key, wanted)?;
         } else {
-            let object = fresh(server, &row, wanted)?;
+            let object = fresh(cluster, &row, wanted)?;
             creations.push(Write::create(key, encode(&row, &object)?));
         }
     }
@@ -34,23 +34,23 @@ pub(crate) fn ensure(server: &ApiServer) -> Result<(), ApiError> {
         return Ok(());
     }
     // The server is not ready yet, so there are no other writers.
-    server.store().transact(creations).wait().map(drop).map_err(|error| store_failed(&error))
+    cluster.store().transact(creations).wait().map(drop).map_err(|error| store_failed(&error))
 }
 
-fn fresh(server: &ApiServer, row: &Row, wanted: DefaultObject) -> Result<Value, ApiError> {
+fn fresh(cluster: &Cluster, row: &Row, wanted: DefaultObject) -> Result<Value, ApiError> {
     let mut object = wanted.object;
     if let Some(namespace) = wanted.namespace {
         metadata(&mut object).insert("namespace".into(), json!(namespace));
     }
-    let cx = server.context(row);
+    let cx = cluster.context(row);
     row.strategy().apply_defaults(cx, &Value::Null, &mut object)?;
-    fill_system_fields(row, &mut object, server.now());
+    fill_system_fields(row, &mut object, cluster.now());
     rest::prepare_for_create(cx, &mut object)?;
     Ok(object)
 }
 
-fn reconcile(server: &ApiServer, row: &Row, key: &Key, wanted: DefaultObject) -> Result<(), ApiError> {
-    let stored = server.store().get(key).map(|stored| decode(&stored.value)).transpose()?;
+fn reconcile(cluster: &Cluster, row: &Row, key: &Key, wanted: DefaultObject) -> Result<(), ApiError> {
+    let stored = cluster.store().get(key).map(|stored| decode(&stored.value)).transpose()?;
     let Some(stored) = stored else { return Ok(()) };
     if stored["metadata"]["annotations"][AUTOUPDATE] == "false" {
         return Ok(());
@@ -58,7 +58,7 @@ fn reconcile(server: &ApiServer, row: &Row, key: &Key, wanted: DefaultObject) ->
     let expected = wanted.object.clone();
     // The role of a binding is immutable: the binding is created anew.
     let replacement = match stored.get("roleRef") {
-        Some(role) if *role != expected["roleRef"] => Some(fresh(server, row, wanted)?),
+        Some(role) if *role != expected["roleRef"] => Some(fresh(cluster, row, wanted)?),
         _ => None,
     };
     let edit = |current: Option<&std::sync::Arc<plumb_store::Object>>| -> Result<Option<Edit>, ApiError> {
@@ -70,7 +70,7 @@ fn reconcile(server: &ApiServer, row: &Row, key: &Key, wanted: DefaultObject) ->
         }
         Ok(Some(Edit::put(encode(row, &new)?)))
     };
-    match server.store().update(key, edit).wait() {
+    match cluster.store().update(key, edit).wait() {
         Ok(_) | Err(UpdateError::Write(WriteError::Conflict(_))) => Ok(()),
         Err(UpdateError::Refused(error)) => Err(error),
         Err(UpdateError::Write(error)) => Err(store_failed(&error)),

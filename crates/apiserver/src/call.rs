@@ -9,8 +9,10 @@ use bytes::Bytes;
 use plumb_apischema::json::Decoded;
 use serde_json::Value;
 
+use crate::admission::{Attributes, Operation, Options};
 use crate::authn::Peer;
 use crate::authz::{Ask, Selectors};
+use crate::cluster::Cluster;
 use crate::completion::Effects;
 use crate::error::ApiError;
 use crate::in_flight::{Origin, Permit};
@@ -53,11 +55,16 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// The state of the cluster.
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+        self.server.cluster()
+    }
+
     /// Authorizes another verb on the same object, besides that of the request.
     pub(crate) fn authorize(&self, verb: Verb) -> Result<(), ApiError> {
         let selectors = Selectors::default();
         let about = selectors.about(verb, &self.target);
-        self.server.authorizer().authorize(&Ask { user: &self.user, verb: verb.name(), about })
+        self.cluster().authorizer().authorize(&Ask { user: &self.user, verb: verb.name(), about })
     }
 
     /// What the strategy of the kind can use for this request.
@@ -65,7 +72,7 @@ impl Call {
         let peer = self.head.extensions.get::<Peer>();
         let remote_address = peer.map(|peer| peer.remote().ip());
         let requester = Requester { user: &self.user, remote_address, name: self.name() };
-        Context { requester: Some(requester), ..self.server.context(&self.row) }
+        Context { requester: Some(requester), ..self.cluster().context(&self.row) }
     }
 
     /// Whether the request writes to the store.
@@ -91,14 +98,14 @@ impl Call {
 
     /// Reads the object in the body.
     pub(crate) fn read_object(&self) -> Result<Decoded, ApiError> {
-        exchange::object(&self.head.headers, &self.body, self.body_kind(), self.server.rules())
+        exchange::object(&self.head.headers, &self.body, self.body_kind(), self.cluster().rules())
     }
 
     /// Applies the defaults of the version of the request, and converts the object to its stored version.
     pub(crate) fn to_stored(&self, mut object: Value) -> Value {
         let Some(served) = &self.served else { return object };
         let row = &served.row;
-        defaults::apply(row.group(), row.version(), row.kind(), &mut object, self.server.rules());
+        defaults::apply(row.group(), row.version(), row.kind(), &mut object, self.cluster().rules());
         served.store(&self.row, object)
     }
 
@@ -132,5 +139,42 @@ impl Call {
     /// none, whatever the path says.
     pub(crate) fn admission_namespace(&self) -> Option<&str> {
         if self.row.is_namespace() { self.target.name.as_deref() } else { self.namespace() }
+    }
+    /// The attributes of a write, for admission.
+    pub(crate) fn attributes<'a>(
+        &'a self,
+        operation: Operation,
+        old: &'a Value,
+    ) -> Result<Attributes<'a>, ApiError> {
+        let options = Options::Query(self.verb, &self.query);
+        Ok(Attributes {
+            operation,
+            old,
+            dry_run: self.query.dry_run()?,
+            options,
+            ..self.connect_attributes()
+        })
+    }
+
+    /// The attributes of a connection, for admission. Its query parameters are for the backend.
+    pub(crate) fn connect_attributes(&self) -> Attributes<'_> {
+        Attributes {
+            cluster: self.cluster(),
+            operation: Operation::Connect,
+            row: &self.row,
+            served: self.served.as_ref(),
+            subresource: self.target.subresource.as_deref(),
+            namespace: self.admission_namespace(),
+            name: self.name(),
+            generate_name: "",
+            old: &Value::Null,
+            user: &self.user,
+            dry_run: false,
+            options: Options::None,
+            deadline: self.deadline,
+            warnings: &self.warnings,
+            called_webhooks: &self.called_webhooks,
+            permit: &self.permit,
+        }
     }
 }

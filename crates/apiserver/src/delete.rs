@@ -38,7 +38,7 @@ impl Options {
         let kind = Schema::builtin().kind("", "v1", "DeleteOptions");
         let body = match kind {
             Some(kind) if !call.body.is_empty() => {
-                object(&call.head.headers, &call.body, kind, call.server.rules())?.value
+                object(&call.head.headers, &call.body, kind, call.cluster().rules())?.value
             }
             _ => Value::Null,
         };
@@ -190,7 +190,7 @@ async fn try_remove(
         // As upstream, a deletecollection request names no object.
         dry_run: options.dry_run,
         options: admission::Options::Delete(&options.body),
-        ..Attributes::of(call, Operation::Delete, &old)?
+        ..call.attributes(Operation::Delete, &old)?
     };
     chain.mutate(&attributes, &mut nothing).await?;
     chain.validate(&attributes, &nothing).await?;
@@ -235,7 +235,7 @@ pub(crate) fn deletion(call: &Call, options: &Options, old: &Value) -> Deletion 
 
 /// Sets the deletion timestamp and grace period of an object, or shortens them.
 fn set_deletion_timestamp(object: &mut Value, call: &Call, mut grace: i64) {
-    let now = call.server.now();
+    let now = call.cluster().now();
     let earlier = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     let was_to_go = meta(object, "deletionTimestamp").parse::<jiff::Timestamp>().ok();
     let began = was_to_go.map_or(Some(now), |at| at.checked_sub(seconds(earlier.unwrap_or_default())).ok());

@@ -10,18 +10,16 @@ use crate::body::Body;
 use crate::error::ApiError;
 use crate::exchange::answer_value;
 use crate::kinds::{Kinds, Row};
-use crate::state::ApiServer;
 use crate::target::Address;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Handles a request for discovery.
 pub(crate) fn answer(
-    server: &ApiServer,
+    kinds: &Kinds,
     address: &Address,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
-    let kinds = &**server.kinds();
     let document = match address {
         Address::CoreVersions | Address::Groups if wants_aggregated(headers) => {
             let core = *address == Address::CoreVersions;
@@ -53,9 +51,9 @@ pub(crate) fn answer(
 }
 
 /// The paths that `/` lists.
-pub(crate) fn paths(server: &ApiServer) -> Vec<String> {
+pub(crate) fn paths(kinds: &Kinds) -> Vec<String> {
     let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
-    for (name, versions) in groups(&server.kinds()) {
+    for (name, versions) in groups(kinds) {
         paths.push(format!("/apis/{name}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{name}/{version}")));
     }

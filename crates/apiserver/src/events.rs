@@ -18,7 +18,7 @@ use crate::user::User;
 
 impl EventRecorder for ApiServer {
     fn now(&self) -> Timestamp {
-        Self::now(self)
+        self.cluster().now()
     }
 
     fn create<'a>(&'a self, event: &'a Value) -> BoxFuture<'a, Result<bool, EmitError>> {

@@ -11,8 +11,9 @@
 //! Objects are stored as encoded bytes, which reads and watches copy. Only a write decodes them, and only the rules of a
 //! resize, which are `plumb-resize`'s, decode them to types.
 //!
-//! The modules are layers: `server` imports the handlers, the handlers import the request (`call`), and the request imports
-//! the state of the server (`state`). No folder imports another one that imports it, directly or through others.
+//! The modules are layers: `server` imports the handlers, the handlers import the request (`call`), the request imports the
+//! state of the server (`state`), that imports admission, and admission imports the state of the cluster (`cluster`): the
+//! stored objects and the kinds. No module imports another one that imports it, directly or through others.
 
 pub mod accounts;
 pub mod admission;
@@ -23,7 +24,9 @@ mod authz;
 mod body;
 mod bootstrap_roles;
 mod call;
+mod cluster;
 mod completion;
+mod controllers;
 mod custom;
 pub mod defaults;
 mod delete;

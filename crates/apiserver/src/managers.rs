@@ -122,7 +122,7 @@ impl Versions for Spoken<'_> {
 /// Calls a function with the tracker of the subresource of a request, in the version of the request.
 fn with_tracker<T>(call: &Call, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
     let row = call.body_kind();
-    let (api_version, now) = (row.api_version(), moment(call.server.now()));
+    let (api_version, now) = (row.api_version(), moment(call.cluster().now()));
     let subresource = call.target.subresource.as_deref().unwrap_or_default();
     let ignored = undecided(&call.row, subresource);
     let work = |versions: &dyn Versions| {
@@ -224,7 +224,7 @@ impl<'c> Scaling<'c> {
     }
 
     fn with_tracker<T>(&self, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
-        let now = moment(self.call.server.now());
+        let now = moment(self.call.cluster().now());
         let api_version = "autoscaling/v1";
         let versions = OneVersion { kind: self.kind, api_version, ignored: &Ignored::Nothing };
         work(&Tracker { versions: &versions, api_version, kind: "Scale", subresource: "scale", now: &now })

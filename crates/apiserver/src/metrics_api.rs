@@ -44,12 +44,12 @@ struct Metadata {
 pub(crate) fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     let source = call.server.usage()?;
     // `PodMetrics` have the names of their pods, and the resource has the plural of pods.
-    let measured = call.server.kinds().find("", call.row.plural()).ok_or_else(ApiError::no_such_path)?;
+    let measured = call.cluster().kinds().find("", call.row.plural()).ok_or_else(ApiError::no_such_path)?;
     if call.verb == Verb::List {
         return list(call, source, &measured);
     }
     let key = measured.key(call.namespace(), call.name())?;
-    let object = call.server.store().get(&key).ok_or_else(|| measured.not_found(call.name()))?;
+    let object = call.cluster().store().get(&key).ok_or_else(|| measured.not_found(call.name()))?;
     let metrics = metrics(call, source, &object)?.ok_or_else(|| unknown(call))?;
     show_value(call, StatusCode::OK, metrics)
 }
@@ -57,7 +57,7 @@ pub(crate) fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
 fn list(call: &Call, source: &dyn UsageSource, measured: &Row) -> Result<Response<Body>, ApiError> {
     let selection = Selection::of(call)?;
     let all = List::all(measured.prefix(call.namespace())?);
-    let page = call.server.store().list_where(&all, |object| selection.selects(object)).map_err(gone)?;
+    let page = call.cluster().store().list_where(&all, |object| selection.selects(object)).map_err(gone)?;
     let mut items = Vec::with_capacity(page.objects.len());
     for object in &page.objects {
         items.extend(metrics(call, source, object)?);
@@ -80,7 +80,7 @@ fn metrics(call: &Call, source: &dyn UsageSource, object: &Object) -> Result<Opt
         let Some(usage) = source.node(&name) else { return Ok(None) };
         (usage.span, ("usage", usage.used.to_json()))
     };
-    let mut metadata = json!({ "name": name, "creationTimestamp": moment(call.server.now()) });
+    let mut metadata = json!({ "name": name, "creationTimestamp": moment(call.cluster().now()) });
     if let Some(namespace) = namespace {
         metadata["namespace"] = json!(namespace);
     }

@@ -3,6 +3,7 @@
 //! An object in its stored version and whole form is not decoded: the response is a copy of its bytes.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Response, StatusCode};
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::call::Call;
+use crate::cluster::Cluster;
 use crate::custom::{self, Presenter, in_version, presented};
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
@@ -20,7 +22,6 @@ use crate::kinds::{Row, head_before_metadata};
 use crate::negotiation::{Accepted, Form};
 use crate::object::{decode, meta};
 use crate::pieces;
-use crate::state::ApiServer;
 use crate::table::{self, PrintColumns};
 use crate::target::Query;
 
@@ -56,7 +57,7 @@ impl Included {
 /// The version and the form of the objects in a response.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    server: ApiServer,
+    cluster: Arc<Cluster>,
     /// The kind in its stored version.
     row: Row,
     /// The requested version, if it differs.
@@ -76,7 +77,7 @@ impl View {
             _ => Included::Metadata,
         };
         Ok(Self {
-            server: call.server.clone(),
+            cluster: Arc::clone(call.cluster()),
             row: call.row.clone(),
             served: call.served.clone(),
             accepted: call.accepted,
@@ -147,7 +148,7 @@ impl View {
             Included::Metadata => self.metadata_only(&object),
             Included::Whole => self.convert(object),
         };
-        let now = self.server.now();
+        let now = self.cluster.now();
         let print = self.other.unwrap_or_else(|| self.row.strategy().print_columns());
         let mut table = match self.row.custom().filter(|_| self.other.is_none()) {
             Some(custom) => custom::table(&custom.version, objects, included, now, columns),

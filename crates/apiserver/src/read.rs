@@ -103,11 +103,11 @@ fn identity<'a>(object: &'a Object, field: &str) -> Option<&'a str> {
 /// Responds with one object.
 pub(crate) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.row.key(call.namespace(), call.name())?;
-    let current = call.server.store().revision();
+    let current = call.cluster().store().revision();
     if let Some(revision) = minimum_revision(&call.query)?.filter(|revision| *revision > current) {
         return Err(ApiError::too_large_resource_version(revision, current));
     }
-    let object = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
+    let object = call.cluster().store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
     show_stored(call, StatusCode::OK, &object.value).await
 }
 
@@ -135,7 +135,7 @@ pub(crate) async fn page(
     if has_converter(&call.row) {
         return converted::page(call, options, selection).await;
     }
-    let (snapshot, prefix) = (call.server.store().snapshot(), call.row.prefix(call.namespace())?);
+    let (snapshot, prefix) = (call.cluster().store().snapshot(), call.row.prefix(call.namespace())?);
     let page = options.page(&snapshot, prefix, |object| selection.selects(object))?;
     hold(call, &page.objects, 0)?;
     Ok(page)

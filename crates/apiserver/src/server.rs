@@ -32,8 +32,8 @@ use crate::target::{Address, Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;
 use crate::{
-    admission, allocation, bootstrap_roles, custom, delete, discovery, health, metrics_api, read, registry,
-    reviews, scope, subresource, version, watch, write,
+    bootstrap_roles, delete, discovery, health, metrics_api, read, registry, reviews, scope, subresource,
+    version, watch, write,
 };
 
 /// The timeout of a request that is neither a watch nor a connection: upstream's default for `--request-timeout`.
@@ -60,9 +60,9 @@ impl ApiServer {
     pub fn new(config: Config) -> Result<Self, ApiError> {
         let kinds = Kinds::builtin(registry::strategy_of).under(&config.rules);
         let server = Self::of(config, kinds, handle);
-        write::create_system_objects(&server)?;
-        bootstrap_roles::ensure(&server)?;
-        server.definitions().serve()?;
+        write::create_system_objects(server.cluster())?;
+        bootstrap_roles::ensure(server.cluster())?;
+        server.cluster().definitions().serve()?;
         Ok(server)
     }
 
@@ -88,18 +88,6 @@ impl ApiServer {
         response
     }
 
-    /// Runs the controllers that are part of the API server until the shutdown: the one that establishes, serves and
-    /// finalizes custom resource definitions, the one that repairs allocations, every `repair_interval`, and the one that
-    /// checks the types of policies.
-    pub fn run_controllers(&self, repair_interval: Duration, shutdown: Shutdown) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            let definitions = custom::run(self.definitions(), shutdown.clone());
-            let policies = admission::policy::run(self, shutdown.clone());
-            let repair = allocation::run(self.allocations(), self, repair_interval, shutdown);
-            tokio::join!(definitions, policies, repair);
-        })
-    }
-
     async fn respond(
         &self,
         request: Request<Received>,
@@ -120,17 +108,17 @@ impl ApiServer {
                 if !matches!(&address, Address::Other(path) if health::is_health(path)) {
                     let origin = Origin::of(&head, &user);
                     noted.permit = Some(self.in_flight().acquire_for_path(origin, &user).await?);
-                    self.definitions().serve_current()?;
+                    self.cluster().definitions().serve_current()?;
                 }
                 return self.answer_path(address, &head, noted);
             }
         };
         // The whole request uses one snapshot of the kinds: a kind that is redefined meanwhile must not be authorized in
         // one scope and served in another.
-        let mut row = self.kinds().row(&target).cloned();
+        let mut row = self.cluster().kinds().row(&target).cloned();
         if row.as_ref().is_none_or(|row| row.custom().is_some()) {
-            self.definitions().serve_current()?;
-            row = self.kinds().row(&target).cloned();
+            self.cluster().definitions().serve_current()?;
+            row = self.cluster().kinds().row(&target).cloned();
         }
         if let Some(row) = &row {
             scope::check(row, &target, &head.method)?;
@@ -182,7 +170,11 @@ impl ApiServer {
     }
 
     fn figures(&self) -> Response<Body> {
-        let present = Present { store: self.store(), kinds: &self.kinds(), in_flight: self.in_flight() };
+        let present = Present {
+            store: self.cluster().store(),
+            kinds: &self.cluster().kinds(),
+            in_flight: self.in_flight(),
+        };
         let mut response = Response::new(Body::from(self.metrics().render(&present)));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
         response
@@ -191,7 +183,7 @@ impl ApiServer {
     /// The row of the stored version of a kind, and the row of the requested version if it differs.
     fn stored(&self, row: Row) -> Result<(Row, Option<Shown>), ApiError> {
         let Some(stored_as) = &row.stored_as else { return Ok((row, None)) };
-        let stored = self.kinds().stored(stored_as).ok_or_else(ApiError::no_such_path)?.clone();
+        let stored = self.cluster().kinds().stored(stored_as).ok_or_else(ApiError::no_such_path)?.clone();
         let conversion = stored_as.conversion;
         Ok((stored, Some(Shown::new(row, conversion))))
     }
@@ -204,8 +196,8 @@ impl ApiServer {
         verb: &str,
         about: &About<'_>,
     ) -> Result<Arc<User>, ApiError> {
-        let user = impersonate(user, headers, self.authorizer(), verb, about)?;
-        self.authorizer().authorize(&Ask { user: &user, verb, about: about.clone() })?;
+        let user = impersonate(user, headers, self.cluster().authorizer(), verb, about)?;
+        self.cluster().authorizer().authorize(&Ask { user: &user, verb, about: about.clone() })?;
         Ok(user)
     }
 
@@ -222,13 +214,13 @@ impl ApiServer {
                 noted.series = Labels::of_path(&path).map(|labels| self.metrics().series(&labels));
                 self.other(&path, head)
             }
-            address => discovery::answer(self, &address, &head.headers),
+            address => discovery::answer(&self.cluster().kinds(), &address, &head.headers),
         }
     }
 
     fn other(&self, path: &str, head: &http::request::Parts) -> Result<Response<Body>, ApiError> {
         let patient = health::Patient {
-            store: self.store(),
+            store: self.cluster().store(),
             tasks: self.supervisor(),
             shutdown: head.extensions.get::<Shutdown>(),
         };
@@ -238,11 +230,14 @@ impl ApiServer {
         match path {
             "/metrics" => Ok(self.figures()),
             "/version" => Ok(answer_value(StatusCode::OK, &version::document())),
-            "/openapi/v2" => self.documents().swagger(&self.kinds(), &head.headers),
+            "/openapi/v2" => self.documents().swagger(&self.cluster().kinds(), &head.headers),
             path if path.starts_with("/openapi/v3") => {
-                self.documents().answer(&self.kinds(), path.trim_start_matches("/openapi/v3"))
+                self.documents().answer(&self.cluster().kinds(), path.trim_start_matches("/openapi/v3"))
             }
-            "/" => Ok(answer_value(StatusCode::OK, &json!({ "paths": discovery::paths(self) }))),
+            "/" => Ok(answer_value(
+                StatusCode::OK,
+                &json!({ "paths": discovery::paths(&self.cluster().kinds()) }),
+            )),
             path => {
                 let document = self.accounts().and_then(|accounts| accounts.document(path));
                 document.map(|document| document.map(Body::from)).ok_or_else(ApiError::no_such_path)

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-use arc_swap::Guard;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
@@ -16,15 +15,13 @@ use plumb_supervise::Supervisor;
 
 use crate::accounts::Accounts;
 use crate::admission::{Chain, Plugins};
-use crate::allocation::Allocations;
 use crate::authn::Authenticator;
-use crate::authz::Authorizer;
 use crate::body::Body;
+use crate::cluster::Cluster;
 use crate::completion::Tasks;
-use crate::custom::Definitions;
 use crate::error::ApiError;
 use crate::in_flight::{InFlight, Limits};
-use crate::kinds::{Context as StrategyContext, Kinds, Row};
+use crate::kinds::Kinds;
 use crate::metrics::Metrics;
 use crate::nodes::NodeLink;
 use crate::openapi::Documents;
@@ -70,12 +67,12 @@ impl fmt::Debug for ApiServer {
 }
 
 struct Shared {
-    config: Config,
+    cluster: Arc<Cluster>,
     handler: Handler,
-    definitions: Definitions,
+    authenticator: Authenticator,
     admission: Chain,
-    allocations: Arc<Allocations>,
-    authorizer: Authorizer,
+    nodes: Option<NodeLink>,
+    usage: Option<Arc<dyn UsageSource>>,
     documents: Documents,
     request_bodies: RequestBodies,
     in_flight: InFlight,
@@ -89,14 +86,14 @@ struct Shared {
 impl ApiServer {
     /// An API server over a store, which serves kinds by a handler.
     pub(crate) fn of(config: Config, kinds: Kinds, handler: Handler) -> Self {
-        let limits = config.limits;
+        let Config { store, rules, clock, limits, authenticator, nodes, plugins, usage } = config;
         let shared = Shared {
-            definitions: Definitions::new(config.store.clone(), Arc::clone(&config.clock), kinds),
-            authorizer: Authorizer::new(&config.store),
-            allocations: Arc::new(Allocations::of(config.store.clone())),
-            admission: Chain::new(&config.plugins, &config.store),
-            config,
+            admission: Chain::new(&plugins, &store),
+            cluster: Arc::new(Cluster::new(store, rules, clock, kinds)),
             handler,
+            authenticator,
+            nodes,
+            usage,
             documents: Documents::default(),
             request_bodies: RequestBodies::new(limits.bodies, limits.body),
             in_flight: InFlight::new(limits),
@@ -140,57 +137,21 @@ impl ApiServer {
         }
     }
 
-    pub(crate) fn store(&self) -> &Store {
-        &self.shared.config.store
-    }
-
-    pub(crate) fn rules(&self) -> &Rules {
-        &self.shared.config.rules
-    }
-
-    /// What the strategy of a kind can use for an object that the server itself creates.
-    pub(crate) fn context<'a>(&'a self, row: &'a Row) -> StrategyContext<'a> {
-        StrategyContext {
-            row,
-            store: self.store(),
-            rules: self.rules(),
-            allocations: self.allocations(),
-            clock: &*self.shared.config.clock,
-            requester: None,
-        }
-    }
-
-    /// The kinds as they are served now.
-    pub(crate) fn kinds(&self) -> Guard<Arc<Kinds>> {
-        self.definitions().kinds()
-    }
-
-    pub(crate) fn definitions(&self) -> &Definitions {
-        &self.shared.definitions
+    /// The state of the cluster.
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+        &self.shared.cluster
     }
 
     pub(crate) fn admission(&self) -> &Chain {
         &self.shared.admission
     }
 
-    pub(crate) fn allocations(&self) -> &Arc<Allocations> {
-        &self.shared.allocations
-    }
-
     pub(crate) fn authenticator(&self) -> &Authenticator {
-        &self.shared.config.authenticator
+        &self.shared.authenticator
     }
 
     pub(crate) fn accounts(&self) -> Option<&Accounts> {
         self.authenticator().accounts()
-    }
-
-    pub(crate) fn authorizer(&self) -> &Authorizer {
-        &self.shared.authorizer
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        (self.shared.config.clock)()
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -199,13 +160,13 @@ impl ApiServer {
 
     /// The connection to nodes.
     pub(crate) fn nodes(&self) -> Result<&NodeLink, ApiError> {
-        let nodes = self.shared.config.nodes.as_ref();
+        let nodes = self.shared.nodes.as_ref();
         nodes.ok_or_else(|| ApiError::unavailable("this server has no way to its nodes"))
     }
 
     /// What measures nodes and pods.
     pub(crate) fn usage(&self) -> Result<&dyn UsageSource, ApiError> {
-        let source = self.shared.config.usage.as_deref();
+        let source = self.shared.usage.as_deref();
         source.ok_or_else(|| ApiError::unavailable("nothing here measures what nodes and pods use"))
     }
 

@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use plumb_apischema::Schema;
 use serde_json::Value;
 
-use crate::admission::{Attributes, Operation};
+use crate::admission::Operation;
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -62,7 +62,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
 /// Assigns a pod to a node.
 async fn bind(call: &Call) -> Result<Response<Body>, ApiError> {
     let kind = Schema::builtin().kind("", "v1", "Binding").ok_or_else(ApiError::no_such_path)?;
-    let binding = object(&call.head.headers, &call.body, kind, call.server.rules())?.value;
+    let binding = object(&call.head.headers, &call.body, kind, call.cluster().rules())?.value;
     let key = call.row.key(call.namespace(), call.name())?;
     let mut attempts = Attempts::new(call, key);
     loop {
@@ -80,9 +80,9 @@ async fn bind(call: &Call) -> Result<Response<Body>, ApiError> {
 async fn try_bind(call: &Call, binding: &Value, attempts: &mut Attempts<'_>) -> Result<bool, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
     let (chain, mut binding) = (call.server.admission(), binding.clone());
-    let attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
+    let attributes = call.attributes(Operation::Create, &Value::Null)?;
     chain.mutate(&attributes, &mut binding).await?;
-    let bound = pod::bind(call.name(), &current, &binding, call.server.now())?;
+    let bound = pod::bind(call.name(), &current, &binding, call.cluster().now())?;
     chain.validate(&attributes, &binding).await?;
     if attributes.dry_run {
         return Ok(true);

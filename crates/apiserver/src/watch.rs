@@ -46,7 +46,7 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     let (options, selection) = (WatchOptions::of(&call.query)?, Selection::of(call)?);
     let filter = call.row.events(call.namespace(), &selection.fields)?;
     let prefix = filter.prefix.clone();
-    let store = call.server.store();
+    let store = call.cluster().store();
     if let Some(asked) = options.revision.filter(|asked| *asked > store.revision()) {
         let error = ApiError::too_large_resource_version(asked, store.revision());
         return Ok(respond(stream::once(ready(error_event(&error)))));

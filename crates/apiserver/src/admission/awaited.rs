@@ -20,7 +20,7 @@ impl Awaited {
     /// releases its permit, which the writer of the object may need.
     pub(super) async fn wait(&self, attributes: &Attributes<'_>) {
         // The watch has every write after this revision.
-        let store = attributes.server.store();
+        let store = attributes.cluster.store();
         let revision = store.revision();
         if store.get(&self.key).is_some() {
             return;

@@ -94,7 +94,7 @@ fn may(attributes: &Attributes<'_>, verb: &str, signer: &str) -> Result<(), ApiE
     let allowed = [signer, &whole].into_iter().any(|name| {
         let objects = Objects { group: GROUP, resource: "signers", name, ..Objects::default() };
         let ask = Ask::about_objects(attributes.user, verb, objects);
-        attributes.server.authorizer().decide(&ask).is_allowed()
+        attributes.cluster.authorizer().decide(&ask).is_allowed()
     });
     if allowed {
         return Ok(());

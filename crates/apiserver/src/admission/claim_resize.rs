@@ -30,7 +30,7 @@ impl Plugin for PersistentVolumeClaimResize {
         }
         let class = new["spec"]["storageClassName"].as_str().unwrap_or_default();
         let class =
-            stored::one(attributes.server.store(), ("storage.k8s.io", "storageclasses"), None, class)?;
+            stored::one(attributes.cluster.store(), ("storage.k8s.io", "storageclasses"), None, class)?;
         if class.is_some_and(|class| class["allowVolumeExpansion"] == true) {
             return Ok(());
         }

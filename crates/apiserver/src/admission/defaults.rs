@@ -112,7 +112,7 @@ impl Plugin for DefaultStorageClass {
         if annotated.is_some() || new["spec"].get("storageClassName").is_some_and(|class| !class.is_null()) {
             return Ok(());
         }
-        let classes = stored::all(attributes.server.store(), ("storage.k8s.io", "storageclasses"), None)?;
+        let classes = stored::all(attributes.cluster.store(), ("storage.k8s.io", "storageclasses"), None)?;
         let marks = [
             "storageclass.kubernetes.io/is-default-class",
             "storageclass.beta.kubernetes.io/is-default-class",
@@ -141,7 +141,7 @@ impl Plugin for DefaultIngressClass {
         if annotated.is_some() || new["spec"].get("ingressClassName").is_some_and(|class| !class.is_null()) {
             return Ok(());
         }
-        let classes = stored::all(attributes.server.store(), ("networking.k8s.io", "ingressclasses"), None)?;
+        let classes = stored::all(attributes.cluster.store(), ("networking.k8s.io", "ingressclasses"), None)?;
         if let Some(name) = newest_marked(&classes, &["ingressclass.kubernetes.io/is-default-class"]) {
             new["spec"]["ingressClassName"] = json!(name);
         }

@@ -179,7 +179,7 @@ impl<'a> Inputs<'a> {
         let namespace = match self.attributes.namespace.filter(|_| !self.attributes.row.is_namespace()) {
             None => Value::Null,
             Some(name) => {
-                let found = stored::one(self.attributes.server.store(), ("", "namespaces"), None, name)?;
+                let found = stored::one(self.attributes.cluster.store(), ("", "namespaces"), None, name)?;
                 shown_namespace(&found.ok_or_else(|| ApiError::not_found("", "namespaces", name))?)
             }
         };
@@ -238,7 +238,7 @@ impl Authorizer for Inputs<'_> {
                 Ask::about_objects(user, verb, objects)
             }
         };
-        let decision = self.attributes.server.authorizer().decide(&ask);
+        let decision = self.attributes.cluster.authorizer().decide(&ask);
         Decision { allowed: decision.is_allowed(), reason: decision.reason(), error: None }
     }
 }

@@ -22,7 +22,7 @@ impl Plugin for LimitRanger {
 
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
         let resize = attributes.subresource == Some("resize")
-            || (attributes.subresource.is_none() && attributes.server.rules().resize_by_pod_update);
+            || (attributes.subresource.is_none() && attributes.cluster.rules().resize_by_pod_update);
         match attributes.operation {
             Operation::Create => attributes.is("", "pods") || attributes.is("", "persistentvolumeclaims"),
             Operation::Update => {
@@ -85,7 +85,7 @@ fn resources(pod: &Value) -> impl Iterator<Item = Option<&Value>> {
 
 fn ranges(attributes: &Attributes<'_>) -> Result<Vec<LimitRangeSpec>, ApiError> {
     let found: Vec<LimitRange> =
-        stored::all(attributes.server.store(), ("", "limitranges"), attributes.namespace)?;
+        stored::all(attributes.cluster.store(), ("", "limitranges"), attributes.namespace)?;
     Ok(found.into_iter().filter_map(|range| range.spec).collect())
 }
 

@@ -142,7 +142,7 @@ impl Invocation {
         }
         if let Some(shown) = self.shown() {
             let row = &self.row;
-            defaults::apply(row.group(), row.version(), row.kind(), &mut object, attributes.server.rules());
+            defaults::apply(row.group(), row.version(), row.kind(), &mut object, attributes.cluster.rules());
             return Ok(shown.store(attributes.row, object));
         }
         if let Some(custom) = self.row.custom().filter(|_| has_converter(attributes.row)) {
@@ -226,7 +226,7 @@ impl Criteria {
         if !self.equivalent {
             return None;
         }
-        let kinds = attributes.server.kinds();
+        let kinds = attributes.cluster.kinds();
         let equivalent: Vec<&Row> = kinds
             .iter()
             .filter(|other| other.is_stored_with(stored) && !other.is_same_resource(requested))
@@ -244,7 +244,7 @@ impl Criteria {
         if attributes.is("", "namespaces") && attributes.operation != Operation::Delete {
             return Ok(self.namespaces.matches(&labels(new)));
         }
-        let found = stored::one(attributes.server.store(), ("", "namespaces"), None, namespace)?;
+        let found = stored::one(attributes.cluster.store(), ("", "namespaces"), None, namespace)?;
         let found = found.ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?;
         Ok(self.namespaces.matches(&labels(&found)))
     }

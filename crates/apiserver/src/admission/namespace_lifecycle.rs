@@ -36,8 +36,8 @@ impl Plugin for NamespaceLifecycle {
         }
         let namespace = attributes.namespace.unwrap_or_default();
         let missing = || ApiError::not_found("", "namespaces", namespace);
-        let row = attributes.server.kinds().find("", "namespaces").ok_or_else(missing)?;
-        let stored = attributes.server.store().get(&row.key(None, namespace)?).ok_or_else(missing)?;
+        let row = attributes.cluster.kinds().find("", "namespaces").ok_or_else(missing)?;
+        let stored = attributes.cluster.store().get(&row.key(None, namespace)?).ok_or_else(missing)?;
         if accepts_new(&decode(&stored.value)?) {
             return Ok(());
         }

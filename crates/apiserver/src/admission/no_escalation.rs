@@ -26,7 +26,7 @@ impl Plugin for NoEscalation {
 
     fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
         let is_update = attributes.operation == Operation::Update;
-        attributes.server.authorizer().no_escalation(&Grant {
+        attributes.cluster.authorizer().no_escalation(&Grant {
             user: attributes.user,
             plural: attributes.row.plural(),
             namespace: attributes.namespace,

@@ -57,10 +57,10 @@ impl Plugin for NodeRestriction {
 
 /// An object of the core group, in the namespace of the written object if its kind is namespaced.
 fn find(attributes: &Attributes<'_>, plural: &str, name: &str) -> Result<Value, ApiError> {
-    let kinds = attributes.server.kinds();
+    let kinds = attributes.cluster.kinds();
     let row = kinds.find("", plural).ok_or_else(ApiError::no_such_path)?;
     let key = row.key(attributes.namespace, name)?;
-    decode(&attributes.server.store().get(&key).ok_or_else(|| row.not_found(name))?.value)
+    decode(&attributes.cluster.store().get(&key).ok_or_else(|| row.not_found(name))?.value)
 }
 
 /// The attributes of a write.

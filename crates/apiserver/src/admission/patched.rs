@@ -23,7 +23,7 @@ pub(super) async fn accept(
         None => patched,
     };
     if attributes.is_whole() {
-        let cx = attributes.server.context(attributes.row);
+        let cx = attributes.cluster.context(attributes.row);
         attributes.row.strategy().apply_defaults(cx, attributes.old, &mut patched)?;
     }
     Ok(patched)

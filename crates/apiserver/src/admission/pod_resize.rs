@@ -23,11 +23,11 @@ impl Plugin for PodResize {
 
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
         attributes.operation == Operation::Update
-            && attributes.server.rules().refuse_over_capacity
+            && attributes.cluster.rules().refuse_over_capacity
             && attributes.is_below("", "pods")
             && match attributes.subresource {
                 // In this dialect a pod update can resize too.
-                None => attributes.server.rules().resize_by_pod_update,
+                None => attributes.cluster.rules().resize_by_pod_update,
                 below => below == Some("resize"),
             }
     }
@@ -38,12 +38,12 @@ impl Plugin for PodResize {
         if node.is_empty() || generation(attributes.old) == generation(new) {
             return Ok(());
         }
-        let server = attributes.server;
+        let cluster = attributes.cluster;
         let missing = || attributes.forbidden(&format!("node {node:?} not found"));
-        let row = server.kinds().find("", "nodes").ok_or_else(missing)?;
-        let stored = server.store().get(&row.key(None, node)?).ok_or_else(missing)?;
+        let row = cluster.kinds().find("", "nodes").ok_or_else(missing)?;
+        let stored = cluster.store().get(&row.key(None, node)?).ok_or_else(missing)?;
         let node = Node::deserialize(decode(&stored.value)?).map_err(|_| missing())?;
-        let verdict = fits(&typed(new)?, &node, server.rules())
+        let verdict = fits(&typed(new)?, &node, cluster.rules())
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
         match verdict {
             None => Ok(()),

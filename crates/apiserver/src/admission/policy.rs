@@ -14,7 +14,6 @@
 //! bindings, so that a broken policy can be repaired.
 
 mod compiled;
-mod controller;
 mod decide;
 mod index;
 mod mutate;
@@ -28,9 +27,9 @@ use http::StatusCode;
 use plumb_store::Store;
 use serde_json::Value;
 
-pub(crate) use controller::run;
 pub(super) use mutate::{MutatingPolicies, Round};
 pub(super) use permission::ParameterPermission;
+pub(crate) use type_check::expression_warnings;
 
 use super::effort::{Effort, Pace, evaluate_long};
 use super::evaluation::Inputs;

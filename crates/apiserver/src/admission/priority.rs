@@ -36,7 +36,7 @@ impl Plugin for Priority {
             name => {
                 let missing =
                     || attributes.forbidden(&format!("no PriorityClass with name {name} was found"));
-                Some(stored::one(attributes.server.store(), CLASSES, None, name)?.ok_or_else(missing)?)
+                Some(stored::one(attributes.cluster.store(), CLASSES, None, name)?.ok_or_else(missing)?)
             }
         };
         resolve(&mut new["spec"], class.as_ref()).map_err(|why| attributes.forbidden(&why))
@@ -63,7 +63,7 @@ impl Plugin for Priority {
 
 /// The default class; the one with the lowest priority if concurrent writes created several.
 fn the_default(attributes: &Attributes<'_>) -> Result<Option<Value>, ApiError> {
-    let classes: Vec<Value> = stored::all(attributes.server.store(), CLASSES, None)?;
+    let classes: Vec<Value> = stored::all(attributes.cluster.store(), CLASSES, None)?;
     let defaults = classes.into_iter().filter(|class| class["globalDefault"] == true);
     Ok(defaults.min_by_key(|class| class["value"].as_i64()))
 }

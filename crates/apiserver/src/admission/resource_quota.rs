@@ -51,8 +51,8 @@ impl Thing {
                 Self::Service(service) => Item::Service(service),
                 Self::Other => Item::Other,
             },
-            now: attributes.server.now(),
-            rules: attributes.server.rules(),
+            now: attributes.cluster.now(),
+            rules: attributes.cluster.rules(),
         }
     }
 }
@@ -91,7 +91,7 @@ pub(super) fn charge(attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Wri
     if !handles(attributes) {
         return Ok(Vec::new());
     }
-    let quotas = stored::raw(attributes.server.store(), ("", "resourcequotas"), attributes.namespace)?;
+    let quotas = stored::raw(attributes.cluster.store(), ("", "resourcequotas"), attributes.namespace)?;
     if quotas.is_empty() {
         return Ok(Vec::new());
     }
@@ -108,11 +108,11 @@ pub(super) fn charge(attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Wri
     if old.as_ref().is_some_and(|old| !new.is_recounted(old)) || (is_pod_status && !is_reconsidered) {
         return Ok(Vec::new());
     }
-    let Some(row) = attributes.server.kinds().find("", "resourcequotas") else { return Ok(Vec::new()) };
+    let Some(row) = attributes.cluster.kinds().find("", "resourcequotas") else { return Ok(Vec::new()) };
     let mut writes = Vec::new();
     for key in quotas.into_iter().map(|quota| quota.key.clone()) {
         // Charges of concurrent writes count, durable or not.
-        let Some(current) = attributes.server.store().get_uncommitted(&key) else { continue };
+        let Some(current) = attributes.cluster.store().get_uncommitted(&key) else { continue };
         let quota: ResourceQuota = stored::typed(&current.value)?;
         let used = admit(&quota, &new, old.as_ref(), is_status && !is_reconsidered);
         let Some(used) = used.map_err(|refusal| refuse(attributes, &refusal))? else { continue };

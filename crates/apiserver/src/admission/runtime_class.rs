@@ -52,7 +52,7 @@ fn class_of(attributes: &Attributes<'_>, pod: &Value) -> Result<Option<Class>, A
         return Err(ApiError::unexplained(why));
     }
     let kind = ("node.k8s.io", "runtimeclasses");
-    let found = stored::one(attributes.server.store(), kind, None, name)?
+    let found = stored::one(attributes.cluster.store(), kind, None, name)?
         .ok_or_else(|| attributes.forbidden(&format!("pod rejected: RuntimeClass {name:?} not found")))?;
     Class::deserialize(found)
         .map(Some)

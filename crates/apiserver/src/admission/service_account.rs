@@ -39,7 +39,7 @@ impl Plugin for ServiceAccount {
         if is_mirror(new) || !matches!(account_name(new), "" | DEFAULT) {
             return None;
         }
-        let row = attributes.server.kinds().find("", "serviceaccounts")?;
+        let row = attributes.cluster.kinds().find("", "serviceaccounts")?;
         let key = row.key(attributes.namespace, DEFAULT).ok()?;
         Some(Awaited { key, timeout: TIMEOUT })
     }
@@ -94,7 +94,7 @@ fn is_mirror(pod: &Value) -> bool {
 
 fn account(attributes: &Attributes<'_>, pod: &Value) -> Result<Value, ApiError> {
     let (namespace, name) = (attributes.namespace.unwrap_or_default(), account_name(pod));
-    let found = stored::one(attributes.server.store(), ("", "serviceaccounts"), Some(namespace), name)?;
+    let found = stored::one(attributes.cluster.store(), ("", "serviceaccounts"), Some(namespace), name)?;
     found.ok_or_else(|| {
         attributes.forbidden(&format!(
             "error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"

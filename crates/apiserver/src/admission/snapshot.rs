@@ -1,22 +1,23 @@
 //! An owned copy of the attributes of a write, for evaluations on another thread.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde_json::Value;
 
 use super::{Attributes, Operation, Options};
+use crate::cluster::Cluster;
 use crate::in_flight::Permit;
 use crate::kinds::Row;
 use crate::kinds::conversion::Shown;
-use crate::state::ApiServer;
 use crate::target::{Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;
 
 /// The attributes of a write and its new version. Expressions neither warn nor call webhooks, and need no permit.
 pub(super) struct Snapshot {
-    server: ApiServer,
+    cluster: Arc<Cluster>,
     operation: Operation,
     row: Row,
     served: Option<Shown>,
@@ -45,7 +46,7 @@ enum Asked {
 impl Snapshot {
     pub(super) fn of(attributes: &Attributes<'_>, new: &Value) -> Self {
         Self {
-            server: attributes.server.clone(),
+            cluster: Arc::clone(attributes.cluster),
             operation: attributes.operation,
             row: attributes.row.clone(),
             served: attributes.served.cloned(),
@@ -72,7 +73,7 @@ impl Snapshot {
     /// The attributes of the write.
     pub(super) fn attributes(&self) -> Attributes<'_> {
         Attributes {
-            server: &self.server,
+            cluster: &self.cluster,
             operation: self.operation,
             row: &self.row,
             served: self.served.as_ref(),

@@ -167,14 +167,14 @@ impl Webhooks {
             return Err(Failure::Unreachable(why.to_owned()));
         }
         // A webhook must not see a write that is not durable yet, and the old object may be one.
-        let settled = attributes.server.store().sync().await;
+        let settled = attributes.cluster.store().sync().await;
         settled.map_err(|error| Failure::Refused(crate::error::store_failed(&error)))?;
         attributes.called_webhooks.store(true, Ordering::Relaxed);
         let uid = uuid::Uuid::new_v4().to_string();
         let body = review::request(&uid, invocation, attributes, new).to_string();
         let answer = self
             .connections
-            .post(&hook.backend, attributes.server.store(), hook.timeout, body)
+            .post(&hook.backend, attributes.cluster.store(), hook.timeout, body)
             .await
             .map_err(|why| Failure::Unreachable(format!("failed to call webhook: {why}")))?;
         let verdict = review::verdict(&uid, mutating, &answer)
@@ -228,16 +228,16 @@ impl Compiled {
         attributes: &Attributes<'_>,
         connections: &Connections,
     ) -> Result<Arc<[Hook]>, ApiError> {
-        let server = attributes.server;
+        let cluster = attributes.cluster;
         let place = if let Some(place) = self.place.get() {
             place
         } else {
-            let kinds = server.kinds();
+            let kinds = cluster.kinds();
             let row = kinds.find("admissionregistration.k8s.io", self.plural);
             let place = row.ok_or_else(ApiError::no_such_path)?.prefix(None)?;
             self.place.get_or_init(|| place)
         };
-        let snapshot = server.store().snapshot();
+        let snapshot = cluster.store().snapshot();
         let stamp = Stamp::of(snapshot.iter(place));
         if self.current.read().0 == stamp {
             return Ok(self.current.read().1.clone());

@@ -35,7 +35,7 @@ impl Wanted {
     /// Reads the configuration.
     pub(crate) fn read(call: &Call) -> Result<Self, ApiError> {
         let force = call.query.is_on("force")?;
-        let (object, twice) = read(&call.body, call.server.rules())?;
+        let (object, twice) = read(&call.body, call.cluster().rules())?;
         Ok(Self { object, manager: manager(call), force, twice })
     }
 

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
+use crate::cluster::Cluster;
 use crate::error::ApiError;
 use crate::object::decode;
-use crate::state::ApiServer;
 
 /// The port of agents whose Node has none.
 const USUAL_PORT: u16 = 10250;
@@ -24,10 +24,10 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     /// The endpoint of a stored Node.
-    pub(super) fn find(server: &ApiServer, node: &str) -> Result<Self, ApiError> {
+    pub(super) fn find(cluster: &Cluster, node: &str) -> Result<Self, ApiError> {
         let missing = || ApiError::not_found("", "nodes", node);
-        let row = server.kinds().find("", "nodes").ok_or_else(missing)?;
-        let stored = server.store().get(&row.key(None, node)?).ok_or_else(missing)?;
+        let row = cluster.kinds().find("", "nodes").ok_or_else(missing)?;
+        let stored = cluster.store().get(&row.key(None, node)?).ok_or_else(missing)?;
         Self::of(&decode(&stored.value)?)
     }
 

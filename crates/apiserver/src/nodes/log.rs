@@ -125,7 +125,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     let options = Options::of(&call.query)?;
     options.validate(call.name())?;
     let key = call.row.key(call.namespace(), call.name())?;
-    let stored = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
+    let stored = call.cluster().store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
     let pod = decode(&stored.value)?;
     let container = container(&pod, &options.container)?;
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
@@ -135,7 +135,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         *response.status_mut() = StatusCode::NO_CONTENT;
         return Ok(response);
     }
-    let endpoint = Endpoint::find(&call.server, node)?;
+    let endpoint = Endpoint::find(call.cluster(), node)?;
     let mut path = format!("/containerLogs/{}/{}/{container}", meta(&pod, "namespace"), meta(&pod, "name"));
     let query = options.to_query();
     if !query.is_empty() {

@@ -144,7 +144,7 @@ async fn admitted(call: &Call, path: &str) -> Result<Option<String>, ApiError> {
     let asked = percent_decode(path).unwrap_or_else(|| path.to_owned());
     let asked = asked.trim_end_matches('/');
     let options = if asked.is_empty() { json!({}) } else { json!({ "path": asked }) };
-    let options = call.server.admission().connect(call, options).await?;
+    let options = call.server.admission().connect(&call.connect_attributes(), options).await?;
     let wanted = options["path"].as_str().unwrap_or_default();
     Ok((wanted != asked).then(|| format!("/{}", wanted.trim_start_matches('/'))))
 }

@@ -69,9 +69,9 @@ fn path(pod: &Value) -> String {
 async fn admitted(call: &Call, options: Value) -> Result<(Value, Value), ApiError> {
     // WebSockets begin with a GET, but a command needs the right to create.
     call.authorize(Verb::Create)?;
-    let options = call.server.admission().connect(call, options).await?;
+    let options = call.server.admission().connect(&call.connect_attributes(), options).await?;
     let key = call.row.key(call.namespace(), call.name())?;
-    let stored = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
+    let stored = call.cluster().store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
     Ok((decode(&stored.value)?, options))
 }
 
@@ -81,7 +81,7 @@ async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Re
     if node.is_empty() {
         return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", call.name())));
     }
-    let endpoint = Endpoint::find(&call.server, node)?;
+    let endpoint = Endpoint::find(call.cluster(), node)?;
     let address = if query.is_empty() { format!("/{path}") } else { format!("/{path}?{query}") };
     let mut request = Request::builder()
         .method(Method::GET)

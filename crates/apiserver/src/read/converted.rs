@@ -22,7 +22,7 @@ pub(super) async fn page(
     selection: &Selection,
 ) -> Result<Page, ApiError> {
     let (row, limit) = (&call.row, options.limit());
-    let mut page = options.rest(&call.server.store().snapshot(), row.prefix(call.namespace())?)?;
+    let mut page = options.rest(&call.cluster().store().snapshot(), row.prefix(call.namespace())?)?;
     let all = std::mem::take(&mut page.objects);
     if selection.is_everything() {
         let wanted = &all[..limit.min(all.len())];

@@ -91,7 +91,7 @@ fn answer(call: &Call, user: &User, review: &mut Value) {
     } else {
         Ask::about_path(user, text(path, "verb"), text(path, "path"))
     };
-    let decision = call.server.authorizer().decide(&ask);
+    let decision = call.cluster().authorizer().decide(&ask);
     let mut status = json!({ "allowed": decision.is_allowed() });
     let reason = decision.reason();
     if !reason.is_empty() {

@@ -14,7 +14,7 @@ pub(super) fn own(call: &Call, review: Value) -> Result<Value, ApiError> {
         return Err(ApiError::bad_request("no namespace on request"));
     }
     let (mut objects, mut paths) = (Vec::new(), Vec::new());
-    let (rules, unresolved) = call.server.authorizer().rules_for(&call.user, namespace);
+    let (rules, unresolved) = call.cluster().authorizer().rules_for(&call.user, namespace);
     for rule in rules {
         if !rule.resources.is_empty() {
             let mut shown = json!({

@@ -28,7 +28,7 @@ fn info(user: &User) -> Value {
 pub(super) fn own(call: &Call, review: Value) -> Result<Value, ApiError> {
     Ok(json!({
         "kind": review["kind"], "apiVersion": review["apiVersion"],
-        "metadata": { "creationTimestamp": moment(call.server.now()) },
+        "metadata": { "creationTimestamp": moment(call.cluster().now()) },
         "status": { "userInfo": info(&call.user) },
     }))
 }

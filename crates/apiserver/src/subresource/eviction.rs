@@ -30,11 +30,11 @@ const TOO_MANY: &str = "Cannot evict pod as it would violate the pod's disruptio
 /// Evicts a pod.
 pub(super) async fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
     let kind = Schema::builtin().kind("policy", "v1", "Eviction").ok_or_else(ApiError::no_such_path)?;
-    let mut eviction = object(&call.head.headers, &call.body, kind, call.server.rules())?.value;
+    let mut eviction = object(&call.head.headers, &call.body, kind, call.cluster().rules())?.value;
     if meta(&eviction, "name") != call.name() {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
-    let attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
+    let attributes = call.attributes(Operation::Create, &Value::Null)?;
     call.server.admission().mutate(&attributes, &mut eviction).await?;
     let options = Options::read(call, eviction.get("deleteOptions").cloned().unwrap_or_default())?;
     let attributes = Attributes { dry_run: options.dry_run, ..attributes };
@@ -69,7 +69,7 @@ async fn try_evict(call: &Call, options: &Options, attempts: &mut Attempts<'_>) 
         return Ok(true);
     }
     let mut marked = pod.clone();
-    mark(&mut marked, &moment(call.server.now()));
+    mark(&mut marked, &moment(call.cluster().now()));
     let left = match deletion(call, options, &marked) {
         Deletion::Removed => None,
         Deletion::Terminating(object) => Some(object),
@@ -106,13 +106,13 @@ fn mark(pod: &mut Value, now: &str) {
 
 /// The budget that a pod counts in.
 fn budget_of(call: &Call, pod: &Value) -> Result<Option<Key>, ApiError> {
-    let kinds = call.server.kinds();
+    let kinds = call.cluster().kinds();
     let Some(row) = kinds.find("policy", "poddisruptionbudgets") else { return Ok(None) };
     let labels = pod.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
     let labels: BTreeMap<&str, &str> =
         labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect();
     let list = List::all(row.prefix(call.namespace())?);
-    let page = call.server.store().list(&list).map_err(crate::error::gone)?;
+    let page = call.cluster().store().list(&list).map_err(crate::error::gone)?;
     let mut found = Vec::new();
     for object in page.objects {
         let budget = decode(&object.value)?;
@@ -137,8 +137,8 @@ fn budget_of(call: &Call, pod: &Value) -> Result<Option<Key>, ApiError> {
 /// Takes one disruption from a budget, unless the pod does not count as healthy anyway.
 fn spend(call: &Call, key: &Key, pod: &Value) -> Result<Option<Write>, ApiError> {
     // What others have spent meanwhile counts, durable or not. A budget that is gone allows everything.
-    let Some(current) = call.server.store().get_uncommitted(key) else { return Ok(None) };
-    let kinds = call.server.kinds();
+    let Some(current) = call.cluster().store().get_uncommitted(key) else { return Ok(None) };
+    let kinds = call.cluster().kinds();
     let Some(row) = kinds.find("policy", "poddisruptionbudgets") else { return Ok(None) };
     let mut object = decode(&current.value)?;
     let budget = PodDisruptionBudget::deserialize(&object)
@@ -147,7 +147,7 @@ fn spend(call: &Call, key: &Key, pod: &Value) -> Result<Option<Write>, ApiError>
         return Ok(None);
     }
     allows(&budget)?;
-    let now = moment(call.server.now());
+    let now = moment(call.cluster().now());
     take(&mut object, meta(pod, "name"), &now);
     let write = Write::put(key.clone(), encode(&row, &object)?)
         .precondition(Precondition::Revision(current.mod_revision));

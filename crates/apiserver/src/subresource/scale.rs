@@ -5,7 +5,7 @@ use plumb_apischema::schema::Kind;
 use plumb_apischema::{Schema, json as body};
 use serde_json::{Value, json};
 
-use crate::admission::{Attributes, Operation};
+use crate::admission::Operation;
 use crate::body::Body;
 use crate::call::Call;
 use crate::custom::{self, in_version, is_stored_as, presented_value};
@@ -27,7 +27,7 @@ fn kind() -> Result<&'static Kind, ApiError> {
 /// Answers with a scale.
 pub(super) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.row.key(call.namespace(), call.name())?;
-    let stored = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
+    let stored = call.cluster().store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
     let stored = in_version(&call.row, &stored.value).await?;
     show(call, &presented_value(&call.row, &stored)?)
 }
@@ -64,7 +64,7 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     if !given.is_empty() && given != current.mod_revision.to_string() {
         return Err(call.row.modified(call.name()));
     }
-    let (chain, attributes) = (call.server.admission(), Attributes::of(call, Operation::Update, &old_scale)?);
+    let (chain, attributes) = (call.server.admission(), call.attributes(Operation::Update, &old_scale)?);
     chain.mutate(&attributes, &mut scale).await?;
     let mut new = old.clone();
     let replicas = scale.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
@@ -107,9 +107,9 @@ fn asked(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, A
     }
     let validation = FieldValidation::of(&call.query)?;
     let mut decoded = if call.verb == Verb::Update {
-        read_object(&call.head.headers, &call.body, kind()?, call.server.rules())?
+        read_object(&call.head.headers, &call.body, kind()?, call.cluster().rules())?
     } else {
-        let patch = Patch::read(&call.head.headers, &call.body, call.server.rules())?;
+        let patch = Patch::read(&call.head.headers, &call.body, call.cluster().rules())?;
         if call.row.custom().is_some() {
             patch.check_custom_format()?;
         }

@@ -7,7 +7,7 @@ use plumb_validation::field::FieldError;
 use serde_json::{Value, json};
 
 use crate::accounts::{Accounts, Bound, Reference};
-use crate::admission::{Attributes, Operation};
+use crate::admission::Operation;
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -24,7 +24,7 @@ const LONGEST: i64 = 1 << 32;
 pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     let accounts = call.server.accounts().ok_or_else(ApiError::no_such_path)?;
     let kind = Schema::builtin().kind(GROUP, "v1", KIND).ok_or_else(ApiError::no_such_path)?;
-    let decoded = object(&call.head.headers, &call.body, kind, call.server.rules())?;
+    let decoded = object(&call.head.headers, &call.body, kind, call.cluster().rules())?;
     call.warn(FieldValidation::of(&call.query)?.judge(kind, &decoded)?);
     let mut request = decoded.value;
     let (name, namespace) = (call.name(), call.namespace().unwrap_or_default());
@@ -38,8 +38,7 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
         );
         return Err(ApiError::conflict(GROUP, KIND, name, &why));
     }
-    let (chain, attributes) =
-        (call.server.admission(), Attributes::of(call, Operation::Create, &Value::Null)?);
+    let (chain, attributes) = (call.server.admission(), call.attributes(Operation::Create, &Value::Null)?);
     chain.mutate(&attributes, &mut request).await?;
     complete(&mut request, &account, accounts, call);
     validate(&request)?;
@@ -56,8 +55,8 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     }
     let audiences = request["spec"]["audiences"].as_array().into_iter().flatten();
     let audiences = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
-    let token = accounts.issue(bound, audiences, seconds, call.server.now())?;
-    let end = call.server.now() + SignedDuration::from_secs(seconds);
+    let token = accounts.issue(bound, audiences, seconds, call.cluster().now())?;
+    let end = call.cluster().now() + SignedDuration::from_secs(seconds);
     request["status"] = json!({ "token": token, "expirationTimestamp": moment(end) });
     Ok(answer_value(StatusCode::CREATED, &request))
 }
@@ -81,7 +80,7 @@ fn complete(request: &mut Value, account: &Value, accounts: &Accounts, call: &Ca
     for field in ["name", "namespace", "uid"] {
         fields.insert(field.into(), account["metadata"][field].clone());
     }
-    fields.insert("creationTimestamp".into(), json!(moment(call.server.now())));
+    fields.insert("creationTimestamp".into(), json!(moment(call.cluster().now())));
     if !request["spec"].is_object() {
         request["spec"] = json!({});
     }
@@ -110,8 +109,8 @@ fn validate(request: &Value) -> Result<(), ApiError> {
 
 /// An object of the core group.
 fn find(call: &Call, plural: &str, namespace: Option<&str>, name: &str) -> Result<Value, ApiError> {
-    let row = call.server.kinds().find("", plural).ok_or_else(ApiError::no_such_path)?;
-    let stored = call.server.store().get(&row.key(namespace, name)?).ok_or_else(|| row.not_found(name))?;
+    let row = call.cluster().kinds().find("", plural).ok_or_else(ApiError::no_such_path)?;
+    let stored = call.cluster().store().get(&row.key(namespace, name)?).ok_or_else(|| row.not_found(name))?;
     decode(&stored.value)
 }
 

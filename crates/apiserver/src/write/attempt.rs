@@ -31,7 +31,7 @@ pub(crate) struct Attempts<'a> {
 
 impl<'a> Attempts<'a> {
     pub(crate) fn new(call: &'a Call, key: Key) -> Self {
-        Self { call, key, left: ATTEMPTS, begun: 0, epoch: call.server.store().epoch() }
+        Self { call, key, left: ATTEMPTS, begun: 0, epoch: call.cluster().store().epoch() }
     }
 
     /// Begins an attempt. Returns the stored object, if there is one.
@@ -41,7 +41,7 @@ impl<'a> Attempts<'a> {
         }
         self.left = self.left.checked_sub(1).ok_or_else(|| self.contended())?;
         self.begun += 1;
-        let store = self.call.server.store();
+        let store = self.call.cluster().store();
         self.epoch = store.epoch();
         Ok(store.get_uncommitted(&self.key))
     }
@@ -56,7 +56,7 @@ impl<'a> Attempts<'a> {
         object: Option<&Value>,
         others: impl Fn() -> Result<Vec<Write>, ApiError>,
     ) -> Result<Option<Arc<Event>>, ApiError> {
-        self.commit_reserved(seen, object, others, &mut Reservation::none(self.call.server.allocations()))
+        self.commit_reserved(seen, object, others, &mut Reservation::none(self.call.cluster().allocations()))
             .await
     }
 
@@ -68,8 +68,8 @@ impl<'a> Attempts<'a> {
         others: impl Fn() -> Result<Vec<Write>, ApiError>,
         reserved: &mut Reservation,
     ) -> Result<Option<Arc<Event>>, ApiError> {
-        let (server, row) = (&self.call.server, &self.call.row);
-        let definitions = server.definitions();
+        let (cluster, row) = (self.call.cluster(), &self.call.row);
+        let definitions = cluster.definitions();
         // Before any lock is taken: a conversion webhook may be slow.
         let converted = match object {
             Some(object) => custom::in_storage_version(row, object, &self.call.called_webhooks).await?,
@@ -103,7 +103,7 @@ impl<'a> Attempts<'a> {
                 let writable = writable.transpose()?;
                 // The guard is held until the store has the write.
                 let (_guard, stale) = writable.unzip();
-                let stored = server.store().try_transact(self.epoch, writes);
+                let stored = cluster.store().try_transact(self.epoch, writes);
                 let mut stale = stale.flatten();
                 Ok::<_, ApiError>(stored.map(|ticket| {
                     self.call.effects.begin();
@@ -116,7 +116,7 @@ impl<'a> Attempts<'a> {
                     let stored = ticket.await;
                     reserved.release();
                     if let Some(mut stale) = stale {
-                        stale.stored(server.store().revision());
+                        stale.stored(cluster.store().revision());
                     }
                     if reconciles {
                         custom::reconcile_now(definitions).await;
@@ -132,7 +132,7 @@ impl<'a> Attempts<'a> {
 
     /// The response to a request without a write, once everything that it has read is durable.
     pub(crate) async fn once_durable<T>(&self, response: Result<T, ApiError>) -> Result<T, ApiError> {
-        self.call.server.store().sync_in(self.epoch).await.map_err(|error| store_failed(&error))?;
+        self.call.cluster().store().sync_in(self.epoch).await.map_err(|error| store_failed(&error))?;
         response
     }
 

@@ -83,7 +83,7 @@ fn set_defaults(call: &Call, new: &mut Value) -> Result<bool, ApiError> {
 /// The error for a new object with a resource version. Validation comes first: only an object that could be stored gets
 /// this error.
 async fn reject_resource_version(call: &Call, Defaulted(mut new): Defaulted) -> Result<ApiError, ApiError> {
-    let attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
+    let attributes = call.attributes(Operation::Create, &Value::Null)?;
     call.server.admission().mutate(&attributes, &mut new).await?;
     validate(call, prepare(call, Mutated(new))?)?;
     Ok(ApiError::unexplained("resourceVersion should not be set on objects to be created"))
@@ -93,7 +93,7 @@ async fn reject_resource_version(call: &Call, Defaulted(mut new): Defaulted) -> 
 async fn create_defaulted(call: &Call, defaulted: Defaulted) -> Result<Response<Body>, ApiError> {
     let name = meta(&defaulted.0, "name").to_owned();
     let generate_name = meta(&defaulted.0, "generateName").to_owned();
-    let mut attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
+    let mut attributes = call.attributes(Operation::Create, &Value::Null)?;
     (attributes.name, attributes.generate_name) = (&name, &generate_name);
     if call.row.is_namespace() {
         attributes.namespace = Some(&name);
@@ -149,7 +149,7 @@ async fn mutate(
 
 /// Stage: the fields that the server sets, and what it allocates.
 fn prepare(call: &Call, Mutated(mut object): Mutated) -> Result<Prepared, ApiError> {
-    fill_system_fields(&call.row, &mut object, call.server.now());
+    fill_system_fields(&call.row, &mut object, call.cluster().now());
     call.warn(rest::prepare_for_create(call.context(), &mut object)?);
     let reserved = call.row.strategy().allocate(call.context(), None, &mut object)?;
     Ok(Prepared { object, reserved })

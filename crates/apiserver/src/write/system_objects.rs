@@ -5,34 +5,34 @@ use serde_json::{Value, json};
 
 use super::fill_system_fields;
 use crate::admission::system_classes;
+use crate::cluster::Cluster;
 use crate::error::{ApiError, store_failed};
 use crate::kinds::{encode, rest};
 use crate::object::meta;
-use crate::state::ApiServer;
 
 /// Creates the objects that every cluster has, if they are missing.
-pub(crate) fn create_system_objects(server: &ApiServer) -> Result<(), ApiError> {
+pub(crate) fn create_system_objects(cluster: &Cluster) -> Result<(), ApiError> {
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-        create(server, ("", "namespaces"), json!({ "metadata": { "name": name } }))?;
+        create(cluster, ("", "namespaces"), json!({ "metadata": { "name": name } }))?;
     }
     for class in system_classes() {
-        create(server, ("scheduling.k8s.io", "priorityclasses"), class)?;
+        create(cluster, ("scheduling.k8s.io", "priorityclasses"), class)?;
     }
     Ok(())
 }
 
 /// Creates a cluster-scoped object, unless it exists.
-fn create(server: &ApiServer, (group, plural): (&str, &str), mut object: Value) -> Result<(), ApiError> {
-    let Some(row) = server.kinds().find(group, plural) else { return Ok(()) };
+fn create(cluster: &Cluster, (group, plural): (&str, &str), mut object: Value) -> Result<(), ApiError> {
+    let Some(row) = cluster.kinds().find(group, plural) else { return Ok(()) };
     let key: Key = row.key(None, meta(&object, "name"))?;
-    if server.store().get(&key).is_some() {
+    if cluster.store().get(&key).is_some() {
         return Ok(());
     }
-    fill_system_fields(&row, &mut object, server.now());
-    let cx = server.context(&row);
+    fill_system_fields(&row, &mut object, cluster.now());
+    let cx = cluster.context(&row);
     row.strategy().apply_defaults(cx, &Value::Null, &mut object)?;
     rest::prepare_for_create(cx, &mut object)?;
-    match server.store().write(Write::create(key, encode(&row, &object)?)).wait() {
+    match cluster.store().write(Write::create(key, encode(&row, &object)?)).wait() {
         Ok(_) | Err(WriteError::Conflict(_)) => Ok(()),
         Err(error) => Err(store_failed(&error)),
     }

@@ -83,7 +83,7 @@ async fn try_update(
 ) -> Result<Outcome, ApiError> {
     let Some(current) = read_current(call, attempts).await? else { return Ok(Outcome::NotFound) };
     let defaulted = apply_change(call, part, change, &current)?;
-    let attributes = Attributes::of(call, Operation::Update, &current.old)?;
+    let attributes = call.attributes(Operation::Update, &current.old)?;
     let mutated = mutate(call, &attributes, &current, defaulted).await?;
     let prepared = prepare(call, part, &current, mutated)?;
     let validated = validate(call, part, &current, prepared)?;
@@ -107,7 +107,7 @@ impl Change {
             return Wanted::read(call).map(Self::Apply);
         }
         if call.verb != Verb::Update {
-            return Patch::read(&call.head.headers, &call.body, call.server.rules()).map(Self::Patch);
+            return Patch::read(&call.head.headers, &call.body, call.cluster().rules()).map(Self::Patch);
         }
         let mut new = read_body(call)?;
         check_url(call, &mut new)?;
@@ -177,7 +177,7 @@ fn prepare(
     part.prepare_for_update(call, old, &mut object)?;
     let reserved = match part {
         Part::Main => call.row.strategy().allocate(call.context(), Some(old), &mut object)?,
-        _ => Reservation::none(call.server.allocations()),
+        _ => Reservation::none(call.cluster().allocations()),
     };
     part.count_generation(call, old, &mut object);
     managers::put(&mut object, managed_fields);

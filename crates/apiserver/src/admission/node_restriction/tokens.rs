@@ -65,7 +65,7 @@ fn needed(attributes: &Attributes<'_>, request: &Value, pod: &Value) -> Result<(
         ..Objects::default()
     };
     let ask = Ask::about_objects(attributes.user, "request-serviceaccounts-token-audience", objects);
-    if attributes.server.authorizer().decide(&ask).is_allowed() {
+    if attributes.cluster.authorizer().decide(&ask).is_allowed() {
         return Ok(());
     }
     Err(format!(
@@ -91,6 +91,6 @@ fn driver(attributes: &Attributes<'_>, pod: &Value, volume: &Value) -> Option<Va
         }
         None => text(volume, "/csi/driver")?,
     };
-    let row = attributes.server.kinds().find("storage.k8s.io", "csidrivers")?;
-    decode(&attributes.server.store().get(&row.key(None, &name).ok()?)?.value).ok()
+    let row = attributes.cluster.kinds().find("storage.k8s.io", "csidrivers")?;
+    decode(&attributes.cluster.store().get(&row.key(None, &name).ok()?)?.value).ok()
 }

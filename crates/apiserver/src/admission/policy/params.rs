@@ -16,7 +16,7 @@ use crate::selector::LabelSelector;
 pub(super) fn resource(policy: &Policy, attributes: &Attributes<'_>) -> Result<Option<Row>, String> {
     let Some((api_version, kind)) = &policy.param_kind else { return Ok(None) };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let kinds = attributes.server.kinds();
+    let kinds = attributes.cluster.kinds();
     let mut found = kinds.iter().filter(|row| row.group() == group && row.version() == version);
     let row = found.find(|row| row.kind() == kind && row.resource.allows("list"));
     row.cloned().map(Some).ok_or_else(|| {
@@ -106,7 +106,7 @@ async fn named(
     let stored = stored_row(row, attributes);
     // An object with an invalid key does not exist.
     let Ok(key) = stored.key(namespace, name) else { return Ok(Vec::new()) };
-    let found = attributes.server.store().get(&key);
+    let found = attributes.cluster.store().get(&key);
     shown(row, found.into_iter().collect()).await
 }
 
@@ -117,7 +117,7 @@ async fn selected(
     attributes: &Attributes<'_>,
 ) -> Result<Vec<Value>, String> {
     let prefix = stored_row(row, attributes).prefix(namespace).map_err(|error| error.message)?;
-    let page = attributes.server.store().list(&List::all(prefix)).map_err(|error| error.to_string())?;
+    let page = attributes.cluster.store().list(&List::all(prefix)).map_err(|error| error.to_string())?;
     let mut objects = page.objects;
     // A conversion webhook may change labels.
     if !has_converter(row) {
@@ -130,7 +130,7 @@ async fn selected(
 
 /// The row that the objects of a row are stored by.
 fn stored_row(row: &Row, attributes: &Attributes<'_>) -> Row {
-    let stored = row.stored_as.as_ref().and_then(|stored| attributes.server.kinds().stored(stored).cloned());
+    let stored = row.stored_as.as_ref().and_then(|stored| attributes.cluster.kinds().stored(stored).cloned());
     stored.unwrap_or_else(|| row.clone())
 }
 

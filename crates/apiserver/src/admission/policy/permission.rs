@@ -48,14 +48,14 @@ fn resource(kind: &Value, attributes: &Attributes<'_>) -> (String, String) {
         return ("*".to_owned(), "*".to_owned());
     }
     let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let kinds = attributes.server.kinds();
+    let kinds = attributes.cluster.kinds();
     let row = kinds.iter().find(|row| row.api_version() == text("apiVersion") && row.kind() == text("kind"));
     (group.to_owned(), row.map_or("*", |row| row.plural()).to_owned())
 }
 
 fn is_allowed(attributes: &Attributes<'_>, verb: &str, objects: Objects<'_>) -> bool {
     let ask = Ask::about_objects(attributes.user, verb, objects);
-    attributes.server.authorizer().decide(&ask).is_allowed()
+    attributes.cluster.authorizer().decide(&ask).is_allowed()
 }
 
 fn policy(attributes: &Attributes<'_>, new: &Value) -> Option<String> {
@@ -87,7 +87,7 @@ fn binding(attributes: &Attributes<'_>, new: &Value) -> Result<Option<String>, A
     let mutating = attributes.row.kind() == "MutatingAdmissionPolicyBinding";
     let plural = if mutating { "mutatingadmissionpolicies" } else { "validatingadmissionpolicies" };
     let policy_name = spec["policyName"].as_str().unwrap_or_default();
-    let policy = stored::one(attributes.server.store(), (GROUP, plural), None, policy_name)?;
+    let policy = stored::one(attributes.cluster.store(), (GROUP, plural), None, policy_name)?;
     let kind = policy.as_ref().map_or(&Value::Null, |policy| &policy["spec"]["paramKind"]);
     let (group, plural) = resource(kind, attributes);
     let text = |field: &str| reference[field].as_str().unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::kinds::{Kinds, Row};
 const MOST_KINDS: usize = 10;
 
 /// The `expressionWarnings` of a policy.
-pub(super) fn check(spec: &Value, kinds: &Kinds) -> Vec<Value> {
+pub(crate) fn expression_warnings(spec: &Value, kinds: &Kinds) -> Vec<Value> {
     let mut declared = Declared::default();
     let rows: Vec<(String, Arc<Decl>)> = rows(spec, kinds)
         .into_iter()

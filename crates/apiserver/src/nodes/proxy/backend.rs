@@ -50,7 +50,7 @@ impl Backend {
     /// The agent of the node that a request names.
     pub(super) fn of_node(call: &Call) -> Result<Self, ApiError> {
         let Named { name, port, .. } = Named::read(call.name(), "node")?;
-        let endpoint = Endpoint::find(&call.server, name)?;
+        let endpoint = Endpoint::find(call.cluster(), name)?;
         if !port.is_empty() && port != endpoint.port.to_string() {
             // Upstream goes to any port of a node that is another machine. A node here may be this machine, and clients
             // must not reach its other ports through its API server.
@@ -122,7 +122,7 @@ impl Backend {
         let address =
             address.filter(is_global_unicast).ok_or_else(|| ApiError::bad_request("address not allowed"))?;
         let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
-        let agent = Endpoint::find(&call.server, node)?;
+        let agent = Endpoint::find(call.cluster(), node)?;
         let (namespace, name) = (meta(pod, "namespace").to_owned(), meta(pod, "name").to_owned());
         Ok(Self::Pod { agent, namespace, name, address, port, tls })
     }
@@ -170,8 +170,8 @@ fn number(port: &str) -> Result<u16, ApiError> {
 
 /// An object of the request's namespace, if there is one.
 fn object(call: &Call, plural: &str, name: &str) -> Result<Option<Value>, ApiError> {
-    let row = call.server.kinds().find("", plural).ok_or_else(ApiError::no_such_path)?;
-    let stored = call.server.store().get(&row.key(call.namespace(), name)?);
+    let row = call.cluster().kinds().find("", plural).ok_or_else(ApiError::no_such_path)?;
+    let stored = call.cluster().store().get(&row.key(call.namespace(), name)?);
     stored.map(|stored| decode(&stored.value)).transpose()
 }
 

@@ -11,8 +11,7 @@ use plumb_supervise::{Backoff, Exponential};
 use serde_json::{Value, json};
 use tokio::task::JoinError;
 
-use super::index::{PolicyKind as _, Validating};
-use super::type_check::check;
+use crate::admission::policy::expression_warnings;
 use crate::authn::InProcess;
 use crate::completion::without_panic;
 use crate::error::{ApiError, gone};
@@ -20,8 +19,11 @@ use crate::kinds::Kinds;
 use crate::object::{decode, is_deleting, meta};
 use crate::shutdown::Shutdown;
 use crate::state::ApiServer;
+use crate::stored;
 use crate::user::User;
 
+const GROUP: &str = "admissionregistration.k8s.io";
+const PLURAL: &str = "validatingadmissionpolicies";
 /// The field manager of the status, as upstream.
 const NAME: &str = "validatingadmissionpolicy-status-controller";
 /// The backoff after consecutive errors.
@@ -31,9 +33,9 @@ const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duratio
 pub(crate) async fn run(server: &ApiServer, mut shutdown: Shutdown) {
     let mut backoff = Backoff::new(DELAYS);
     loop {
-        let from = server.store().revision();
+        let from = server.cluster().store().revision();
         let outcome = tokio::select! {
-            outcome = without_panic(reconcile(server, check), panicked) => outcome,
+            outcome = without_panic(reconcile(server, expression_warnings), panicked) => outcome,
             () = shutdown.requested() => return,
         };
         match &outcome {
@@ -70,12 +72,12 @@ fn panicked(panic: &str) -> Result<(), ApiError> {
 }
 
 fn policies() -> Result<Prefix, ApiError> {
-    Prefix::new(Validating::SUBTREES[0]).map_err(|error| ApiError::internal(error.to_string()))
+    Prefix::new(stored::root(GROUP, PLURAL)).map_err(|error| ApiError::internal(error.to_string()))
 }
 
 /// Waits for a write of a policy after a revision; none if the store is closed.
 async fn changed(server: &ApiServer, from: Revision) -> Result<Option<()>, ApiError> {
-    let mut watch = server.store().watch(EventFilter::prefix(policies()?), from).map_err(gone)?;
+    let mut watch = server.cluster().store().watch(EventFilter::prefix(policies()?), from).map_err(gone)?;
     match watch.next().await {
         Err(WatchEnd::Closed) => Ok(None),
         // The next reconcile reads all policies, so missed events do not matter.
@@ -88,7 +90,7 @@ type Check = fn(&Value, &Kinds) -> Vec<Value>;
 
 /// Type checks all policies whose generation is not checked yet. The failure of one does not stop the others.
 async fn reconcile(server: &ApiServer, check: Check) -> Result<(), ApiError> {
-    let page = server.store().list(&List::all(policies()?)).map_err(gone)?;
+    let page = server.cluster().store().list(&List::all(policies()?)).map_err(gone)?;
     let mut first_error = Ok(());
     for object in &page.objects {
         let checked = without_panic(check_stored(server, check, object), panicked).await;
@@ -105,8 +107,8 @@ async fn check_stored(server: &ApiServer, check: Check, object: &Object) -> Resu
     if is_deleting(&policy) || generation <= number(&policy["status"]["observedGeneration"]) {
         return Ok(());
     }
-    server.definitions().serve_current()?;
-    let (spec, kinds) = (policy["spec"].clone(), Arc::clone(&server.kinds()));
+    server.cluster().definitions().serve_current()?;
+    let (spec, kinds) = (policy["spec"].clone(), Arc::clone(&server.cluster().kinds()));
     // A policy can match ten kinds and have hundreds of expressions, which would block an async thread for too long.
     let checked = tokio::task::spawn_blocking(move || check(&spec, &kinds)).await;
     let warnings = match checked.map_err(JoinError::try_into_panic) {
@@ -172,7 +174,7 @@ mod tests {
     }
 
     fn key(name: &str) -> Key {
-        Key::new(format!("{}/{name}", Validating::SUBTREES[0])).unwrap()
+        Key::new(format!("{}/{name}", stored::root(GROUP, PLURAL))).unwrap()
     }
 
     fn panics_on_false(spec: &Value, _: &Kinds) -> Vec<Value> {
@@ -199,7 +201,7 @@ mod tests {
         let error = reconcile(&server, panics_on_false).await.unwrap_err();
         assert_eq!(error.message, "Internal error occurred: checking types panicked: it is false");
         let observed = |name: &str| {
-            let stored = server.store().get(&key(name)).unwrap();
+            let stored = server.cluster().store().get(&key(name)).unwrap();
             decode(&stored.value).unwrap()["status"]["observedGeneration"].as_i64()
         };
         assert_eq!(["a", "b", "c"].map(observed), [Some(1), None, Some(1)]);
