@@ -22,8 +22,8 @@ use crate::completion::Tasks;
 use crate::error::ApiError;
 use crate::in_flight::{InFlight, Limits};
 use crate::kinds::Kinds;
+use crate::kubelet::KubeletClient;
 use crate::metrics::Metrics;
-use crate::nodes::NodeLink;
 use crate::openapi::Documents;
 use crate::request_body::{Received, RequestBodies};
 use crate::serve::ConnectionMetrics;
@@ -42,7 +42,7 @@ pub struct Config {
     /// How clients are authenticated.
     pub authenticator: Authenticator,
     /// The connection to nodes, for logs, exec and proxies; without it these requests fail.
-    pub nodes: Option<NodeLink>,
+    pub nodes: Option<KubeletClient>,
     /// The admission plugins.
     pub plugins: Plugins,
     /// What measures nodes and pods, for `metrics.k8s.io`; without it that group answers 503.
@@ -71,7 +71,7 @@ struct Shared {
     handler: Handler,
     authenticator: Authenticator,
     admission: Chain,
-    nodes: Option<NodeLink>,
+    nodes: Option<KubeletClient>,
     usage: Option<Arc<dyn UsageSource>>,
     documents: Documents,
     request_bodies: RequestBodies,
@@ -158,8 +158,8 @@ impl ApiServer {
         &self.shared.metrics
     }
 
-    /// The connection to nodes.
-    pub(crate) fn nodes(&self) -> Result<&NodeLink, ApiError> {
+    /// The client of the node agents.
+    pub(crate) fn kubelet_client(&self) -> Result<&KubeletClient, ApiError> {
         let nodes = self.shared.nodes.as_ref();
         nodes.ok_or_else(|| ApiError::unavailable("this server has no way to its nodes"))
     }

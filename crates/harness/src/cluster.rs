@@ -12,7 +12,7 @@ use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::pki::{Pki, SystemClock};
 use plumb_apiserver::usage::UsageSource;
-use plumb_apiserver::{ApiServer, Config, Limits, NodeLink};
+use plumb_apiserver::{ApiServer, Config, KubeletClient, Limits};
 use plumb_resize::rules::Rules;
 use plumb_store::Store;
 use tower::ServiceExt as _;
@@ -78,7 +78,7 @@ impl TestCluster {
             clock,
             limits: Limits::default(),
             authenticator,
-            nodes: pki.map(|pki| NodeLink::new(&pki).expect("a connection to nodes")),
+            nodes: pki.map(|pki| KubeletClient::new(&pki).expect("a connection to nodes")),
             plugins,
             usage,
         });

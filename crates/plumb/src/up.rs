@@ -13,7 +13,7 @@ use plumb_apiserver::authn::{Authenticator, Tokens};
 use plumb_apiserver::kubeconfig::{CurrentContext, Entry};
 use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve;
-use plumb_apiserver::{ApiServer, Config, NodeLink};
+use plumb_apiserver::{ApiServer, Config, KubeletClient};
 use plumb_resize::rules::Rules;
 use plumb_store::{OpenError, Options, Recent, Store};
 use plumb_supervise::{Supervisor, Task};
@@ -108,7 +108,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         authenticator: Authenticator::new(tokens, clock)
             .with_accounts(accounts)
             .with_bootstrap_tokens(store.clone()),
-        nodes: Some(NodeLink::new(&pki)?),
+        nodes: Some(KubeletClient::new(&pki)?),
         plugins: plugins(&args)?,
         usage: Some(Arc::new(measurements.clone())),
     })

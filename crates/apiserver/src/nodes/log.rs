@@ -5,22 +5,19 @@ mod socket;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use jiff::Timestamp;
 use plumb_validation::field::FieldError;
 use serde_json::Value;
 use std::io;
 
-use super::endpoint::Endpoint;
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::kubelet::{Endpoint, error_text};
 use crate::object::{decode, meta, moment};
 use crate::target::Query;
-
-/// How much of an error response is read.
-const LONGEST_REFUSAL: usize = 50_000;
 
 /// The options of a log.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -147,9 +144,9 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         .header("host", endpoint.to_string())
         .body(Full::default())
         .map_err(|error| ApiError::internal(error.to_string()))?;
-    let answered = call.server.nodes()?.send(&endpoint, !options.unverified, request).await?;
+    let answered = call.server.kubelet_client()?.send(&endpoint, !options.unverified, request).await?;
     if !(200..=206).contains(&answered.status().as_u16()) {
-        return Err(refusal(answered, "pods/log", call.name()).await);
+        return Err(error_of(answered, "pods/log", call.name()).await);
     }
     if socket::is_asked_for(&call.head.headers) {
         return socket::answer(call, answered.into_body());
@@ -191,9 +188,9 @@ pub(super) fn container<'a>(pod: &'a Value, asked: &'a str) -> Result<&'a str, A
 }
 
 /// The error for an agent's error response, with upstream's message.
-pub(super) async fn refusal(response: Response<Incoming>, resource: &str, name: &str) -> ApiError {
+pub(super) async fn error_of(response: Response<Incoming>, resource: &str, name: &str) -> ApiError {
     let code = response.status();
-    let text = words(response).await;
+    let text = error_text(response).await;
     let (reason, message) = match code.as_u16() {
         500 => return ApiError::internal(text),
         400 => return ApiError::bad_request(text),
@@ -227,12 +224,6 @@ pub(super) async fn refusal(response: Response<Incoming>, resource: &str, name: 
     };
     let message = format!("{message} ( {resource} {name})");
     ApiError::from_elsewhere(code, reason, message).naming("", resource, name)
-}
-
-/// The message of an agent's error response.
-pub(super) async fn words(response: Response<Incoming>) -> String {
-    let body = Limited::new(response.into_body(), LONGEST_REFUSAL).collect().await;
-    body.map_or_else(|error| error.to_string(), |body| String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }
 
 #[cfg(test)]

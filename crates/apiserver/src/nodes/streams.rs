@@ -11,11 +11,11 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
-use super::endpoint::Endpoint;
-use super::log::{container, refusal, words};
+use super::log::{container, error_of};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::kubelet::{Endpoint, error_text};
 use crate::object::{decode, meta};
 use crate::shutdown::Shutdown;
 use crate::target::Verb;
@@ -99,14 +99,14 @@ async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Re
             headers.append(name.clone(), value.clone());
         }
     }
-    let answered = call.server.nodes()?.send(&endpoint, true, request).await?;
+    let answered = call.server.kubelet_client()?.send(&endpoint, true, request).await?;
     if answered.status() == StatusCode::NOT_FOUND {
         // Upstream forwards the kubelet's response about a container that does not run.
-        let why = words(answered).await;
+        let why = error_text(answered).await;
         return Err(ApiError::from_elsewhere(StatusCode::NOT_FOUND, "NotFound", why.trim().to_owned()));
     }
     if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(refusal(answered, "pods", call.name()).await);
+        return Err(error_of(answered, "pods", call.name()).await);
     }
     let mut handed_on = HeaderMap::new();
     for name in [CONNECTION, UPGRADE].into_iter().chain(OF_THE_HANDSHAKE) {

@@ -12,7 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use plumb_apiserver::NodeLink;
+use plumb_apiserver::KubeletClient;
 use plumb_apiserver::pki::{NODE_CLIENT_USER, Pki, SystemClock};
 use plumb_apiserver::serve::install_crypto;
 use plumb_resize::rules::Rules;
@@ -153,7 +153,7 @@ impl Scene {
         let [pki, other] = [0, 1]
             .map(|i: usize| Pki::open(folders[i].path().join("pki"), [], Arc::new(SystemClock)).unwrap());
         let agent = Agent::start(&pki, if trusted { &pki } else { &other }).await;
-        let apiserver = TestApiServer::with_nodes(Rules::kep(), Some(NodeLink::new(&pki).unwrap()));
+        let apiserver = TestApiServer::with_nodes(Rules::kep(), Some(KubeletClient::new(&pki).unwrap()));
         let node = json!({ "metadata": { "name": "n1" } });
         apiserver.post("/api/v1/nodes", &node).await.ok();
         let status = json!({ "status": {

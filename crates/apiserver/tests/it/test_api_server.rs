@@ -10,7 +10,7 @@ use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, InProcess, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::usage::UsageSource;
-use plumb_apiserver::{ApiServer, Config, Limits, NodeLink};
+use plumb_apiserver::{ApiServer, Config, KubeletClient, Limits};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
 /// What a server is made of, besides its store.
 struct Setup {
     rules: Rules,
-    nodes: Option<NodeLink>,
+    nodes: Option<KubeletClient>,
     plugins: Plugins,
     usage: Option<Arc<dyn UsageSource>>,
     limits: Limits,
@@ -79,7 +79,7 @@ impl TestApiServer {
     }
 
     /// The same with connections to nodes.
-    pub(crate) fn with_nodes(rules: Rules, nodes: Option<NodeLink>) -> Self {
+    pub(crate) fn with_nodes(rules: Rules, nodes: Option<KubeletClient>) -> Self {
         Self::with(Setup { nodes, ..Setup::new(rules) })
     }
 

@@ -9,9 +9,9 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::Value;
 
-use super::super::endpoint::Endpoint;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::kubelet::Endpoint;
 use crate::object::{decode, meta};
 
 /// Where a request goes.
@@ -149,12 +149,12 @@ impl Backend {
         call: &Call,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, ApiError> {
-        let link = call.server.nodes()?;
+        let client = call.server.kubelet_client()?;
         match self {
-            Self::Agent(endpoint) => link.send(endpoint, true, request).await,
+            Self::Agent(endpoint) => client.send(endpoint, true, request).await,
             Self::Pod { agent, namespace, name, address, port, tls } => {
                 let path = format!("/podConnect/{namespace}/{name}?port={port}");
-                link.send_through(agent, &path, tls.then_some(*address), request).await
+                client.send_through(agent, &path, tls.then_some(*address), request).await
             }
         }
     }

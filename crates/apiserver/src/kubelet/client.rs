@@ -1,4 +1,4 @@
-//! Connections to the agents.
+//! The client of the agents.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, UPGRADE};
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -25,17 +25,18 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::endpoint::Endpoint;
-use super::log::words;
 use crate::error::ApiError;
 use crate::pki::Pki;
 use crate::serve::Wall;
 
 /// The timeout of connecting to an agent, handshake included.
 const CONNECT: Duration = Duration::from_secs(30);
+/// How much of an error response is read.
+const MAX_ERROR_BYTES: usize = 50_000;
 
 /// Why connections to agents cannot be configured.
 #[derive(Debug, thiserror::Error)]
-pub enum LinkError {
+pub enum KubeletClientError {
     /// The authority's certificate is no trust anchor.
     #[error("cannot trust the certificate of the authority")]
     Authority(#[source] rustls::Error),
@@ -49,7 +50,7 @@ pub enum LinkError {
 
 /// Connections to the agents of the nodes.
 #[derive(Clone)]
-pub struct NodeLink {
+pub struct KubeletClient {
     verified: Arc<ClientConfig>,
     /// For requests with `insecureSkipTLSVerifyBackend`.
     unverified: Arc<ClientConfig>,
@@ -57,13 +58,13 @@ pub struct NodeLink {
     of_pods: Arc<ClientConfig>,
 }
 
-impl NodeLink {
+impl KubeletClient {
     /// Connections to agents whose certificates are of the cluster's authority for nodes.
-    pub fn new(pki: &Pki) -> Result<Self, LinkError> {
+    pub fn new(pki: &Pki) -> Result<Self, KubeletClientError> {
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
         for authority in pki.node_authorities() {
-            roots.add(authority).map_err(LinkError::Authority)?;
+            roots.add(authority).map_err(KubeletClientError::Authority)?;
         }
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?;
@@ -71,7 +72,7 @@ impl NodeLink {
             let config =
                 ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(Wall::new(pki.clock())))
                     .with_safe_default_protocol_versions()
-                    .map_err(LinkError::Versions)?
+                    .map_err(KubeletClientError::Versions)?
                     .dangerous()
                     .with_custom_certificate_verifier(verifier);
             let mut config = if shows_own {
@@ -80,7 +81,7 @@ impl NodeLink {
                 config.with_no_client_auth()
             };
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
-            Ok::<_, LinkError>(Arc::new(config))
+            Ok::<_, KubeletClientError>(Arc::new(config))
         };
         let insecure = || Arc::new(InsecureSkipVerify::new(provider.clone()));
         let (unverified, of_pods) = (config(insecure(), true)?, config(insecure(), false)?);
@@ -89,7 +90,7 @@ impl NodeLink {
 
     /// Sends a request to an agent, and returns the response once its header is there. The connection lives as long as the body
     /// of the response.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         endpoint: &Endpoint,
         verify: bool,
@@ -107,7 +108,7 @@ impl NodeLink {
     }
 
     /// Sends a request over a connection that an agent opens to what `path` names. With an address the connection is TLS.
-    pub(super) async fn send_through(
+    pub(crate) async fn send_through(
         &self,
         agent: &Endpoint,
         path: &str,
@@ -123,7 +124,7 @@ impl NodeLink {
             .map_err(|error| ApiError::internal(error.to_string()))?;
         let answered = self.send(agent, true, asked).await?;
         if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Err(ApiError::unavailable(words(answered).await.trim()));
+            return Err(ApiError::unavailable(error_text(answered).await.trim()));
         }
         let failed = |error: io::Error| ApiError::unavailable(error.to_string());
         let other = |error: hyper::Error| failed(io::Error::other(error));
@@ -166,6 +167,12 @@ where
     sender.send_request(request).await.map_err(io::Error::other)
 }
 
+/// The message of an agent's error response.
+pub(crate) async fn error_text(response: Response<Incoming>) -> String {
+    let body = Limited::new(response.into_body(), MAX_ERROR_BYTES).collect().await;
+    body.map_or_else(|error| error.to_string(), |body| String::from_utf8_lossy(&body.to_bytes()).into_owned())
+}
+
 /// A method as Go writes it in errors of requests: `Get`.
 fn title(method: &http::Method) -> String {
     let lower = method.as_str().to_ascii_lowercase();
@@ -173,8 +180,8 @@ fn title(method: &http::Method) -> String {
     letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }
 
-impl fmt::Debug for NodeLink {
+impl fmt::Debug for KubeletClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeLink").finish_non_exhaustive()
+        f.debug_struct("KubeletClient").finish_non_exhaustive()
     }
 }

@@ -17,14 +17,14 @@ const PREFERRED: [&str; 5] = ["InternalIP", "ExternalIP", "Hostname", "InternalD
 
 /// The endpoint of a node's agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Endpoint {
-    pub(super) host: String,
-    pub(super) port: u16,
+pub(crate) struct Endpoint {
+    pub(crate) host: String,
+    pub(crate) port: u16,
 }
 
 impl Endpoint {
     /// The endpoint of a stored Node.
-    pub(super) fn find(cluster: &Cluster, node: &str) -> Result<Self, ApiError> {
+    pub(crate) fn find(cluster: &Cluster, node: &str) -> Result<Self, ApiError> {
         let missing = || ApiError::not_found("", "nodes", node);
         let row = cluster.kinds().find("", "nodes").ok_or_else(missing)?;
         let stored = cluster.store().get(&row.key(None, node)?).ok_or_else(missing)?;
