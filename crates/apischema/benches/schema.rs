@@ -111,7 +111,7 @@ fn describe_the_core_in_openapi() -> Option<Value> {
 /// A pod of three containers with two managers, and the same with another amount of CPU.
 fn tracked<T>(work: impl FnOnce(&Tracker<'_>, Value, Value) -> T) -> T {
     let kind = Schema::builtin().kind("", "v1", "Pod").expect("pods");
-    let ignored = Ignored::fields([&["status"]]);
+    let ignored = Ignored::fields(&[&["status"]]);
     let versions = OneVersion { kind, api_version: "v1", ignored: &ignored };
     let (api_version, now) = ("v1", "2026-03-01T10:00:00Z");
     let tracker = Tracker { versions: &versions, api_version, kind: "Pod", subresource: "", now };

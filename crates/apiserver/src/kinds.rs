@@ -29,8 +29,8 @@ pub use fields::{Attribute, FieldLabelError, field_label, field_value};
 pub(crate) use readable::Readable;
 pub use resource::{Name, Resource, Subresource};
 pub(crate) use strategy::{
-    Context, GarbageCollectionPolicy, MetadataChecks, Requester, StatusMetadataChecks, Strategy,
-    SubresourceStrategy, Validation, invalid,
+    Context, FieldPaths, GarbageCollectionPolicy, MetadataChecks, Requester, StatusMetadataChecks, Strategy,
+    SubresourceHandler, SubresourceStrategy, Validation, invalid,
 };
 
 use conversion::StoredAs;

@@ -6,7 +6,6 @@
 mod wanted;
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
 use http::header::USER_AGENT;
 use plumb_apischema::Schema;
@@ -28,60 +27,18 @@ use crate::target::Verb;
 /// The longest name of a field manager.
 const LONGEST_NAME: usize = 128;
 
-/// The fields that a write to a subresource does not change.
-struct Undecided {
-    status: Ignored,
-    spec: Ignored,
-    spec_and_metadata: Ignored,
-    spec_and_labels: Ignored,
-    pod_status: Ignored,
-    signing_request: Ignored,
-    signing_request_status: Ignored,
-    signing_request_approval: Ignored,
-}
-
-static UNDECIDED: LazyLock<Undecided> = LazyLock::new(|| Undecided {
-    status: Ignored::fields([&["status"]]),
-    spec: Ignored::fields([&["spec"]]),
-    spec_and_metadata: Ignored::fields([&["spec"], &["metadata"]]),
-    spec_and_labels: Ignored::fields([&["spec"], &["metadata", "labels"]]),
-    pod_status: Ignored::fields([
-        &["spec"],
-        &["metadata", "deletionTimestamp"],
-        &["metadata", "ownerReferences"],
-    ]),
-    signing_request: Ignored::fields([&["spec"], &["status"]]),
-    signing_request_status: Ignored::fields([&["spec"], &["status", "conditions"]]),
-    signing_request_approval: Ignored::fields([&["spec"], &["status", "certificate"]]),
-});
-
-/// The fields that a write to a subresource of a kind does not change.
-fn undecided(row: &Row, subresource: &str) -> &'static Ignored {
-    let all = &*UNDECIDED;
-    match (subresource, row.group(), row.kind()) {
-        ("status", ..) if row.custom().is_some() => &all.spec_and_metadata,
-        ("", "certificates.k8s.io", "CertificateSigningRequest") => &all.signing_request,
-        ("status", "certificates.k8s.io", "CertificateSigningRequest") => &all.signing_request_status,
-        ("approval", ..) => &all.signing_request_approval,
-        ("status", "", "Pod") => &all.pod_status,
-        ("status", "apps", "Deployment") => &all.spec_and_labels,
-        (
-            "status",
-            "admissionregistration.k8s.io"
-            | "apiregistration.k8s.io"
-            | "flowcontrol.apiserver.k8s.io"
-            | "resource.k8s.io",
-            _,
-        )
-        | ("status", "networking.k8s.io", "ServiceCIDR")
-        | ("status", "storage.k8s.io", "VolumeAttachment") => &all.spec_and_metadata,
-        ("status", ..) if row.custom().is_some() => &all.spec_and_metadata,
-        ("status", ..) => &all.spec,
-        // A resize does not write the status either; in the dialect of the KEP the server writes it.
-        ("finalize" | "resize", ..) => &all.status,
-        ("", ..) if row.has("status") => &all.status,
-        _ => &Ignored::Nothing,
-    }
+/// The fields that a write to a subresource resets, so that its field manager does not own them.
+fn reset_fields(row: &Row, subresource: &str) -> Ignored {
+    let strategy = row.strategy();
+    let fields = match subresource {
+        "" => strategy.reset_fields(row),
+        "status" => strategy.status_reset_fields(),
+        name => match strategy.subresource(name) {
+            Some(subresource) => subresource.reset_fields(),
+            None => &[],
+        },
+    };
+    Ignored::fields(fields)
 }
 
 /// The versions of a built-in kind, for a request in one of them.
@@ -90,7 +47,7 @@ struct Spoken<'c> {
     /// The version of the request, and the stored one.
     kinds: (&'static Kind, &'static Kind),
     api_version: String,
-    ignored: &'static Ignored,
+    ignored: &'c Ignored,
 }
 
 impl Versions for Spoken<'_> {
@@ -124,7 +81,7 @@ fn with_tracker<T>(call: &Call, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
     let row = call.body_kind();
     let (api_version, now) = (row.api_version(), moment(call.cluster().now()));
     let subresource = call.target.subresource.as_deref().unwrap_or_default();
-    let ignored = undecided(&call.row, subresource);
+    let ignored = &reset_fields(&call.row, subresource);
     let work = |versions: &dyn Versions| {
         work(&Tracker { versions, api_version: &api_version, kind: row.kind(), subresource, now: &now })
     };

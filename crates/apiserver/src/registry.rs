@@ -43,7 +43,8 @@ pub(crate) use core::pod;
 
 use crate::kinds::strategy::{generation, reset};
 use crate::kinds::{
-    Context, GarbageCollectionPolicy, MetadataChecks, StatusMetadataChecks, Strategy, SubresourceStrategy,
+    Context, FieldPaths, GarbageCollectionPolicy, MetadataChecks, StatusMetadataChecks, Strategy,
+    SubresourceHandler, SubresourceStrategy,
 };
 
 /// The strategies of the built-in kinds.

@@ -1,4 +1,4 @@
-//! What hangs below an object: its status, its scale, a resize, a binding.
+//! Subresources: the status, the scale, a resize, a binding.
 
 mod eviction;
 mod scale;
@@ -13,6 +13,7 @@ use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object, success};
+use crate::kinds::SubresourceHandler;
 use crate::nodes;
 use crate::read;
 use crate::registry::pod;
@@ -26,36 +27,30 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     if !subresource.verbs.contains(&call.verb.name()) {
         return Err(ApiError::method_not_allowed());
     }
-    // What goes to nodes is boxed: every other request would hold the memory of it, too.
-    let is_pod = (call.row.group(), call.row.kind()) == ("", "Pod");
-    let is_node = (call.row.group(), call.row.kind()) == ("", "Node");
+    let strategy = call.row.strategy();
     let part = match name.as_str() {
         "status" => Some(Part::Status),
-        name => call.row.strategy().subresource(name).map(Part::Subresource),
+        name => strategy.subresource(name).map(Part::Subresource),
     };
-    match (part, call.verb) {
-        (Some(_), Verb::Get) => return read::get(call).await,
-        (Some(part), Verb::Update | Verb::Patch) => return write::update(call, part).await,
+    match (part, name.as_str(), call.verb) {
+        (Some(_), _, Verb::Get) => return read::get(call).await,
+        (Some(part), _, Verb::Update | Verb::Patch) => return write::update(call, part).await,
+        (_, "scale", Verb::Get) => return scale::get(call).await,
+        (_, "scale", Verb::Update | Verb::Patch) => return scale::change(call).await,
         _ => {}
     }
-    match (name.as_str(), call.verb) {
-        ("token", Verb::Create) => token::create(call).await,
-        ("binding", Verb::Create) if is_pod => bind(call).await,
-        ("exec", Verb::Get | Verb::Create) if is_pod => Box::pin(nodes::streams::exec(call)).await,
-        ("attach", Verb::Get | Verb::Create) if is_pod => Box::pin(nodes::streams::attach(call)).await,
-        ("portforward", Verb::Get | Verb::Create) if is_pod => {
-            Box::pin(nodes::streams::port_forward(call)).await
-        }
-        ("log", Verb::Get) if is_pod => Box::pin(nodes::log::answer(call)).await,
-        ("proxy", _) if is_node => Box::pin(nodes::proxy::node(call)).await,
-        ("proxy", _) if is_pod => Box::pin(nodes::proxy::pod(call)).await,
-        ("proxy", _) if (call.row.group(), call.row.kind()) == ("", "Service") => {
-            Box::pin(nodes::proxy::service(call)).await
-        }
-        ("eviction", Verb::Create) if is_pod => eviction::evict(call).await,
-        ("scale", Verb::Get) => scale::get(call).await,
-        ("scale", Verb::Update | Verb::Patch) => scale::change(call).await,
-        _ => Err(ApiError::no_such_path()),
+    // The futures of connections to nodes are boxed, so that those of all other requests are not as large.
+    match strategy.subresource_handler(&name).ok_or_else(ApiError::no_such_path)? {
+        SubresourceHandler::Attach => Box::pin(nodes::streams::attach(call)).await,
+        SubresourceHandler::Binding => bind(call).await,
+        SubresourceHandler::Eviction => eviction::evict(call).await,
+        SubresourceHandler::Exec => Box::pin(nodes::streams::exec(call)).await,
+        SubresourceHandler::Log => Box::pin(nodes::log::answer(call)).await,
+        SubresourceHandler::NodeProxy => Box::pin(nodes::proxy::node(call)).await,
+        SubresourceHandler::PodProxy => Box::pin(nodes::proxy::pod(call)).await,
+        SubresourceHandler::PortForward => Box::pin(nodes::streams::port_forward(call)).await,
+        SubresourceHandler::ServiceProxy => Box::pin(nodes::proxy::service(call)).await,
+        SubresourceHandler::Token => token::create(call).await,
     }
 }
 

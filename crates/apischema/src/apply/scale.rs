@@ -36,7 +36,7 @@ impl Scale<'_> {
         for mut manager in Managers::read(managed)?.0 {
             let path = self.replicas.path(&manager.api_version);
             if path.is_some_and(|path| !path.is_empty() && manager.set.has(&path_of(&path))) {
-                manager.change(FieldSet::of_names([&["spec", "replicas"]]));
+                manager.change(FieldSet::of_names(&[&["spec", "replicas"]]));
                 manager.api_version = SCALE.into();
                 scale.0.push(manager);
             }

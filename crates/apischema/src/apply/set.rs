@@ -30,7 +30,7 @@ impl Node<'_> {
 
 impl<'a> FieldSet<'a> {
     /// A set of paths of field names.
-    pub fn of_names<const N: usize>(paths: [&[&'a str]; N]) -> Self {
+    pub fn of_names(paths: &[&[&'a str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
             let path: Path<'a> = path.iter().map(|name| Element::Field((*name).into())).collect();

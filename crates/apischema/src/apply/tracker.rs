@@ -28,7 +28,7 @@ pub struct Tracker<'t> {
 
 /// The metadata fields that are never managed.
 fn unmanaged() -> FieldSet<'static> {
-    FieldSet::of_names([
+    FieldSet::of_names(&[
         &["apiVersion"],
         &["kind"],
         &["metadata"],

@@ -41,7 +41,7 @@ pub enum Ignored {
 
 impl Ignored {
     /// These fields, and everything below them.
-    pub fn fields<const N: usize>(paths: [&[&'static str]; N]) -> Self {
+    pub fn fields(paths: &[&[&'static str]]) -> Self {
         Self::Fields(FieldSet::of_names(paths))
     }
 

@@ -17,7 +17,7 @@ const KINDS: [(&str, &str); 4] =
 
 fn with_tracker<T>(api_version: &str, kind: &str, now: &str, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
     let found = Schema::builtin().kind_of(api_version, kind).unwrap();
-    let ignored = Ignored::fields([&["status"]]);
+    let ignored = Ignored::fields(&[&["status"]]);
     let versions = OneVersion { kind: found, api_version, ignored: &ignored };
     work(&Tracker { versions: &versions, api_version, kind, subresource: "", now })
 }

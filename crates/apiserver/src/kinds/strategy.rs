@@ -16,7 +16,7 @@ use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 pub(crate) use context::{Context, Requester};
-pub(crate) use subresource::SubresourceStrategy;
+pub(crate) use subresource::{SubresourceHandler, SubresourceStrategy};
 pub(crate) use validation::{Validation, invalid};
 
 use super::{Attribute, FieldLabelError, Row};
@@ -25,6 +25,9 @@ use crate::error::ApiError;
 use crate::table::{NAME_AND_AGE, PrintColumns};
 use crate::validation::{Errors, NameFormat};
 use crate::warnings::{self, Warnings};
+
+/// Paths of fields.
+pub(crate) type FieldPaths = &'static [&'static [&'static str]];
 
 /// Which checks of the metadata a kind repeats in an update. Upstream's kinds differ in this, and each check lists its
 /// errors again.
@@ -152,9 +155,30 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         }
     }
 
+    /// The fields that a create or an update resets, so that its field manager does not own them: upstream's
+    /// `GetResetFields`.
+    fn reset_fields(&self, row: &Row) -> FieldPaths {
+        if row.has("status") { &[&["status"]] } else { &[] }
+    }
+
+    /// The fields that an update of the status resets, so that its field manager does not own them.
+    fn status_reset_fields(&self) -> FieldPaths {
+        &[&["spec"]]
+    }
+
     /// The strategy of a subresource other than `status` and `scale` that updates the object.
     fn subresource(&self, _name: &str) -> Option<&'static dyn SubresourceStrategy> {
         None
+    }
+
+    /// The handler of a subresource that neither reads nor updates the object.
+    fn subresource_handler(&self, _name: &str) -> Option<SubresourceHandler> {
+        None
+    }
+
+    /// The label selector of the pods that the object's scale counts.
+    fn scale_selector(&self, object: &Value) -> Value {
+        object.pointer("/spec/selector").cloned().unwrap_or_default()
     }
 
     /// Rejects an object of a request that has the types of its fields, but that the internal version cannot hold.

@@ -133,11 +133,8 @@ fn found(call: &Call, object: &Value) -> Result<Value, ApiError> {
 
 /// The scale of an object.
 fn scale_of(row: &Row, object: &Value) -> Value {
-    let selector = object.pointer("/spec/selector").unwrap_or(&Value::Null);
-    let selector = match row.kind() {
-        "ReplicationController" => requirements(selector, &Value::Null),
-        _ => requirements(&selector["matchLabels"], &selector["matchExpressions"]),
-    };
+    let selector = row.strategy().scale_selector(object);
+    let selector = requirements(&selector["matchLabels"], &selector["matchExpressions"]);
     let replicas = |pointer: &str| object.pointer(pointer).cloned().unwrap_or(json!(0));
     json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",

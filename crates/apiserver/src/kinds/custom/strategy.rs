@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{Custom, finalizers};
 use crate::error::ApiError;
 use crate::kinds::strategy::{generation, reset};
-use crate::kinds::{Context, Row, Strategy, Validation, invalid};
+use crate::kinds::{Context, FieldPaths, Row, Strategy, Validation, invalid};
 use crate::object::meta;
 use crate::validation::{NameFormat, metadata};
 use crate::warnings::Warnings;
@@ -24,6 +24,10 @@ impl Strategy for Custom {
 
     fn allow_unconditional_update(&self) -> bool {
         false
+    }
+
+    fn status_reset_fields(&self) -> FieldPaths {
+        &[&["spec"], &["metadata"]]
     }
 
     /// Only the status and `managedFields` change.

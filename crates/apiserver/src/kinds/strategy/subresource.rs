@@ -1,10 +1,10 @@
-//! Subresources that update a part of an object, such as `/resize`.
+//! Subresources: those that update a part of an object, such as `/resize`, and those with a handler of their own.
 
 use std::fmt;
 
 use serde_json::Value;
 
-use super::Context;
+use super::{Context, FieldPaths};
 use crate::error::ApiError;
 
 /// The strategy of an update through a subresource.
@@ -22,8 +22,38 @@ pub(crate) trait SubresourceStrategy: fmt::Debug + Send + Sync {
         false
     }
 
+    /// The fields that the update resets, so that its field manager does not own them.
+    fn reset_fields(&self) -> FieldPaths {
+        &[]
+    }
+
     /// Validates the update with its metadata.
     fn validate_update(&self, _cx: Context<'_>, _old: &Value, _new: &Value) -> Result<(), ApiError> {
         Ok(())
     }
+}
+
+/// The handler of a subresource that neither reads nor updates the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SubresourceHandler {
+    /// `pods/attach`.
+    Attach,
+    /// `pods/binding`.
+    Binding,
+    /// `pods/eviction`.
+    Eviction,
+    /// `pods/exec`.
+    Exec,
+    /// `pods/log`.
+    Log,
+    /// `nodes/proxy`.
+    NodeProxy,
+    /// `pods/proxy`.
+    PodProxy,
+    /// `pods/portforward`.
+    PortForward,
+    /// `services/proxy`.
+    ServiceProxy,
+    /// `serviceaccounts/token`.
+    Token,
 }

@@ -4,7 +4,7 @@ use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::{policy, print};
-use crate::registry::Strategy;
+use crate::registry::{FieldPaths, Strategy};
 use crate::table::PrintColumns;
 use crate::validation::Errors;
 
@@ -23,6 +23,10 @@ impl Strategy for ValidatingAdmissionPolicyStrategy {
 
     fn allow_unconditional_update(&self) -> bool {
         false
+    }
+
+    fn status_reset_fields(&self) -> FieldPaths {
+        &[&["spec"], &["metadata"]]
     }
 
     fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::registry::Strategy;
+use crate::registry::{FieldPaths, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::View;
@@ -14,6 +14,10 @@ pub(in crate::registry) struct ApiServiceStrategy;
 impl Strategy for ApiServiceStrategy {
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
+    }
+
+    fn status_reset_fields(&self) -> FieldPaths {
+        &[&["spec"], &["metadata"]]
     }
 }
 

@@ -8,7 +8,7 @@ use super::print::{CONTAINERS_OF_TEMPLATE, READY, SELECTOR, ready};
 use super::validation;
 use crate::kinds::Row;
 use crate::registry::core::pod::warnings as pod_warnings;
-use crate::registry::{Strategy, generation, pod_template};
+use crate::registry::{FieldPaths, Strategy, generation, pod_template};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, CONTAINERS, Column, IMAGES, NAME};
 use crate::table::labels::requirements;
@@ -44,6 +44,10 @@ impl Strategy for DeploymentStrategy {
 
     fn warnings(&self, new: &Value) -> Vec<String> {
         pod_warnings::template(new, "/spec/template")
+    }
+
+    fn status_reset_fields(&self) -> FieldPaths {
+        &[&["spec"], &["metadata", "labels"]]
     }
 
     fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {

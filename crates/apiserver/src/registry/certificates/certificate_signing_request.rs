@@ -8,8 +8,8 @@ use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::kinds::{Validation, invalid};
-use crate::registry::{Context, Strategy, SubresourceStrategy, reset};
+use crate::kinds::{Row, Validation, invalid};
+use crate::registry::{Context, FieldPaths, Strategy, SubresourceStrategy, reset};
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::View;
 use crate::table::{PrintColumns, human_duration};
@@ -30,6 +30,14 @@ impl Strategy for CertificateSigningRequestStrategy {
 
     fn selectable_fields(&self) -> Option<&'static [&'static str]> {
         Some(&["spec.signerName"])
+    }
+
+    fn reset_fields(&self, _row: &Row) -> FieldPaths {
+        &[&["spec"], &["status"]]
+    }
+
+    fn status_reset_fields(&self) -> FieldPaths {
+        &[&["spec"], &["status", "conditions"]]
     }
 
     fn subresource(&self, name: &str) -> Option<&'static dyn SubresourceStrategy> {
@@ -77,6 +85,10 @@ impl Strategy for CertificateSigningRequestStrategy {
 struct ApprovalStrategy;
 
 impl SubresourceStrategy for ApprovalStrategy {
+    fn reset_fields(&self) -> FieldPaths {
+        &[&["spec"], &["status", "certificate"]]
+    }
+
     fn prepare_for_update(&self, cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         request::prepare_conditions(old, new, true, cx.now());
         let given = new.pointer("/status/conditions").cloned();

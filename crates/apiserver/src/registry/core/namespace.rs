@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::object::{meta, metadata};
-use crate::registry::{Context, MetadataChecks, Strategy, SubresourceStrategy, reset};
+use crate::registry::{Context, FieldPaths, MetadataChecks, Strategy, SubresourceStrategy, reset};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::validation::json::{text, texts};
@@ -120,6 +120,10 @@ struct FinalizeStrategy;
 impl SubresourceStrategy for FinalizeStrategy {
     fn applies_defaults(&self) -> bool {
         false
+    }
+
+    fn reset_fields(&self) -> FieldPaths {
+        &[&["status"]]
     }
 
     fn prepare_for_update(&self, _cx: Context<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {

@@ -8,7 +8,7 @@ use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::registry::{Context, MetadataChecks, Strategy, disabled_fields};
+use crate::registry::{Context, MetadataChecks, Strategy, SubresourceHandler, disabled_fields};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::{View, or};
@@ -30,6 +30,10 @@ impl Strategy for NodeStrategy {
 
     fn selectable_fields(&self) -> Option<&'static [&'static str]> {
         Some(&["spec.unschedulable"])
+    }
+
+    fn subresource_handler(&self, name: &str) -> Option<SubresourceHandler> {
+        (name == "proxy").then_some(SubresourceHandler::NodeProxy)
     }
 
     /// The node agent registers its node with a status.

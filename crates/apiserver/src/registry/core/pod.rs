@@ -18,7 +18,9 @@ use serde_json::Value;
 use crate::authz::node_of;
 use crate::error::ApiError;
 use crate::kinds::Attribute;
-use crate::registry::{Context, MetadataChecks, Strategy, SubresourceStrategy, disabled_fields};
+use crate::registry::{
+    Context, FieldPaths, MetadataChecks, Strategy, SubresourceHandler, SubresourceStrategy, disabled_fields,
+};
 use crate::table::PrintColumns;
 use crate::validation::Errors;
 use crate::{defaults, warnings as common};
@@ -70,6 +72,10 @@ impl Strategy for PodStrategy {
         true
     }
 
+    fn status_reset_fields(&self) -> FieldPaths {
+        &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]
+    }
+
     fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {
         &["ownerReferences", "managedFields"]
     }
@@ -78,6 +84,19 @@ impl Strategy for PodStrategy {
         match name {
             "resize" => Some(&ResizeStrategy),
             "ephemeralcontainers" => Some(&EphemeralContainersStrategy),
+            _ => None,
+        }
+    }
+
+    fn subresource_handler(&self, name: &str) -> Option<SubresourceHandler> {
+        match name {
+            "attach" => Some(SubresourceHandler::Attach),
+            "binding" => Some(SubresourceHandler::Binding),
+            "eviction" => Some(SubresourceHandler::Eviction),
+            "exec" => Some(SubresourceHandler::Exec),
+            "log" => Some(SubresourceHandler::Log),
+            "portforward" => Some(SubresourceHandler::PortForward),
+            "proxy" => Some(SubresourceHandler::PodProxy),
             _ => None,
         }
     }

@@ -33,6 +33,11 @@ impl Strategy for ReplicationControllerStrategy {
         true
     }
 
+    /// The selector is a map of labels.
+    fn scale_selector(&self, object: &Value) -> Value {
+        json!({ "matchLabels": object["spec"]["selector"] })
+    }
+
     fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
         pod_template::drop_disabled_fields("/spec/template", old, new);
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::allocation::Reservation;
 use crate::error::ApiError;
-use crate::registry::{Context, Strategy};
+use crate::registry::{Context, Strategy, SubresourceHandler};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::labels::labels;
@@ -34,6 +34,10 @@ impl Strategy for ServiceStrategy {
 
     fn selectable_fields(&self) -> Option<&'static [&'static str]> {
         Some(&["metadata.namespace", "spec.clusterIP", "spec.type"])
+    }
+
+    fn subresource_handler(&self, name: &str) -> Option<SubresourceHandler> {
+        (name == "proxy").then_some(SubresourceHandler::ServiceProxy)
     }
 
     fn allocate(

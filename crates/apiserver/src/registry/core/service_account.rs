@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::registry::{Context, MetadataChecks, Strategy};
+use crate::registry::{Context, MetadataChecks, Strategy, SubresourceHandler};
 
 /// The strategy of `ServiceAccounts`.
 #[derive(Debug)]
@@ -12,6 +12,10 @@ pub(in crate::registry) struct ServiceAccountStrategy;
 impl Strategy for ServiceAccountStrategy {
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::UpdateAndCreate
+    }
+
+    fn subresource_handler(&self, name: &str) -> Option<SubresourceHandler> {
+        (name == "token").then_some(SubresourceHandler::Token)
     }
 
     fn prepare_for_create(&self, _cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::registry::Strategy;
+use crate::registry::{FieldPaths, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::View;
@@ -19,6 +19,10 @@ impl Strategy for FlowSchemaStrategy {
 
     fn counts_generation(&self) -> bool {
         true
+    }
+
+    fn status_reset_fields(&self) -> FieldPaths {
+        &[&["spec"], &["metadata"]]
     }
 
     fn warnings(&self, _new: &Value) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::registry::Strategy;
+use crate::registry::{FieldPaths, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::View;
@@ -14,6 +14,10 @@ pub(in crate::registry) struct ResourceClaimStrategy;
 impl Strategy for ResourceClaimStrategy {
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
+    }
+
+    fn status_reset_fields(&self) -> FieldPaths {
+        &[&["spec"], &["metadata"]]
     }
 
     fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {

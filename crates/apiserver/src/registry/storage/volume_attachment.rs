@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::registry::Strategy;
+use crate::registry::{FieldPaths, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 
@@ -17,6 +17,10 @@ impl Strategy for VolumeAttachmentStrategy {
 
     fn allow_unconditional_update(&self) -> bool {
         false
+    }
+
+    fn status_reset_fields(&self) -> FieldPaths {
+        &[&["spec"], &["metadata"]]
     }
 
     fn metadata_reset_on_status_update(&self) -> &'static [&'static str] {

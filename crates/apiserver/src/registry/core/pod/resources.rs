@@ -18,7 +18,7 @@ use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::invalid;
 use crate::object::metadata;
-use crate::registry::{Context, SubresourceStrategy};
+use crate::registry::{Context, FieldPaths, SubresourceStrategy};
 
 /// A pod in the API's types.
 pub(crate) fn typed(object: &Value) -> Result<Pod, ApiError> {
@@ -161,6 +161,11 @@ impl SubresourceStrategy for ResizeStrategy {
 
     fn counts_generation(&self) -> bool {
         true
+    }
+
+    /// A resize does not write the status; in the dialect of the KEP the server does.
+    fn reset_fields(&self) -> FieldPaths {
+        &[&["status"]]
     }
 
     fn validate_update(&self, cx: Context<'_>, old: &Value, new: &Value) -> Result<(), ApiError> {
