@@ -13,11 +13,12 @@ use crate::call::Call;
 use crate::custom::{in_version, presented_value};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object, success};
-use crate::kinds::GarbageCollectionPolicy;
+use crate::kinds::{Context, GarbageCollectionPolicy, Row, Strategy};
 use crate::list_options::ListOptions;
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
 use crate::present::{show_stored, show_value};
 use crate::read::{Selection, page, show_page};
+use crate::target::Query;
 use crate::write::Attempts;
 
 /// The delete options of a request.
@@ -43,7 +44,7 @@ impl Options {
             _ => Value::Null,
         };
         let sent = !body.is_null();
-        let mut options = Self::read(call, body)?;
+        let mut options = Self::read(&call.query, body)?;
         if sent {
             // SPEC: with options in the body, upstream ignores those in the query.
             options.dry_run = is_dry_run(&options.body);
@@ -52,17 +53,17 @@ impl Options {
     }
 
     /// Reads a decoded body, or else the query of a request.
-    pub(crate) fn read(call: &Call, body: Value) -> Result<Self, ApiError> {
+    pub(crate) fn read(query: &Query, body: Value) -> Result<Self, ApiError> {
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         // The query counts only without a body.
-        let query = |name: &str| call.query.get(name).filter(|_| body.is_null()).map(str::to_owned);
+        let in_query = |name: &str| query.get(name).filter(|_| body.is_null()).map(str::to_owned);
         let grace = match body["gracePeriodSeconds"].as_i64() {
             Some(grace) => Some(grace),
             None if !body.is_null() => None,
-            None => call.query.number("gracePeriodSeconds")?.and_then(|seconds| i64::try_from(seconds).ok()),
+            None => query.number("gracePeriodSeconds")?.and_then(|seconds| i64::try_from(seconds).ok()),
         };
         let orphan = body["orphanDependents"].as_bool();
-        let said = text("/propagationPolicy").or_else(|| query("propagationPolicy"));
+        let said = text("/propagationPolicy").or_else(|| in_query("propagationPolicy"));
         check(said.as_deref(), orphan, &body["dryRun"])?;
         let implied = orphan.map(|orphan| if orphan { "Orphan" } else { "Background" }.to_owned());
         let propagation = said.or(implied);
@@ -71,7 +72,7 @@ impl Options {
             uid: text("/preconditions/uid"),
             revision: text("/preconditions/resourceVersion"),
             propagation,
-            dry_run: is_dry_run(&body) || call.query.dry_run()?,
+            dry_run: is_dry_run(&body) || query.dry_run()?,
             body,
         })
     }
@@ -134,7 +135,7 @@ pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
     if strategy.returns_deleted_object() {
         let mut object = object;
         if strategy.is_deleted_gracefully() && !is_deleting(&object) {
-            set_deletion_timestamp(&mut object, call, 0);
+            set_deletion_timestamp(call.context(), &mut object, 0);
         }
         return show_value(call, StatusCode::OK, object);
     }
@@ -184,7 +185,7 @@ async fn try_remove(
 ) -> Result<Option<(Bytes, bool)>, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(name))?;
     let old = presented_value(&call.row, &in_version(&call.row, &current.value).await?)?;
-    preconditions(call, options, &old, &current)?;
+    preconditions(&call.row, options, &old, &current)?;
     let (chain, mut nothing) = (call.server.admission(), Value::Null);
     let attributes = Attributes {
         // As upstream, a deletecollection request names no object.
@@ -194,7 +195,7 @@ async fn try_remove(
     };
     chain.mutate(&attributes, &mut nothing).await?;
     chain.validate(&attributes, &nothing).await?;
-    let left = match deletion(call, options, &old) {
+    let left = match deletion(call.context(), options, &old) {
         Deletion::Unchanged => return Ok(Some((current.value.clone(), false))),
         Deletion::Terminating(object) if options.dry_run => {
             return Ok(Some((object.to_string().into(), false)));
@@ -212,13 +213,14 @@ async fn try_remove(
 }
 
 /// Decides the effect of a deletion on an object.
-pub(crate) fn deletion(call: &Call, options: &Options, old: &Value) -> Deletion {
+pub(crate) fn deletion(cx: Context<'_>, options: &Options, old: &Value) -> Deletion {
     // As upstream: while a graceful deletion is pending, another one changes nothing, finalizers neither, unless it
     // shortens the grace period.
-    let Some(grace) = grace(call, options, old) else { return Deletion::Unchanged };
+    let strategy = cx.row.strategy();
+    let Some(grace) = grace(strategy, options, old) else { return Deletion::Unchanged };
     let mut object = old.clone();
-    set_dependents_finalizer(call, options, &mut object);
-    call.row.strategy().prepare_for_delete(call.context(), &mut object);
+    set_dependents_finalizer(strategy, options, &mut object);
+    strategy.prepare_for_delete(cx, &mut object);
     let waits = grace > 0
         || !finalizers(&object).is_empty()
         || object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
@@ -227,15 +229,15 @@ pub(crate) fn deletion(call: &Call, options: &Options, old: &Value) -> Deletion 
     }
     let earlier = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     if !is_deleting(&object) || earlier.is_some_and(|earlier| grace < earlier) {
-        set_deletion_timestamp(&mut object, call, grace);
+        set_deletion_timestamp(cx, &mut object, grace);
     }
-    call.row.strategy().set_terminating(&mut object);
+    strategy.set_terminating(&mut object);
     if object == *old { Deletion::Unchanged } else { Deletion::Terminating(object) }
 }
 
 /// Sets the deletion timestamp and grace period of an object, or shortens them.
-fn set_deletion_timestamp(object: &mut Value, call: &Call, mut grace: i64) {
-    let now = call.cluster().now();
+fn set_deletion_timestamp(cx: Context<'_>, object: &mut Value, mut grace: i64) {
+    let now = cx.now();
     let earlier = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     let was_to_go = meta(object, "deletionTimestamp").parse::<jiff::Timestamp>().ok();
     let began = was_to_go.map_or(Some(now), |at| at.checked_sub(seconds(earlier.unwrap_or_default())).ok());
@@ -248,7 +250,7 @@ fn set_deletion_timestamp(object: &mut Value, call: &Call, mut grace: i64) {
     }
     let fields = metadata(object);
     fields.insert("deletionTimestamp".into(), json!(moment(at)));
-    if call.row.strategy().sets_deletion_grace_period() {
+    if cx.row.strategy().sets_deletion_grace_period() {
         fields.insert("deletionGracePeriodSeconds".into(), json!(grace));
     }
     let generation = fields.get("generation").and_then(Value::as_i64).filter(|_| was_to_go.is_none());
@@ -262,16 +264,15 @@ fn seconds(seconds: i64) -> jiff::SignedDuration {
 }
 
 /// The grace period of a deletion; none if a graceful one is pending already and ends no later.
-fn grace(call: &Call, options: &Options, object: &Value) -> Option<i64> {
-    let strategy = call.row.strategy();
+fn grace(strategy: &dyn Strategy, options: &Options, object: &Value) -> Option<i64> {
     if strategy.is_deleted_gracefully() { strategy.grace_period(options.grace, object) } else { Some(0) }
 }
 
 /// Adds or removes the finalizers `orphan` and `foregroundDeletion`, as the propagation policy says.
-fn set_dependents_finalizer(call: &Call, options: &Options, object: &mut Value) {
+fn set_dependents_finalizer(strategy: &dyn Strategy, options: &Options, object: &mut Value) {
     let held = finalizers(object);
     let is_held = |finalizer: &str| held.contains(&finalizer);
-    let policy = call.row.strategy().default_garbage_collection_policy();
+    let policy = strategy.default_garbage_collection_policy();
     let wanted = match options.propagation.as_deref() {
         _ if policy == GarbageCollectionPolicy::Unsupported => None,
         Some("Orphan") => Some(ORPHAN),
@@ -297,7 +298,7 @@ fn set_dependents_finalizer(call: &Call, options: &Options, object: &mut Value) 
 
 /// Rejects a deletion whose preconditions on uid and resource version fail.
 pub(crate) fn preconditions(
-    call: &Call,
+    row: &Row,
     options: &Options,
     object: &Value,
     stored: &Object,
@@ -309,7 +310,7 @@ pub(crate) fn preconditions(
              The object might have been {become_of}"
         );
         // SPEC: upstream names the kind here, and not the resource.
-        Err(ApiError::conflict(call.row.group(), call.row.kind(), meta(object, "name"), &why))
+        Err(ApiError::conflict(row.group(), row.kind(), meta(object, "name"), &why))
     };
     let found = meta(object, "uid");
     if let Some(wanted) = options.uid.as_deref().filter(|uid| *uid != found) {

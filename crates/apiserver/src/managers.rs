@@ -22,7 +22,7 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::kinds::{Form, Row, rest};
 use crate::object::moment;
-use crate::target::Verb;
+use crate::target::{Query, Verb};
 
 /// The longest name of a field manager.
 const LONGEST_NAME: usize = 128;
@@ -193,12 +193,12 @@ fn unreadable(error: ManagersError) -> ApiError {
 }
 
 /// The field manager of a request: the parameter `fieldManager`, else the name in its user agent.
-pub(crate) fn manager(call: &Call) -> String {
+fn manager(call: &Call) -> String {
     match call.query.get("fieldManager") {
         Some(name) if !name.is_empty() => name.to_owned(),
         _ => {
-            let agent =
-                call.head.headers.get(USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
+            let agent = call.head.headers.get(USER_AGENT);
+            let agent = agent.map(|agent| String::from_utf8_lossy(agent.as_bytes()));
             named_after(agent.as_deref().unwrap_or_default())
         }
     }
@@ -222,13 +222,13 @@ fn is_printed(letter: char) -> bool {
 }
 
 /// Validates the parameters of a write.
-pub(crate) fn check_options(call: &Call, applies: bool) -> Result<(), ApiError> {
+pub(crate) fn check_options(verb: Verb, query: &Query, applies: bool) -> Result<(), ApiError> {
     let mut errors = Vec::new();
-    let name = call.query.get("fieldManager").unwrap_or_default();
+    let name = query.get("fieldManager").unwrap_or_default();
     if applies && name.is_empty() {
         errors.push(FieldError::required("fieldManager", "is required for apply patch"));
     }
-    if !applies && call.verb == Verb::Patch && call.query.get("force").is_some() {
+    if !applies && verb == Verb::Patch && query.get("force").is_some() {
         errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
     }
     if name.len() > LONGEST_NAME {
@@ -238,10 +238,10 @@ pub(crate) fn check_options(call: &Call, applies: bool) -> Result<(), ApiError> 
         let why = format!("invalid character U+{:04X} (at position {place})", u32::from(letter));
         errors.push(FieldError::invalid("fieldManager", name, why));
     }
-    if let Some(dry_run) = call.query.get("dryRun").filter(|value| *value != "All") {
+    if let Some(dry_run) = query.get("dryRun").filter(|value| *value != "All") {
         errors.push(FieldError::not_supported("dryRun", BadValue::Bare(format!("[{dry_run:?}]")), &["All"]));
     }
-    if let Some(validation) = call.query.get("fieldValidation") {
+    if let Some(validation) = query.get("fieldValidation") {
         let known = ["", "Ignore", "Strict", "Warn"];
         if !known.contains(&validation) {
             errors.push(FieldError::not_supported("fieldValidation", validation, &known));
@@ -250,7 +250,7 @@ pub(crate) fn check_options(call: &Call, applies: bool) -> Result<(), ApiError> 
     if errors.is_empty() {
         return Ok(());
     }
-    let kind = match call.verb {
+    let kind = match verb {
         Verb::Create => "CreateOptions",
         Verb::Patch => "PatchOptions",
         _ => "UpdateOptions",

@@ -4,6 +4,7 @@
 //! [`UsageSource`]. So deleted nodes and pods are never listed, and those without a measurement are left out.
 
 use http::{Response, StatusCode};
+use jiff::Timestamp;
 use plumb_store::{List, Object};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -42,31 +43,41 @@ struct Metadata {
 
 /// Handles a request of the metrics API.
 pub(crate) fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
-    let source = call.server.usage()?;
+    let (source, now) = (call.server.usage()?, call.cluster().now());
     // `PodMetrics` have the names of their pods, and the resource has the plural of pods.
     let measured = call.cluster().kinds().find("", call.row.plural()).ok_or_else(ApiError::no_such_path)?;
     if call.verb == Verb::List {
-        return list(call, source, &measured);
+        return list(call, source, &measured, now);
     }
     let key = measured.key(call.namespace(), call.name())?;
     let object = call.cluster().store().get(&key).ok_or_else(|| measured.not_found(call.name()))?;
-    let metrics = metrics(call, source, &object)?.ok_or_else(|| unknown(call))?;
+    let metrics = metrics(&call.row, source, &object, now)?.ok_or_else(|| unknown(call))?;
     show_value(call, StatusCode::OK, metrics)
 }
 
-fn list(call: &Call, source: &dyn UsageSource, measured: &Row) -> Result<Response<Body>, ApiError> {
+fn list(
+    call: &Call,
+    source: &dyn UsageSource,
+    measured: &Row,
+    now: Timestamp,
+) -> Result<Response<Body>, ApiError> {
     let selection = Selection::of(call)?;
     let all = List::all(measured.prefix(call.namespace())?);
     let page = call.cluster().store().list_where(&all, |object| selection.selects(object)).map_err(gone)?;
     let mut items = Vec::with_capacity(page.objects.len());
     for object in &page.objects {
-        items.extend(metrics(call, source, object)?);
+        items.extend(metrics(&call.row, source, object, now)?);
     }
     show_values(call, items)
 }
 
 /// The metrics of one node or pod; none if there is no measurement.
-fn metrics(call: &Call, source: &dyn UsageSource, object: &Object) -> Result<Option<Value>, ApiError> {
+fn metrics(
+    row: &Row,
+    source: &dyn UsageSource,
+    object: &Object,
+    now: Timestamp,
+) -> Result<Option<Value>, ApiError> {
     let measured: Measured = serde_json::from_slice(&object.value)
         .map_err(|error| ApiError::internal(format!("a stored object is damaged: {error}")))?;
     let Metadata { name, namespace, labels } = measured.metadata;
@@ -80,7 +91,7 @@ fn metrics(call: &Call, source: &dyn UsageSource, object: &Object) -> Result<Opt
         let Some(usage) = source.node(&name) else { return Ok(None) };
         (usage.span, ("usage", usage.used.to_json()))
     };
-    let mut metadata = json!({ "name": name, "creationTimestamp": moment(call.cluster().now()) });
+    let mut metadata = json!({ "name": name, "creationTimestamp": moment(now) });
     if let Some(namespace) = namespace {
         metadata["namespace"] = json!(namespace);
     }
@@ -88,7 +99,7 @@ fn metrics(call: &Call, source: &dyn UsageSource, object: &Object) -> Result<Opt
         metadata["labels"] = Value::Object(labels);
     }
     let mut metrics = json!({
-        "kind": call.row.kind(), "apiVersion": call.row.api_version(), "metadata": metadata,
+        "kind": row.kind(), "apiVersion": row.api_version(), "metadata": metadata,
         "timestamp": moment(span.until), "window": plumb_go::duration::format_std(span.length),
     });
     metrics[field] = usage;

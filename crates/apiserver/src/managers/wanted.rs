@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use plumb_apischema::apply::{ApplyError, Tracker, conflict_message};
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use crate::alpha;
 use crate::call::Call;
 use crate::error::{ApiError, Cause};
 use crate::exchange::{FieldValidation, media_type};
-use crate::kinds::{Readable as _, whole_numbers};
+use crate::kinds::{Readable as _, Row, whole_numbers};
 use crate::object::{meta, metadata};
 use crate::yaml;
 
@@ -28,8 +29,8 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// Whether a request is a server-side apply.
-    pub(crate) fn is_asked(call: &Call) -> bool {
-        media_type(&call.head.headers) == APPLY
+    pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
+        media_type(headers) == APPLY
     }
 
     /// Reads the configuration.
@@ -44,19 +45,18 @@ impl Wanted {
         let live = live.map(|live| call.as_served(live));
         let mut applied = with_tracker(call, |tracker| self.decide(tracker, live.as_deref()))?;
         self.judge(call)?;
-        if call.row.custom().is_some() {
-            self.drop_unreadable(call, &mut applied);
-        }
         let kind = call.body_kind();
+        if call.row.custom().is_some() {
+            self.drop_unreadable(kind, &mut applied);
+        }
         let decoded = kind.decode_value(applied);
-        Ok(call.to_stored(decoded.map_err(|error| self.unstorable(call, &error))?.value))
+        Ok(call.to_stored(decoded.map_err(|error| self.unstorable(kind, &error))?.value))
     }
 
     /// Drops metadata fields of a custom resource that only the server sets and that cannot be decoded.
     ///
     /// SPEC: upstream decodes these field by field, and treats those that fail as missing.
-    fn drop_unreadable(&self, call: &Call, applied: &mut Value) {
-        let kind = call.body_kind();
+    fn drop_unreadable(&self, kind: &Row, applied: &mut Value) {
         for field in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
             let Some(said) = self.object["metadata"].get(field) else { continue };
             let (version, name) = (kind.api_version(), kind.kind());
@@ -70,8 +70,8 @@ impl Wanted {
     /// The error of a configuration that cannot be decoded as its kind.
     ///
     /// SPEC: upstream decodes it after the apply, and reports an internal error.
-    fn unstorable(&self, call: &Call, error: &dyn std::fmt::Display) -> ApiError {
-        let (kind, version) = (call.body_kind().name(), call.body_kind().api_version());
+    fn unstorable(&self, kind: &Row, error: &dyn std::fmt::Display) -> ApiError {
+        let (kind, version) = (kind.name(), kind.api_version());
         let version = if version.contains('/') { version } else { format!("/{version}") };
         let (namespace, name) = (meta(&self.object, "namespace"), meta(&self.object, "name"));
         ApiError::unexplained(format!(

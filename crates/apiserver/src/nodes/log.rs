@@ -149,7 +149,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         return Err(error_of(answered, "pods/log", call.name()).await);
     }
     if socket::is_asked_for(&call.head.headers) {
-        return socket::answer(call, answered.into_body());
+        return socket::answer(&call.head, &call.permit, answered.into_body());
     }
     let body = answered.into_body().map_err(io::Error::other);
     let mut response = Response::new(Body::stream(body));

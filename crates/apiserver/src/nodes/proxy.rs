@@ -13,7 +13,7 @@ use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, LOCATION, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::json;
 use std::borrow::Cow;
@@ -49,17 +49,17 @@ pub(crate) async fn node(call: &Call) -> Result<Response<Body>, ApiError> {
         // An agent runs commands over upgraded connections, which needs more than the right to read.
         call.authorize(Verb::Create)?;
     }
-    forward(call, &Backend::of_node(call)?).await
+    forward(call, &Backend::of_node(call.cluster(), call.name())?).await
 }
 
 /// Forwards a request to a pod.
 pub(crate) async fn pod(call: &Call) -> Result<Response<Body>, ApiError> {
-    forward(call, &Backend::of_pod(call)?).await
+    forward(call, &Backend::of_pod(call.cluster(), call.namespace(), call.name())?).await
 }
 
 /// Forwards a request to a pod of a Service.
 pub(crate) async fn service(call: &Call) -> Result<Response<Body>, ApiError> {
-    forward(call, &Backend::of_service(call)?).await
+    forward(call, &Backend::of_service(call.cluster(), call.namespace(), call.name())?).await
 }
 
 fn is_upgrade(headers: &HeaderMap) -> bool {
@@ -72,7 +72,7 @@ async fn forward(call: &Call, backend: &Backend) -> Result<Response<Body>, ApiEr
     let (prefix, path) = split(call.head.uri.path());
     let path = admitted(call, path).await?.map_or(Cow::Borrowed(path), Cow::Owned);
     if path.is_empty() && matches!(call.head.method, Method::GET | Method::HEAD) {
-        return Ok(to_the_root(call));
+        return Ok(to_the_root(&call.head.uri));
     }
     let path = if path.is_empty() { Cow::Borrowed("/") } else { path };
     let target = match call.head.uri.query() {
@@ -104,15 +104,16 @@ async fn forward(call: &Call, backend: &Backend) -> Result<Response<Body>, ApiEr
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.extend(asked.get(UPGRADE).map(|value| (UPGRADE, value.clone())));
     }
-    let answered = backend.send(call, request).await.map_err(|error| {
-        ApiError::unavailable(format!("error trying to reach service: {}", error.message))
-    })?;
+    let unreachable =
+        |error: ApiError| ApiError::unavailable(format!("error trying to reach service: {}", error.message));
+    let client = call.server.kubelet_client().map_err(unreachable)?;
+    let answered = backend.send(client, request).await.map_err(unreachable)?;
     let mut headers: HeaderMap = passed_on(answered.headers(), &[]).collect();
     rewrite::remove_cors(&mut headers);
     if upgrade && answered.status() == StatusCode::SWITCHING_PROTOCOLS {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.extend(answered.headers().get(UPGRADE).map(|value| (UPGRADE, value.clone())));
-        return switch(call, answered, headers);
+        return switch(&call.head, &call.permit, answered, headers);
     }
     if let Some(location) = headers.get(LOCATION).and_then(|value| value.to_str().ok()) {
         let host = asked.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -129,11 +130,11 @@ async fn forward(call: &Call, backend: &Backend) -> Result<Response<Body>, ApiEr
 }
 
 /// Redirects a request without a path to the root, so that relative links work.
-fn to_the_root(call: &Call) -> Response<Body> {
-    let query = call.head.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+fn to_the_root(uri: &Uri) -> Response<Body> {
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let mut response = Response::new(Body::from(""));
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
-    if let Ok(root) = HeaderValue::try_from(format!("{}/{query}", call.head.uri.path())) {
+    if let Ok(root) = HeaderValue::try_from(format!("{}/{query}", uri.path())) {
         response.headers_mut().insert(LOCATION, root);
     }
     response

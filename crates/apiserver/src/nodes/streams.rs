@@ -4,6 +4,7 @@
 //! copies bytes in both directions until one side closes, or the server shuts down.
 
 use http::header::{CONNECTION, HOST, UPGRADE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -15,10 +16,11 @@ use super::log::{container, error_of};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::in_flight::Permit;
 use crate::kubelet::{Endpoint, error_text};
 use crate::object::{decode, meta};
 use crate::shutdown::Shutdown;
-use crate::target::Verb;
+use crate::target::{Query, Verb};
 
 /// The headers of the handshake that are forwarded.
 const OF_THE_HANDSHAKE: [HeaderName; 6] = [
@@ -32,7 +34,7 @@ const OF_THE_HANDSHAKE: [HeaderName; 6] = [
 
 /// Connects to a command in a container.
 pub(crate) async fn exec(call: &Call) -> Result<Response<Body>, ApiError> {
-    let mut options = of_container(call);
+    let mut options = container_options(&call.query);
     options["command"] = call.query.all("command").collect();
     let (pod, options) = admitted(call, options).await?;
     let container = container(&pod, options["container"].as_str().unwrap_or_default())?;
@@ -41,7 +43,7 @@ pub(crate) async fn exec(call: &Call) -> Result<Response<Body>, ApiError> {
 
 /// Connects to the main process of a container.
 pub(crate) async fn attach(call: &Call) -> Result<Response<Body>, ApiError> {
-    let (pod, options) = admitted(call, of_container(call)).await?;
+    let (pod, options) = admitted(call, container_options(&call.query)).await?;
     let container = container(&pod, options["container"].as_str().unwrap_or_default())?;
     connect(call, &pod, &format!("attach/{}/{container}", path(&pod)), &to_query(&options)).await
 }
@@ -114,26 +116,27 @@ async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Re
             handed_on.append(name.clone(), value.clone());
         }
     }
-    switch(call, answered, handed_on)
+    switch(&call.head, &call.permit, answered, handed_on)
 }
 
 /// Upgrades the client's connection as the agent has upgraded its own, and copies bytes in both directions.
 pub(super) fn switch(
-    call: &Call,
+    head: &Parts,
+    permit: &Permit,
     mut answered: Response<Incoming>,
     headers: HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
-    let client = call.head.extensions.get::<OnUpgrade>().cloned();
+    let client = head.extensions.get::<OnUpgrade>().cloned();
     let client = client.ok_or_else(|| {
         ApiError::bad_request("Upgrade request required on a connection that can be upgraded")
     })?;
     let mut response = Response::new(Body::from(""));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;
-    let shutdown = call.head.extensions.get::<Shutdown>().cloned();
+    let shutdown = head.extensions.get::<Shutdown>().cloned();
     let other = hyper::upgrade::on(&mut answered);
     // The connection lives on after this response, and counts against the limit until it ends.
-    let held = call.permit.detach();
+    let held = permit.detach();
     tokio::spawn(async move {
         let _held = held;
         if let Err(error) = join(client, other, shutdown).await {
@@ -156,15 +159,15 @@ async fn join(client: OnUpgrade, other: OnUpgrade, mut shutdown: Option<Shutdown
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The options of a connection, as the object for admission webhooks.
-fn of_container(call: &Call) -> Value {
-    let on = |name: &str| call.query.get(name).is_some_and(|value| matches!(value, "1" | "true"));
+fn container_options(query: &Query) -> Value {
+    let on = |name: &str| query.get(name).is_some_and(|value| matches!(value, "1" | "true"));
     let mut options = json!({});
     for name in ["stdin", "stdout", "stderr", "tty"] {
         if on(name) {
             options[name] = json!(true);
         }
     }
-    if let Some(container) = call.query.get("container") {
+    if let Some(container) = query.get("container") {
         options["container"] = json!(container);
     }
     options

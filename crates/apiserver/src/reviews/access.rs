@@ -4,9 +4,10 @@ use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Value, json};
 
 use super::{text, texts};
-use crate::authz::{Ask, Objects};
+use crate::authz::{Ask, Authorizer, Objects};
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::kinds::Row;
 use crate::object::meta;
 use crate::selector::{FieldSelector, LabelSelector, any_field};
 use crate::user::User;
@@ -15,9 +16,9 @@ use crate::user::User;
 pub(super) fn subject(call: &Call, mut review: Value) -> Result<Value, ApiError> {
     let mut errors = spec_errors(&review["spec"]);
     errors.extend(metadata_error(&review, "must be empty"));
-    judge(call, &errors)?;
+    judge(&call.row, &errors)?;
     let user = somebody(&review["spec"]);
-    answer(call, &user, &mut review);
+    answer(call.cluster().authorizer(), &user, &mut review);
     Ok(review)
 }
 
@@ -45,9 +46,9 @@ pub(super) fn local(call: &Call, mut review: Value) -> Result<Value, ApiError> {
         let why = "disallowed on this kind of request";
         errors.push(FieldError::invalid("spec.nonResourceAttributes", shown, why));
     }
-    judge(call, &errors)?;
+    judge(&call.row, &errors)?;
     let user = somebody(spec);
-    answer(call, &user, &mut review);
+    answer(call.cluster().authorizer(), &user, &mut review);
     Ok(review)
 }
 
@@ -56,14 +57,14 @@ pub(super) fn own(call: &Call, mut review: Value) -> Result<Value, ApiError> {
     let mut errors = attributes_errors(&review["spec"]);
     errors.extend(selector_errors(&review["spec"]["resourceAttributes"]));
     errors.extend(metadata_error(&review, "must be empty"));
-    judge(call, &errors)?;
-    answer(call, &call.user, &mut review);
+    judge(&call.row, &errors)?;
+    answer(call.cluster().authorizer(), &call.user, &mut review);
     Ok(review)
 }
 
 /// Upstream's errors have no kind here, only the group.
-fn judge(call: &Call, errors: &[FieldError]) -> Result<(), ApiError> {
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(call.row.group(), "", "", errors)) }
+fn judge(row: &Row, errors: &[FieldError]) -> Result<(), ApiError> {
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(row.group(), "", "", errors)) }
 }
 
 fn somebody(spec: &Value) -> User {
@@ -72,7 +73,7 @@ fn somebody(spec: &Value) -> User {
     User::exactly(text(spec, "user"), text(spec, "uid"), texts(&spec["groups"])).with_extra(extra)
 }
 
-fn answer(call: &Call, user: &User, review: &mut Value) {
+fn answer(authorizer: &Authorizer, user: &User, review: &mut Value) {
     let spec = &review["spec"];
     let about = &spec["resourceAttributes"];
     let path = &spec["nonResourceAttributes"];
@@ -91,7 +92,7 @@ fn answer(call: &Call, user: &User, review: &mut Value) {
     } else {
         Ask::about_path(user, text(path, "verb"), text(path, "path"))
     };
-    let decision = call.cluster().authorizer().decide(&ask);
+    let decision = authorizer.decide(&ask);
     let mut status = json!({ "allowed": decision.is_allowed() });
     let reason = decision.reason();
     if !reason.is_empty() {

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
 use crate::call::Call;
+use crate::cluster::Cluster;
 use crate::delete::{Deletion, Options, deletion, preconditions};
 use crate::error::{ApiError, Cause, Details};
 use crate::exchange::{answer_value, object, success};
@@ -36,7 +37,7 @@ pub(super) async fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
     }
     let attributes = call.attributes(Operation::Create, &Value::Null)?;
     call.server.admission().mutate(&attributes, &mut eviction).await?;
-    let options = Options::read(call, eviction.get("deleteOptions").cloned().unwrap_or_default())?;
+    let options = Options::read(&call.query, eviction.get("deleteOptions").cloned().unwrap_or_default())?;
     let attributes = Attributes { dry_run: options.dry_run, ..attributes };
     call.server.admission().validate(&attributes, &eviction).await?;
     let key = call.row.key(call.namespace(), call.name())?;
@@ -58,10 +59,10 @@ pub(super) async fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
 async fn try_evict(call: &Call, options: &Options, attempts: &mut Attempts<'_>) -> Result<bool, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
     let pod = decode(&current.value)?;
-    preconditions(call, options, &pod, &current)?;
-    let budget = if counts(&pod) { budget_of(call, &pod)? } else { None };
+    preconditions(&call.row, options, &pod, &current)?;
+    let budget = if counts(&pod) { budget_of(call.cluster(), call.namespace(), &pod)? } else { None };
     let spend = || match &budget {
-        Some(key) => spend(call, key, &pod).map(|write| write.into_iter().collect()),
+        Some(key) => spend(call.cluster(), key, &pod).map(|write| write.into_iter().collect()),
         None => Ok(Vec::new()),
     };
     if options.dry_run {
@@ -70,7 +71,7 @@ async fn try_evict(call: &Call, options: &Options, attempts: &mut Attempts<'_>) 
     }
     let mut marked = pod.clone();
     mark(&mut marked, &moment(call.cluster().now()));
-    let left = match deletion(call, options, &marked) {
+    let left = match deletion(call.context(), options, &marked) {
         Deletion::Removed => None,
         Deletion::Terminating(object) => Some(object),
         Deletion::Unchanged => Some(marked),
@@ -105,14 +106,14 @@ fn mark(pod: &mut Value, now: &str) {
 }
 
 /// The budget that a pod counts in.
-fn budget_of(call: &Call, pod: &Value) -> Result<Option<Key>, ApiError> {
-    let kinds = call.cluster().kinds();
+fn budget_of(cluster: &Cluster, namespace: Option<&str>, pod: &Value) -> Result<Option<Key>, ApiError> {
+    let kinds = cluster.kinds();
     let Some(row) = kinds.find("policy", "poddisruptionbudgets") else { return Ok(None) };
     let labels = pod.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
     let labels: BTreeMap<&str, &str> =
         labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect();
-    let list = List::all(row.prefix(call.namespace())?);
-    let page = call.cluster().store().list(&list).map_err(crate::error::gone)?;
+    let list = List::all(row.prefix(namespace)?);
+    let page = cluster.store().list(&list).map_err(crate::error::gone)?;
     let mut found = Vec::new();
     for object in page.objects {
         let budget = decode(&object.value)?;
@@ -135,10 +136,10 @@ fn budget_of(call: &Call, pod: &Value) -> Result<Option<Key>, ApiError> {
 }
 
 /// Takes one disruption from a budget, unless the pod does not count as healthy anyway.
-fn spend(call: &Call, key: &Key, pod: &Value) -> Result<Option<Write>, ApiError> {
+fn spend(cluster: &Cluster, key: &Key, pod: &Value) -> Result<Option<Write>, ApiError> {
     // What others have spent meanwhile counts, durable or not. A budget that is gone allows everything.
-    let Some(current) = call.cluster().store().get_uncommitted(key) else { return Ok(None) };
-    let kinds = call.cluster().kinds();
+    let Some(current) = cluster.store().get_uncommitted(key) else { return Ok(None) };
+    let kinds = cluster.kinds();
     let Some(row) = kinds.find("policy", "poddisruptionbudgets") else { return Ok(None) };
     let mut object = decode(&current.value)?;
     let budget = PodDisruptionBudget::deserialize(&object)
@@ -147,7 +148,7 @@ fn spend(call: &Call, key: &Key, pod: &Value) -> Result<Option<Write>, ApiError>
         return Ok(None);
     }
     allows(&budget)?;
-    let now = moment(call.cluster().now());
+    let now = moment(cluster.now());
     take(&mut object, meta(pod, "name"), &now);
     let write = Write::put(key.clone(), encode(&row, &object)?)
         .precondition(Precondition::Revision(current.mod_revision));

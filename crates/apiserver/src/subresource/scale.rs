@@ -39,7 +39,8 @@ fn show(call: &Call, object: &Value) -> Result<Response<Body>, ApiError> {
 
 /// Changes how many there are to be.
 pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
-    managers::check_options(call, call.verb == Verb::Patch && Wanted::is_asked(call))?;
+    let applies = call.verb == Verb::Patch && Wanted::is_asked(&call.head.headers);
+    managers::check_options(call.verb, &call.query, applies)?;
     let key = call.row.key(call.namespace(), call.name())?;
     let mut attempts = Attempts::new(call, key);
     loop {
@@ -98,7 +99,7 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
 
 /// The scale that a client wants, given the one there is.
 fn asked(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, ApiError> {
-    if call.verb == Verb::Patch && Wanted::is_asked(call) {
+    if call.verb == Verb::Patch && Wanted::is_asked(&call.head.headers) {
         let wanted = Wanted::read(call)?;
         let applied = scaling.apply(&wanted, current)?;
         wanted.judge(call)?;

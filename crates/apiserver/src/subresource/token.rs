@@ -1,7 +1,7 @@
 //! `serviceaccounts/token`: issues a token for a service account.
 
 use http::{Response, StatusCode};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use plumb_apischema::Schema;
 use plumb_validation::field::FieldError;
 use serde_json::{Value, json};
@@ -10,6 +10,7 @@ use crate::accounts::{Accounts, Bound, Reference};
 use crate::admission::Operation;
 use crate::body::Body;
 use crate::call::Call;
+use crate::cluster::Cluster;
 use crate::error::ApiError;
 use crate::exchange::{FieldValidation, answer_value, object};
 use crate::object::{decode, meta, metadata, moment};
@@ -20,6 +21,7 @@ const KIND: &str = "TokenRequest";
 const USUAL: i64 = 60 * 60;
 const SHORTEST: i64 = 10 * 60;
 const LONGEST: i64 = 1 << 32;
+
 /// Issues a token.
 pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     let accounts = call.server.accounts().ok_or_else(ApiError::no_such_path)?;
@@ -30,7 +32,7 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     let (name, namespace) = (call.name(), call.namespace().unwrap_or_default());
     same_as_address(&request, name, namespace)?;
 
-    let account = find(call, "serviceaccounts", Some(namespace), name)?;
+    let account = find(call.cluster(), "serviceaccounts", Some(namespace), name)?;
     let (uid, given) = (meta(&account, "uid"), meta(&request, "uid"));
     if !given.is_empty() && given != uid {
         let why = format!(
@@ -40,10 +42,10 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     }
     let (chain, attributes) = (call.server.admission(), call.attributes(Operation::Create, &Value::Null)?);
     chain.mutate(&attributes, &mut request).await?;
-    complete(&mut request, &account, accounts, call);
+    complete(&mut request, &account, accounts, call.cluster().now());
     validate(&request)?;
     chain.validate(&attributes, &request).await?;
-    let bound = bind(call, &request, &account)?;
+    let bound = bind(call.cluster(), &request, &account)?;
 
     let mut seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(USUAL);
     let longest = accounts.longest().map(|longest| longest.as_secs());
@@ -73,14 +75,14 @@ fn same_as_address(request: &Value, name: &str, namespace: &str) -> Result<(), A
     Ok(())
 }
 
-fn complete(request: &mut Value, account: &Value, accounts: &Accounts, call: &Call) {
+fn complete(request: &mut Value, account: &Value, accounts: &Accounts, now: Timestamp) {
     request["kind"] = json!(KIND);
     request["apiVersion"] = json!("authentication.k8s.io/v1");
     let fields = metadata(request);
     for field in ["name", "namespace", "uid"] {
         fields.insert(field.into(), account["metadata"][field].clone());
     }
-    fields.insert("creationTimestamp".into(), json!(moment(call.cluster().now())));
+    fields.insert("creationTimestamp".into(), json!(moment(now)));
     if !request["spec"].is_object() {
         request["spec"] = json!({});
     }
@@ -108,9 +110,9 @@ fn validate(request: &Value) -> Result<(), ApiError> {
 }
 
 /// An object of the core group.
-fn find(call: &Call, plural: &str, namespace: Option<&str>, name: &str) -> Result<Value, ApiError> {
-    let row = call.cluster().kinds().find("", plural).ok_or_else(ApiError::no_such_path)?;
-    let stored = call.cluster().store().get(&row.key(namespace, name)?).ok_or_else(|| row.not_found(name))?;
+fn find(cluster: &Cluster, plural: &str, namespace: Option<&str>, name: &str) -> Result<Value, ApiError> {
+    let row = cluster.kinds().find("", plural).ok_or_else(ApiError::no_such_path)?;
+    let stored = cluster.store().get(&row.key(namespace, name)?).ok_or_else(|| row.not_found(name))?;
     decode(&stored.value)
 }
 
@@ -119,8 +121,8 @@ fn reference(object: &Value) -> Reference {
 }
 
 /// The objects that the token is bound to: the service account, and the object in the request.
-fn bind(call: &Call, request: &Value, account: &Value) -> Result<Bound, ApiError> {
-    let namespace = meta(account, "namespace");
+fn bind(cluster: &Cluster, request: &Value, account: &Value) -> Result<Bound, ApiError> {
+    let (namespace, account_name) = (meta(account, "namespace"), meta(account, "name"));
     let mut bound =
         Bound { namespace: namespace.to_owned(), serviceaccount: reference(account), ..Bound::default() };
     let wanted = &request["spec"]["boundObjectRef"];
@@ -132,26 +134,25 @@ fn bind(call: &Call, request: &Value, account: &Value) -> Result<Bound, ApiError
     let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
     let found = match (group, kind) {
         ("", "Pod") => {
-            let pod = find(call, "pods", Some(namespace), name)?;
+            let pod = find(cluster, "pods", Some(namespace), name)?;
             let own = pod["spec"]["serviceAccountName"].as_str().unwrap_or_default();
-            if own != call.name() {
+            if own != account_name {
                 let why = format!(
-                    "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
-                    call.name()
+                    "cannot bind token for serviceaccount {account_name:?} to pod running with different serviceaccount name."
                 );
                 return Err(ApiError::bad_request(why));
             }
             bound.pod = Some(reference(&pod));
-            bound.node = node_of_pod(call, &pod);
+            bound.node = node_of_pod(cluster, &pod);
             pod
         }
         ("", "Node") => {
-            let node = find(call, "nodes", None, name)?;
+            let node = find(cluster, "nodes", None, name)?;
             bound.node = Some(reference(&node));
             node
         }
         ("", "Secret") => {
-            let secret = find(call, "secrets", Some(namespace), name)?;
+            let secret = find(cluster, "secrets", Some(namespace), name)?;
             bound.secret = Some(reference(&secret));
             secret
         }
@@ -172,9 +173,9 @@ fn bind(call: &Call, request: &Value, account: &Value) -> Result<Bound, ApiError
 }
 
 /// The node of a pod; only its name if there is no Node object.
-fn node_of_pod(call: &Call, pod: &Value) -> Option<Reference> {
+fn node_of_pod(cluster: &Cluster, pod: &Value) -> Option<Reference> {
     let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
-    let found = find(call, "nodes", None, name).ok();
+    let found = find(cluster, "nodes", None, name).ok();
     Some(
         found
             .map_or_else(|| Reference { name: name.to_owned(), uid: String::new() }, |node| reference(&node)),

@@ -22,7 +22,7 @@ const GENERATED_NAMES: usize = 8;
 
 /// Creates an object.
 pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
-    managers::check_options(call, false)?;
+    managers::check_options(call.verb, &call.query, false)?;
     let requested = Requested(read_body(call)?);
     let has_version = requested.has_resource_version();
     let defaulted = apply_defaults(call, requested)?;
@@ -60,7 +60,7 @@ impl Requested {
 
 /// Stage: the namespace of the URL, the defaults and the field managers.
 fn apply_defaults(call: &Call, Requested(mut new): Requested) -> Result<Defaulted, ApiError> {
-    set_namespace(call, &mut new)?;
+    set_namespace(call.namespace(), &mut new)?;
     call.warn(rest::drop_duplicate_owners(&mut new, "").into_iter().collect());
     let without_labels = set_defaults(call, &mut new)?;
     managers::track_new(call, &mut new);
@@ -140,7 +140,7 @@ async fn mutate(
     call.server.admission().mutate(attributes, &mut new).await?;
     call.warn(rest::drop_duplicate_owners(&mut new, AFTER_ADMISSION).into_iter().collect());
     if call.verb == Verb::Create {
-        set_namespace(call, &mut new)?;
+        set_namespace(call.namespace(), &mut new)?;
     } else {
         check_url(call, &mut new)?;
     }

@@ -21,10 +21,10 @@ pub(super) fn set_kind(row: &Row, object: &mut Value) {
 }
 
 /// Sets the namespace of the URL. An object with another namespace is rejected.
-pub(super) fn set_namespace(call: &Call, new: &mut Value) -> Result<(), ApiError> {
+pub(super) fn set_namespace(namespace: Option<&str>, new: &mut Value) -> Result<(), ApiError> {
     let given = meta(new, "namespace").to_owned();
     let fields = metadata(new);
-    match call.namespace() {
+    match namespace {
         Some(namespace) if given.is_empty() || given == namespace => {
             fields.insert("namespace".into(), json!(namespace));
             Ok(())
@@ -41,7 +41,7 @@ pub(super) fn set_namespace(call: &Call, new: &mut Value) -> Result<(), ApiError
 
 /// Checks that an object has the name and the namespace of the URL. A missing namespace is set.
 pub(crate) fn check_url(call: &Call, new: &mut Value) -> Result<(), ApiError> {
-    set_namespace(call, new)?;
+    set_namespace(call.namespace(), new)?;
     let (given, name) = (meta(new, "name"), call.name());
     if given.is_empty() {
         return Err(ApiError::nameless(name));

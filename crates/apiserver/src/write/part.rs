@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::kinds::{SubresourceStrategy, rest};
+use crate::kinds::{Context, Row, Strategy, SubresourceStrategy, rest};
 
 /// What a write updates.
 #[derive(Clone, Copy, Debug)]
@@ -19,21 +19,25 @@ pub(crate) enum Part {
 
 impl Part {
     /// Fills in the defaults of the fields that the update leaves out.
-    pub(crate) fn apply_defaults(self, call: &Call, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+    pub(crate) fn apply_defaults(
+        self,
+        cx: Context<'_>,
+        old: &Value,
+        new: &mut Value,
+    ) -> Result<(), ApiError> {
         match self {
             Self::Subresource(strategy) if !strategy.applies_defaults() => Ok(()),
-            _ => call.row.strategy().apply_defaults(call.context(), old, new),
+            _ => cx.row.strategy().apply_defaults(cx, old, new),
         }
     }
 
     /// Takes everything that the update does not change from the stored object, and sets what the server decides on.
     pub(crate) fn prepare_for_update(
         self,
-        call: &Call,
+        cx: Context<'_>,
         old: &Value,
         new: &mut Value,
     ) -> Result<(), ApiError> {
-        let cx = call.context();
         match self {
             Self::Main => rest::prepare_for_update(cx, old, new),
             Self::Status => rest::prepare_for_status_update(cx, old, new),
@@ -42,14 +46,14 @@ impl Part {
     }
 
     /// Counts a change of what is desired.
-    pub(crate) fn count_generation(self, call: &Call, old: &Value, new: &mut Value) {
+    pub(crate) fn count_generation(self, row: &Row, old: &Value, new: &mut Value) {
         let counts = match self {
             Self::Main => true,
             Self::Status => false,
             Self::Subresource(strategy) => strategy.counts_generation(),
         };
         if counts {
-            rest::count_generation(&call.row, old, new);
+            rest::count_generation(row, old, new);
         }
     }
 
@@ -70,10 +74,10 @@ impl Part {
     }
 
     /// Warnings about a valid update.
-    pub(crate) fn warnings(self, call: &Call, old: &Value, new: &Value) -> Vec<String> {
+    pub(crate) fn warnings(self, strategy: &dyn Strategy, old: &Value, new: &Value) -> Vec<String> {
         match self {
-            Self::Main => call.row.strategy().warnings_on_update(old, new),
-            Self::Status => call.row.strategy().warnings_on_status_update(new),
+            Self::Main => strategy.warnings_on_update(old, new),
+            Self::Status => strategy.warnings_on_status_update(new),
             Self::Subresource(_) => Vec::new(),
         }
     }

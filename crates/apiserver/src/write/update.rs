@@ -24,7 +24,8 @@ use crate::target::Verb;
 
 /// Updates, patches or applies an object, or a part of it.
 pub(crate) async fn update(call: &Call, part: Part) -> Result<Response<Body>, ApiError> {
-    managers::check_options(call, call.verb == Verb::Patch && Wanted::is_asked(call))?;
+    let applies = call.verb == Verb::Patch && Wanted::is_asked(&call.head.headers);
+    managers::check_options(call.verb, &call.query, applies)?;
     let change = Change::read(call)?;
     let key = call.row.key(call.namespace(), call.name())?;
     let mut attempts = Attempts::new(call, key);
@@ -103,7 +104,7 @@ enum Change {
 
 impl Change {
     fn read(call: &Call) -> Result<Self, ApiError> {
-        if call.verb != Verb::Update && Wanted::is_asked(call) {
+        if call.verb != Verb::Update && Wanted::is_asked(&call.head.headers) {
             return Wanted::read(call).map(Self::Apply);
         }
         if call.verb != Verb::Update {
@@ -146,7 +147,7 @@ fn apply_change(call: &Call, part: Part, change: &Change, current: &Current) -> 
         call.warn(rest::drop_duplicate_owners(&mut new, "").into_iter().collect());
     }
     check_identity(call, current, &mut new)?;
-    part.apply_defaults(call, &current.old, &mut new)?;
+    part.apply_defaults(call.context(), &current.old, &mut new)?;
     if !matches!(change, Change::Apply(_)) {
         managers::track(call, &current.old, &mut new);
     }
@@ -174,12 +175,12 @@ fn prepare(
     Mutated(mut object): Mutated,
 ) -> Result<Prepared, ApiError> {
     let managed_fields = managers::take(&mut object);
-    part.prepare_for_update(call, old, &mut object)?;
+    part.prepare_for_update(call.context(), old, &mut object)?;
     let reserved = match part {
         Part::Main => call.row.strategy().allocate(call.context(), Some(old), &mut object)?,
         _ => Reservation::none(call.cluster().allocations()),
     };
-    part.count_generation(call, old, &mut object);
+    part.count_generation(&call.row, old, &mut object);
     managers::put(&mut object, managed_fields);
     managers::settle(old, &mut object);
     Ok(Prepared { object, reserved })
@@ -193,7 +194,7 @@ fn validate(
     Prepared { object, reserved }: Prepared,
 ) -> Result<Validated, ApiError> {
     part.validate_update(call, old, &object)?;
-    call.warn(part.warnings(call, old, &object));
+    call.warn(part.warnings(call.row.strategy(), old, &object));
     Ok(Validated { object, reserved })
 }
 

@@ -7,6 +7,7 @@ use http::header::{
     CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
     UPGRADE,
 };
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -19,8 +20,8 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use crate::body::Body;
-use crate::call::Call;
 use crate::error::ApiError;
+use crate::in_flight::Permit;
 use crate::shutdown::Shutdown;
 
 /// What every server appends to a client's key (RFC 6455, 1.3).
@@ -51,13 +52,13 @@ fn protocol(headers: &HeaderMap) -> Result<&'static str, ApiError> {
 }
 
 /// Answers with a `WebSocket` on which the log comes.
-pub(super) fn answer(call: &Call, log: Incoming) -> Result<Response<Body>, ApiError> {
-    let headers = &call.head.headers;
+pub(super) fn answer(head: &Parts, permit: &Permit, log: Incoming) -> Result<Response<Body>, ApiError> {
+    let headers = &head.headers;
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let key = text(SEC_WEBSOCKET_KEY).filter(|_| text(SEC_WEBSOCKET_VERSION) == Some("13"));
     let key = key.ok_or_else(|| ApiError::bad_request("unable to upgrade: not a WebSocket of version 13"))?;
     let protocol = protocol(headers)?;
-    let client = call.head.extensions.get::<OnUpgrade>().cloned();
+    let client = head.extensions.get::<OnUpgrade>().cloned();
     let client = client.ok_or_else(|| {
         ApiError::bad_request("Upgrade request required on a connection that can be upgraded")
     })?;
@@ -73,9 +74,9 @@ pub(super) fn answer(call: &Call, log: Incoming) -> Result<Response<Body>, ApiEr
     if !protocol.is_empty() {
         answered.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
     }
-    let mut shutdown = call.head.extensions.get::<Shutdown>().cloned();
+    let mut shutdown = head.extensions.get::<Shutdown>().cloned();
     // The log goes on after this response, and counts against the limit until it ends.
-    let held = call.permit.detach();
+    let held = permit.detach();
     tokio::spawn(async move {
         let _held = held;
         tokio::select! {

@@ -9,9 +9,9 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::Value;
 
-use crate::call::Call;
+use crate::cluster::Cluster;
 use crate::error::ApiError;
-use crate::kubelet::Endpoint;
+use crate::kubelet::{Endpoint, KubeletClient};
 use crate::object::{decode, meta};
 
 /// Where a request goes.
@@ -47,10 +47,10 @@ impl<'a> Named<'a> {
 }
 
 impl Backend {
-    /// The agent of the node that a request names.
-    pub(super) fn of_node(call: &Call) -> Result<Self, ApiError> {
-        let Named { name, port, .. } = Named::read(call.name(), "node")?;
-        let endpoint = Endpoint::find(call.cluster(), name)?;
+    /// The agent of the node that an id names: `name`, `name:port` or `scheme:name:port`.
+    pub(super) fn of_node(cluster: &Cluster, id: &str) -> Result<Self, ApiError> {
+        let Named { name, port, .. } = Named::read(id, "node")?;
+        let endpoint = Endpoint::find(cluster, name)?;
         if !port.is_empty() && port != endpoint.port.to_string() {
             // Upstream goes to any port of a node that is another machine. A node here may be this machine, and clients
             // must not reach its other ports through its API server.
@@ -59,10 +59,11 @@ impl Backend {
         Ok(Self::Agent(endpoint))
     }
 
-    /// The pod that a request names. Without a port it is the first that the pod declares.
-    pub(super) fn of_pod(call: &Call) -> Result<Self, ApiError> {
-        let Named { tls, name, port } = Named::read(call.name(), "pod")?;
-        let pod = object(call, "pods", name)?.ok_or_else(|| ApiError::not_found("", "pods", name))?;
+    /// The pod that an id names. Without a port it is the first that the pod declares.
+    pub(super) fn of_pod(cluster: &Cluster, namespace: Option<&str>, id: &str) -> Result<Self, ApiError> {
+        let Named { tls, name, port } = Named::read(id, "pod")?;
+        let pod =
+            object(cluster, namespace, "pods", name)?.ok_or_else(|| ApiError::not_found("", "pods", name))?;
         let declared = pod["spec"]["containers"].as_array().into_iter().flatten();
         let mut declared = declared.filter_map(|container| container["ports"][0]["containerPort"].as_u64());
         let port = match port {
@@ -73,14 +74,14 @@ impl Backend {
             }),
             port => number(port)?,
         };
-        Self::reach(call, &pod, port, tls)
+        Self::reach(cluster, &pod, port, tls)
     }
 
-    /// A pod behind the service that a request names.
-    pub(super) fn of_service(call: &Call) -> Result<Self, ApiError> {
-        let Named { tls, name, port } = Named::read(call.name(), "service")?;
-        let service =
-            object(call, "services", name)?.ok_or_else(|| ApiError::not_found("", "services", name))?;
+    /// A pod behind the service that an id names.
+    pub(super) fn of_service(cluster: &Cluster, namespace: Option<&str>, id: &str) -> Result<Self, ApiError> {
+        let Named { tls, name, port } = Named::read(id, "service")?;
+        let service = object(cluster, namespace, "services", name)?
+            .ok_or_else(|| ApiError::not_found("", "services", name))?;
         let port = match port.parse::<i64>() {
             Ok(port_number) => {
                 let ports = service["spec"]["ports"].as_array().into_iter().flatten();
@@ -92,7 +93,7 @@ impl Backend {
             }
             Err(_) => port.to_owned(),
         };
-        let endpoints = object(call, "endpoints", name)?.unwrap_or_default();
+        let endpoints = object(cluster, namespace, "endpoints", name)?.unwrap_or_default();
         let subsets: &[Value] = endpoints["subsets"].as_array().map_or(&[], Vec::as_slice);
         if subsets.is_empty() {
             return Err(ApiError::unavailable(format!("no endpoints available for service {name:?}")));
@@ -108,21 +109,21 @@ impl Backend {
             let first = usize::try_from(uuid::Uuid::new_v4().as_u64_pair().0).unwrap_or_default();
             for try_next in 0..addresses.len() {
                 let address = &addresses[first.wrapping_add(try_next) % addresses.len()];
-                if let Some(pod) = pod_of(call, address)? {
-                    return Self::reach(call, &pod, port, tls);
+                if let Some(pod) = pod_of(cluster, namespace, address)? {
+                    return Self::reach(cluster, &pod, port, tls);
                 }
             }
         }
-        Err(ApiError::unavailable(format!("no endpoints available for service {:?}", call.name())))
+        Err(ApiError::unavailable(format!("no endpoints available for service {id:?}")))
     }
 
-    fn reach(call: &Call, pod: &Value, port: u16, tls: bool) -> Result<Self, ApiError> {
+    fn reach(cluster: &Cluster, pod: &Value, port: u16, tls: bool) -> Result<Self, ApiError> {
         let address =
             pod.pointer("/status/podIP").and_then(Value::as_str).and_then(|ip| ip.parse::<IpAddr>().ok());
         let address =
             address.filter(is_global_unicast).ok_or_else(|| ApiError::bad_request("address not allowed"))?;
         let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
-        let agent = Endpoint::find(call.cluster(), node)?;
+        let agent = Endpoint::find(cluster, node)?;
         let (namespace, name) = (meta(pod, "namespace").to_owned(), meta(pod, "name").to_owned());
         Ok(Self::Pod { agent, namespace, name, address, port, tls })
     }
@@ -143,13 +144,12 @@ impl Backend {
         given.map_or_else(own, Ok)
     }
 
-    /// Sends a request, and answers when the head of the response is there.
+    /// Sends a request, and returns the response once its header is there.
     pub(super) async fn send(
         &self,
-        call: &Call,
+        client: &KubeletClient,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, ApiError> {
-        let client = call.server.kubelet_client()?;
         match self {
             Self::Agent(endpoint) => client.send(endpoint, true, request).await,
             Self::Pod { agent, namespace, name, address, port, tls } => {
@@ -168,21 +168,26 @@ fn number(port: &str) -> Result<u16, ApiError> {
     })
 }
 
-/// An object of the request's namespace, if there is one.
-fn object(call: &Call, plural: &str, name: &str) -> Result<Option<Value>, ApiError> {
-    let row = call.cluster().kinds().find("", plural).ok_or_else(ApiError::no_such_path)?;
-    let stored = call.cluster().store().get(&row.key(call.namespace(), name)?);
+/// An object, if it exists.
+fn object(
+    cluster: &Cluster,
+    namespace: Option<&str>,
+    plural: &str,
+    name: &str,
+) -> Result<Option<Value>, ApiError> {
+    let row = cluster.kinds().find("", plural).ok_or_else(ApiError::no_such_path)?;
+    let stored = cluster.store().get(&row.key(namespace, name)?);
     stored.map(|stored| decode(&stored.value)).transpose()
 }
 
 /// The pod that an endpoint's address is of. Addresses of anything else are not proxied to.
-fn pod_of(call: &Call, address: &Value) -> Result<Option<Value>, ApiError> {
+fn pod_of(cluster: &Cluster, namespace: Option<&str>, address: &Value) -> Result<Option<Value>, ApiError> {
     let target = &address["targetRef"];
     let (Some(name), Some(ip)) = (target["name"].as_str(), address["ip"].as_str()) else { return Ok(None) };
-    if target["namespace"].as_str() != call.namespace() {
+    if target["namespace"].as_str() != namespace {
         return Ok(None);
     }
-    let pod = object(call, "pods", name)?;
+    let pod = object(cluster, namespace, "pods", name)?;
     let has_address = |pod: &Value| {
         let mut ips = pod.pointer("/status/podIPs").and_then(Value::as_array).into_iter().flatten();
         ips.any(|own| own["ip"] == ip)
