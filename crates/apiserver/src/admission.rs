@@ -65,7 +65,7 @@ use crate::cluster::Cluster;
 use crate::error::ApiError;
 use crate::in_flight::Permit;
 use crate::kinds::Row;
-use crate::kinds::conversion::Shown;
+use crate::kinds::conversion::ServedVersion;
 use crate::target::{Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;
@@ -109,7 +109,7 @@ pub(crate) struct Attributes<'a> {
     /// The kind in its stored version, in which the old and the new object are.
     pub(crate) row: &'a Row,
     /// The version of the request, if it differs from the stored one.
-    pub(crate) served: Option<&'a Shown>,
+    pub(crate) served: Option<&'a ServedVersion>,
     /// The subresource, if the URL names one: then the old and the new object may be of another kind, such as `Binding`.
     pub(crate) subresource: Option<&'a str>,
     /// The namespace of the object; a Namespace is in itself, any other cluster-scoped object in none.

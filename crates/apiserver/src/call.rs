@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::completion::Effects;
 use crate::error::ApiError;
 use crate::in_flight::{Origin, Permit};
-use crate::kinds::conversion::Shown;
+use crate::kinds::conversion::ServedVersion;
 use crate::kinds::{Context, Requester, Row};
 use crate::negotiation::{Accepted, Form, Format};
 use crate::state::ApiServer;
@@ -31,7 +31,7 @@ pub(crate) struct Call {
     /// The kind in its stored version.
     pub(crate) row: Row,
     /// The kind in the version of the path, if it differs from the stored one.
-    pub(crate) served: Option<Shown>,
+    pub(crate) served: Option<ServedVersion>,
     /// The form and format of the response.
     pub(crate) accepted: Accepted,
     pub(crate) target: Target,
@@ -102,7 +102,7 @@ impl Call {
     }
 
     /// Applies the defaults of the version of the request, and converts the object to its stored version.
-    pub(crate) fn to_stored(&self, mut object: Value) -> Value {
+    pub(crate) fn to_storage_version(&self, mut object: Value) -> Value {
         let Some(served) = &self.served else { return object };
         let row = &served.row;
         defaults::apply(row.group(), row.version(), row.kind(), &mut object, self.cluster().rules());
@@ -110,7 +110,7 @@ impl Call {
     }
 
     /// A stored object in the version of this request.
-    pub(crate) fn as_served<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
+    pub(crate) fn to_served_version<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
         match &self.served {
             Some(served) => Cow::Owned(served.serve(object.clone())),
             None => Cow::Borrowed(object),
@@ -120,7 +120,7 @@ impl Call {
     /// The kind whose strategy validates an object, and the object in the version that it validates.
     pub(crate) fn validated<'a>(&'a self, object: &'a Value) -> (&'a Row, Cow<'a, Value>) {
         match &self.served {
-            Some(served) if served.has_own_rules() => (&served.row, self.as_served(object)),
+            Some(served) if served.has_own_rules() => (&served.row, self.to_served_version(object)),
             _ => (&self.row, Cow::Borrowed(object)),
         }
     }

@@ -11,19 +11,19 @@ pub(crate) use environment::{Reads, environment, simple, webhook_environment};
 
 /// Why an expression does not compile.
 #[derive(Debug)]
-pub(crate) struct Mistake {
+pub(crate) struct CompilationError {
     why: String,
     /// Whether its types are right, but no program can be made of it.
     is_internal: bool,
 }
 
-impl Mistake {
+impl CompilationError {
     fn of(why: String) -> Self {
         Self { why, is_internal: false }
     }
 
     /// The error of the field that has the expression.
-    pub(crate) fn error(&self, path: Path<'_>, given: &str) -> FieldError {
+    pub(crate) fn field_error(&self, path: Path<'_>, given: &str) -> FieldError {
         if self.is_internal {
             return FieldError::internal(path, &self.why);
         }
@@ -31,7 +31,7 @@ impl Mistake {
     }
 }
 
-impl std::fmt::Display for Mistake {
+impl std::fmt::Display for CompilationError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.why)
     }
@@ -41,19 +41,19 @@ impl std::fmt::Display for Mistake {
 #[derive(Debug)]
 pub(crate) struct Expression {
     text: String,
-    program: Result<Program, Mistake>,
+    program: Result<Program, CompilationError>,
 }
 
 impl Expression {
     /// Compiles an expression whose value has one of these types; no types stand for any.
     pub(crate) fn compile(text: &str, env: &Env, types: &[Type]) -> Self {
         let program = Program::compile(text, env)
-            .map_err(|issues| Mistake::of(format!("compilation failed: {issues}")))
+            .map_err(|issues| CompilationError::of(format!("compilation failed: {issues}")))
             .and_then(|program| {
                 let output = program.output();
                 if let Some(why) = program.broken() {
                     let why = format!("program instantiation failed: {why}");
-                    return Err(Mistake { why, is_internal: true });
+                    return Err(CompilationError { why, is_internal: true });
                 }
                 if types.is_empty() || types.iter().any(|ty| ty.same(output)) {
                     return Ok(program);
@@ -63,13 +63,16 @@ impl Expression {
                     [one] => one.clone(),
                     many => format!("one of [{}]", many.join(" ")),
                 };
-                Err(Mistake::of(format!("must evaluate to {wanted} but got {}", output.declared_name())))
+                Err(CompilationError::of(format!(
+                    "must evaluate to {wanted} but got {}",
+                    output.declared_name()
+                )))
             });
         Self { text: text.to_owned(), program }
     }
 
-    /// What is wrong with its text.
-    pub(crate) fn mistake(&self) -> Option<&Mistake> {
+    /// Why it does not compile.
+    pub(crate) fn compilation_error(&self) -> Option<&CompilationError> {
         self.program.as_ref().err()
     }
 
@@ -79,7 +82,7 @@ impl Expression {
     }
 
     /// The program, if the expression compiles.
-    pub(crate) fn program(&self) -> Result<&Program, &Mistake> {
+    pub(crate) fn program(&self) -> Result<&Program, &CompilationError> {
         self.program.as_ref()
     }
 

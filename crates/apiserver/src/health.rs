@@ -12,7 +12,7 @@ use crate::shutdown::Shutdown;
 use crate::target::Query;
 
 /// The state that checks read.
-pub(crate) struct Patient<'a> {
+pub(crate) struct ServerState<'a> {
     pub(crate) store: &'a Store,
     /// The long-lived tasks of this process.
     pub(crate) tasks: Option<&'a Supervisor>,
@@ -51,23 +51,23 @@ pub(crate) fn is_health(path: &str) -> bool {
 }
 
 /// The checks of an endpoint, and their results.
-fn checks(endpoint: &str, patient: &Patient<'_>) -> Option<Vec<Check>> {
+fn checks(endpoint: &str, state: &ServerState<'_>) -> Option<Vec<Check>> {
     let ready = match endpoint {
         "healthz" | "livez" => false,
         "readyz" => true,
         _ => return None,
     };
     // Upstream's word for where objects are kept is part of many scripts, so it is the name.
-    let store = patient.store.writable().map_err(Failing::Store);
+    let store = state.store.writable().map_err(Failing::Store);
     let mut checks = vec![Check::new("ping", Ok(())), Check::new("log", Ok(())), Check::new("etcd", store)];
-    for task in patient.tasks.iter().flat_map(|tasks| tasks.tasks()) {
+    for task in state.tasks.iter().flat_map(|tasks| tasks.tasks()) {
         // A task that is restarted in a moment is no reason to restart the process; one that fails again and again is.
         let why = if ready { task.unready() } else { task.dead() };
         let outcome = why.map_or(Ok(()), |why| Err(Failing::Task(why.to_owned())));
         checks.push(Check::new(format!("task/{}", task.name), outcome));
     }
     if ready {
-        let requested = patient.shutdown.is_some_and(Shutdown::is_requested);
+        let requested = state.shutdown.is_some_and(Shutdown::is_requested);
         let outcome = if requested { Err(Failing::ShuttingDown) } else { Ok(()) };
         checks.push(Check::new("shutdown", outcome));
     }
@@ -75,12 +75,12 @@ fn checks(endpoint: &str, patient: &Patient<'_>) -> Option<Vec<Check>> {
 }
 
 /// Responds if the path is a health endpoint.
-pub(crate) fn answer(path: &str, query: &Query, patient: &Patient<'_>) -> Option<Response<Body>> {
+pub(crate) fn answer(path: &str, query: &Query, state: &ServerState<'_>) -> Option<Response<Body>> {
     let (endpoint, one) = match path.strip_prefix('/')?.split_once('/') {
         Some((endpoint, one)) => (endpoint, Some(one)),
         None => (path.strip_prefix('/')?, None),
     };
-    let checks = checks(endpoint, patient)?;
+    let checks = checks(endpoint, state)?;
     Some(match one {
         Some(name) => match checks.into_iter().find(|check| check.name == name) {
             None => print(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),

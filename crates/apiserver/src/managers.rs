@@ -3,7 +3,7 @@
 //! The rules are those of [`plumb_apischema::apply`]; this module supplies the field manager, the subresource of a write, and the
 //! fields that a write to that subresource resets.
 
-mod wanted;
+mod apply_patch;
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use plumb_apischema::schema::Kind;
 use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Map, Value};
 
-pub(crate) use wanted::Wanted;
+pub(crate) use apply_patch::ApplyPatch;
 
 use crate::call::Call;
 use crate::error::ApiError;
@@ -42,7 +42,7 @@ fn reset_fields(row: &Row, subresource: &str) -> Ignored {
 }
 
 /// The versions of a built-in kind, for a request in one of them.
-struct Spoken<'c> {
+struct BuiltinVersions<'c> {
     call: &'c Call,
     /// The version of the request, and the stored one.
     kinds: (&'static Kind, &'static Kind),
@@ -50,12 +50,12 @@ struct Spoken<'c> {
     ignored: &'c Ignored,
 }
 
-impl Versions for Spoken<'_> {
+impl Versions for BuiltinVersions<'_> {
     fn in_version<'v>(&'v self, object: &'v Value, api_version: &str) -> Option<(Type<'v>, Cow<'v, Value>)> {
         let (own, stored) = self.kinds;
         let is_own = object.get("apiVersion").is_none_or(|version| *version == *self.api_version);
         if api_version == self.api_version {
-            let object = if is_own { Cow::Borrowed(object) } else { self.call.as_served(object) };
+            let object = if is_own { Cow::Borrowed(object) } else { self.call.to_served_version(object) };
             return Some((Types::of_kind(own), object));
         }
         let served = self.call.served.as_ref().filter(|_| api_version == self.call.row.api_version())?;
@@ -86,9 +86,12 @@ fn with_tracker<T>(call: &Call, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
         work(&Tracker { versions, api_version: &api_version, kind: row.kind(), subresource, now: &now })
     };
     match (&row.body, &call.row.body) {
-        (Form::Builtin(own), Form::Builtin(stored)) => {
-            work(&Spoken { call, kinds: (own.kind, stored.kind), api_version: api_version.clone(), ignored })
-        }
+        (Form::Builtin(own), Form::Builtin(stored)) => work(&BuiltinVersions {
+            call,
+            kinds: (own.kind, stored.kind),
+            api_version: api_version.clone(),
+            ignored,
+        }),
         (Form::Custom(custom), _) | (_, Form::Custom(custom)) => work(&CustomVersions {
             kind: row.kind(),
             api_version: &api_version,
@@ -101,25 +104,27 @@ fn with_tracker<T>(call: &Call, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
 
 /// Sets the managed fields of a new object.
 pub(crate) fn track_new(call: &Call, new: &mut Value) {
-    as_spoken(call, new, |new| with_tracker(call, |tracker| tracker.create(new, &manager(call))));
+    in_served_version(call, new, |new| with_tracker(call, |tracker| tracker.create(new, &manager(call))));
 }
 
 /// Updates the managed fields of an object that is written.
 pub(crate) fn track(call: &Call, old: &Value, new: &mut Value) {
-    let old = call.as_served(old);
-    as_spoken(call, new, |new| with_tracker(call, |tracker| tracker.update(&old, new, &manager(call))));
+    let old = call.to_served_version(old);
+    in_served_version(call, new, |new| {
+        with_tracker(call, |tracker| tracker.update(&old, new, &manager(call)));
+    });
 }
 
 /// Updates the managed fields of an object in the version of a request.
-fn as_spoken(call: &Call, object: &mut Value, work: impl FnOnce(&mut Value)) {
+fn in_served_version(call: &Call, object: &mut Value, work: impl FnOnce(&mut Value)) {
     if call.served.is_none() && rest::is_canonical(&call.row, object) {
         return work(object);
     }
-    let mut spoken = call.as_served(object).into_owned();
+    let mut served = call.to_served_version(object).into_owned();
     // An empty field has no manager.
-    rest::canonicalize(call.body_kind(), &mut spoken);
-    work(&mut spoken);
-    put(object, take(&mut spoken));
+    rest::canonicalize(call.body_kind(), &mut served);
+    work(&mut served);
+    put(object, take(&mut served));
 }
 
 /// The managed fields of an object's Scale, which are those of its field for replicas.
@@ -131,12 +136,12 @@ pub(crate) struct Scaling<'c> {
 
 /// The path of the replicas of a kind.
 #[derive(Debug)]
-struct Counted<'a> {
+struct ReplicasPath<'a> {
     row: &'a Row,
     api_version: &'a str,
 }
 
-impl Replicas for Counted<'_> {
+impl Replicas for ReplicasPath<'_> {
     fn path(&self, api_version: &str) -> Option<Vec<&str>> {
         let Some(custom) = self.row.custom() else {
             return (api_version == self.api_version).then(|| vec!["spec", "replicas"]);
@@ -154,7 +159,7 @@ impl<'c> Scaling<'c> {
 
     /// Sets the managed fields of a Scale.
     pub(crate) fn begin(&self, object: &Value, scale: &mut Value) -> Result<(), ApiError> {
-        let replicas = Counted { row: &self.call.row, api_version: &self.api_version };
+        let replicas = ReplicasPath { row: &self.call.row, api_version: &self.api_version };
         let handler = Scale { api_version: &self.api_version, replicas: &replicas };
         put(scale, handler.down(object.pointer("/metadata/managedFields")).map_err(unreadable)?);
         Ok(())
@@ -166,13 +171,13 @@ impl<'c> Scaling<'c> {
     }
 
     /// Applies a configuration to a Scale.
-    pub(crate) fn apply(&self, wanted: &Wanted, old: &Value) -> Result<Value, ApiError> {
-        self.with_tracker(|tracker| wanted.decide(tracker, Some(old)))
+    pub(crate) fn apply(&self, patch: &ApplyPatch, old: &Value) -> Result<Value, ApiError> {
+        self.with_tracker(|tracker| patch.decide(tracker, Some(old)))
     }
 
     /// Updates the managed fields of the object after a write to its Scale.
     pub(crate) fn end(&self, scale: &Value, object: &mut Value) -> Result<(), ApiError> {
-        let replicas = Counted { row: &self.call.row, api_version: &self.api_version };
+        let replicas = ReplicasPath { row: &self.call.row, api_version: &self.api_version };
         let handler = Scale { api_version: &self.api_version, replicas: &replicas };
         let known = take(object);
         let scaled = scale.pointer("/metadata/managedFields");

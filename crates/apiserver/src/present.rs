@@ -17,7 +17,7 @@ use crate::custom::{self, Presenter, in_version, presented};
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
 use crate::inside::WithoutManagers;
-use crate::kinds::conversion::Shown;
+use crate::kinds::conversion::ServedVersion;
 use crate::kinds::{Row, head_before_metadata};
 use crate::negotiation::{Accepted, Form};
 use crate::object::{decode, meta};
@@ -61,7 +61,7 @@ pub(crate) struct View {
     /// The kind in its stored version.
     row: Row,
     /// The requested version, if it differs.
-    served: Option<Shown>,
+    served: Option<ServedVersion>,
     accepted: Accepted,
     included: Included,
     /// Whether lists and watches include `managedFields`.
@@ -88,7 +88,7 @@ impl View {
     }
 
     /// The kind in the version of the response.
-    fn shown(&self) -> &Row {
+    fn served_row(&self) -> &Row {
         self.served.as_ref().map_or(&self.row, |served| &served.row)
     }
 
@@ -123,7 +123,7 @@ impl View {
 
     /// A bookmark: an object with a resource version only.
     pub(crate) fn bookmark(&self, metadata: Value, columns: bool) -> Value {
-        let (kind, version) = (self.shown().kind(), self.shown().api_version());
+        let (kind, version) = (self.served_row().kind(), self.served_row().api_version());
         let object = json!({ "kind": kind, "apiVersion": version, "metadata": metadata });
         match self.accepted.form {
             Form::Whole => object,
@@ -250,7 +250,7 @@ impl View {
                     })
                     .collect();
                 json!({
-                    "kind": self.shown().resource.list_kind, "apiVersion": self.shown().api_version(),
+                    "kind": self.served_row().resource.list_kind, "apiVersion": self.served_row().api_version(),
                     "metadata": metadata, "items": items,
                 })
             }

@@ -1,6 +1,6 @@
 //! Reviews: kinds whose objects are not stored; the response to a create has the result.
 //!
-//! A review is a row of the table of kinds like any other, with a function ([`question`]) in place of objects in the
+//! A review is a row of the table of kinds like any other, with a handler ([`handler`]) in place of objects in the
 //! store.
 
 mod access;
@@ -18,11 +18,11 @@ use crate::kinds::Row;
 use crate::object::metadata;
 
 /// Performs a review: takes the object of the request, and returns that of the response.
-pub(crate) type Question = fn(&Call, Value) -> Result<Value, ApiError>;
+pub(crate) type Handler = fn(&Call, Value) -> Result<Value, ApiError>;
 
-/// The function of a kind; `None` if the kind is not a review.
-pub(crate) fn question(row: &Row) -> Option<Question> {
-    let question: Question = match (row.group(), row.kind()) {
+/// The handler of a kind; `None` if the kind is not a review.
+pub(crate) fn handler(row: &Row) -> Option<Handler> {
+    let handler: Handler = match (row.group(), row.kind()) {
         ("authorization.k8s.io", "SubjectAccessReview") => access::subject,
         ("authorization.k8s.io", "LocalSubjectAccessReview") => access::local,
         ("authorization.k8s.io", "SelfSubjectAccessReview") => access::own,
@@ -31,18 +31,18 @@ pub(crate) fn question(row: &Row) -> Option<Question> {
         ("authentication.k8s.io", "TokenReview") => subject::of_token,
         _ => return None,
     };
-    Some(question)
+    Some(handler)
 }
 
 /// Decodes a review, and performs it.
-pub(crate) fn answer(call: &Call, question: Question) -> Result<Response<Body>, ApiError> {
+pub(crate) fn answer(call: &Call, handler: Handler) -> Result<Response<Body>, ApiError> {
     let decoded = call.read_object()?;
     call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded)?);
-    let mut asked = decoded.value;
-    asked["kind"] = json!(call.row.kind());
-    asked["apiVersion"] = json!(call.row.api_version());
-    metadata(&mut asked);
-    Ok(answer_value(StatusCode::CREATED, &question(call, asked)?))
+    let mut review = decoded.value;
+    review["kind"] = json!(call.row.kind());
+    review["apiVersion"] = json!(call.row.api_version());
+    metadata(&mut review);
+    Ok(answer_value(StatusCode::CREATED, &handler(call, review)?))
 }
 
 /// A string of a review, empty if it is absent.

@@ -19,7 +19,7 @@ use crate::completion::{Completed, Effects, without_panic};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, refuse, warn};
 use crate::in_flight::{Origin, Permit};
-use crate::kinds::conversion::Shown;
+use crate::kinds::conversion::ServedVersion;
 use crate::kinds::{Kinds, METRICS_GROUP, Row};
 use crate::metrics::{self, Labels, Present, Series};
 use crate::negotiation::Accepted;
@@ -132,7 +132,7 @@ impl ApiServer {
         noted.series = labels.map(|labels| self.metrics().series(&labels));
         let accepted = match verb {
             Verb::Watch => Accepted::of_watch(&head.headers)?,
-            Verb::Create if reviews::question(&row).is_some() => Accepted::without_tables(&head.headers)?,
+            Verb::Create if reviews::handler(&row).is_some() => Accepted::without_tables(&head.headers)?,
             _ => Accepted::of(&head.headers)?,
         };
         noted.encoding.format = accepted.format;
@@ -169,7 +169,7 @@ impl ApiServer {
         Ok(response)
     }
 
-    fn figures(&self) -> Response<Body> {
+    fn metrics_text(&self) -> Response<Body> {
         let present = Present {
             store: self.cluster().store(),
             kinds: &self.cluster().kinds(),
@@ -181,11 +181,11 @@ impl ApiServer {
     }
 
     /// The row of the stored version of a kind, and the row of the requested version if it differs.
-    fn stored(&self, row: Row) -> Result<(Row, Option<Shown>), ApiError> {
+    fn stored(&self, row: Row) -> Result<(Row, Option<ServedVersion>), ApiError> {
         let Some(stored_as) = &row.stored_as else { return Ok((row, None)) };
         let stored = self.cluster().kinds().stored(stored_as).ok_or_else(ApiError::no_such_path)?.clone();
         let conversion = stored_as.conversion;
-        Ok((stored, Some(Shown::new(row, conversion))))
+        Ok((stored, Some(ServedVersion::new(row, conversion))))
     }
 
     /// The user of a request after impersonation, if authorization allows the request.
@@ -219,16 +219,16 @@ impl ApiServer {
     }
 
     fn other(&self, path: &str, head: &http::request::Parts) -> Result<Response<Body>, ApiError> {
-        let patient = health::Patient {
+        let state = health::ServerState {
             store: self.cluster().store(),
             tasks: self.supervisor(),
             shutdown: head.extensions.get::<Shutdown>(),
         };
-        if let Some(answer) = health::answer(path, &Query::parse(&head.uri)?, &patient) {
+        if let Some(answer) = health::answer(path, &Query::parse(&head.uri)?, &state) {
             return Ok(answer);
         }
         match path {
-            "/metrics" => Ok(self.figures()),
+            "/metrics" => Ok(self.metrics_text()),
             "/version" => Ok(answer_value(StatusCode::OK, &version::document())),
             "/openapi/v2" => self.documents().swagger(&self.cluster().kinds(), &head.headers),
             path if path.starts_with("/openapi/v3") => {
@@ -282,8 +282,8 @@ async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     if !call.row.resource.allows(call.verb.name()) {
         return Err(ApiError::method_not_allowed());
     }
-    if let Some(question) = reviews::question(&call.row) {
-        return reviews::answer(call, question);
+    if let Some(handler) = reviews::handler(&call.row) {
+        return reviews::answer(call, handler);
     }
     if call.row.group() == METRICS_GROUP {
         return metrics_api::answer(call);

@@ -20,7 +20,7 @@ use crate::registry::pod;
 use crate::target::Verb;
 use crate::write::{self, Attempts, Part};
 
-/// Answers a request to a subresource.
+/// Handles a request for a subresource.
 pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     let name = call.target.subresource.clone().unwrap_or_default();
     let subresource = call.row.resource.subresource(&name).ok_or_else(ApiError::no_such_path)?;

@@ -279,7 +279,7 @@ impl Watcher {
     fn line(&mut self, kind: &str, bytes: &Bytes) -> Option<Bytes> {
         let bytes = &presented(&self.row, bytes);
         let line = self.view.line(kind, bytes, !std::mem::replace(&mut self.sent_columns, true))?;
-        self.watched.told(line.len());
+        self.watched.sent(line.len());
         Some(line)
     }
 

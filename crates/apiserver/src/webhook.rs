@@ -1,7 +1,7 @@
 //! Calling a webhook, of admission or of a conversion: over connections that are kept, within its time.
 
+mod client_config;
 mod failed;
-mod place;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -27,7 +27,7 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
 use crate::version::VERSION;
-use place::Place;
+use client_config::WebhookClientConfig;
 
 /// The largest answer that is read: that of the largest object, patched all over.
 const MAX_ANSWER: usize = 8 << 20;
@@ -49,7 +49,7 @@ pub(crate) struct Connections {
 /// Where a webhook is, and the connections to it.
 #[derive(Debug)]
 pub(crate) struct Backend {
-    place: Place,
+    config: WebhookClientConfig,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
@@ -74,7 +74,7 @@ impl Connections {
             return Ok(known);
         }
         backends.retain(|_, backend| backend.strong_count() > 0);
-        let backend = Arc::new(Backend::new(Place::read(config)?, bundle)?);
+        let backend = Arc::new(Backend::new(WebhookClientConfig::read(config)?, bundle)?);
         backends.insert(name, Arc::downgrade(&backend));
         Ok(backend)
     }
@@ -88,10 +88,10 @@ impl Connections {
         body: String,
     ) -> Result<Value, String> {
         let backend = backend.as_ref().map_err(Clone::clone)?;
-        let target = format!("{}?timeout={}s", backend.place.path(), timeout.as_secs());
-        let shown = format!("Post \"https://{}{target}\"", backend.place.authority());
+        let target = format!("{}?timeout={}s", backend.config.path(), timeout.as_secs());
+        let shown = format!("Post \"https://{}{target}\"", backend.config.authority());
         let pick = self.calls.fetch_add(1, Ordering::Relaxed);
-        let dialed = backend.place.dialed(store, pick).map_err(|why| format!("{shown}: {why}"))?;
+        let dialed = backend.config.dialed(store, pick).map_err(|why| format!("{shown}: {why}"))?;
         match tokio::time::timeout(timeout, backend.post(&dialed, &target, body)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Broken::Transport(why))) => Err(format!("{shown}: {why}")),
@@ -110,10 +110,10 @@ enum Broken {
 }
 
 impl Backend {
-    fn new(place: Place, bundle: Option<&[u8]>) -> Result<Self, String> {
+    fn new(config: WebhookClientConfig, bundle: Option<&[u8]>) -> Result<Self, String> {
         let tls = ClientConfig::builder().with_root_certificates(authorities(bundle)?).with_no_client_auth();
         let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
-        let builder = match place.server_name() {
+        let builder = match config.server_name() {
             None => builder,
             Some(name) => {
                 let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
@@ -126,14 +126,14 @@ impl Backend {
         // One request per connection at a time: a service with several endpoints is called evenly.
         let connector = builder.enable_http1().wrap_connector(tcp);
         let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
-        Ok(Self { place, client })
+        Ok(Self { config, client })
     }
 
     async fn post(&self, dialed: &str, target: &str, body: String) -> Result<Value, Broken> {
         let request = Request::builder()
             .method(Method::POST)
             .uri(format!("https://{dialed}{target}"))
-            .header(HOST, self.place.authority())
+            .header(HOST, self.config.authority())
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json, */*")
             .header(USER_AGENT, format!("kube-apiserver-admission/{VERSION}"))

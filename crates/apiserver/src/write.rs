@@ -53,5 +53,5 @@ fn read_body(call: &Call) -> Result<Value, ApiError> {
     let decoded = call.read_object()?;
     call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded)?);
     let object = of_another_kind(call.body_kind(), &decoded.value).map_or(Ok(decoded.value), Err)?;
-    Ok(call.to_stored(object))
+    Ok(call.to_storage_version(object))
 }

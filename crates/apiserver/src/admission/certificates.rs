@@ -45,11 +45,11 @@ impl Plugin for CertificateSigning {
     }
 
     fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
-        let told = |object: &Value| {
+        let fields = |object: &Value| {
             let status = &object["status"];
             (status.get("certificate").cloned(), status.get("conditions").cloned())
         };
-        if told(attributes.old) == told(new) {
+        if fields(attributes.old) == fields(new) {
             return Ok(());
         }
         may(attributes, "sign", signer(attributes.old))

@@ -39,7 +39,7 @@ pub(super) fn value_of<'a>(
 ) -> Result<Result<Cel<'a>, String>, Ended> {
     let program = match expression.program() {
         Ok(program) => program,
-        Err(mistake) => return Ok(Err(format!("compilation error: {mistake}"))),
+        Err(error) => return Ok(Err(format!("compilation error: {error}"))),
     };
     let mut budget = Budget::of(effort.within(CALL_BUDGET));
     let answer = match composition {
@@ -80,14 +80,14 @@ impl Ended {
 
 /// Which of the variables that cost something to make a set of expressions reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reading {
+pub(super) struct UsedVariables {
     /// `request`.
     pub(super) request: bool,
     /// `namespaceObject`.
     pub(super) namespace: bool,
 }
 
-impl Reading {
+impl UsedVariables {
     /// What some expressions read, by themselves or through variables.
     pub(super) fn of<'a>(
         expressions: impl Iterator<Item = &'a Expression> + Clone,
@@ -103,7 +103,7 @@ impl Reading {
 
 /// What the expressions about one write read. What costs something to make is made when it is first read.
 pub(super) struct Inputs<'a> {
-    reading: Reading,
+    used: UsedVariables,
     attributes: &'a Attributes<'a>,
     invocation: &'a Invocation,
     new: &'a Value,
@@ -118,10 +118,10 @@ impl<'a> Inputs<'a> {
         attributes: &'a Attributes<'a>,
         invocation: &'a Invocation,
         new: &'a Value,
-        reading: Reading,
+        used: UsedVariables,
     ) -> Self {
         Self {
-            reading,
+            used,
             attributes,
             invocation,
             new,
@@ -141,7 +141,7 @@ impl<'a> Inputs<'a> {
         let mut values = Bindings::new();
         values.json("object", object, &DYNAMIC);
         values.json("oldObject", old, &DYNAMIC);
-        if self.reading.request {
+        if self.used.request {
             let request = self.request.get_or_init(|| request::of("", invocation, attributes, self.new));
             values.json("request", request, &DYNAMIC);
         }
@@ -170,7 +170,7 @@ impl<'a> Inputs<'a> {
 
     /// The namespace of the object as `namespaceObject` has it: null for what is in none, and where it is not read.
     pub(super) fn namespace(&self) -> Result<&Value, ApiError> {
-        if !self.reading.namespace {
+        if !self.used.namespace {
             return Ok(&Value::Null);
         }
         if let Some(known) = self.namespace.get() {

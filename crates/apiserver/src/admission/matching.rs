@@ -12,7 +12,7 @@ use crate::custom::{between_versions, has_converter};
 use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::Row;
-use crate::kinds::conversion::Shown;
+use crate::kinds::conversion::ServedVersion;
 use crate::object::meta;
 use crate::selector::LabelSelector;
 use crate::stored;
@@ -123,7 +123,7 @@ impl Invocation {
         if !self.converts(attributes) || !object.is_object() {
             return Cow::Borrowed(object);
         }
-        if let Some(shown) = self.shown() {
+        if let Some(shown) = self.served_version() {
             return Cow::Owned(shown.serve(object.clone()));
         }
         let mut object = object.clone();
@@ -140,7 +140,7 @@ impl Invocation {
         if !self.converts(attributes) || !object.is_object() {
             return Ok(object);
         }
-        if let Some(shown) = self.shown() {
+        if let Some(shown) = self.served_version() {
             let row = &self.row;
             defaults::apply(row.group(), row.version(), row.kind(), &mut object, attributes.cluster.rules());
             return Ok(shown.store(attributes.row, object));
@@ -160,9 +160,9 @@ impl Invocation {
         attributes.is_whole() && !self.row.is_same_resource(attributes.row)
     }
 
-    fn shown(&self) -> Option<Shown> {
+    fn served_version(&self) -> Option<ServedVersion> {
         let stored_as = self.row.stored_as.as_ref()?;
-        Some(Shown::new(self.row.clone(), stored_as.conversion))
+        Some(ServedVersion::new(self.row.clone(), stored_as.conversion))
     }
 }
 

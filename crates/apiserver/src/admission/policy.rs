@@ -124,7 +124,7 @@ async fn judge(
                 continue;
             }
         };
-        let inputs = Inputs::of(attributes, &invocation, new, policy.compiled().reading);
+        let inputs = Inputs::of(attributes, &invocation, new, policy.compiled().used);
         let mut unmet = 0_usize;
         for params in &*params {
             attributes.in_time()?;
@@ -166,7 +166,7 @@ async fn decide_long(
     let deadline = write.attributes().deadline;
     let decided = evaluate_long(deadline, move |effort| {
         let (attributes, compiled) = (write.attributes(), policy.compiled());
-        let inputs = Inputs::of(&attributes, &invocation, write.new_object(), compiled.reading);
+        let inputs = Inputs::of(&attributes, &invocation, write.new_object(), compiled.used);
         decide(compiled, policy.ignores_failure, &inputs, &params, effort)
     });
     decided.await?

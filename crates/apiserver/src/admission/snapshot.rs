@@ -10,7 +10,7 @@ use super::{Attributes, Operation, Options};
 use crate::cluster::Cluster;
 use crate::in_flight::Permit;
 use crate::kinds::Row;
-use crate::kinds::conversion::Shown;
+use crate::kinds::conversion::ServedVersion;
 use crate::target::{Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;
@@ -20,7 +20,7 @@ pub(super) struct Snapshot {
     cluster: Arc<Cluster>,
     operation: Operation,
     row: Row,
-    served: Option<Shown>,
+    served: Option<ServedVersion>,
     subresource: Option<String>,
     namespace: Option<String>,
     name: String,

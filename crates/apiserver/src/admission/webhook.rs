@@ -45,7 +45,7 @@ pub(super) struct Webhooks {
 struct Compiled {
     plural: &'static str,
     /// The prefix of the configurations in the store.
-    place: OnceLock<Prefix>,
+    prefix: OnceLock<Prefix>,
     current: RwLock<(Stamp, Arc<[Hook]>)>,
 }
 
@@ -219,7 +219,7 @@ impl Round {
 
 impl Compiled {
     fn new(plural: &'static str) -> Self {
-        Self { plural, place: OnceLock::new(), current: RwLock::new((Stamp::default(), Arc::default())) }
+        Self { plural, prefix: OnceLock::new(), current: RwLock::new((Stamp::default(), Arc::default())) }
     }
 
     /// The webhooks of the current configurations.
@@ -229,20 +229,20 @@ impl Compiled {
         connections: &Connections,
     ) -> Result<Arc<[Hook]>, ApiError> {
         let cluster = attributes.cluster;
-        let place = if let Some(place) = self.place.get() {
-            place
+        let prefix = if let Some(prefix) = self.prefix.get() {
+            prefix
         } else {
             let kinds = cluster.kinds();
             let row = kinds.find("admissionregistration.k8s.io", self.plural);
-            let place = row.ok_or_else(ApiError::no_such_path)?.prefix(None)?;
-            self.place.get_or_init(|| place)
+            let prefix = row.ok_or_else(ApiError::no_such_path)?.prefix(None)?;
+            self.prefix.get_or_init(|| prefix)
         };
         let snapshot = cluster.store().snapshot();
-        let stamp = Stamp::of(snapshot.iter(place));
+        let stamp = Stamp::of(snapshot.iter(prefix));
         if self.current.read().0 == stamp {
             return Ok(self.current.read().1.clone());
         }
-        let hooks: Arc<[Hook]> = configuration::compile(snapshot.iter(place), connections)?.into();
+        let hooks: Arc<[Hook]> = configuration::compile(snapshot.iter(prefix), connections)?.into();
         *self.current.write() = (stamp, hooks.clone());
         Ok(hooks)
     }

@@ -16,7 +16,7 @@ use crate::completion::without_panic;
 use crate::error::ApiError;
 use crate::shutdown::Shutdown;
 
-/// How long to wait after errors in a row.
+/// The backoff after consecutive errors.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(30));
 
 /// Reconciles what a request wrote, which holds the lock. If that fails the controller tries again: what was written
@@ -56,7 +56,7 @@ pub(crate) async fn run(definitions: &Definitions, mut shutdown: Shutdown) {
             change = next_change(watches) => match change {
                 // The store is closed.
                 Err(WatchEnd::Closed) => return,
-                // Whatever was missed is stored.
+                // The next pass reads everything from the store.
                 Err(_) => None,
                 Ok(revision) => Some(revision),
             },

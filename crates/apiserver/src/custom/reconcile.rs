@@ -18,9 +18,9 @@ use crate::error::{ApiError, gone};
 use crate::kinds::{StaleWrite, attributes, encode, encode_as};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
 
-/// How often a write of a definition is tried.
+/// The most attempts to write a definition.
 const ATTEMPTS: usize = 100;
-/// How often the objects of a definition are listed and deleted, before it is left to the next time.
+/// How often one reconciliation lists and deletes the objects of a definition.
 const PASSES: usize = 8;
 /// How many objects are deleted at once.
 const AT_ONCE: usize = 256;
@@ -101,11 +101,11 @@ fn instances(definition: &Value) -> Result<Prefix, ApiError> {
     Prefix::new(root).map_err(|error| ApiError::internal(error.to_string()))
 }
 
-/// Deletes the objects of a definition, and takes its finalizer away if none is left. Objects with finalizers of their
-/// own are only marked as deleted: when they are gone, the definition is reconciled again.
+/// Deletes the objects of a definition, and removes its finalizer if none is left. Objects with finalizers of their
+/// own only get a deletion timestamp: when they are deleted, the definition is reconciled again.
 async fn finalize(definitions: &Definitions, definition: &Value) -> Result<(), ApiError> {
     let list = List::all(instances(definition)?);
-    // Objects are marked as they are stored, whatever schema they were written under.
+    // The objects keep their stored form, whatever schema they were written under.
     let mut stale = stale_write(definitions, definition);
     for _ in 0..PASSES {
         // What was accepted before the kind became terminating is listed only once it is durable.
@@ -130,7 +130,7 @@ async fn finalize(definitions: &Definitions, definition: &Value) -> Result<(), A
                 .collect();
             for outcome in join_all(tickets).await {
                 match outcome {
-                    // Another writer was faster: the next pass sees what it made of the object.
+                    // Another writer was faster: the next pass reads what it wrote.
                     Ok(_) | Err(WriteError::Conflict(_)) => {}
                     Err(error) => return Err(store_failed(&error)),
                 }
@@ -151,7 +151,7 @@ fn stale_write(definitions: &Definitions, definition: &Value) -> Option<StaleWri
     Some(row.custom()?.since.stale_write())
 }
 
-/// Takes the finalizer off a definition that has no objects left.
+/// Removes the finalizer of a definition that has no objects left.
 async fn release(definitions: &Definitions, definition: &Value) -> Result<(), ApiError> {
     let now = moment(definitions.now());
     let done = Condition {
@@ -169,7 +169,7 @@ async fn release(definitions: &Definitions, definition: &Value) -> Result<(), Ap
     .await
 }
 
-/// The write that deletes an object, or marks it if it has finalizers; none if it is marked already.
+/// The write that deletes an object, or sets its deletion timestamp if it has finalizers; none if it has that already.
 fn deletion(object: &Arc<Object>, now: &str) -> Result<Option<Write>, ApiError> {
     let mut value = decode(&object.value)?;
     let write = match (finalizers(&value).is_empty(), is_deleting(&value)) {
@@ -186,8 +186,8 @@ fn deletion(object: &Arc<Object>, now: &str) -> Result<Option<Write>, ApiError> 
     Ok(Some(write.precondition(Precondition::Revision(object.mod_revision))))
 }
 
-/// Changes a definition as it stands, unless it is another one of the same name by now; it is deleted if it is to be
-/// and no finalizer is left.
+/// Changes the stored definition, unless it is another one of the same name by now. A terminating one without finalizers is
+/// deleted.
 async fn change(
     definitions: &Definitions,
     definition: &Value,

@@ -68,13 +68,13 @@ pub(crate) fn builtin(group: &str, version: &str, kind: &str) -> Option<StoredAs
 
 /// The version of a request that is not the stored one.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct ServedVersion {
     /// The row of the URL.
     pub(crate) row: Row,
     conversion: Conversion,
 }
 
-impl Shown {
+impl ServedVersion {
     pub(crate) fn new(row: Row, conversion: Conversion) -> Self {
         Self { row, conversion }
     }

@@ -221,7 +221,7 @@ impl Watched {
     }
 
     /// Counts an event that is sent to a watcher.
-    pub(crate) fn told(&self, bytes: usize) {
+    pub(crate) fn sent(&self, bytes: usize) {
         self.sizes.observe(bytes as u64);
     }
 }

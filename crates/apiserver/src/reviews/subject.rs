@@ -24,7 +24,7 @@ fn info(user: &User) -> Value {
 }
 
 /// `SelfSubjectReview`.
-#[expect(clippy::unnecessary_wraps, reason = "a question like the others")]
+#[expect(clippy::unnecessary_wraps, reason = "a handler like the others")]
 pub(super) fn own(call: &Call, review: Value) -> Result<Value, ApiError> {
     Ok(json!({
         "kind": review["kind"], "apiVersion": review["apiVersion"],

@@ -1,7 +1,7 @@
-//! Evictions: a pod goes, if the budget of those like it allows one more to be missing.
+//! Evictions: the server deletes a pod if its `PodDisruptionBudget` allows one more disruption.
 //!
-//! The budget is charged in one transaction with the pod's deletion, so that no number of evictions at once takes
-//! more than it has.
+//! The budget is written in one transaction with the pod's deletion, so that concurrent evictions together disrupt no more
+//! pods than it allows.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::object::{decode, is_deleting, meta, moment};
 use crate::selector::LabelSelector;
 use crate::write::Attempts;
 
-/// How many evicted pods a budget remembers before its controller has seen them go.
+/// The most `disruptedPods` of a budget: evicted pods that its controller has not observed to be deleted yet.
 const MOST_DISRUPTED: usize = 2_000;
 const TOO_MANY: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
@@ -55,32 +55,32 @@ pub(super) async fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
     }
 }
 
-/// Whether the pod is gone or going, or would be.
+/// Whether the pod is deleted or terminating, or would be in a dry run.
 async fn try_evict(call: &Call, options: &Options, attempts: &mut Attempts<'_>) -> Result<bool, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
     let pod = decode(&current.value)?;
     preconditions(&call.row, options, &pod, &current)?;
-    let budget = if counts(&pod) { budget_of(call.cluster(), call.namespace(), &pod)? } else { None };
-    let spend = || match &budget {
-        Some(key) => spend(call.cluster(), key, &pod).map(|write| write.into_iter().collect()),
+    let budget = if is_protected(&pod) { budget_of(call.cluster(), call.namespace(), &pod)? } else { None };
+    let charge = || match &budget {
+        Some(key) => charge(call.cluster(), key, &pod).map(|write| write.into_iter().collect()),
         None => Ok(Vec::new()),
     };
     if options.dry_run {
-        spend()?;
+        charge()?;
         return Ok(true);
     }
     let mut marked = pod.clone();
-    mark(&mut marked, &moment(call.cluster().now()));
+    set_disruption_target(&mut marked, &moment(call.cluster().now()));
     let left = match deletion(call.context(), options, &marked) {
         Deletion::Removed => None,
         Deletion::Terminating(object) => Some(object),
         Deletion::Unchanged => Some(marked),
     };
-    Ok(attempts.commit(Some(&current), left.as_ref(), spend).await?.is_some())
+    Ok(attempts.commit(Some(&current), left.as_ref(), charge).await?.is_some())
 }
 
-/// Whether a budget has to be asked about a pod: not if it has ended, never began, or is on its way out.
-fn counts(pod: &Value) -> bool {
+/// Whether a budget decides on the eviction of a pod: not if the pod is terminal, pending or terminating.
+fn is_protected(pod: &Value) -> bool {
     !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending")) && !is_deleting(pod)
 }
 
@@ -89,8 +89,8 @@ fn is_ready(pod: &Value) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Says on the pod why it goes.
-fn mark(pod: &mut Value, now: &str) {
+/// Sets the condition `DisruptionTarget` of a pod.
+fn set_disruption_target(pod: &mut Value, now: &str) {
     let conditions = pod["status"]["conditions"].take();
     let mut conditions = conditions.as_array().cloned().unwrap_or_default();
     let earlier = conditions.iter().position(|condition| condition["type"] == "DisruptionTarget");
@@ -105,7 +105,7 @@ fn mark(pod: &mut Value, now: &str) {
     pod["status"]["conditions"] = json!(conditions);
 }
 
-/// The budget that a pod counts in.
+/// The budget whose selector matches a pod.
 fn budget_of(cluster: &Cluster, namespace: Option<&str>, pod: &Value) -> Result<Option<Key>, ApiError> {
     let kinds = cluster.kinds();
     let Some(row) = kinds.find("policy", "poddisruptionbudgets") else { return Ok(None) };
@@ -118,7 +118,7 @@ fn budget_of(cluster: &Cluster, namespace: Option<&str>, pod: &Value) -> Result<
     for object in page.objects {
         let budget = decode(&object.value)?;
         let selector = &budget["spec"]["selector"];
-        // None selects nothing; an empty one, everything.
+        // A missing selector matches no pods, an empty one matches all.
         if selector.is_object() && LabelSelector::of(selector).matches(&labels) {
             found.push(object.key.clone());
         }
@@ -135,28 +135,28 @@ fn budget_of(cluster: &Cluster, namespace: Option<&str>, pod: &Value) -> Result<
     }
 }
 
-/// Takes one disruption from a budget, unless the pod does not count as healthy anyway.
-fn spend(cluster: &Cluster, key: &Key, pod: &Value) -> Result<Option<Write>, ApiError> {
-    // What others have spent meanwhile counts, durable or not. A budget that is gone allows everything.
+/// The write that takes one disruption from a budget; none if the pod is not healthy and may be evicted regardless.
+fn charge(cluster: &Cluster, key: &Key, pod: &Value) -> Result<Option<Write>, ApiError> {
+    // The disruptions of concurrent evictions count, durable or not. A deleted budget allows all evictions.
     let Some(current) = cluster.store().get_uncommitted(key) else { return Ok(None) };
     let kinds = cluster.kinds();
     let Some(row) = kinds.find("policy", "poddisruptionbudgets") else { return Ok(None) };
     let mut object = decode(&current.value)?;
     let budget = PodDisruptionBudget::deserialize(&object)
         .map_err(|error| ApiError::internal(format!("a stored object is damaged: {error}")))?;
-    if !is_ready(pod) && lets_unhealthy_go(&budget) {
+    if !is_ready(pod) && can_evict_unhealthy(&budget) {
         return Ok(None);
     }
-    allows(&budget)?;
+    check_disruptions_allowed(&budget)?;
     let now = moment(cluster.now());
-    take(&mut object, meta(pod, "name"), &now);
+    disrupt(&mut object, meta(pod, "name"), &now);
     let write = Write::put(key.clone(), encode(&row, &object)?)
         .precondition(Precondition::Revision(current.mod_revision));
     Ok(Some(write))
 }
 
-/// Whether a pod that is not healthy goes without asking: its going takes nothing away.
-fn lets_unhealthy_go(budget: &PodDisruptionBudget) -> bool {
+/// Whether pods that are not healthy can be evicted without a disruption (`unhealthyPodEvictionPolicy`).
+fn can_evict_unhealthy(budget: &PodDisruptionBudget) -> bool {
     let policy = budget.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
     let (current, desired) = healthy(budget);
     policy == Some("AlwaysAllow") || (current >= desired && desired > 0)
@@ -168,8 +168,8 @@ fn healthy(budget: &PodDisruptionBudget) -> (i32, i32) {
     status.map(|status| (count(status.current_healthy), count(status.desired_healthy))).unwrap_or_default()
 }
 
-/// Refuses an eviction that a budget has nothing left for.
-fn allows(budget: &PodDisruptionBudget) -> Result<(), ApiError> {
+/// Rejects an eviction if the budget allows no more disruptions.
+fn check_disruptions_allowed(budget: &PodDisruptionBudget) -> Result<(), ApiError> {
     let name = budget.metadata.name.as_deref().unwrap_or_default();
     let status = budget.status.clone().unwrap_or_default();
     if status.observed_generation.unwrap_or(0) < budget.metadata.generation.unwrap_or(0) {
@@ -218,8 +218,8 @@ fn disrupts(why: String, retry_after: Option<u32>) -> ApiError {
     error
 }
 
-/// Notes in a budget that a pod goes: it is not to be counted on from now.
-fn take(budget: &mut Value, pod: &str, now: &str) {
+/// Adds a pod to the `disruptedPods` of a budget, and decrements `disruptionsAllowed`.
+fn disrupt(budget: &mut Value, pod: &str, now: &str) {
     let status = &mut budget["status"];
     let left = status["disruptionsAllowed"].as_i64().unwrap_or(0) - 1;
     status["disruptionsAllowed"] = json!(left);

@@ -1,4 +1,4 @@
-//! How many copies of something there are to be, whatever the something is.
+//! `/scale`: the replicas of an object, of a built-in or a custom kind.
 
 use http::{Response, StatusCode};
 use plumb_apischema::schema::Kind;
@@ -12,7 +12,7 @@ use crate::custom::{self, in_version, is_stored_as, presented_value};
 use crate::error::ApiError;
 use crate::exchange::{FieldValidation, object as read_object};
 use crate::kinds::{Row, rest};
-use crate::managers::{self, Scaling, Wanted};
+use crate::managers::{self, ApplyPatch, Scaling};
 use crate::object::meta;
 use crate::patching::Patch;
 use crate::present::show_other;
@@ -24,7 +24,7 @@ fn kind() -> Result<&'static Kind, ApiError> {
     Schema::builtin().kind("autoscaling", "v1", "Scale").ok_or_else(ApiError::no_such_path)
 }
 
-/// Answers with a scale.
+/// Responds with the Scale of an object.
 pub(super) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.row.key(call.namespace(), call.name())?;
     let stored = call.cluster().store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
@@ -32,14 +32,14 @@ pub(super) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     show(call, &presented_value(&call.row, &stored)?)
 }
 
-/// Answers with the scale of an object.
+/// The response with the Scale of an object.
 fn show(call: &Call, object: &Value) -> Result<Response<Body>, ApiError> {
-    show_other(call, &scale::PRINT_COLUMNS, StatusCode::OK, found(call, object)?)
+    show_other(call, &scale::PRINT_COLUMNS, StatusCode::OK, current_scale(call, object)?)
 }
 
-/// Changes how many there are to be.
+/// Updates or patches the Scale of an object.
 pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
-    let applies = call.verb == Verb::Patch && Wanted::is_asked(&call.head.headers);
+    let applies = call.verb == Verb::Patch && ApplyPatch::is_requested(&call.head.headers);
     managers::check_options(call.verb, &call.query, applies)?;
     let key = call.row.key(call.namespace(), call.name())?;
     let mut attempts = Attempts::new(call, key);
@@ -52,14 +52,14 @@ pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
     }
 }
 
-/// The object with its new scale, unless somebody came between.
+/// The object with its new Scale; none after a conflict with another writer.
 async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<Value>, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
     let old = presented_value(&call.row, &in_version(&call.row, &current.value).await?)?;
     let scaling = Scaling::new(call, kind()?);
-    let mut old_scale = found(call, &old)?;
+    let mut old_scale = current_scale(call, &old)?;
     scaling.begin(&old, &mut old_scale)?;
-    let mut scale = asked(call, &scaling, &old_scale)?;
+    let mut scale = requested(call, &scaling, &old_scale)?;
     check_url(call, &mut scale)?;
     let given = meta(&scale, "resourceVersion");
     if !given.is_empty() && given != current.mod_revision.to_string() {
@@ -97,12 +97,12 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     }
 }
 
-/// The scale that a client wants, given the one there is.
-fn asked(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, ApiError> {
-    if call.verb == Verb::Patch && Wanted::is_asked(&call.head.headers) {
-        let wanted = Wanted::read(call)?;
-        let applied = scaling.apply(&wanted, current)?;
-        wanted.judge(call)?;
+/// The Scale that a client requests.
+fn requested(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, ApiError> {
+    if call.verb == Verb::Patch && ApplyPatch::is_requested(&call.head.headers) {
+        let patch = ApplyPatch::read(call)?;
+        let applied = scaling.apply(&patch, current)?;
+        patch.judge(call)?;
         let decoded = body::decode_value(Schema::builtin(), kind()?, applied);
         return Ok(decoded.map_err(|error| ApiError::bad_request(error.to_string()))?.value);
     }
@@ -121,9 +121,8 @@ fn asked(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, A
     Ok(decoded.value)
 }
 
-/// The scale of an object, whatever its kind says of where it stands. As in any object, fields that are empty are left out: no
-/// replicas, no selector.
-fn found(call: &Call, object: &Value) -> Result<Value, ApiError> {
+/// The Scale of an object. As in any object, empty fields are left out: zero replicas, an empty selector.
+fn current_scale(call: &Call, object: &Value) -> Result<Value, ApiError> {
     let scale = match call.row.custom().and_then(|custom| custom.version.scale.as_ref()) {
         Some(paths) => custom::scale_of(object, paths)?,
         None => scale_of(&call.row, object),
@@ -132,7 +131,7 @@ fn found(call: &Call, object: &Value) -> Result<Value, ApiError> {
     Ok(decoded.map_err(|error| ApiError::unexplained(error.to_string()))?.value)
 }
 
-/// The scale of an object.
+/// The Scale of an object of a built-in kind.
 fn scale_of(row: &Row, object: &Value) -> Value {
     let selector = row.strategy().scale_selector(object);
     let selector = requirements(&selector["matchLabels"], &selector["matchExpressions"]);
@@ -149,7 +148,7 @@ fn scale_of(row: &Row, object: &Value) -> Value {
     })
 }
 
-/// A label selector as a query has it, in the order of the keys: `app=web,tier in (api,db),!canary`.
+/// A label selector as a string, ordered by key: `app=web,tier in (api,db),!canary`.
 fn requirements(labels: &Value, expressions: &Value) -> String {
     let labels = labels.as_object().into_iter().flatten();
     let mut all: Vec<(&str, String)> = labels

@@ -12,7 +12,7 @@ use crate::call::Call;
 use crate::custom::dry_run;
 use crate::error::ApiError;
 use crate::kinds::rest;
-use crate::managers::{self, Wanted};
+use crate::managers::{self, ApplyPatch};
 use crate::object::{meta, metadata};
 use crate::present::{show_stored, show_value};
 use crate::target::Verb;
@@ -33,8 +33,8 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
 }
 
 /// Creates an object by server-side apply.
-pub(super) async fn apply(call: &Call, wanted: &Wanted) -> Result<Response<Body>, ApiError> {
-    let mut new = wanted.apply(call, None)?;
+pub(super) async fn apply(call: &Call, patch: &ApplyPatch) -> Result<Response<Body>, ApiError> {
+    let mut new = patch.apply(call, None)?;
     let (row, uid) = (&call.row, meta(&new, "uid"));
     if !uid.is_empty() {
         let why = format!(

@@ -17,14 +17,14 @@ use crate::custom::{dry_run, in_version, is_stored_as, presented_value};
 use crate::error::ApiError;
 use crate::exchange::FieldValidation;
 use crate::kinds::rest;
-use crate::managers::{self, Wanted};
+use crate::managers::{self, ApplyPatch};
 use crate::patching::Patch;
 use crate::present::{show_stored, show_value};
 use crate::target::Verb;
 
 /// Updates, patches or applies an object, or a part of it.
 pub(crate) async fn update(call: &Call, part: Part) -> Result<Response<Body>, ApiError> {
-    let applies = call.verb == Verb::Patch && Wanted::is_asked(&call.head.headers);
+    let applies = call.verb == Verb::Patch && ApplyPatch::is_requested(&call.head.headers);
     managers::check_options(call.verb, &call.query, applies)?;
     let change = Change::read(call)?;
     let key = call.row.key(call.namespace(), call.name())?;
@@ -32,10 +32,10 @@ pub(crate) async fn update(call: &Call, part: Part) -> Result<Response<Body>, Ap
     loop {
         match try_update(call, part, &change, &mut attempts).await {
             Ok(Outcome::NotFound) => {
-                let (Change::Apply(wanted), Part::Main) = (&change, part) else {
+                let (Change::Apply(patch), Part::Main) = (&change, part) else {
                     return attempts.once_durable(Err(call.row.not_found(call.name()))).await;
                 };
-                match create::apply(call, wanted).await {
+                match create::apply(call, patch).await {
                     // Another client created it first, so this is an update now.
                     Err(error) if error.reason == "AlreadyExists" => {}
                     response => return attempts.once_durable(response).await,
@@ -99,13 +99,13 @@ enum Change {
     /// A patch is applied to the stored object.
     Patch(Patch),
     /// An applied configuration is merged into the stored object.
-    Apply(Wanted),
+    Apply(ApplyPatch),
 }
 
 impl Change {
     fn read(call: &Call) -> Result<Self, ApiError> {
-        if call.verb != Verb::Update && Wanted::is_asked(&call.head.headers) {
-            return Wanted::read(call).map(Self::Apply);
+        if call.verb != Verb::Update && ApplyPatch::is_requested(&call.head.headers) {
+            return ApplyPatch::read(call).map(Self::Apply);
         }
         if call.verb != Verb::Update {
             return Patch::read(&call.head.headers, &call.body, call.cluster().rules()).map(Self::Patch);
@@ -119,13 +119,13 @@ impl Change {
     fn apply(&self, call: &Call, old: &Value) -> Result<Value, ApiError> {
         match self {
             Self::Replace(new) => Ok(new.clone()),
-            Self::Apply(wanted) => wanted.apply(call, Some(old)),
+            Self::Apply(patch) => patch.apply(call, Some(old)),
             Self::Patch(patch) => {
                 let validation = FieldValidation::of(&call.query)?;
                 let is_strict = validation == FieldValidation::Strict;
-                let decoded = patch.apply(call.body_kind(), &call.as_served(old), is_strict)?;
+                let decoded = patch.apply(call.body_kind(), &call.to_served_version(old), is_strict)?;
                 call.warn(validation.judge(call.body_kind(), &decoded)?);
-                Ok(call.to_stored(decoded.value))
+                Ok(call.to_storage_version(decoded.value))
             }
         }
     }

@@ -4,7 +4,7 @@ use plumb_cel::{Bindings, Composition, Env, Type, Variables};
 use serde_json::Value;
 
 use super::super::effort::Effort;
-use super::super::evaluation::{CALL_BUDGET, Reading};
+use super::super::evaluation::{CALL_BUDGET, UsedVariables};
 use crate::expression::{Expression, Reads, apply_configuration, condition, environment, json_patch};
 
 /// The compiled expressions of a policy. An expression that does not compile fails when it is evaluated.
@@ -16,7 +16,7 @@ pub(super) struct Compiled {
     pub(super) annotations: Vec<Annotation>,
     pub(super) mutations: Vec<Mutation>,
     /// Which inputs of a write the expressions use.
-    pub(super) reading: Reading,
+    pub(super) used: UsedVariables,
 }
 
 /// An element of `validations`.
@@ -122,7 +122,7 @@ impl Compiled {
             .chain(validations.iter().filter_map(|own| own.message_expression.as_ref()))
             .chain(annotations.iter().map(|own| &own.value))
             .chain(mutations.iter().map(Mutation::expression));
-        let reading = Reading::of(all, Some(&declared));
-        Self { variables: declared, conditions, validations, annotations, mutations, reading }
+        let used = UsedVariables::of(all, Some(&declared));
+        Self { variables: declared, conditions, validations, annotations, mutations, used }
     }
 }

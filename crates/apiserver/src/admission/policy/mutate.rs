@@ -240,7 +240,7 @@ fn hold(
     effort: &mut Effort,
 ) -> Result<Result<bool, String>, Interrupted> {
     let compiled = policy.compiled();
-    let inputs = Inputs::of(attributes, invocation, new, compiled.reading);
+    let inputs = Inputs::of(attributes, invocation, new, compiled.used);
     let mut values = inputs.bindings(None, params);
     inputs.bind_authorizer(&mut values);
     let composition = compiled.composition(&values, CONDITIONS_BUDGET, effort);
@@ -260,7 +260,7 @@ fn patch(
 ) -> Result<Patched, Interrupted> {
     let compiled = policy.compiled();
     let mutation = &compiled.mutations[index];
-    let inputs = Inputs::of(attributes, invocation, new, compiled.reading);
+    let inputs = Inputs::of(attributes, invocation, new, compiled.used);
     let namespace = match inputs.namespace() {
         Ok(namespace) => namespace,
         Err(error) => return Ok(Err(error)),
@@ -299,8 +299,8 @@ fn run<'a>(
     composition: &Composition<'a>,
     effort: &mut Effort,
 ) -> Result<Result<Cel<'a>, String>, Interrupted> {
-    if let Some(mistake) = expression.mistake() {
-        return Ok(Err(mistake.to_string()));
+    if let Some(error) = expression.compilation_error() {
+        return Ok(Err(error.to_string()));
     }
     let mut left = POLICY_BUDGET;
     match value_of(expression, values, Some(composition), &mut left, effort) {

@@ -141,7 +141,8 @@ async fn shown(row: &Row, objects: Vec<Arc<Object>>) -> Result<Vec<Value>, Strin
     for object in &objects {
         let mut param = presented_value(row, &object.value).map_err(|error| error.message)?;
         if let Some(stored_as) = &row.stored_as {
-            param = crate::kinds::conversion::Shown::new(row.clone(), stored_as.conversion).serve(param);
+            param =
+                crate::kinds::conversion::ServedVersion::new(row.clone(), stored_as.conversion).serve(param);
         }
         param["apiVersion"] = json!(row.api_version());
         param["kind"] = json!(row.kind());

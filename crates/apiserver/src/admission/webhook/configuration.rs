@@ -6,7 +6,7 @@ use std::time::Duration;
 use plumb_store::{Object, Revision};
 use serde_json::Value;
 
-use super::super::evaluation::Reading;
+use super::super::evaluation::UsedVariables;
 use super::super::matching::{Criteria, texts};
 use crate::error::ApiError;
 use crate::expression::{self, Expression};
@@ -40,7 +40,7 @@ pub(super) struct Hook {
     /// The match conditions.
     pub(super) conditions: Vec<Expression>,
     /// Which inputs of a write the match conditions use.
-    pub(super) reading: Reading,
+    pub(super) used: UsedVariables,
     /// Whether writes pass if the call fails (`failurePolicy: Ignore`).
     pub(super) ignores_failure: bool,
     /// Whether the webhook supports dry run (`sideEffects`).
@@ -82,7 +82,7 @@ fn hook(webhook: &Value, connections: &Connections) -> Hook {
     Hook {
         name: text("name").to_owned(),
         criteria: Criteria::of_webhook(webhook),
-        reading: Reading::of(conditions.iter(), None),
+        used: UsedVariables::of(conditions.iter(), None),
         conditions,
         ignores_failure: text("failurePolicy") == "Ignore",
         dry_run: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),

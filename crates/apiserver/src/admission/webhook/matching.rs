@@ -37,7 +37,7 @@ pub(super) async fn invocation(
         pace,
         move |(hooks, invocation), attributes, new, effort| {
             let hook = &hooks[index];
-            condition::hold(&hook.conditions, &Inputs::of(attributes, invocation, new, hook.reading), effort)
+            condition::hold(&hook.conditions, &Inputs::of(attributes, invocation, new, hook.used), effort)
         },
     );
     match concerned.await? {

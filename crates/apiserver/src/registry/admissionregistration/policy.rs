@@ -211,8 +211,8 @@ fn validate_named_rule_with_operations(rule: &Value, path: &Path<'_>, errors: &m
 
 /// Compiles an expression and adds its compilation error.
 fn validate_expression(given: &str, env: &Env, types: &[Type], path: Path<'_>, errors: &mut Errors) {
-    if let Some(mistake) = Expression::compile(given, env, types).mistake() {
-        errors.push(mistake.error(path, given));
+    if let Some(error) = Expression::compile(given, env, types).compilation_error() {
+        errors.push(error.field_error(path, given));
     }
 }
 
@@ -282,8 +282,10 @@ fn validate_audit_annotation(
     } else if trimmed.len() > MAX_VALUE_EXPRESSION_LENGTH {
         let rule = format!("must not exceed {MAX_VALUE_EXPRESSION_LENGTH} bytes in length");
         errors.push(FieldError::required(field, rule));
-    } else if let Some(mistake) = Expression::compile(trimmed, env, &[Type::Text, Type::Null]).mistake() {
-        errors.push(mistake.error(field, given));
+    } else if let Some(error) =
+        Expression::compile(trimmed, env, &[Type::Text, Type::Null]).compilation_error()
+    {
+        errors.push(error.field_error(field, given));
     }
 }
 
@@ -415,8 +417,8 @@ fn validate_mutation(mutation: &Value, env: &Env, path: &Path<'_>, errors: &mut 
         let (given, path) = (text(&mutation[field], "expression").trim(), path.child(field));
         if given.is_empty() {
             errors.push(FieldError::required(path.child("expression"), ""));
-        } else if let Some(mistake) = compile(given, env).mistake() {
-            errors.push(mistake.error(path.child("expression"), given));
+        } else if let Some(error) = compile(given, env).compilation_error() {
+            errors.push(error.field_error(path.child("expression"), given));
         }
     } else {
         let rule = format!("must be specified when patchType is {own}");

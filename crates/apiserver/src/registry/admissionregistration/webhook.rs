@@ -198,8 +198,8 @@ pub(super) fn validate_match_conditions(webhook: &Value, env: &Env, path: &Path<
         let (path, name, given) = (path.index(index), text(one, "name"), text(one, "expression").trim());
         if given.is_empty() {
             errors.push(FieldError::required(path.child("expression"), ""));
-        } else if let Some(mistake) = expression::condition(given, env).mistake() {
-            errors.push(mistake.error(path.child("expression"), given));
+        } else if let Some(error) = expression::condition(given, env).compilation_error() {
+            errors.push(error.field_error(path.child("expression"), given));
         }
         if name.is_empty() {
             errors.push(FieldError::required(path.child("name"), ""));

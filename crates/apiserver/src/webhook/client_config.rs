@@ -15,7 +15,7 @@ use crate::stored;
 
 /// The address of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum WebhookClientConfig {
     /// A URL.
     Url {
         /// Host and port in the configuration.
@@ -38,7 +38,7 @@ pub(super) enum Place {
     },
 }
 
-impl Place {
+impl WebhookClientConfig {
     /// Parses a client configuration.
     pub(super) fn read(config: &Value) -> Result<Self, String> {
         if let Some(service) = config.get("service").filter(|service| service.is_object()) {
@@ -183,8 +183,11 @@ mod tests {
 
     #[test]
     fn an_address_without_a_port_is_that_of_https() {
-        let place = Place::read(&json!({ "url": "https://hooks.example.com/mutate" })).unwrap();
-        assert_eq!(place.authority(), "hooks.example.com");
-        assert!(matches!(place, Place::Url { dialed, .. } if dialed == "hooks.example.com:443"));
+        let config =
+            WebhookClientConfig::read(&json!({ "url": "https://hooks.example.com/mutate" })).unwrap();
+        assert_eq!(config.authority(), "hooks.example.com");
+        assert!(
+            matches!(config, WebhookClientConfig::Url { dialed, .. } if dialed == "hooks.example.com:443")
+        );
     }
 }

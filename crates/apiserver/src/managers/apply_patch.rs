@@ -19,7 +19,7 @@ use crate::yaml;
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
 /// The applied configuration of a request.
-pub(crate) struct Wanted {
+pub(crate) struct ApplyPatch {
     object: Value,
     manager: String,
     force: bool,
@@ -27,9 +27,9 @@ pub(crate) struct Wanted {
     twice: Option<String>,
 }
 
-impl Wanted {
+impl ApplyPatch {
     /// Whether a request is a server-side apply.
-    pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
+    pub(crate) fn is_requested(headers: &HeaderMap) -> bool {
         media_type(headers) == APPLY
     }
 
@@ -42,7 +42,7 @@ impl Wanted {
 
     /// Applies it to an object, or creates one. The result has managed fields, and no defaults yet.
     pub(crate) fn apply(&self, call: &Call, live: Option<&Value>) -> Result<Value, ApiError> {
-        let live = live.map(|live| call.as_served(live));
+        let live = live.map(|live| call.to_served_version(live));
         let mut applied = with_tracker(call, |tracker| self.decide(tracker, live.as_deref()))?;
         self.judge(call)?;
         let kind = call.body_kind();
@@ -50,7 +50,7 @@ impl Wanted {
             self.drop_unreadable(kind, &mut applied);
         }
         let decoded = kind.decode_value(applied);
-        Ok(call.to_stored(decoded.map_err(|error| self.unstorable(kind, &error))?.value))
+        Ok(call.to_storage_version(decoded.map_err(|error| self.unstorable(kind, &error))?.value))
     }
 
     /// Drops metadata fields of a custom resource that only the server sets and that cannot be decoded.
