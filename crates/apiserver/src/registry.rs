@@ -170,4 +170,18 @@ mod tests {
             assert!(seen.insert((*group, *kind)), "{group} {kind}");
         }
     }
+
+    #[test]
+    fn every_subresource_that_is_served_has_a_strategy_or_a_handler() {
+        for row in Kinds::builtin(super::strategy_of).iter() {
+            for subresource in &row.resource.subresources {
+                let (strategy, name) = (row.strategy(), &*subresource.name);
+                let is_generic = matches!(name, "status" | "scale");
+                let is_updated = strategy.subresource(name).is_some();
+                let has_handler = strategy.subresource_handler(name).is_some();
+                let found = [is_generic, is_updated, has_handler].into_iter().filter(|found| *found).count();
+                assert_eq!(found, 1, "{} {name}", row.kind());
+            }
+        }
+    }
 }
