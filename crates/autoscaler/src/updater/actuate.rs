@@ -29,10 +29,14 @@ impl Resizer {
         Self { client, limiter }
     }
 
+    /// Waits until the rate limit allows one more resize. That may take long: what was decided before may not hold then.
+    pub async fn acquire(&self) {
+        self.limiter.acquire().await;
+    }
+
     /// Sets the recommended resources of a pod's containers, through `/resize`. It is a conflict if the pod has
     /// changed since.
     pub async fn resize(&self, pod: &PodState, recommendation: &Recommendation) -> Result<Pod, Refusal> {
-        self.limiter.acquire().await;
         let patch = Patch::Strategic(resize_patch(pod, recommendation));
         let resized = self.pods(pod).patch_resize(&pod.object.name, &PatchParams::default(), &patch).await;
         resized.map_err(|error| Refusal::of(&error))

@@ -117,6 +117,13 @@ impl Inner {
     async fn resize(&self, actuator: &InPlaceActuator, task: &Task<'_>) -> bool {
         let pod = &*task.subject.pod;
         let Some(recommendation) = &task.subject.recommendation else { return false };
+        if !self.is_current(task) {
+            return true;
+        }
+        actuator.resizer.acquire().await;
+        if !self.is_current(task) {
+            return true;
+        }
         let sent = self.config.clock.monotonic();
         match actuator.resizer.resize(pod, recommendation).await {
             Ok(resized) => {

@@ -497,24 +497,35 @@ async fn the_record_of_a_pod_says_when_it_was_resized() {
     assert!(world.pods().get("web-0").await.unwrap().metadata.annotations.unwrap().contains_key(ANNOTATION));
 }
 
-/// The rate limit delays evictions; what their VPA said before does not count then.
+/// The rate limit delays evictions and resizes; what their VPA said before does not count then.
 #[tokio::test(start_paused = true)]
 async fn a_pod_is_not_evicted_after_its_vpa_has_changed() {
+    changes_no_pod_after_its_vpa_has_changed("Recreate", "/eviction").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_not_resized_after_its_vpa_has_changed() {
+    for mode in ["InPlaceOrRecreate", "InPlace"] {
+        changes_no_pod_after_its_vpa_has_changed(mode, "/resize").await;
+    }
+}
+
+async fn changes_no_pod_after_its_vpa_has_changed(mode: &str, request: &str) {
     let rate_limit = RateLimit { per_second: 0.01, burst: 1 };
     for patch in [json!({ "spec": { "updatePolicy": { "updateMode": "Off" } } }), json!(null)] {
         let mut world = World::new(Rules::v1_36()).await;
-        world.vpa("Recreate", json!({})).await;
+        world.vpa(mode, json!({})).await;
         world.start_updater(Options { rate_limit, ..options() });
         world.pods_of(8, "1/1Gi").await;
         world.recommend("2/2Gi").await;
         world.pass(MOMENT).await;
-        assert_eq!(world.count("/eviction"), 1, "the others wait for the rate limit");
+        assert_eq!(world.count(request), 1, "the others wait for the rate limit");
         if patch.is_null() {
             world.recommend("1/1Gi").await;
         } else {
             world.vpas().patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
         }
         world.pass(30 * MINUTE).await;
-        assert_eq!(world.count("/eviction"), 1, "{patch}");
+        assert_eq!(world.count(request), 1, "{mode} {patch}");
     }
 }
