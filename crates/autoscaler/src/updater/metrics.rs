@@ -317,12 +317,7 @@ impl UpdaterMetrics {
             text.counter(name, help);
             for (vpa, series) in vpas.iter() {
                 let size = size_log2(series.gauges.controlled).to_string();
-                let mut labels = vec![("vpa_size_log2", &*size)];
-                if has_mode {
-                    labels.push(("update_mode", &series.gauges.mode));
-                }
-                labels.extend([("vpa_name", &*vpa.name), ("vpa_namespace", &*vpa.namespace)]);
-                text.sample(name, &labels, count(series));
+                text.sample(name, &labels(vpa, series, &size, has_mode), count(series));
             }
         }
         let families: [Failures; 2] = [
@@ -330,24 +325,22 @@ impl UpdaterMetrics {
                 "vpa_updater_failed_eviction_attempts_total",
                 "evictions that were refused, by reason",
                 |series| &series.failed_evictions,
+                true,
             ),
             (
                 "vpa_updater_failed_in_place_update_attempts_total",
                 "resizes that were refused, by reason",
                 |series| &series.failed_updates,
+                false,
             ),
         ];
-        for (name, help, failures) in families {
+        for (name, help, failures, has_mode) in families {
             text.counter(name, help);
             for (vpa, series) in vpas.iter() {
                 let size = size_log2(series.gauges.controlled).to_string();
+                let labels = labels(vpa, series, &size, has_mode);
                 for (reason, count) in failures(series) {
-                    let labels = [
-                        ("vpa_size_log2", &*size),
-                        ("vpa_name", &*vpa.name),
-                        ("vpa_namespace", &*vpa.namespace),
-                        ("reason", *reason),
-                    ];
+                    let labels = [&labels[..], &[("reason", *reason)]].concat();
                     text.sample(name, &labels, count);
                 }
             }
@@ -357,10 +350,53 @@ impl UpdaterMetrics {
 
 /// The name of a family of counters, its help text, the counter of a VPA, and whether it is by update mode.
 type Counter = (&'static str, &'static str, fn(&Series) -> u64, bool);
-/// The name of a family of failures, its help text, and the counters of a VPA by reason.
-type Failures = (&'static str, &'static str, fn(&Series) -> &BTreeMap<&'static str, u64>);
+/// The name of a family of failures, what it means, where a VPA counts them by reason, and whether it is by update mode.
+type Failures = (&'static str, &'static str, fn(&Series) -> &BTreeMap<&'static str, u64>, bool);
+
+/// The labels of the counters of a VPA.
+fn labels<'a>(
+    vpa: &'a ObjectRef,
+    series: &'a Series,
+    size: &'a str,
+    has_mode: bool,
+) -> Vec<(&'static str, &'a str)> {
+    let mode = has_mode.then_some(("update_mode", &*series.gauges.mode));
+    let size = [("vpa_size_log2", size)].into_iter();
+    size.chain(mode).chain([("vpa_name", &*vpa.name), ("vpa_namespace", &*vpa.namespace)]).collect()
+}
 
 /// The logarithm of a number of pods to the base two, rounded down.
 fn size_log2(pods: usize) -> u32 {
     pods.checked_ilog2().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_a_vpa_have_the_labels_that_upstream_gives_them() {
+        let (metrics, vpa) = (UpdaterMetrics::default(), ObjectRef::namespaced("shop", "web"));
+        let gauges = Gauges { mode: "Recreate".to_owned(), controlled: 4, ..Gauges::default() };
+        metrics.set_vpa(&vpa, gauges);
+        metrics.evicted(&vpa);
+        metrics.updated(&vpa);
+        metrics.skipped(&vpa);
+        metrics.eviction_failed(&vpa, "EvictionError");
+        metrics.update_failed(&vpa, "InPlaceUpdateError");
+        let mut text = Text::default();
+        metrics.render(&mut text);
+        let text = text.finish();
+        let (size, mode) = (r#"vpa_size_log2="2""#, r#"update_mode="Recreate""#);
+        let of = r#"vpa_name="web",vpa_namespace="shop""#;
+        for series in [
+            format!("evicted_pods_total{{{size},{mode},{of}}}"),
+            format!("in_place_updated_pods_total{{{size},{of}}}"),
+            format!("in_place_infeasible_skip_pods_total{{{size},{of}}}"),
+            format!(r#"failed_eviction_attempts_total{{{size},{mode},{of},reason="EvictionError"}}"#),
+            format!(r#"failed_in_place_update_attempts_total{{{size},{of},reason="InPlaceUpdateError"}}"#),
+        ] {
+            assert!(text.contains(&format!("vpa_updater_{series} 1\n")), "{series}\n{text}");
+        }
+    }
 }
