@@ -36,17 +36,18 @@ mod replicas;
 mod selector;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::core::Selector;
+use kube::core::{Selector, SelectorExt as _};
 use plumb_controller::{Clock, Random, system_random};
 
 use crate::api::CrossVersionObjectReference;
-use cache::{Absence, Cache};
+use cache::{Cache, Reuse};
 pub use controller_ref::{ControllerRef, WellKnown};
 use discovery::Discovery;
 pub use error::{TargetError, TargetRefError};
@@ -153,7 +154,7 @@ impl Targets {
         let selector = self.selector(&controller).await;
         let selector = selector.map_err(|error| TargetRefError::Unreadable(error.of_target(target_ref)))?;
         let target = || error::describe(target_ref);
-        match self.climb(&controller, Absence::Cached).await {
+        match self.climb(&controller, Reuse::Any).await {
             Ok(Some(topmost)) if topmost == controller => Ok(Target { controller, selector }),
             Ok(Some(_)) => Err(TargetRefError::NotTopmost { target: target() }),
             Ok(None) => Err(TargetRefError::Unknown { target: target() }),
@@ -163,7 +164,24 @@ impl Targets {
 
     /// Which pods a controller controls.
     pub async fn selector(&self, controller: &ControllerRef) -> Result<Arc<Selector>, TargetError> {
-        self.record(controller, Absence::Cached).await?.selector.clone()
+        self.record(controller, Reuse::Any).await?.selector.clone()
+    }
+
+    /// Whether a controller selects a pod that belongs to it, by the pod's labels.
+    ///
+    /// Controllers select their own pods. If one does not by the selector that is known, that has probably changed: the
+    /// controller was replaced by another one of its name, or the template of a `CronJob` has other labels. It is read again
+    /// then, unless that was done a moment ago.
+    pub async fn selects(
+        &self,
+        controller: &ControllerRef,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<bool, TargetError> {
+        if self.selector(controller).await?.matches(labels) {
+            return Ok(true);
+        }
+        let selector = self.record(controller, Reuse::Recent).await?.selector.clone()?;
+        Ok(selector.matches(labels))
     }
 
     /// The topmost well-known or scalable controller that a pod belongs to; none if it belongs to none, as the pods that
@@ -178,13 +196,13 @@ impl Targets {
     /// The topmost well-known or scalable one among the controller of a pod, its own controller, and so on upwards.
     pub async fn topmost(&self, controller: &ControllerRef) -> Result<Option<ControllerRef>, TargetError> {
         // A VPA is often created before its target, which did not exist at the first read.
-        self.climb(controller, Absence::ReadAgain).await
+        self.climb(controller, Reuse::Existence).await
     }
 
     async fn climb(
         &self,
         controller: &ControllerRef,
-        absence: Absence,
+        reuse: Reuse,
     ) -> Result<Option<ControllerRef>, TargetError> {
         let mut topmost = None;
         let mut chain: Vec<ControllerRef> = Vec::new();
@@ -197,7 +215,7 @@ impl Targets {
             if is_well_known {
                 topmost = Some(current.clone());
             }
-            next = match self.record(&current, absence).await {
+            next = match self.record(&current, reuse).await {
                 Ok(record) => {
                     topmost = Some(current.clone());
                     record.owner.clone()
@@ -216,9 +234,9 @@ impl Targets {
         self.shared.cache.expire(controller);
     }
 
-    async fn record(&self, controller: &ControllerRef, absence: Absence) -> Result<Arc<Record>, TargetError> {
+    async fn record(&self, controller: &ControllerRef, reuse: Reuse) -> Result<Arc<Record>, TargetError> {
         let shared = &*self.shared;
-        shared.cache.get(controller, &shared.config, absence, || read::read(shared, controller)).await
+        shared.cache.get(controller, &shared.config, reuse, || read::read(shared, controller)).await
     }
 }
 

@@ -259,8 +259,8 @@ impl Vpas {
         };
         let controlling = self.index.read().controlling(&controller, labels.as_ref());
         let Some(controlling) = controlling else { return Ok(None) };
-        let selector = self.targets.selector(&controller).await?;
-        Ok(Some(controlling).filter(|_| selector.matches(pod.labels())))
+        let selects = self.targets.selects(&controller, pod.labels()).await?;
+        Ok(Some(controlling).filter(|_| selects))
     }
 
     /// The index.

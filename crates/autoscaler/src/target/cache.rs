@@ -20,19 +20,39 @@ struct Slot {
 
 #[derive(Default)]
 struct Entry {
-    /// What the last request gave, and until when that counts.
-    answer: Option<(Result<Arc<Record>, TargetError>, Instant)>,
+    /// What the last request gave.
+    answer: Option<Answer>,
     /// The object as it was read last, and when.
     last_read: Option<(Arc<Record>, Instant)>,
 }
 
-/// Whether it counts that an object did not exist a moment ago.
+/// What a request gave, when, and until when that counts.
+struct Answer {
+    given: Result<Arc<Record>, TargetError>,
+    at: Instant,
+    until: Instant,
+}
+
+/// Which answer from before counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Absence {
-    /// It does.
-    Cached,
-    /// It does not: something that the object owns exists, so it has probably been created since.
-    ReadAgain,
+pub(super) enum Reuse {
+    /// Any.
+    Any,
+    /// Any but that the object does not exist: something that it owns exists, so it has probably been created since.
+    Existence,
+    /// One from a moment ago: an older one does not agree with what the object owns, so it has probably changed since.
+    Recent,
+}
+
+impl Reuse {
+    fn allows(self, answer: &Answer, now: Instant, config: &TargetConfig) -> bool {
+        now < answer.until
+            && match self {
+                Self::Any => true,
+                Self::Existence => !answer.given.as_ref().is_err_and(TargetError::is_absence),
+                Self::Recent => now.saturating_duration_since(answer.at) < config.absent_for,
+            }
+    }
 }
 
 /// A cache that forgets what was not asked for recently. Two generations approximate that at no cost per entry: when the
@@ -58,7 +78,7 @@ impl Cache {
         &self,
         controller: &ControllerRef,
         config: &TargetConfig,
-        absence: Absence,
+        reuse: Reuse,
         read: impl FnOnce() -> F,
     ) -> Result<Arc<Record>, TargetError> {
         let slot = self.slot(controller);
@@ -66,12 +86,9 @@ impl Cache {
         // Before it is read: a change meanwhile makes it be read again.
         let changed = slot.changed.swap(false, Ordering::SeqCst);
         let now = config.clock.monotonic();
-        if let Some((answer, until)) = &entry.answer
-            && now < *until
-            && !changed
-            && !(absence == Absence::ReadAgain && answer.as_ref().is_err_and(TargetError::is_absence))
-        {
-            return answer.clone();
+        let known = entry.answer.as_ref().filter(|_| !changed);
+        if let Some(known) = known.filter(|known| reuse.allows(known, now, config)) {
+            return known.given.clone();
         }
         let answer = read().await.map(Arc::new);
         let now = config.clock.monotonic();
@@ -98,7 +115,8 @@ impl Cache {
             }
         };
         let jitter = config.jitter.max(0.0) * (config.random)().clamp(0.0, 1.0);
-        entry.answer = Some((answer.clone(), now + for_how_long.mul_f64(1.0 + jitter)));
+        let until = now + for_how_long.mul_f64(1.0 + jitter);
+        entry.answer = Some(Answer { given: answer.clone(), at: now, until });
         answer
     }
 

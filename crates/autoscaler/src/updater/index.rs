@@ -14,7 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::core::{Selector, SelectorExt as _};
 use plumb_controller::ObjectRef;
-use plumb_controller::pods::node_of;
+use plumb_controller::pods::{is_active, node_of};
 use plumb_resize::list::{amount_of, declared};
 use plumb_resize::resource::{Declared, PerResource, Resource};
 use tokio::time::Instant;
@@ -187,6 +187,17 @@ impl Index {
     /// Sets which pods the target of a VPA selects.
     pub fn set_selector(&mut self, key: &ObjectRef, selector: Option<Arc<Selector>>) {
         self.selectors.insert(key.clone(), selector);
+    }
+
+    /// The labels of a pod of a VPA's target that the target does not select, as far as its selector is known.
+    pub fn unselected(&self, key: &ObjectRef) -> Option<BTreeMap<String, String>> {
+        let target = ControllerRef::of_target(&key.namespace, &self.vpa(key)?.spec.target_ref);
+        let selector = self.selectors.get(key)?.as_ref()?;
+        let owners = self.by_topmost.get(&target)?.iter().filter_map(|owner| self.owners.get(owner));
+        let mut pods = owners.flat_map(|owned| &owned.pods).filter_map(|pod| self.pods.get(pod));
+        let unselected =
+            pods.find(|tracked| is_active(&tracked.pod) && !selector.matches(tracked.pod.labels()));
+        unselected.map(|tracked| tracked.pod.labels().clone())
     }
 
     /// A pod was created, changed or deleted.

@@ -528,6 +528,15 @@ impl Inner {
     }
 
     async fn resolve_target(&self, key: &ObjectRef, vpa: &VerticalPodAutoscaler) {
+        self.read_target(key, vpa).await;
+        let Some(labels) = self.index.lock().unselected(key) else { return };
+        let target = ControllerRef::of_target(&key.namespace, &vpa.spec.target_ref);
+        if self.config.targets.selects(&target, &labels).await.is_ok_and(|selects| selects) {
+            self.read_target(key, vpa).await;
+        }
+    }
+
+    async fn read_target(&self, key: &ObjectRef, vpa: &VerticalPodAutoscaler) {
         match self.config.targets.of_vpa(&key.namespace, &vpa.spec.target_ref).await {
             Ok(target) => self.index.lock().set_selector(key, Some(target.selector)),
             // The last known state is used.

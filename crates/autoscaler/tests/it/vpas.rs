@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::node_groups::{NODE_SELECTOR_ANNOTATION, node_of};
 use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
 use plumb_autoscaler::vpas::{Controlling, VpaIndex, Vpas, why_stronger};
 use plumb_client::Api;
 use plumb_controller::{Store, WatchEvent};
-use plumb_harness::TestCluster;
+use plumb_harness::{ManualClock, TestCluster};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -251,6 +253,46 @@ async fn a_pod_belongs_to_the_vpa_of_its_topmost_controller_if_that_selects_it()
 
     store.apply(WatchEvent::Restarted(Vec::new()));
     assert_eq!(vpas.of_pod(&pod("web", "Deployment")).await, Ok(None));
+}
+
+#[tokio::test]
+async fn the_pods_of_a_target_that_was_replaced_belong_to_its_vpa_though_it_selects_other_labels() {
+    let cluster = TestCluster::start();
+    let deployments: Api<Deployment> = Api::default_namespaced(cluster.admin());
+    let deployment = |app: &str| -> Deployment {
+        let template = json!({ "metadata": { "labels": { "app": app } }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+        let spec = json!({ "selector": { "matchLabels": { "app": app } }, "template": template });
+        serde_json::from_value(json!({ "metadata": { "name": "web" }, "spec": spec })).unwrap()
+    };
+    let pod = |app: &str| -> Pod {
+        let owner = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u", "controller": true });
+        let metadata =
+            json!({ "namespace": "default", "labels": { "app": app }, "ownerReferences": [owner] });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    };
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
+    let client = cluster.intercepted("webhook", ["system:masters"], move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let clock = ManualClock::default();
+    let config = TargetConfig { clock: clock.clock(), ..TargetConfig::default() };
+    let store = Arc::new(Store::default());
+    let vpas = Vpas::new(&store, Targets::new(client, config), true, None);
+    store.apply(WatchEvent::Restarted(vec![(*vpa("web", Some(1), json!({}))).clone()]));
+    let is_controlled = async |app: &str| vpas.of_pod(&pod(app)).await.unwrap().is_some();
+
+    deployments.create(&PostParams::default(), &deployment("web")).await.unwrap();
+    assert!(is_controlled("web").await && !is_controlled("shop").await);
+    deployments.delete("web", &DeleteParams::default()).await.unwrap();
+    deployments.create(&PostParams::default(), &deployment("shop")).await.unwrap();
+    clock.advance(Duration::from_mins(1));
+    assert!(is_controlled("shop").await && !is_controlled("web").await);
+    let before = requests.load(Ordering::SeqCst);
+    for _ in 0..10 {
+        assert!(!is_controlled("web").await);
+    }
+    assert_eq!(requests.load(Ordering::SeqCst), before, "what was read a moment ago counts");
 }
 
 proptest! {

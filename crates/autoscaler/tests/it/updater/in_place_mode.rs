@@ -379,3 +379,19 @@ async fn with_the_guard_memory_is_not_lowered_below_what_the_checkpoints_say_was
     let memory = world.requests("web-1").await.memory.unwrap();
     assert_eq!(memory, 1_168_723_597);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_target_that_was_replaced_are_resized_though_it_selects_other_labels() {
+    let [rules, _] = dialects();
+    let world = World::start(rules, "InPlace").await;
+    world.pod("web-1", "1/1Gi").await;
+    world.recommend("2/2Gi").await;
+    world.pass(MOMENT).await;
+    assert_eq!(world.requests("web-1").await, amounts("2/2Gi"));
+    world.delete_workload().await;
+    world.workload_selecting("web", "shop", 1).await;
+    world.pass(Duration::from_mins(1)).await;
+    world.pod_with("web-2", "1/1Gi", |pod| pod["metadata"]["labels"] = json!({ "app": "shop" })).await;
+    world.pass(MOMENT).await;
+    assert_eq!(world.requests("web-2").await, amounts("2/2Gi"));
+}

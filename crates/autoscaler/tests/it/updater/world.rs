@@ -121,11 +121,16 @@ impl World {
 
     /// A deployment and its replica set, both of the same name.
     pub(crate) async fn workload(&self, name: &str, replicas: i32) {
+        self.workload_selecting(name, name, replicas).await;
+    }
+
+    /// The same with pods that have this label `app`.
+    pub(crate) async fn workload_selecting(&self, name: &str, app: &str, replicas: i32) {
         let template = json!({
-            "metadata": { "labels": { "app": name } },
+            "metadata": { "labels": { "app": app } },
             "spec": { "containers": [{ "name": "app", "image": "i" }] },
         });
-        let spec = json!({ "replicas": replicas, "selector": { "matchLabels": { "app": name } }, "template": template });
+        let spec = json!({ "replicas": replicas, "selector": { "matchLabels": { "app": app } }, "template": template });
         let deployments: Api<Deployment> = Api::default_namespaced(self.admin.clone());
         let deployment = object(json!({ "metadata": { "name": name }, "spec": spec }));
         let deployment = deployments.create(&PostParams::default(), &deployment).await.unwrap();
@@ -135,6 +140,18 @@ impl World {
         let sets: Api<ReplicaSet> = Api::default_namespaced(self.admin.clone());
         let set = object(json!({ "metadata": { "name": name, "ownerReferences": owner }, "spec": spec }));
         sets.create(&PostParams::default(), &set).await.unwrap();
+    }
+
+    /// Deletes the deployment `web` with all that it owns.
+    pub(crate) async fn delete_workload(&self) {
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        for pod in self.names().await {
+            self.pods().delete(&pod, &now).await.unwrap();
+        }
+        let sets: Api<ReplicaSet> = Api::default_namespaced(self.admin.clone());
+        sets.delete("web", &now).await.unwrap();
+        let deployments: Api<Deployment> = Api::default_namespaced(self.admin.clone());
+        deployments.delete("web", &now).await.unwrap();
     }
 
     async fn scale(&self, replicas: i32) {
