@@ -1,5 +1,7 @@
 //! The meaning of API errors for a controller.
 
+use kube::core::Status;
+
 /// Whether a write failed in a way that needs no retry: the object exists already, it is gone, or its namespace is
 /// terminating.
 pub fn is_settled(error: &kube::Error) -> bool {
@@ -35,4 +37,54 @@ pub fn settled_or_conflict<T>(written: kube::Result<T>) -> kube::Result<()> {
 /// controllers wait for it rather than retry.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409 && !status.is_already_exists())
+}
+
+/// Why admission denied the write of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Denial {
+    /// The node of the pod can never hold it.
+    NodeCapacity,
+    /// The platform of the pod does not support it.
+    UnsupportedPlatform,
+    /// It exceeds a quota, or what is used of the quota is not known yet.
+    Quota,
+    /// It is outside of a limit range.
+    LimitRange,
+    /// A webhook or an admission policy denies it.
+    Policy,
+}
+
+impl Denial {
+    /// Why admission denied a write; none if something else is wrong with it. kube-apiserver gives a cause for some denials, and
+    /// words alone for the others. A policy denies with whatever code it gives: a webhook that gives none is answered with
+    /// 400, a `ValidatingAdmissionPolicy` with 422.
+    pub fn of(status: &Status) -> Option<Self> {
+        let says = |words: &str| status.message.contains(words);
+        let is_webhook = says("admission webhook \"") && says("denied the request");
+        if is_webhook || says("ValidatingAdmissionPolicy '") && says(" denied request") {
+            return Some(Self::Policy);
+        }
+        let has_cause = |reason: &str| {
+            let causes = status.details.iter().flat_map(|details| &details.causes);
+            causes.into_iter().any(|cause| cause.reason == reason)
+        };
+        match () {
+            () if status.code != 403 => None,
+            () if has_cause("NodeCapacity") => Some(Self::NodeCapacity),
+            () if has_cause("UnsupportedPlatform") => Some(Self::UnsupportedPlatform),
+            () if QUOTA.into_iter().any(says) => Some(Self::Quota),
+            () if LIMIT_RANGE.into_iter().any(says) => Some(Self::LimitRange),
+            () => None,
+        }
+    }
+}
+
+/// The words of the plugin `ResourceQuota`.
+const QUOTA: [&str; 3] = ["exceeded quota", "failed quota", "status unknown for quota"];
+/// The words of the plugin `LimitRanger`.
+const LIMIT_RANGE: [&str; 3] = [" usage per Container", " usage per Pod", "limit to request ratio per "];
+
+/// Whether a write was for another object of the same name, by its UID.
+pub fn is_replaced(status: &Status) -> bool {
+    status.code == 409 && status.message.contains("UID in precondition")
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kube::core::Status;
+use plumb_controller::api_error::Denial;
 
 /// The longest wait after failures and refusals.
 pub const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
@@ -72,28 +73,22 @@ impl Refusal {
 
     fn of_status(status: &Status) -> Self {
         let message = status.message.clone();
-        let details = status.details.as_ref();
-        let has_cause = |word: &str| {
-            details.is_some_and(|details| details.causes.iter().any(|cause| cause.reason == word))
-        };
-        if is_policy(&message) {
-            return Self::Forbidden(message);
+        if let Some(denial) = Denial::of(status) {
+            return match denial {
+                Denial::NodeCapacity => Self::NodeCapacity(message),
+                Denial::UnsupportedPlatform => Self::Invalid(message),
+                Denial::Quota => Self::Quota(message),
+                Denial::LimitRange => Self::LimitRange(message),
+                Denial::Policy => Self::Forbidden(message),
+            };
         }
         match status.code {
-            403 if has_cause("NodeCapacity") => Self::NodeCapacity(message),
-            403 if has_cause("UnsupportedPlatform") => Self::Invalid(message),
-            403 if message.contains("exceeded quota") || message.contains("failed quota") => {
-                Self::Quota(message)
-            }
-            // A quota whose usage was not computed yet, or that is being written, is one that changes.
-            403 if message.contains("status unknown for quota") => Self::Quota(message),
-            403 if is_limit_range(&message) => Self::LimitRange(message),
             403 => Self::Forbidden(message),
             400 | 405 | 413 | 415 | 422 => Self::Invalid(message),
             404 | 410 => Self::Gone(message),
             409 => Self::Conflict(message),
             429 => {
-                let seconds = details.map_or(0, |details| details.retry_after_seconds);
+                let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
                 let retry_after = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
                 Self::TooManyRequests { message, retry_after }
             }
@@ -140,19 +135,6 @@ impl Refusal {
             Self::Gone(_) => "NotFound",
         }
     }
-}
-
-/// Whether a policy denied the request. Its code does not show it: a webhook that gives none is answered with 400, a
-/// `ValidatingAdmissionPolicy` with 422, and the webhook may give any other.
-fn is_policy(message: &str) -> bool {
-    let is_webhook = message.contains("admission webhook \"") && message.contains("denied the request");
-    is_webhook || message.contains("ValidatingAdmissionPolicy '") && message.contains(" denied request")
-}
-
-/// Whether the `LimitRanger` plugin rejected it: kube-apiserver gives no cause, but a message.
-fn is_limit_range(message: &str) -> bool {
-    let words = [" usage per Container", " usage per Pod", "limit to request ratio per "];
-    words.into_iter().any(|words| message.contains(words))
 }
 
 /// The backoff after this many failures in a row, beginning with zero.

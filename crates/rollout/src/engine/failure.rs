@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::Status;
+use plumb_controller::api_error::{Denial, is_replaced};
 use plumb_supervise::Exponential;
 use serde::{Deserialize, Serialize};
 
@@ -149,29 +150,20 @@ impl Refusal {
 
     fn of_status(status: &Status) -> Self {
         let message = status.message.clone();
+        if let Some(denial) = Denial::of(status) {
+            let reason = match denial {
+                Denial::NodeCapacity => StuckReason::NodeCapacity,
+                Denial::Quota => StuckReason::Quota,
+                Denial::LimitRange => StuckReason::LimitRange,
+                Denial::UnsupportedPlatform | Denial::Policy => StuckReason::Refused,
+            };
+            return Self::Refused(reason, message);
+        }
         match status.code {
             404 => Self::Gone,
-            // A uid that is another one: the pod was replaced.
-            409 if message.contains("uid") || message.contains("UID") => Self::Gone,
-            400 | 403 | 422 => Self::Refused(reason_of(status), message),
+            409 if is_replaced(status) => Self::Gone,
+            400 | 403 | 422 => Self::Refused(StuckReason::Refused, message),
             _ => Self::Transient(message),
         }
-    }
-}
-
-/// The parts of messages of `LimitRanger`, which come without a cause of their own.
-const LIMIT_RANGER: [&str; 3] = [" usage per ", "max limit to request ratio per ", "no request is specified"];
-
-fn reason_of(status: &Status) -> StuckReason {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    let has_cause = |reason: &str| causes.clone().any(|cause| cause.reason == reason);
-    if has_cause("NodeCapacity") {
-        StuckReason::NodeCapacity
-    } else if status.message.contains("exceeded quota") || status.message.contains("failed quota") {
-        StuckReason::Quota
-    } else if status.code == 403 && LIMIT_RANGER.iter().any(|part| status.message.contains(part)) {
-        StuckReason::LimitRange
-    } else {
-        StuckReason::Refused
     }
 }

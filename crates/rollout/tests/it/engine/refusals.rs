@@ -25,6 +25,12 @@ fn refusals_of_the_api_server_are_classified() {
         ),
         (message(403, "User cannot patch resource"), StuckReason::Refused),
         (message(422, "Pod is invalid: spec: Forbidden: only cpu and memory"), StuckReason::Refused),
+        // A webhook may deny with any code.
+        (message(429, "admission webhook \"x\" denied the request: not now"), StuckReason::Refused),
+        (
+            message(403, "admission webhook \"x\" denied the request: exceeded quota of the team"),
+            StuckReason::Refused,
+        ),
     ];
     for (status, reason) in table {
         let Refusal::Refused(is, _) = refusal(status.clone()) else { panic!("not refused: {status}") };
@@ -32,6 +38,8 @@ fn refusals_of_the_api_server_are_classified() {
     }
     assert_eq!(refusal(message(404, "not found")), Refusal::Gone);
     assert_eq!(refusal(message(409, "Precondition failed: UID in precondition: a")), Refusal::Gone);
+    let conflict = "Operation cannot be fulfilled on pods \"druid-0\": the object has been modified";
+    assert!(matches!(refusal(message(409, conflict)), Refusal::Transient(_)), "the name of a pod is no UID");
     for code in [409, 429, 500, 503, 504] {
         assert!(matches!(refusal(message(code, "later")), Refusal::Transient(_)), "{code}");
     }
