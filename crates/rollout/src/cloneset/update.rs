@@ -233,7 +233,8 @@ impl Scope<'_> {
         // The fields that are written with an intent do not matter before a pod is chosen.
         let hooks = self.hooks_to_begin(None, true);
         for (position, Candidate { view, .. }) in candidates.iter().enumerate() {
-            let order = u64::try_from(position).unwrap_or(u64::MAX);
+            // Those that are updated come before.
+            let order = u64::try_from(position).map_or(u64::MAX, |position| position.saturating_add(1));
             let mut of_engine =
                 engine::PodView::of(&view.pod, &hooks, &policy.pod, min_ready, order, self.context.now);
             of_engine.available = view.is_available;
@@ -266,6 +267,7 @@ impl Scope<'_> {
             pods: &pods,
             settings: &settings,
             record: &record,
+            is_ordered: true,
             replicas: usize::try_from(self.settings.replicas).unwrap_or(0),
             max_unavailable: usize::try_from(max_unavailable).unwrap_or(0),
             others_unavailable: outside.count(),

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 
 use super::failure::{Failure, StuckReason};
 use super::pod_state::PodState;
-use super::pods::Pods;
+use super::pods::{PodView, Pods};
 use super::rollout::{Heading, PODS_NAMED, Phase, PodFailure, RolloutOutcome, RolloutRecord, RolloutStatus};
 use super::settings::Settings;
 use crate::api::OnFailure;
@@ -31,6 +31,9 @@ pub struct State<'a> {
     pub settings: &'a Settings,
     /// The record of the rollout on the workload.
     pub record: &'a RolloutRecord,
+    /// Whether a partition is about the last pods by [`PodView::order`](super::PodView::order): that of a `StatefulSet` is about
+    /// those with the lowest numbers, that of a `CloneSet` about those of the lowest priority. Else it is about any.
+    pub is_ordered: bool,
     /// How many pods the workload should have.
     pub replicas: usize,
     /// How many of them may be unavailable by its own strategy.
@@ -122,9 +125,10 @@ fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timest
     let moved = actions.len();
     actions.extend(state.pods.reverts().cloned().map(Action::Update));
     let (allowed, step) = allowed(state);
-    begin(state, allowed, actions);
+    let reach = Reach::of(state);
+    begin(state, allowed, &reach, actions);
     if let Some((number, pods)) = step
-        && counts.done >= pods
+        && reach.done >= pods
     {
         return step_is_done(state, number, actions, due);
     }
@@ -134,11 +138,10 @@ fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timest
     if counts.stuck > 0 {
         return (Phase::Held, String::new());
     }
-    let begun = state.pods.begun();
-    if begun >= partitioned(state) {
+    if reach.begun >= partitioned(state) {
         return (Phase::Partitioned, String::new());
     }
-    if begun >= allowed {
+    if reach.begun >= allowed {
         return (Phase::Held, "pods of the canary were resized back".to_owned());
     }
     if max_unavailable(state) == 0 {
@@ -227,6 +230,43 @@ fn partitioned(state: &State<'_>) -> usize {
     total.saturating_sub(state.settings.partition.rounded_up(total))
 }
 
+/// The pods that a partition leaves to be resized.
+struct Reach<'a> {
+    /// Their names; none if they may be any.
+    only: Option<BTreeSet<&'a str>>,
+    /// How many of them have begun their resize, or follow the revision.
+    begun: usize,
+    /// How many of them follow the revision.
+    done: usize,
+}
+
+impl<'a> Reach<'a> {
+    /// All pods: no partition counts.
+    fn all(state: &State<'a>) -> Self {
+        Self { only: None, begun: state.pods.begun(), done: state.pods.counts().done }
+    }
+
+    fn of(state: &State<'a>) -> Self {
+        let count = partitioned(state);
+        if !state.is_ordered || count == state.pods.len() {
+            return Self::all(state);
+        }
+        let mut by_order: Vec<_> = state.pods.iter().map(|(name, view)| (view.order, name, view)).collect();
+        by_order.sort_unstable_by_key(|(order, name, _)| (*order, *name));
+        by_order.truncate(count);
+        let number = |is: fn(&PodView) -> bool| by_order.iter().filter(|(_, _, view)| is(view)).count();
+        Self {
+            begun: number(PodView::has_begun),
+            done: number(|view| matches!(view.judgement.state, PodState::Done)),
+            only: Some(by_order.iter().map(|(_, name, _)| *name).collect()),
+        }
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(name))
+    }
+}
+
 /// How many pods may have begun their resize in all, and the number and size of the canary step that limits it.
 fn allowed(state: &State<'_>) -> (usize, Option<(usize, usize)>) {
     let (total, partitioned) = (state.pods.len(), partitioned(state));
@@ -264,12 +304,12 @@ fn step_is_done(
 }
 
 /// Begins as many resizes as the pace allows.
-fn begin(state: &State<'_>, allowed: usize, actions: &mut Vec<Action>) {
+fn begin(state: &State<'_>, allowed: usize, reach: &Reach<'_>, actions: &mut Vec<Action>) {
     let total = state.pods.len();
     let concurrent = state.settings.max_concurrent.rounded_up(total).max(1);
     let mut plain = concurrent.saturating_sub(state.pods.plain_in_flight());
     let mut restarting = unavailable_budget(state);
-    let mut left = allowed.saturating_sub(state.pods.begun());
+    let mut left = allowed.saturating_sub(reach.begun);
     // The nodes that a pod of this decision is resized on.
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     // With `Hold`, a refused resize, which counts as begun, is sent again.
@@ -280,7 +320,7 @@ fn begin(state: &State<'_>, allowed: usize, actions: &mut Vec<Action>) {
                 if *budget == 0 || !again && left == 0 {
                     break;
                 }
-                let Some(view) = state.pods.get(name) else { continue };
+                let Some(view) = state.pods.get(name).filter(|_| reach.contains(name)) else { continue };
                 let is_refused = matches!(view.judgement.state, PodState::Stuck { .. });
                 if is_refused && !retries || view.grows && taken.contains(view.node.as_str()) {
                     continue;
@@ -330,7 +370,7 @@ fn back(state: &State<'_>, actions: &mut Vec<Action>) -> (Phase, String) {
     }
     let moved = actions.len();
     actions.extend(state.pods.reverts().cloned().map(Action::Update));
-    begin(state, usize::MAX, actions);
+    begin(state, usize::MAX, &Reach::all(state), actions);
     if actions.len() == moved && counts.in_flight() == 0 {
         let nothing =
             if max_unavailable(state) == 0 { NO_RESTARTS } else { "as many pods are unavailable as may be" };

@@ -84,6 +84,11 @@ impl PodView {
         }
     }
 
+    /// Whether its resize has begun, or it follows the revision.
+    pub(super) fn has_begun(&self) -> bool {
+        self.intended || matches!(self.judgement.state, PodState::Done)
+    }
+
     /// Whether its resize is not applied yet and grows.
     fn is_growing(&self) -> bool {
         self.grows && matches!(self.judgement.state, PodState::Resizing { .. } | PodState::RollingBack)
@@ -334,8 +339,7 @@ impl Pods {
         let adjust = |count: &mut usize| *count = if added { *count + 1 } else { count.saturating_sub(1) };
         let state = &view.judgement.state;
         adjust(self.counts.of(state));
-        let begun = view.intended || matches!(state, PodState::Done);
-        if begun {
+        if view.has_begun() {
             adjust(&mut self.begun);
         }
         let restarting = view.restarts && state.is_in_flight();

@@ -195,9 +195,16 @@ impl Workload {
         is_updated && self.is_observed()
     }
 
+    /// Whether its pods are numbered, and updated by their numbers.
+    pub(super) fn is_ordered(&self) -> bool {
+        matches!(self, Self::StatefulSet(_) | Self::AdvancedStatefulSet(_))
+    }
+
     /// Where a pod comes among those that can be resized.
     pub(super) fn order(&self, pod: &Pod) -> u64 {
-        let (Self::StatefulSet(_) | Self::AdvancedStatefulSet(_)) = self else { return 0 };
+        if !self.is_ordered() {
+            return 0;
+        }
         // From the highest number, as its controller updates them.
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let ordinal = name.rsplit('-').next().and_then(|ordinal| ordinal.parse::<u64>().ok());

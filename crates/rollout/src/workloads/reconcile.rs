@@ -175,6 +175,7 @@ impl Rollouts {
             pods: &state.pods,
             settings,
             record: &record.rollout,
+            is_ordered: workload.is_ordered(),
             replicas: workload.replicas(),
             max_unavailable: workload.max_unavailable(restored),
             others_unavailable: 0,

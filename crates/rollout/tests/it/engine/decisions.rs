@@ -4,7 +4,7 @@ use plumb_rollout::engine::{Action, Heading, Phase, PodPolicy, RolloutOutcome, S
 use serde_json::json;
 
 use super::world::{Fate, World};
-use crate::objects::{apply_resources, resized};
+use crate::objects::{apply_resources, pod, resized};
 
 fn at_once(count: u32) -> Settings {
     Settings { max_concurrent: Share::Count(count), ..Settings::default() }
@@ -104,6 +104,55 @@ fn a_partition_leaves_pods_as_they_are() {
     assert_eq!(world.sizes().values().filter(|size| *size == "200m").count(), 3);
     world.settings.partition = Share::Count(0);
     assert_eq!(world.settle().status.phase, Phase::Complete);
+}
+
+#[test]
+fn the_partition_of_a_stateful_set_leaves_the_pods_with_the_lowest_numbers_as_they_are() {
+    let grown = |world: &World| -> Vec<String> {
+        let sizes = world.sizes().into_iter().filter(|(_, size)| size == "200m");
+        sizes.map(|(name, _)| name.to_owned()).collect()
+    };
+    let above = |count: usize| (count..6).map(|number| format!("web-{number:03}")).collect::<Vec<_>>();
+    let new = |partition: u32, restarts: bool| {
+        let mut world =
+            World::new(6, 3, Settings { partition: Share::Count(partition), ..at_once(6) }, restarts);
+        world.is_ordered = true;
+        world
+    };
+
+    // Two pods are on each node, of which one grows at a time: a node that has only lower numbers left waits.
+    let mut world = new(2, false);
+    world.edit(200);
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions), ["web-005", "web-004", "web-003"]);
+    world.node_acts("web-004");
+    assert_eq!(
+        updates(&world.reconcile(usize::MAX).actions),
+        ["web-004"],
+        "it is confirmed, and no other begins"
+    );
+    assert_eq!(world.settle().status.phase, Phase::Partitioned);
+    assert_eq!(grown(&world), above(2));
+    world.settings.partition = Share::Count(1);
+    assert_eq!(world.settle().status.phase, Phase::Partitioned);
+    assert_eq!(grown(&world), above(1));
+
+    // A pod that is not available may be restarted before others.
+    let mut world = new(4, true);
+    world.set_ready("web-000", false);
+    world.max_unavailable = 2;
+    world.edit(200);
+    assert_eq!(world.settle().status.phase, Phase::Partitioned);
+    assert_eq!(grown(&world), above(4));
+
+    // A pod below the partition that was recreated has the new size, and does not take the place of another one.
+    let mut world = new(4, false);
+    world.edit(200);
+    let mut recreated = pod(&world.template);
+    recreated.metadata.name = Some("web-001".to_owned());
+    world.pods.insert("web-001".to_owned(), recreated);
+    world.refresh();
+    assert_eq!(world.settle().status.phase, Phase::Partitioned);
+    assert_eq!(grown(&world), [vec!["web-001".to_owned()], above(4)].concat());
 }
 
 #[test]

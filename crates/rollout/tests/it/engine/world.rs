@@ -43,6 +43,8 @@ pub(crate) struct World {
     pub(crate) previous: PodTemplateSpec,
     pub(crate) settings: Settings,
     pub(crate) record: RolloutRecord,
+    /// Whether the pods are those of a `StatefulSet`.
+    pub(crate) is_ordered: bool,
     pub(crate) replicas: usize,
     pub(crate) max_unavailable: usize,
     pub(crate) others_unavailable: usize,
@@ -76,6 +78,7 @@ impl World {
             template,
             settings,
             record: RolloutRecord::new("r0".into(), "r0".into(), Desired::default(), at(0)),
+            is_ordered: false,
             replicas: 0,
             max_unavailable: 1,
             others_unavailable: 0,
@@ -160,7 +163,10 @@ impl World {
 
     fn view(&self, pod: &Pod) -> PodView {
         let policy = &self.settings.pod;
-        PodView::of(pod, &self.hooks(), policy, SignedDuration::ZERO, 0, self.time())
+        let ordinal =
+            pod.metadata.name.as_deref().and_then(|name| name.rsplit('-').next()?.parse::<u64>().ok());
+        let order = ordinal.filter(|_| self.is_ordered).map_or(0, |ordinal| u64::MAX - ordinal);
+        PodView::of(pod, &self.hooks(), policy, SignedDuration::ZERO, order, self.time())
     }
 
     fn put(&mut self, name: &str, pod: Pod) {
@@ -177,6 +183,7 @@ impl World {
             pods,
             settings: &self.settings,
             record: &self.record,
+            is_ordered: self.is_ordered,
             replicas: self.replicas,
             max_unavailable: self.max_unavailable,
             others_unavailable: self.others_unavailable,
