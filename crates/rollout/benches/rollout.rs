@@ -90,6 +90,7 @@ fn change_of_one_pod(pods_in_all: usize) {
             pods: &pods,
             settings: &settings,
             record: &record,
+            backing_off: &BTreeSet::new(),
             is_ordered: false,
             replicas: pods_in_all,
             max_unavailable: 1,

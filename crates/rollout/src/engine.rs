@@ -49,6 +49,7 @@ pub use pod_state::{Judgement, NextWrite, PodPolicy, PodState, is_ready, judge};
 pub use pods::{Counts, PodView, Pods};
 pub use reason::Reason;
 pub use record::{Direction, PodRecord, RECORD_ANNOTATION};
+pub(crate) use rollout::PODS_NAMED;
 pub use rollout::{Heading, Phase, PodFailure, RolloutOutcome, RolloutRecord, RolloutStatus};
 pub use selection::{Selected, Selection, select, selects};
 pub use settings::{Settings, Step};

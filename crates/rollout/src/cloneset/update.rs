@@ -267,6 +267,8 @@ impl Scope<'_> {
             pods: &pods,
             settings: &settings,
             record: &record,
+            // They are no candidates.
+            backing_off: &BTreeSet::new(),
             is_ordered: true,
             replicas: usize::try_from(self.settings.replicas).unwrap_or(0),
             max_unavailable: usize::try_from(max_unavailable).unwrap_or(0),

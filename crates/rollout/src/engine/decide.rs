@@ -31,6 +31,8 @@ pub struct State<'a> {
     pub settings: &'a Settings,
     /// The record of the rollout on the workload.
     pub record: &'a RolloutRecord,
+    /// The pods whose last write failed, and that nothing is sent for yet. Others take their place.
+    pub backing_off: &'a BTreeSet<String>,
     /// Whether a partition is about the last pods by [`PodView::order`](super::PodView::order): that of a `StatefulSet` is about
     /// those with the lowest numbers, that of a `CloneSet` about those of the lowest priority. Else it is about any.
     pub is_ordered: bool,
@@ -126,13 +128,13 @@ fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timest
     actions.extend(state.pods.reverts().cloned().map(Action::Update));
     let (allowed, step) = allowed(state);
     let reach = Reach::of(state);
-    begin(state, allowed, &reach, actions);
+    let backs_off = begin(state, allowed, &reach, actions);
     if let Some((number, pods)) = step
         && reach.done >= pods
     {
         return step_is_done(state, number, actions, due);
     }
-    if actions.len() > moved || counts.in_flight() > 0 {
+    if actions.len() > moved || counts.in_flight() > 0 || backs_off {
         return (Phase::Progressing, String::new());
     }
     if counts.stuck > 0 {
@@ -303,8 +305,8 @@ fn step_is_done(
     (Phase::Progressing, String::new())
 }
 
-/// Begins as many resizes as the pace allows.
-fn begin(state: &State<'_>, allowed: usize, reach: &Reach<'_>, actions: &mut Vec<Action>) {
+/// Begins as many resizes as the pace allows. Whether there are pods whose resize would begin if they did not back off.
+fn begin(state: &State<'_>, allowed: usize, reach: &Reach<'_>, actions: &mut Vec<Action>) -> bool {
     let total = state.pods.len();
     let concurrent = state.settings.max_concurrent.rounded_up(total).max(1);
     let mut plain = concurrent.saturating_sub(state.pods.plain_in_flight());
@@ -314,6 +316,7 @@ fn begin(state: &State<'_>, allowed: usize, reach: &Reach<'_>, actions: &mut Vec
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     // With `Hold`, a refused resize, which counts as begun, is sent again.
     let retries = state.record.heading != Heading::Back && on_failure(state) == OnFailure::Hold;
+    let mut backs_off = false;
     for (restarts, budget) in [(false, &mut plain), (true, &mut restarting)] {
         for again in [false, true] {
             for name in state.pods.candidates(restarts, again) {
@@ -325,6 +328,10 @@ fn begin(state: &State<'_>, allowed: usize, reach: &Reach<'_>, actions: &mut Vec
                 if is_refused && !retries || view.grows && taken.contains(view.node.as_str()) {
                     continue;
                 }
+                if state.backing_off.contains(name) {
+                    backs_off = true;
+                    continue;
+                }
                 if !view.node.is_empty() {
                     taken.insert(&view.node);
                 }
@@ -334,6 +341,7 @@ fn begin(state: &State<'_>, allowed: usize, reach: &Reach<'_>, actions: &mut Vec
             }
         }
     }
+    backs_off
 }
 
 /// How many pods may become unavailable now.
@@ -370,8 +378,8 @@ fn back(state: &State<'_>, actions: &mut Vec<Action>) -> (Phase, String) {
     }
     let moved = actions.len();
     actions.extend(state.pods.reverts().cloned().map(Action::Update));
-    begin(state, usize::MAX, &Reach::all(state), actions);
-    if actions.len() == moved && counts.in_flight() == 0 {
+    let backs_off = begin(state, usize::MAX, &Reach::all(state), actions);
+    if actions.len() == moved && counts.in_flight() == 0 && !backs_off {
         let nothing =
             if max_unavailable(state) == 0 { NO_RESTARTS } else { "as many pods are unavailable as may be" };
         return (Phase::Held, nothing.to_owned());

@@ -180,7 +180,8 @@ pub struct RolloutStatus {
     /// The first pods that are stuck, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stuck: Vec<PodFailure>,
-    /// The first pods whose resize the node defers or fails to actuate, before the deadline that makes them stuck, and why.
+    /// The first pods whose resize the node defers or fails to actuate, before the deadline that makes them stuck, or whose writes
+    /// the API server refuses, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<PodFailure>,
     /// The resources that an autoscaler owns and the rollout does not change, such as `app: requests.cpu (VerticalPodAutoscaler web)`.
@@ -207,4 +208,4 @@ impl RolloutStatus {
 }
 
 /// How many pods that are stuck, and how many that wait, are reported by name.
-pub(super) const PODS_NAMED: usize = 10;
+pub(crate) const PODS_NAMED: usize = 10;

@@ -13,13 +13,13 @@ use serde_json::json;
 
 use super::object::Workload;
 use super::reconcile::Rollouts;
-use super::tracker::TrackerState;
+use super::tracker::{Retry, TrackerState};
 use crate::engine::{self, Action, Hooks as _, Plan, Refusal, patch_params};
 use crate::metrics::RolloutMetrics;
 
 /// How many pods are written at a time for one workload.
 const WRITES_AT_A_TIME: usize = 32;
-/// The delays after writes of a pod that failed for no reason of its own.
+/// The delays after writes of a pod that failed, and nothing of that is recorded on it.
 const BACKOFF: Exponential = Exponential::new(Duration::from_millis(200), Duration::from_secs(30));
 
 impl Rollouts {
@@ -34,13 +34,13 @@ impl Rollouts {
         let Some(hooks) = state.hooks().cloned() else { return false };
         let namespace = workload.metadata().namespace.clone().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
-        state.backoff.retain(|_, (_, until)| *until > now - BACKOFF.ceiling);
+        state.backoff.retain(|_, retry| retry.until > now - BACKOFF.ceiling);
         let mut writes: Vec<PodAction> = Vec::new();
         for action in actions {
             let (Action::Update(name) | Action::RollBack(name, _) | Action::Evict(name)) = action else {
                 continue;
             };
-            if state.backoff.get(name).is_some_and(|(_, until)| *until > now) {
+            if state.backoff.get(name).is_some_and(|retry| retry.until > now) {
                 continue;
             }
             let Some(pod) = state.pod(&namespace, name, &self.informers.pods) else { continue };
@@ -82,9 +82,13 @@ impl Rollouts {
                 }
                 Some(refusal) => {
                     tracing::debug!(pod = name, ?refusal, "cannot write a pod, will retry");
-                    let failures = state.backoff.get(&name).map_or(0, |(failures, _)| *failures) + 1;
+                    let failures = state.backoff.get(&name).map_or(0, |retry| retry.failures) + 1;
                     let until = now.checked_add(BACKOFF.after(failures)).unwrap_or(Timestamp::MAX);
-                    state.backoff.insert(name, (failures, until));
+                    let refused = match refusal {
+                        Refusal::Refused(reason, message) => Some((reason, message)),
+                        Refusal::Gone | Refusal::Transient(_) => None,
+                    };
+                    state.backoff.insert(name, Retry { failures, until, refused });
                 }
             }
         }

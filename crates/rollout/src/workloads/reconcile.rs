@@ -171,10 +171,12 @@ impl Rollouts {
         let now = self.clock.now();
         state.refresh(&tracker, epoch, &self.informers.pods, |pod| workload.order(pod), now);
         let restored = record.hold.as_ref().map(|hold| &hold.restored);
+        let backing_off = state.backing_off(now);
         let mut decision = decide(&State {
             pods: &state.pods,
             settings,
             record: &record.rollout,
+            backing_off: &backing_off,
             is_ordered: workload.is_ordered(),
             replicas: workload.replicas(),
             max_unavailable: workload.max_unavailable(restored),
@@ -183,6 +185,7 @@ impl Rollouts {
         });
         decision.status.autoscaled = autoscaled;
         let wrote = self.write_pods(workload, &mut state, &decision.actions, now).await;
+        state.add_refused(&mut decision.status);
         self.reporter.announce(workload, &record, &decision.status, &mut state, now);
         if let Some(requeue) = self.advance(workload, &record, &decision, observed, &mut state).await? {
             return Ok(requeue);

@@ -12,7 +12,9 @@ use plumb_controller::{ObjectRef, Store, controller_of};
 
 use super::kind::WorkloadKind;
 use super::replica_sets::Sets;
-use crate::engine::{Decision, Phase, PodPolicy, PodView, Pods, ResizeOnly, RolloutStatus};
+use crate::engine::{
+    Decision, PODS_NAMED, Phase, PodFailure, PodPolicy, PodView, Pods, ResizeOnly, RolloutStatus, StuckReason,
+};
 
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,14 +64,25 @@ pub(super) struct TrackerState {
     pub(super) pods: Pods,
     /// The pods that this process wrote and the store does not hold yet.
     own: BTreeMap<String, Arc<Pod>>,
-    /// Pods whose writes failed for no reason of their own: how often, and until when no write is sent.
-    pub(super) backoff: BTreeMap<String, (u32, Timestamp)>,
+    /// Pods whose writes failed, and nothing of that is recorded on them.
+    pub(super) backoff: BTreeMap<String, Retry>,
     /// The last reported status, and when.
     pub(super) reported: Option<(RolloutStatus, Timestamp)>,
     /// The phase that the last event was about.
     pub(super) announced: Option<(String, Phase)>,
     /// The stuck pods that events were emitted about.
     pub(super) announced_stuck: BTreeSet<String>,
+}
+
+/// When the writes of a pod are sent again.
+#[derive(Debug)]
+pub(super) struct Retry {
+    /// How often they failed in a row.
+    pub(super) failures: u32,
+    /// Until when nothing is sent.
+    pub(super) until: Timestamp,
+    /// Why the API server refuses them, if it does.
+    pub(super) refused: Option<(StuckReason, String)>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -219,9 +232,25 @@ impl TrackerState {
         self.epoch.as_ref().map(|epoch| &epoch.hooks)
     }
 
+    /// The pods that nothing is sent for yet.
+    pub(super) fn backing_off(&self, now: Timestamp) -> BTreeSet<String> {
+        let waits = self.backoff.iter().filter(|(_, retry)| retry.until > now);
+        waits.map(|(pod, _)| pod.clone()).collect()
+    }
+
+    /// Adds the pods whose writes the API server refuses to those of a status that wait.
+    pub(super) fn add_refused(&self, status: &mut RolloutStatus) {
+        let refused = self.backoff.iter().filter_map(|(pod, retry)| {
+            let (reason, message) = retry.refused.clone()?;
+            Some(PodFailure { pod: pod.clone(), reason, message })
+        });
+        status.waiting.extend(refused);
+        status.waiting.truncate(PODS_NAMED);
+    }
+
     /// When to reconcile again without a change.
     pub(super) fn next_due(&self, decision: &Decision) -> Option<Timestamp> {
-        let retry = self.backoff.values().map(|(_, until)| *until).min();
+        let retry = self.backoff.values().map(|retry| retry.until).min();
         decision.due.into_iter().chain(retry).min()
     }
 }

@@ -47,6 +47,21 @@ fn no_more_pods_are_resized_at_a_time_than_max_concurrent() {
 }
 
 #[test]
+fn a_pod_whose_write_failed_does_not_hold_up_the_others() {
+    let mut world = World::new(3, 3, at_once(1), false);
+    world.edit(200);
+    world.backing_off.insert("web-000".to_owned());
+    assert_eq!(updates(&world.decide().actions), ["web-001"]);
+    world.backing_off.extend(["web-001".to_owned(), "web-002".to_owned()]);
+    let decision = world.decide();
+    assert_eq!(
+        (decision.actions.len(), decision.status.phase),
+        (0, Phase::Progressing),
+        "it goes on by itself"
+    );
+}
+
+#[test]
 fn one_pod_grows_at_a_time_on_each_node_and_shrinks_are_not_held_up() {
     let mut world = World::new(12, 3, at_once(12), false);
     world.edit(200);

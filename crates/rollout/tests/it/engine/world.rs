@@ -43,6 +43,8 @@ pub(crate) struct World {
     pub(crate) previous: PodTemplateSpec,
     pub(crate) settings: Settings,
     pub(crate) record: RolloutRecord,
+    /// Pods whose last write failed.
+    pub(crate) backing_off: BTreeSet<String>,
     /// Whether the pods are those of a `StatefulSet`.
     pub(crate) is_ordered: bool,
     pub(crate) replicas: usize,
@@ -78,6 +80,7 @@ impl World {
             template,
             settings,
             record: RolloutRecord::new("r0".into(), "r0".into(), Desired::default(), at(0)),
+            backing_off: BTreeSet::new(),
             is_ordered: false,
             replicas: 0,
             max_unavailable: 1,
@@ -183,6 +186,7 @@ impl World {
             pods,
             settings: &self.settings,
             record: &self.record,
+            backing_off: &self.backing_off,
             is_ordered: self.is_ordered,
             replicas: self.replicas,
             max_unavailable: self.max_unavailable,

@@ -1,11 +1,15 @@
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{LimitRange, Pod, ResourceQuota};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use plumb_harness::{eventually, object};
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::commands::{Command, CommandError, command};
-use plumb_rollout::engine::Phase;
+use plumb_rollout::engine::{Phase, PodFailure};
 use plumb_rollout::workloads::{HELD_ANNOTATION, WorkloadKind};
 use serde_json::{Value, json};
 
@@ -313,4 +317,41 @@ async fn a_pod_that_becomes_unready_while_it_soaks_is_taken_back() {
     let pods = cluster.pods().await;
     assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
     assert_eq!(before.iter().map(|name| cpu(&pods[name])).collect::<Vec<_>>(), ["100m", "200m", "200m"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_a_policy_keeps_from_being_annotated_are_reported_and_resized_once_it_does_not() {
+    let (mut cluster, before) = running(2, 2).await;
+    let policies: kube::Api<ValidatingAdmissionPolicy> = kube::Api::all(cluster.client.clone());
+    let bindings: kube::Api<ValidatingAdmissionPolicyBinding> = kube::Api::all(cluster.client.clone());
+    let name = json!({ "name": "no-annotations" });
+    let rules = json!([{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"] }]);
+    let validations =
+        json!([{ "expression": "!has(object.metadata.annotations)", "message": "pods stay as they are" }]);
+    let spec = json!({ "matchConstraints": { "resourceRules": rules }, "validations": validations });
+    let policy = object(json!({ "metadata": name, "spec": spec }));
+    policies.create(&PostParams::default(), &policy).await.unwrap();
+    let spec = json!({ "policyName": "no-annotations", "validationActions": ["Deny"] });
+    let binding = object(json!({ "metadata": name, "spec": spec }));
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    let (pods, dry_run) = (cluster.api::<Pod>(), PatchParams { dry_run: true, ..PatchParams::default() });
+    let annotation = Patch::Merge(json!({ "metadata": { "annotations": { "test/touched": "yes" } } }));
+    eventually(async || pods.patch(&before[0], &dry_run, &annotation).await.is_err()).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    let is_reported = |web: &Deployment| {
+        status(web).is_some_and(|status| {
+            let waits = |failure: &PodFailure| failure.message.contains("pods stay as they are");
+            status.phase == Phase::Progressing && status.waiting.iter().any(waits)
+        })
+    };
+    let web = cluster.until("web", is_reported).await;
+    assert_eq!(status(&web).unwrap().waiting[0].reason.name(), "Refused");
+    bindings.delete("no-annotations", &DeleteParams::default()).await.unwrap();
+    cluster.clock.advance(Duration::from_mins(1));
+    for pod in &before {
+        cluster.touch(pod).await;
+    }
+    let web = cluster.until("web", is(Phase::Complete)).await;
+    assert!(status(&web).unwrap().waiting.is_empty());
 }
