@@ -4,6 +4,7 @@
 //! without any, so they have the annotation alone. So have the kinds of OpenKruise.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::object::Workload;
@@ -12,34 +13,71 @@ use crate::engine::{Phase, RolloutStatus};
 /// The type of the condition.
 pub const CONDITION: &str = "InPlaceResizing";
 
+/// The reason once the workload's controller has recreated the pods.
+const RECREATED: &str = "Recreated";
+
 /// The strategic merge patch of a workload's status that sets the condition; none if it is set, or the kind has none.
 pub(super) fn patch(workload: &Workload, status: &RolloutStatus, now: Timestamp) -> Option<Value> {
-    let is = if is_under_way(status.phase) { "True" } else { "False" };
-    let (reason, message) = (status.phase.name(), message(status));
+    set(workload, is_under_way(status.phase), status.phase.name(), &message(status), now)
+}
+
+/// The same once the workload's controller has recreated the pods; none unless the condition says that it does.
+pub(super) fn patch_recreated(workload: &Workload, now: Timestamp) -> Option<Value> {
+    known(workload).filter(|known| known.reason == Some(Phase::Recreating.name()))?;
+    set(workload, false, RECREATED, "pods were recreated by the workload's controller", now)
+}
+
+/// The condition as a workload has it.
+struct Known<'a> {
+    status: &'a str,
+    reason: Option<&'a str>,
+    message: Option<&'a str>,
+    since: Option<&'a Time>,
+}
+
+/// The condition of a workload, if it has it.
+fn known(workload: &Workload) -> Option<Known<'_>> {
+    match workload {
+        Workload::Deployment(deployment) => {
+            let conditions = deployment.status.as_ref()?.conditions.as_ref()?;
+            let found = conditions.iter().find(|one| one.type_ == CONDITION)?;
+            Some(Known {
+                status: &found.status,
+                reason: found.reason.as_deref(),
+                message: found.message.as_deref(),
+                since: found.last_transition_time.as_ref(),
+            })
+        }
+        Workload::DaemonSet(set) => {
+            let conditions = set.status.as_ref()?.conditions.as_ref()?;
+            let found = conditions.iter().find(|one| one.type_ == CONDITION)?;
+            Some(Known {
+                status: &found.status,
+                reason: found.reason.as_deref(),
+                message: found.message.as_deref(),
+                since: found.last_transition_time.as_ref(),
+            })
+        }
+        Workload::StatefulSet(_) | Workload::AdvancedStatefulSet(_) | Workload::AdvancedDaemonSet(_) => None,
+    }
+}
+
+fn set(workload: &Workload, is_true: bool, reason: &str, message: &str, now: Timestamp) -> Option<Value> {
+    if !matches!(workload, Workload::Deployment(_) | Workload::DaemonSet(_)) {
+        return None;
+    }
+    let is = if is_true { "True" } else { "False" };
     // Conditions have whole seconds.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
     let mut condition = json!({ "type": CONDITION, "status": is, "reason": reason, "message": message, "lastTransitionTime": now });
-    let before = match workload {
-        Workload::Deployment(deployment) => {
-            condition["lastUpdateTime"] = json!(now);
-            let conditions = deployment.status.as_ref().and_then(|status| status.conditions.as_ref());
-            let before = conditions.into_iter().flatten().find(|one| one.type_ == CONDITION);
-            before.map(|one| (&one.status, &one.reason, &one.message, &one.last_transition_time))
-        }
-        Workload::DaemonSet(set) => {
-            let conditions = set.status.as_ref().and_then(|status| status.conditions.as_ref());
-            let before = conditions.into_iter().flatten().find(|one| one.type_ == CONDITION);
-            before.map(|one| (&one.status, &one.reason, &one.message, &one.last_transition_time))
-        }
-        Workload::StatefulSet(_) | Workload::AdvancedStatefulSet(_) | Workload::AdvancedDaemonSet(_) => {
+    if let Workload::Deployment(_) = workload {
+        condition["lastUpdateTime"] = json!(now);
+    }
+    if let Some(known) = known(workload) {
+        if known.status == is && known.reason == Some(reason) && known.message == Some(message) {
             return None;
         }
-    };
-    if let Some((status, known, text, since)) = before {
-        if status == is && known.as_deref() == Some(reason) && text.as_deref() == Some(message.as_str()) {
-            return None;
-        }
-        if let Some(since) = since.as_ref().filter(|_| status == is) {
+        if let Some(since) = known.since.filter(|_| known.status == is) {
             condition["lastTransitionTime"] = json!(since);
         }
     }

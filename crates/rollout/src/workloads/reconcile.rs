@@ -91,8 +91,9 @@ impl Reconciler for Rollouts {
                 self.patch(&workload, "recording", patch).await?;
                 return Ok(Requeue::Now);
             }
-            if let Some(status) = commands::status(workload.metadata()) {
-                self.set_condition(&workload, &status).await;
+            match commands::status(workload.metadata()) {
+                Some(status) => _ = self.set_condition(&workload, &status).await,
+                None => self.set_recreated(&workload).await,
             }
             return Ok(Requeue::AwaitChange);
         }
@@ -276,6 +277,17 @@ impl Rollouts {
     /// workload sets it.
     pub(super) async fn set_condition(&self, workload: &Workload, status: &RolloutStatus) -> bool {
         let Some(patch) = condition::patch(workload, status, self.clock.now()) else { return false };
+        self.patch_status(workload, patch).await
+    }
+
+    /// Has the condition of a workload say that its controller has recreated the pods, if it says that it does.
+    async fn set_recreated(&self, workload: &Workload) {
+        if let Some(patch) = condition::patch_recreated(workload, self.clock.now()) {
+            self.patch_status(workload, patch).await;
+        }
+    }
+
+    async fn patch_status(&self, workload: &Workload, patch: serde_json::Value) -> bool {
         let written = write::patch_status(&self.client, &self.informers, workload, patch).await;
         if let Err(error) = &written {
             tracing::debug!(%error, workload = ?workload.metadata().name, "cannot set the condition of a workload");

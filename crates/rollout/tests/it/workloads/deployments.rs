@@ -304,6 +304,9 @@ async fn a_gate_that_is_turned_off_releases_what_is_held() {
     assert_eq!(condition(&web), Some(("False".to_owned(), "Recreating".to_owned())), "from the release on");
     // The Deployment's controller has replaced them, and no rollout is left to report.
     cluster.until("web", |web| rolled_out(web) && status(web).is_none()).await;
+    cluster
+        .until("web", |web| condition(web).is_some_and(|(is, reason)| is == "False" && reason == "Recreated"))
+        .await;
     let pods = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
     assert!(pods.iter().all(|(name, pod)| cpu(pod) == "200m" && !before.contains(name)));
 }
