@@ -90,6 +90,9 @@ pub struct AdvancedDaemonSetStatus {
     /// How many of these run a pod of the latest revision.
     #[serde(default)]
     pub updated_number_scheduled: Option<i32>,
+    /// How many nodes run a pod and should not.
+    #[serde(default)]
+    pub number_misscheduled: i32,
 }
 
 /// A template; none if it cannot be read. One that cannot must not make a whole LIST unreadable.

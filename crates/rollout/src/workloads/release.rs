@@ -83,8 +83,10 @@ impl Rollouts {
                 )
             }
             Workload::DaemonSet(set) => {
-                let updated = set.status.as_ref().and_then(|status| status.updated_number_scheduled);
-                is_counted(updated, set.metadata.uid.as_deref(), self.hash_of(workload).as_deref())
+                let counted = set.status.as_ref().map(|status| {
+                    daemons_counted(status.updated_number_scheduled, status.number_misscheduled)
+                });
+                is_counted(counted, set.metadata.uid.as_deref(), self.hash_of(workload).as_deref())
             }
             Workload::AdvancedStatefulSet(set) => {
                 let status = set.status.as_ref();
@@ -93,8 +95,10 @@ impl Rollouts {
                 is_counted(updated, set.metadata.uid.as_deref(), revision)
             }
             Workload::AdvancedDaemonSet(set) => {
-                let updated = set.status.as_ref().and_then(|status| status.updated_number_scheduled);
-                is_counted(updated, set.metadata.uid.as_deref(), self.hash_of(workload).as_deref())
+                let counted = set.status.as_ref().map(|status| {
+                    daemons_counted(status.updated_number_scheduled, status.number_misscheduled)
+                });
+                is_counted(counted, set.metadata.uid.as_deref(), self.hash_of(workload).as_deref())
             }
         };
         is_found && workload.is_observed()
@@ -160,4 +164,10 @@ impl Rollouts {
         }
         Ok(())
     }
+}
+
+/// How many pods of a DaemonSet may have the label of its latest revision, as far as its controller has observed them. It does not
+/// count those on nodes that should run none, such as one that was tainted since, among the updated ones.
+fn daemons_counted(updated: Option<i32>, misscheduled: i32) -> i32 {
+    updated.unwrap_or(0).saturating_add(misscheduled)
 }

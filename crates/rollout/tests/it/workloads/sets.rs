@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use plumb_client::Api;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::engine::Phase;
 use serde_json::{Value, json};
@@ -141,4 +142,28 @@ async fn the_pods_of_a_daemon_set_are_resized_at_a_pace_and_its_strategy_is_rest
             assert_eq!(actual_cpu(pod).as_deref(), Some(cpu));
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_set_is_released_though_a_pod_runs_on_a_node_that_should_run_none() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.create::<DaemonSet>(new_daemon_set("db")).await;
+    cluster.until("db", runs_on(3)).await;
+    // The pod that is there stays, and does not count among those that are scheduled.
+    let tainted = json!({ "spec": { "taints": [{ "key": "example.com/batch", "effect": "NoSchedule" }] } });
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    nodes.patch("node-0", &PatchParams::default(), &Patch::Merge(tainted)).await.unwrap();
+    let is_astray =
+        |set: &DaemonSet| set.status.as_ref().is_some_and(|status| status.number_misscheduled == 1);
+    cluster.until("db", is_astray).await;
+    cluster.roll_out(true);
+    cluster.edit::<DaemonSet>("db", sized("200m")).await;
+    let is_released = |set: &DaemonSet| {
+        let strategy = set.spec.as_ref().unwrap().update_strategy.as_ref().unwrap();
+        strategy.type_.as_deref() == Some("RollingUpdate")
+            && status(set).is_some_and(|status| status.phase == Phase::Complete)
+    };
+    cluster.until("db", is_released).await;
+    let pods = cluster.pods().await;
+    assert!(pods.len() == 3 && pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("200m")));
 }
