@@ -53,6 +53,6 @@ pub(crate) use rollout::PODS_NAMED;
 pub use rollout::{Heading, Phase, PodFailure, RolloutOutcome, RolloutRecord, RolloutStatus};
 pub use selection::{Selected, Selection, select, selects};
 pub use settings::{Settings, Step};
-pub use template::{TemplateChange, can_update, with_resources_of};
+pub use template::{TemplateChange, can_update, restarted, with_resources_of};
 pub(crate) use update::patch_params;
 pub use update::{FIELD_MANAGER, Plan, PodWrite, UpdateResult, merged, plan, plan_back, update};

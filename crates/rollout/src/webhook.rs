@@ -183,7 +183,7 @@ impl Holder {
         let selection = select(&self.policies.in_namespace(&request.namespace), &workload);
         let context = AdmissionContext {
             enabled: true,
-            selected: selection.bound.is_some(),
+            policy: selection.bound.as_ref().map(|policy| &policy.spec),
             rules: &self.rules,
             now: self.clock.now(),
         };

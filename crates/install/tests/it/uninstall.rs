@@ -14,6 +14,7 @@ use plumb_install::apply::Mode;
 use plumb_install::uninstall::{Removal, UninstallError, UninstallOutcome, uninstall};
 use plumb_install::upstream::REPLICAS_ANNOTATION;
 use plumb_resize::rules::Rules;
+use plumb_rollout::api::RolloutPolicySpec;
 use plumb_rollout::workloads::{AdmissionContext, WorkloadKind, admit};
 use serde_json::json;
 
@@ -86,7 +87,9 @@ async fn a_workload_that_a_rollout_holds_is_released() {
         })
     };
     let rules = Rules::v1_36();
-    let context = AdmissionContext { enabled: true, selected: true, rules: &rules, now: Timestamp::now() };
+    let policy = RolloutPolicySpec::default();
+    let context =
+        AdmissionContext { enabled: true, policy: Some(&policy), rules: &rules, now: Timestamp::now() };
     let held = admit(WorkloadKind::Deployment, &deployment("100m"), &deployment("200m"), &context);
     let deployments: Api<Deployment> = Api::default_namespaced(admin.clone());
     deployments.create(&PostParams::default(), &object(held.object.unwrap())).await.unwrap();
@@ -162,7 +165,9 @@ async fn workloads_of_openkruise_that_a_rollout_holds_are_released() {
         })
     };
     let rules = Rules::v1_36();
-    let context = AdmissionContext { enabled: true, selected: true, rules: &rules, now: Timestamp::now() };
+    let policy = RolloutPolicySpec::default();
+    let context =
+        AdmissionContext { enabled: true, policy: Some(&policy), rules: &rules, now: Timestamp::now() };
     let mut sets = Vec::new();
     for kind in [WorkloadKind::AdvancedStatefulSet, WorkloadKind::AdvancedDaemonSet] {
         define(&admin, kind).await;

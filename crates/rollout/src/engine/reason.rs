@@ -57,6 +57,13 @@ pub enum Reason {
         /// The path of the field.
         path: String,
     },
+    /// A container is restarted for its new resources, no pod may be unavailable, and the workload's own controller surges.
+    Restart {
+        /// The container.
+        container: String,
+        /// The resource, `cpu` or `memory`.
+        resource: String,
+    },
     /// The API server would refuse the resize of this pod, or a quantity cannot be read.
     Invalid {
         /// Its message.
@@ -75,6 +82,7 @@ impl Reason {
                 | Self::PodLevel
                 | Self::OtherResource { .. }
                 | Self::LeftToController { .. }
+                | Self::Restart { .. }
         )
     }
 
@@ -91,6 +99,7 @@ impl Reason {
             Self::Containers => "ContainersChanged",
             Self::Field { .. } => "OtherFieldsChanged",
             Self::LeftToController { .. } => "LeftToController",
+            Self::Restart { .. } => "RestartNotAllowed",
             Self::Invalid { .. } => "ResizeInvalid",
         }
     }
@@ -122,6 +131,10 @@ impl fmt::Display for Reason {
             Self::LeftToController { path } => {
                 write!(f, "{path} is set, which only the workload's own controller follows")
             }
+            Self::Restart { container, resource } => write!(
+                f,
+                "container {container} restarts when its {resource} changes, and maxUnavailable is 0, but maxSurge is not"
+            ),
             Self::Invalid { message } => f.write_str(message),
         }
     }

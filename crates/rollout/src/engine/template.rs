@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodTemplateSpec, ResourceRequirements};
 use plumb_resize::defaulting::default_pod;
 use plumb_resize::list::{BadQuantity, ResourceList};
+use plumb_resize::pod::{PodResources, PodShape, RestartPolicy};
 use plumb_resize::qos::QosClass;
 use plumb_resize::resource::Resource;
 use plumb_resize::rules::Rules;
@@ -106,6 +107,23 @@ fn compare_templates(
         change.reasons.push(Reason::QosClass { from, to });
     }
     Ok(change)
+}
+
+/// The first container that a resize from one template to another restarts, and the resource that it restarts for.
+pub fn restarted(
+    old: &PodTemplateSpec,
+    new: &PodTemplateSpec,
+    rules: &Rules,
+) -> Result<Option<(String, Resource)>, BadQuantity> {
+    let (old, new) = (defaulted(old, rules)?, defaulted(new, rules)?);
+    let (before, after) = (PodResources::desired(&old)?, PodResources::desired(&new)?);
+    let shape = PodShape::of(&Pod { spec: Some(new), ..Pod::default() })?;
+    let mut containers = shape.containers.iter().zip(before.containers.iter().zip(&after.containers));
+    Ok(containers.find_map(|(shape, (before, after))| {
+        let mut changed = Resource::ALL.into_iter().filter(|r| before.of(*r) != after.of(*r));
+        let restarts = changed.find(|r| shape.policy[*r] == RestartPolicy::RestartContainer);
+        restarts.map(|resource| (shape.name.clone(), resource))
+    }))
 }
 
 /// The spec of a new pod, with the defaults of the API server.

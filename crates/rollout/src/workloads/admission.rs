@@ -8,15 +8,16 @@ use serde_json::{Value, json};
 use super::kind::{WorkloadKind, template};
 use super::record::{Hold, TemplateResources, WorkloadRecord, intent, revision_of};
 use super::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION, STATUS_ANNOTATION};
-use crate::engine::{Reason, RolloutOutcome, RolloutStatus, TemplateChange, can_update, merged};
+use crate::api::RolloutPolicySpec;
+use crate::engine::{Reason, RolloutOutcome, RolloutStatus, TemplateChange, can_update, merged, restarted};
 
 /// The input of an admission besides the objects.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionContext<'a> {
     /// Whether the feature gate is on.
     pub enabled: bool,
-    /// Whether a policy selects the workload.
-    pub selected: bool,
+    /// The policy that binds the workload, if one selects it.
+    pub policy: Option<&'a RolloutPolicySpec>,
     /// The rules of the API server.
     pub rules: &'a Rules,
     /// The current time.
@@ -34,7 +35,8 @@ pub struct Admitted {
 
 /// Decides about the update of a workload.
 ///
-/// - A change of only cpu and memory is held, if the workload opted in.
+/// - A change of only cpu and memory is held, if the workload opted in. It is not, if it restarts a container, no pod
+///   may be unavailable, and the workload's own controller surges instead.
 /// - Any other change of the template releases a workload that is held: its controller recreates the pods. The status of a
 ///   rollout that has ended is removed, because the controller rolls out another template.
 /// - While it is held, the fields that hold it stay; the values that a user sets are restored at the end.
@@ -59,21 +61,45 @@ pub fn admit(kind: WorkloadKind, old: &Value, new: &Value, context: &AdmissionCo
     let mut change = can_update(&before, &after, context.rules);
     if change.is_vertical() {
         change.reasons.extend(kind.left_to_controller(&new["spec"]));
+        change.reasons.extend(surge_instead(kind, (&before, &after), new, record.as_ref(), context));
     }
     let old_fields = kind.held_fields(&old["spec"]);
     let mut admission = Admission { kind, new: new.clone(), old_fields, record, warnings: Vec::new() };
     admission.preserve(old, changes_record);
     if change.is_none() {
         admission.keep_hold();
-    } else if change.is_vertical() && context.enabled && opted_in(new, context.selected) {
+    } else if change.is_vertical() && context.enabled && opted_in(new, context.policy.is_some()) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         admission.hold((&before, &after), generation, context);
     } else {
         admission.release(&change, context);
-        admission.explain(&change, opted_in(new, context.selected) && context.enabled);
+        admission.explain(&change, opted_in(new, context.policy.is_some()) && context.enabled);
     }
     let object = (admission.new != *new).then_some(admission.new);
     Admitted { object, warnings: admission.warnings }
+}
+
+/// Why the controller of a workload updates its pods though a resize could: it surges, where a resize would make pods
+/// unavailable and none may be. What a policy says about that comes first.
+fn surge_instead(
+    kind: WorkloadKind,
+    (before, after): (&PodTemplateSpec, &PodTemplateSpec),
+    new: &Value,
+    record: Option<&WorkloadRecord>,
+    context: &AdmissionContext<'_>,
+) -> Option<Reason> {
+    let mut spec = new["spec"].clone();
+    // What a hold has replaced is restored.
+    if let Some(hold) = record.and_then(|record| record.hold.as_ref()) {
+        spec = merged(spec, Some(kind.restoring(&hold.restored)));
+    }
+    let is_decided = context.policy.is_some_and(|policy| policy.max_unavailable.is_some());
+    if is_decided || !kind.surges_only(&spec) {
+        return None;
+    }
+    // What cannot be read is a reason of its own.
+    let (container, resource) = restarted(before, after, context.rules).ok()??;
+    Some(Reason::Restart { container, resource: resource.name().to_owned() })
 }
 
 /// Whether a workload opts in: by its annotation, else because a policy selects it.

@@ -184,6 +184,23 @@ impl WorkloadKind {
         fields
     }
 
+    /// Whether the controller of a workload with this spec surges, and makes no pod unavailable.
+    pub fn surges_only(self, spec: &Value) -> bool {
+        let rolling = match self {
+            Self::Deployment => &spec["strategy"]["rollingUpdate"],
+            Self::DaemonSet => &spec["updateStrategy"]["rollingUpdate"],
+            Self::StatefulSet | Self::AdvancedStatefulSet | Self::AdvancedDaemonSet => return false,
+        };
+        let is_zero = |setting: &str| {
+            let share: Option<IntOrString> = serde_json::from_value(rolling[setting].clone()).ok();
+            share
+                .as_ref()
+                .and_then(Share::read)
+                .map(|share| matches!(share, Share::Count(0) | Share::Percent(0)))
+        };
+        is_zero("maxUnavailable") == Some(true) && is_zero("maxSurge") == Some(false)
+    }
+
     /// Why only the workload's own controller can update its pods, whatever changes in the template.
     pub fn left_to_controller(self, spec: &Value) -> Option<Reason> {
         let path = match self {

@@ -1,4 +1,6 @@
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use plumb_resize::rules::Rules;
+use plumb_rollout::api::RolloutPolicySpec;
 use plumb_rollout::engine::RolloutOutcome;
 use plumb_rollout::workloads::{
     AdmissionContext, Admitted, RECORD_ANNOTATION, STATUS_ANNOTATION, WorkloadKind, WorkloadRecord, admit,
@@ -45,7 +47,7 @@ fn with_cpu(object: &Value, cpu: &str) -> Value {
 
 fn admitted(kind: WorkloadKind, old: &Value, new: &Value) -> Admitted {
     let rules = Rules::v1_36();
-    admit(kind, old, new, &AdmissionContext { enabled: true, selected: false, rules: &rules, now: at(0) })
+    admit(kind, old, new, &AdmissionContext { enabled: true, policy: None, rules: &rules, now: at(0) })
 }
 
 /// The object that is stored.
@@ -118,10 +120,62 @@ fn nothing_is_held_without_opting_in_or_without_the_gate() {
         (&out, true, true, false),
     ];
     for (old, selected, enabled, held) in table {
-        let context = AdmissionContext { enabled, selected, rules: &rules, now: at(0) };
+        let policy = RolloutPolicySpec::default();
+        let policy = selected.then_some(&policy);
+        let context = AdmissionContext { enabled, policy, rules: &rules, now: at(0) };
         let admitted = admit(kind, old, &with_cpu(old, "200m"), &context);
         assert_eq!(admitted.object.is_some(), held, "{selected} {enabled}");
     }
+}
+
+#[test]
+fn a_restart_is_left_to_a_controller_that_surges_if_no_pod_may_be_unavailable() {
+    let rules = Rules::v1_36();
+    let new = |kind: WorkloadKind, unavailable: Value, surge: Value, restart: &str| {
+        let mut object = workload(kind, "100m");
+        let field = if kind == WorkloadKind::Deployment { "strategy" } else { "updateStrategy" };
+        let rolling = json!({ "maxUnavailable": unavailable, "maxSurge": surge });
+        object["spec"][field] = json!({ "type": "RollingUpdate", "rollingUpdate": rolling });
+        let policy = json!([{ "resourceName": "cpu", "restartPolicy": restart }]);
+        object["spec"]["template"]["spec"]["containers"][0]["resizePolicy"] = policy;
+        object
+    };
+    let (restarts, not) = ("RestartContainer", "NotRequired");
+    let strict =
+        RolloutPolicySpec { max_unavailable: Some(IntOrString::Int(0)), ..RolloutPolicySpec::default() };
+    // The settings of the workload, whether cpu restarts a container, the policy, and whether the workload is held.
+    let table = [
+        (json!(0), json!(1), restarts, None, false),
+        (json!("0%"), json!("25%"), restarts, None, false),
+        (json!(0), json!(1), restarts, Some(RolloutPolicySpec::default()), false),
+        (json!(0), json!(1), restarts, Some(strict), true),
+        (json!(0), json!(1), not, None, true),
+        (json!("25%"), json!(1), restarts, None, true),
+        (json!(1), json!(0), restarts, None, true),
+    ];
+    for kind in [WorkloadKind::Deployment, WorkloadKind::DaemonSet] {
+        for (unavailable, surge, restart, policy, held) in &table {
+            let old = new(kind, unavailable.clone(), surge.clone(), restart);
+            let context =
+                AdmissionContext { enabled: true, policy: policy.as_ref(), rules: &rules, now: at(0) };
+            let admitted = admit(kind, &old, &with_cpu(&old, "200m"), &context);
+            assert_eq!(admitted.object.is_some(), *held, "{kind:?} {unavailable} {surge} {restart}");
+            assert_eq!(admitted.warnings.is_empty(), *held);
+        }
+    }
+    // A held workload is released, also if the hold has replaced its strategy.
+    let kind = WorkloadKind::DaemonSet;
+    let mut plain = new(kind, json!(0), json!(1), restarts);
+    plain["spec"]["template"]["spec"]["containers"][0]["resizePolicy"][0]["resourceName"] = json!("memory");
+    let held = stored(kind, &plain, &with_cpu(&plain, "200m"));
+    assert_eq!(held["spec"]["updateStrategy"]["type"], "OnDelete");
+    let mut larger = held.clone();
+    larger["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["memory"] = json!("1Gi");
+    let released = admitted(kind, &held, &larger);
+    assert_eq!(released.object.unwrap()["spec"]["updateStrategy"], plain["spec"]["updateStrategy"]);
+    let warning = "pods are recreated and not resized in place: container app restarts when its memory changes, and \
+                   maxUnavailable is 0, but maxSurge is not";
+    assert_eq!(released.warnings, [warning]);
 }
 
 #[test]
@@ -370,7 +424,7 @@ fn a_copy_of_an_older_record_is_not_taken_for_a_write_of_the_controller() {
     // Two rollouts, both complete and released.
     let rolled_out = |before: &Value, cpu: &str, seconds: i64| {
         let rules = Rules::v1_36();
-        let context = AdmissionContext { enabled: true, selected: false, rules: &rules, now: at(seconds) };
+        let context = AdmissionContext { enabled: true, policy: None, rules: &rules, now: at(seconds) };
         let mut done = admit(kind, before, &with_cpu(before, cpu), &context).object.unwrap();
         let mut finished = record(&done);
         finished.hold = None;

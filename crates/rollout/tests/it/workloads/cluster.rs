@@ -216,8 +216,7 @@ where
             Err(error) => panic!("{error}"),
         };
         let old = serde_json::to_value(old).unwrap();
-        let context =
-            AdmissionContext { enabled: true, selected: false, rules: &rules, now: Timestamp::now() };
+        let context = AdmissionContext { enabled: true, policy: None, rules: &rules, now: Timestamp::now() };
         let admitted = workloads::admit(kind, &old, &new, &context);
         let object: K = object(admitted.object.unwrap_or(new));
         match api.replace(name, &PostParams::default(), &object).await {

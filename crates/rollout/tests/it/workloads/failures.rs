@@ -252,16 +252,28 @@ async fn no_pod_is_restarted_if_the_deployment_says_that_none_may_be_unavailable
     web["spec"]["template"]["spec"]["containers"][0]["resizePolicy"] = restarts.clone();
     cluster.create::<Deployment>(web).await;
     cluster.until("web", rolled_out).await;
+    let before = cluster.pods().await;
     cluster.roll_out(true);
-    let mut larger = sized("200m");
-    larger["spec"]["template"]["spec"]["containers"][0]["resizePolicy"] = restarts;
-    cluster.edit::<Deployment>("web", larger).await;
+    let edited = |cpu: &str| {
+        let mut edited = sized(cpu);
+        edited["spec"]["template"]["spec"]["containers"][0]["resizePolicy"] = restarts.clone();
+        edited
+    };
+    // Its own controller surges.
+    cluster.edit::<Deployment>("web", edited("200m")).await;
+    cluster.until("web", rolled_out).await;
+    let pods = cluster.until_all::<Pod>(|pods| pods.len() == 2).await;
+    assert!(pods.iter().all(|(name, pod)| cpu(pod) == "200m" && !before.contains_key(name)));
+    // A policy that says so has the last word.
+    cluster.create::<RolloutPolicy>(policy(json!({ "maxUnavailable": 0 }))).await;
+    cluster.edit::<Deployment>("web", json!({ "spec": { "strategy": strategy(json!("25%")) } })).await;
+    cluster.edit::<Deployment>("web", edited("300m")).await;
     let held = cluster.until("web", is(Phase::Held)).await;
     assert_eq!(status(&held).unwrap().message, "pods have to be restarted, and maxUnavailable is 0");
-    assert!(cluster.pods().await.values().all(|pod| cpu(pod) == "100m"));
+    assert!(cluster.pods().await.values().all(|pod| cpu(pod) == "200m"));
     // A part of a pod counts as one.
-    cluster.edit::<Deployment>("web", json!({ "spec": { "strategy": strategy(json!("25%")) } })).await;
-    cluster.until_all::<Pod>(|pods| pods.values().any(|pod| cpu(pod) == "200m")).await;
+    cluster.merge::<RolloutPolicy>("web", json!({ "spec": { "maxUnavailable": "25%" } })).await;
+    cluster.until_all::<Pod>(|pods| pods.values().any(|pod| cpu(pod) == "300m")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
