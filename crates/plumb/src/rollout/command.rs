@@ -192,22 +192,30 @@ pub(crate) async fn show(
     Ok(ExitCode::FAILURE)
 }
 
-/// Whether the controller of a workload replaces its pods, or is about to.
+/// Whether the controller of a workload replaces its pods, or is about to. Pods that it adds replace none.
 fn is_replacing(kind: WorkloadKind, workload: &DynamicObject) -> bool {
     let (spec, status) = (&workload.data["spec"], &workload.data["status"]);
     let count = |value: &serde_json::Value| value.as_i64().unwrap_or(0);
     let is_behind = match kind {
         WorkloadKind::Deployment => {
-            count(&status["updatedReplicas"]) < spec["replicas"].as_i64().unwrap_or(1)
+            let updated = count(&status["updatedReplicas"]);
+            let is_scaled = count(&status["replicas"]) == updated && has_rolled_out(status);
+            !is_scaled && updated < spec["replicas"].as_i64().unwrap_or(1)
         }
         WorkloadKind::StatefulSet | WorkloadKind::AdvancedStatefulSet => {
             status["updateRevision"] != status["currentRevision"]
         }
         WorkloadKind::DaemonSet | WorkloadKind::AdvancedDaemonSet => {
-            count(&status["updatedNumberScheduled"]) < count(&status["desiredNumberScheduled"])
+            count(&status["updatedNumberScheduled"]) < count(&status["currentNumberScheduled"])
         }
     };
     is_behind || count(&status["observedGeneration"]) < workload.metadata.generation.unwrap_or(0)
+}
+
+/// Whether the controller of a Deployment has rolled out its template. A change of its replicas does not change that.
+fn has_rolled_out(status: &serde_json::Value) -> bool {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.any(|one| one["type"] == "Progressing" && one["reason"] == "NewReplicaSetAvailable")
 }
 
 /// How far a rollout is.
@@ -421,6 +429,34 @@ mod tests {
         let complete = record("Forward", &json!({ "outcome": "Complete", "superseded": true }));
         let progress = progress(&complete, &Value::Null);
         assert!(matches!(progress, Progress::None) && !progress.has_failed());
+    }
+
+    #[test]
+    fn a_controller_that_adds_pods_replaces_none() {
+        let is = |kind: WorkloadKind, spec: Value, status: Value| {
+            let object = json!({ "apiVersion": "apps/v1", "kind": kind.name(), "metadata": { "name": "web", "generation": 3 },
+                "spec": spec, "status": status });
+            is_replacing(kind, &serde_json::from_value(object).unwrap())
+        };
+        let deployment = |replicas: i32, updated: i32, reason: &str, observed: i32| {
+            let condition = json!({ "type": "Progressing", "status": "True", "reason": reason });
+            let status = json!({ "replicas": replicas, "updatedReplicas": updated, "observedGeneration": observed,
+                "conditions": [condition] });
+            is(WorkloadKind::Deployment, json!({ "replicas": 5 }), status)
+        };
+        let (done, going) = ("NewReplicaSetAvailable", "ReplicaSetUpdated");
+        assert!(!deployment(5, 5, done, 3));
+        assert!(!deployment(3, 3, done, 3), "it is scaled up");
+        assert!(deployment(5, 5, done, 2), "what it does next is not known");
+        assert!(deployment(6, 2, going, 3));
+        assert!(deployment(2, 2, going, 3), "the strategy Recreate has deleted the pods of before");
+        let daemons = |desired: i32, current: i32, updated: i32| {
+            let status = json!({ "desiredNumberScheduled": desired, "currentNumberScheduled": current,
+                "updatedNumberScheduled": updated, "observedGeneration": 3 });
+            is(WorkloadKind::DaemonSet, json!({}), status)
+        };
+        assert!(!daemons(3, 3, 3) && !daemons(4, 3, 3), "a node was added");
+        assert!(daemons(3, 3, 1));
     }
 
     #[test]
