@@ -1,49 +1,219 @@
-//! The cgroups of pods and containers under a runtime with the cgroupfs driver.
+//! The cgroups of pods and containers.
 //!
 //! The cgroups of all pods, of QoS classes and of pods are ours, as they are the kubelet's; those of containers are the
-//! runtime's, below the `cgroup_parent` of their sandbox.
+//! runtime's, below the `cgroup_parent` of their sandbox. With the driver systemd ours are slices, and those of containers
+//! are scopes.
+
+use std::sync::Arc;
 
 use plumb_resize::cgroup::WeightScale;
-use plumb_runtime::cgroup::{Group, Tree, Version};
+use plumb_runtime::cgroup::{Group, Layout, Tree, Version};
 use plumb_runtime::types::{LinuxResources, Pairs, QosClass};
+use plumb_runtime::{Error, Result};
 
 use crate::names::parse_cgroup;
+use crate::runtime::blocking;
+use crate::systemd::UnitManager;
+use crate::systemd::properties::{Site, accounting, completed, of_resources, of_slice};
+use crate::systemd::slice::Slice;
 
 /// What CRI-O has before the id in the name of a container's cgroup.
 const CRIO_PREFIX: &str = "crio-";
+/// What containerd has before it in the name of a scope.
+const CONTAINERD_PREFIX: &str = "cri-containerd-";
 
 /// The cgroups of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroups {
+    /// Of cgroups or of slices, by the driver.
     tree: Tree,
+    systemd: Option<Slices>,
+}
+
+/// The slices of a cluster.
+#[derive(Clone, Debug)]
+struct Slices {
+    units: Arc<dyn UnitManager>,
+    pods: Slice,
+    site: Site,
+}
+
+/// A cgroup that is ours.
+#[derive(Clone, Debug)]
+struct Own<'a> {
+    group: Group,
+    /// Its unit, if it is a slice.
+    unit: Option<(&'a Slices, String)>,
 }
 
 impl Cgroups {
-    pub(crate) fn new(tree: Tree) -> Self {
-        Self { tree }
+    /// Those below a cgroup of this name, which may be a path, with the driver cgroupfs.
+    pub(crate) fn cgroupfs(layout: Layout, name: &str) -> Self {
+        Self { tree: Tree::new(layout, name), systemd: None }
     }
 
-    /// All of them.
-    pub(crate) fn tree(&self) -> &Tree {
-        &self.tree
+    /// The same with the driver systemd.
+    pub(crate) async fn systemd(layout: Layout, name: &str, units: Arc<dyn UnitManager>) -> Result<Self> {
+        let pods = Slice::of(name);
+        if !pods.is_valid() {
+            return Err(Error::InvalidArgument(format!("{name:?} cannot name a slice of systemd")));
+        }
+        let site = Site { cgroups: layout.version(), systemd: units.version().await? };
+        Ok(Self { tree: Tree::new(layout, pods.path()), systemd: Some(Slices { units, pods, site }) })
     }
 
     /// The cgroup of a pod.
     pub(crate) fn pod(&self, class: QosClass, uid: &str) -> Group {
-        self.tree.pod(class, uid)
+        self.own(class, Some(uid)).group
     }
 
     /// What a sandbox has as its `cgroup_parent`.
     pub(crate) fn parent(&self, class: QosClass, uid: &str) -> String {
-        format!("/{}", self.pod(class, uid).path().display())
+        let own = self.own(class, Some(uid));
+        own.unit.map_or_else(|| format!("/{}", own.group.path().display()), |(_, unit)| unit)
+    }
+
+    /// Whether a uid can be part of the name of a cgroup.
+    pub(crate) fn can_name(&self, uid: &str) -> bool {
+        let is_name = !uid.is_empty() && !uid.contains(['/', '\0']) && !uid.starts_with('.');
+        is_name
+            && self.systemd.as_ref().is_none_or(|slices| slices.of(QosClass::Burstable, Some(uid)).is_valid())
     }
 
     /// The cgroup of a container with these annotations, if it exists where it should be.
     pub(crate) fn container(&self, id: &str, annotations: &Pairs) -> Option<Group> {
         let (class, uid) = parse_cgroup(annotations)?;
-        let pod = self.pod(class, uid);
-        let names = [id.to_owned(), format!("{CRIO_PREFIX}{id}")];
+        self.in_pod(&self.pod(class, uid), id)
+    }
+
+    /// The cgroup of a container or of a sandbox in the cgroup of its pod, if it exists.
+    pub(crate) fn in_pod(&self, pod: &Group, id: &str) -> Option<Group> {
+        let names = match self.systemd {
+            None => [id.to_owned(), format!("{CRIO_PREFIX}{id}")],
+            Some(_) => [CONTAINERD_PREFIX, CRIO_PREFIX].map(|prefix| format!("{prefix}{id}.scope")),
+        };
         names.into_iter().map(|name| pod.child(name, WeightScale::Quadratic)).find(Group::exists)
+    }
+
+    /// Creates the cgroups of all pods and of QoS classes.
+    pub(crate) async fn create(&self) -> Result<()> {
+        for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
+            self.own(class, None).create(&LinuxResources::default()).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates the cgroup of a pod, unless it exists, and sets its resources.
+    pub(crate) async fn create_pod(&self, class: QosClass, uid: &str, to: &LinuxResources) -> Result<()> {
+        self.own(class, Some(uid)).create(to).await
+    }
+
+    /// Sets the resources of a pod.
+    pub(crate) async fn set_pod(&self, class: QosClass, uid: &str, to: &LinuxResources) -> Result<()> {
+        self.own(class, Some(uid)).set(to).await
+    }
+
+    /// Sets the resources of a QoS class.
+    pub(crate) async fn set_class(&self, class: QosClass, to: &LinuxResources) -> Result<()> {
+        self.own(class, None).set(to).await
+    }
+
+    /// Kills everything in the cgroup of a pod, and removes it.
+    pub(crate) async fn delete_pod(&self, class: QosClass, uid: &str) -> Result<()> {
+        self.own(class, Some(uid)).delete().await
+    }
+
+    /// Kills everything in all cgroups of the cluster, and removes them.
+    pub(crate) async fn delete(&self) -> Result<()> {
+        self.own(QosClass::Guaranteed, None).delete().await
+    }
+
+    /// The cgroup of a QoS class, or of a pod in it.
+    fn own(&self, class: QosClass, uid: Option<&str>) -> Own<'_> {
+        let Some(slices) = &self.systemd else {
+            let group = uid.map_or_else(|| self.tree.class(class), |uid| self.tree.pod(class, uid));
+            return Own { group, unit: None };
+        };
+        let (slice, pods) = (slices.of(class, uid), self.tree.pods());
+        let path = slice.path();
+        let group = match path.strip_prefix(pods.path()) {
+            Ok(below) if below.components().next().is_some() => pods.child(below, WeightScale::Linear),
+            _ => pods,
+        };
+        Own { group, unit: Some((slices, slice.unit())) }
+    }
+}
+
+impl Slices {
+    fn of(&self, class: QosClass, uid: Option<&str>) -> Slice {
+        let class = match class {
+            QosClass::Guaranteed => self.pods.clone(),
+            QosClass::Burstable => self.pods.child("burstable"),
+            QosClass::BestEffort => self.pods.child("besteffort"),
+        };
+        uid.map_or_else(|| class.clone(), |uid| class.child(&format!("pod{uid}")))
+    }
+}
+
+impl Own<'_> {
+    async fn create(self, to: &LinuxResources) -> Result<()> {
+        let mut is_new = true;
+        if let Some((slices, unit)) = &self.unit {
+            let mut properties = of_slice(unit, slices.site);
+            properties.extend(of_resources(to, slices.site));
+            is_new = slices.units.start(unit, &properties).await?;
+            if !is_new {
+                slices.units.set_properties(unit, &accounting(slices.site)).await?;
+            }
+        }
+        // systemd makes the cgroups of the controllers that it knows, and rounds quotas.
+        let (group, resources) = (self.group.clone(), to.clone());
+        blocking(move || {
+            group.create()?;
+            if is_new { Ok(group.set(&resources)?) } else { Ok(()) }
+        })
+        .await?;
+        if is_new { Ok(()) } else { self.set(to).await }
+    }
+
+    /// Sets resources in files, and then the same as properties of the unit, if it has one. A limit that does not fit is
+    /// refused at the files, where systemd would have processes killed.
+    async fn set(self, to: &LinuxResources) -> Result<()> {
+        let (group, resources, has_unit) = (self.group.clone(), to.clone(), self.unit.is_some());
+        let before = blocking(move || {
+            let before = if has_unit { Some(group.read()?) } else { None };
+            group.set(&resources)?;
+            Ok(before)
+        })
+        .await?;
+        let (Some((slices, unit)), Some(before)) = (self.unit, before) else { return Ok(()) };
+        let group = self.group;
+        let properties = of_resources(&completed(to, &before), slices.site);
+        if let Err(error) = slices.units.set_properties(&unit, &properties).await {
+            // Written to files alone they would last until systemd is reloaded.
+            if let Err(also) = blocking(move || Ok(group.set(&before)?)).await {
+                tracing::warn!(unit, error = %also, "resources that systemd does not know stay");
+            }
+            return Err(error);
+        }
+        let quota = LinuxResources {
+            cpu_quota: to.cpu_quota,
+            cpu_period: to.cpu_period,
+            ..LinuxResources::default()
+        };
+        // systemd has rounded it.
+        blocking(move || Ok(group.set(&quota)?)).await
+    }
+
+    async fn delete(self) -> Result<()> {
+        if let Some((slices, unit)) = self.unit {
+            // What is left would get SIGTERM, and its time to end.
+            let group = self.group.clone();
+            blocking(move || Ok(group.kill()?)).await?;
+            slices.units.stop(&unit).await?;
+        }
+        let group = self.group;
+        blocking(move || Ok(group.delete()?)).await
     }
 }
 

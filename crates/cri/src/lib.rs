@@ -14,6 +14,7 @@
 //! - [`api`]: the messages, with their field numbers.
 //! - `convert`: between them and the types of the trait; pure.
 //! - `events`: what changed since the last list, unless the runtime sends events.
+//! - [`systemd`]: slices for pods, where the runtime has that cgroup driver.
 
 pub mod api;
 mod cgroups;
@@ -31,6 +32,7 @@ mod names;
 mod runtime;
 mod sandboxes;
 mod stats;
+pub mod systemd;
 mod updates;
 
 use std::collections::BTreeMap;
@@ -40,7 +42,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use plumb_runtime::cgroup::{Layout, Tree};
+use plumb_runtime::cgroup::Layout;
 use plumb_runtime::service_nat::ServiceNat;
 use plumb_runtime::types::{Event, NamespaceMode, SandboxFilter, SandboxId, SandboxState};
 use plumb_runtime::{Error, Result, Runtime as _};
@@ -52,6 +54,7 @@ use cgroups::Cgroups;
 use connection::Connection;
 use error::{is_unimplemented, of_status};
 use sandboxes::Sandboxes;
+use systemd::{Systemd, UnitManager};
 use updates::Updates;
 
 pub use connection::{InvalidEndpoint, socket_path};
@@ -61,12 +64,12 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
 /// How many events a reader may be behind.
 const EVENTS: usize = 1024;
 
-/// Which component makes the cgroups of containers.
+/// How the cgroups of pods and containers are made. The runtime and the agent have to have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupDriver {
-    /// The runtime itself.
+    /// By writing to the cgroup file system.
     Cgroupfs,
-    /// systemd.
+    /// By systemd: slices for pods, scopes for containers.
     Systemd,
 }
 
@@ -120,6 +123,15 @@ pub(crate) struct State {
 impl Cri {
     /// Connects to a runtime, creates the cgroups of the cluster, and follows the runtime's events.
     pub async fn open(config: Config, supervisor: &Supervisor) -> Result<Self> {
+        Self::open_with(config, supervisor, Arc::new(Systemd::of_this_machine())).await
+    }
+
+    /// The same where this manager of units stands for systemd, if the runtime has that cgroup driver.
+    pub async fn open_with(
+        config: Config,
+        supervisor: &Supervisor,
+        units: Arc<dyn UnitManager>,
+    ) -> Result<Self> {
         let socket =
             |endpoint: &str| socket_path(endpoint).map_err(|error| Error::InvalidArgument(error.to_string()));
         let runtime = Connection::new(socket(&config.endpoint)?, config.request_timeout);
@@ -132,21 +144,19 @@ impl Cri {
             .await
             .map_err(|status| of_status("connecting to the container runtime", "runtime", "", &status))?;
         let driver = cgroup_driver(&runtime).await?.unwrap_or(config.cgroup_driver);
-        if driver == CgroupDriver::Systemd {
-            return Err(Error::Unsupported(format!(
-                "{} has the cgroup driver systemd, of which Plumb makes no pod cgroups yet: configure cgroupfs",
-                version.runtime_name
-            )));
-        }
-        let tree = Tree::new(config.cgroups, config.cluster.clone());
-        tree.create()?;
+        let cgroups = match driver {
+            CgroupDriver::Cgroupfs => Cgroups::cgroupfs(config.cgroups, &config.cluster),
+            CgroupDriver::Systemd => Cgroups::systemd(config.cgroups, &config.cluster, units).await?,
+        };
+        cgroups.create().await?;
+        tracing::info!(runtime = version.runtime_name, ?driver, "connected to the container runtime");
         let state = Arc::new(State {
             runtime,
             images,
             updates: Updates::new(&config.folder),
             cluster: config.cluster,
             folder: config.folder,
-            cgroups: Cgroups::new(tree),
+            cgroups,
             sandboxes: Sandboxes::default(),
             events: broadcast::Sender::new(EVENTS),
             without_sandbox_update: AtomicBool::new(false),
@@ -189,9 +199,7 @@ impl Cri {
         for sandbox in self.list_sandboxes(&SandboxFilter::default()).await? {
             self.remove_sandbox(&sandbox.id).await?;
         }
-        let tree = self.state.cgroups.tree().clone();
-        let deleted = tokio::task::spawn_blocking(move || tree.delete()).await;
-        deleted.map_err(|error| Error::failed("removing cgroups", error))??;
+        self.state.cgroups.delete().await?;
         hosts::remove_all(&self.state.folder)
     }
 }

@@ -193,8 +193,7 @@ impl State {
             return Ok(());
         }
         hosts::remove(&self.folder, uid);
-        let group = self.cgroups.pod(config.class, uid);
-        blocking(move || Ok(group.delete()?)).await
+        self.cgroups.delete_pod(config.class, uid).await
     }
 }
 
@@ -253,20 +252,15 @@ impl Runtime for Cri {
 
     async fn run_sandbox(&self, config: SandboxConfig) -> Result<SandboxId> {
         let uid = &config.meta.uid;
-        if uid.is_empty() || uid.contains(['/', '\0']) || uid.starts_with('.') {
+        let state = &self.state;
+        if !state.cgroups.can_name(uid) {
             return Err(Error::InvalidArgument(format!("the uid {uid:?} cannot name a cgroup")));
         }
-        let state = &self.state;
         if let Some(logs) = &config.log_directory {
             let create = std::fs::create_dir_all(logs);
             create.map_err(|error| Error::io(format!("creating {}", logs.display()), &error))?;
         }
-        let (group, resources) = (state.cgroups.pod(config.class, uid), config.resources.clone());
-        blocking(move || {
-            group.create()?;
-            Ok(group.set(&resources)?)
-        })
-        .await?;
+        state.cgroups.create_pod(config.class, uid, &config.resources).await?;
         let parent = state.cgroups.parent(config.class, uid);
         let request = api::RunPodSandboxRequest {
             config: Some(convert::sandbox_config(&config, &state.cluster, parent)),
@@ -330,12 +324,11 @@ impl Runtime for Cri {
     async fn update_sandbox_resources(&self, id: &SandboxId, resources: &LinuxResources) -> Result<()> {
         let state = &self.state;
         let config = state.config_of(id).await?;
-        let group = state.cgroups.pod(config.class, &config.meta.uid);
-        let before = group.read()?;
+        let uid = &config.meta.uid;
+        let before = state.cgroups.pod(config.class, uid).read()?;
         // Before the cgroup, as the kubelet does: a runtime that refuses has the last word.
         state.update_pod_sandbox_resources(id, resources).await?;
-        let to = resources.clone();
-        if let Err(error) = blocking(move || Ok(group.set(&to)?)).await {
+        if let Err(error) = state.cgroups.set_pod(config.class, uid, resources).await {
             if let Err(also) = state.update_pod_sandbox_resources(id, &before).await {
                 tracing::warn!(sandbox = %id, error = %also, "the runtime did not take back a pod's resources");
             }
@@ -345,8 +338,7 @@ impl Runtime for Cri {
     }
 
     async fn update_class_resources(&self, class: QosClass, resources: &LinuxResources) -> Result<()> {
-        let (group, to) = (self.state.cgroups.tree().class(class), resources.clone());
-        blocking(move || Ok(group.set(&to)?)).await
+        self.state.cgroups.set_class(class, resources).await
     }
 
     async fn create_container(&self, id: &SandboxId, mut config: ContainerConfig) -> Result<ContainerId> {

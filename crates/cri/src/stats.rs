@@ -3,7 +3,6 @@
 use std::fs;
 
 use jiff::Timestamp;
-use plumb_resize::cgroup::WeightScale;
 use plumb_runtime::types::{
     Container, ContainerState, ContainerStats, InterfaceUsage, NamespaceMode, Sandbox, SandboxConfig,
     SandboxStats,
@@ -62,8 +61,8 @@ impl State {
         let mut network = Vec::new();
         if config.namespaces.network != NamespaceMode::Node {
             // The sandbox's own process is in the pod's network namespace.
-            let first =
-                group.child(sandbox.id.as_str(), WeightScale::Quadratic).processes()?.first().copied();
+            let own = self.cgroups.in_pod(&group, sandbox.id.as_str());
+            let first = own.map(|own| own.processes()).transpose()?.and_then(|all| all.first().copied());
             let counters = first.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/net/dev")).ok());
             network.extend(counters.as_deref().and_then(interface));
         }

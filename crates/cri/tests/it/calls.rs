@@ -3,12 +3,12 @@
 use futures_util::StreamExt as _;
 use plumb_cri::api;
 use plumb_resize::cgroup::WeightScale;
+use plumb_runtime::Runtime as _;
 use plumb_runtime::cgroup::Layout;
 use plumb_runtime::types::{
     ContainerChange, ContainerConfig, ContainerFilter, Event, LinuxResources, PodMeta, QosClass, Resources,
     SandboxConfig, WindowsResources,
 };
-use plumb_runtime::{Error, Runtime as _};
 
 use crate::fake::Fake;
 use crate::node::TIMEOUT;
@@ -123,15 +123,6 @@ async fn a_container_has_the_image_of_its_spec_however_the_runtime_resolved_it()
     assert_eq!(runtime.container_status(&"c".into()).await.unwrap().container.image, "nginx");
     let all = runtime.list_containers(&ContainerFilter::default()).await.unwrap();
     assert_eq!((all[0].image.as_str(), all[0].annotations.len()), ("nginx", 0));
-}
-
-#[tokio::test]
-async fn a_runtime_that_has_systemd_for_cgroups_is_refused() {
-    let fake = Fake::start();
-    let linux = api::LinuxRuntimeConfiguration { cgroup_driver: api::CgroupDriver::Systemd.into() };
-    fake.answer("RuntimeConfig", &api::RuntimeConfigResponse { linux: Some(linux) });
-    let refused = fake.client().await.unwrap_err();
-    assert!(matches!(&refused, Error::Unsupported(why) if why.contains("systemd")), "{refused:?}");
 }
 
 #[tokio::test]

@@ -113,7 +113,12 @@ impl Fake {
 
     /// A client on a machine with these cgroups.
     pub(crate) async fn client_with(&self, cgroups: Layout) -> Result<Cri> {
-        let config = Config {
+        Cri::open(self.config(cgroups), plumb_supervise::process()).await
+    }
+
+    /// The configuration of such a client.
+    pub(crate) fn config(&self, cgroups: Layout) -> Config {
+        Config {
             endpoint: format!("unix://{}", self.folder.path().join("cri.sock").display()),
             image_endpoint: None,
             cluster: "plumb-fake".into(),
@@ -121,8 +126,7 @@ impl Fake {
             cgroups,
             cgroup_driver: CgroupDriver::Cgroupfs,
             request_timeout: REQUEST_TIMEOUT,
-        };
-        Cri::open(config, plumb_supervise::process()).await
+        }
     }
 }
 

@@ -8,4 +8,6 @@ mod containerd;
 mod failures;
 mod fake;
 mod node;
+mod systemd;
+mod units;
 mod updates;
