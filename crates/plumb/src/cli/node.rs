@@ -14,6 +14,7 @@ use plumb_node::sysctls::UnsafeSysctls;
 use plumb_resize::Quantity;
 use plumb_runtime::cgroup::Layout;
 use plumb_runtime::fault::Call;
+use serde::{Deserialize, Serialize};
 
 use super::RegistryFlags;
 use crate::durations::{interval, length_of_time};
@@ -128,12 +129,14 @@ fn endpoint(text: &str) -> Result<String, plumb_cri::InvalidEndpoint> {
     plumb_cri::socket_path(text).map(|_| text.to_owned())
 }
 
-/// Which component makes the cgroups of containers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// How the cgroups of pods and containers are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum DriverKind {
-    /// The container runtime itself.
+    /// By writing to the cgroup file system.
+    #[default]
     Cgroupfs,
-    /// systemd.
+    /// By systemd: slices and scopes.
     Systemd,
 }
 

@@ -31,6 +31,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 #[serde(rename_all = "camelCase")]
 struct Endpoint {
     endpoint: String,
+    /// The cgroup driver of a runtime that does not say which it has.
+    #[serde(default)]
+    cgroup_driver: DriverKind,
 }
 
 fn endpoint_file(data: &Path) -> PathBuf {
@@ -42,12 +45,8 @@ pub(super) async fn open(data: &Path, flags: &CriFlags) -> anyhow::Result<Cri> {
     let endpoint = &flags.container_runtime_endpoint;
     let config = Config {
         image_endpoint: flags.image_service_endpoint.clone(),
-        cgroup_driver: match flags.cgroup_driver {
-            DriverKind::Cgroupfs => CgroupDriver::Cgroupfs,
-            DriverKind::Systemd => CgroupDriver::Systemd,
-        },
         request_timeout: flags.runtime_request_timeout,
-        ..config(data, endpoint)?
+        ..config(data, endpoint, flags.cgroup_driver)?
     };
     let folder = data.join(CRI);
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
@@ -55,7 +54,8 @@ pub(super) async fn open(data: &Path, flags: &CriFlags) -> anyhow::Result<Cri> {
     let runtime = opened.map_err(|error| unopened(error, endpoint))?;
     // Before the first pod runs, so that `plumb down` finds it.
     let file = endpoint_file(data);
-    let record = serde_json::to_vec(&Endpoint { endpoint: endpoint.clone() })?;
+    let record = Endpoint { endpoint: endpoint.clone(), cgroup_driver: flags.cgroup_driver };
+    let record = serde_json::to_vec(&record)?;
     fs::write(&file, record).with_context(|| format!("writing {}", file.display()))?;
     let load = Load::of_this_program().context("making the image plumb/load")?;
     match runtime.import_load(&load).await {
@@ -80,14 +80,17 @@ fn unopened(error: plumb_runtime::Error, endpoint: &str) -> anyhow::Error {
     }
 }
 
-fn config(data: &Path, endpoint: &str) -> anyhow::Result<Config> {
+fn config(data: &Path, endpoint: &str, driver: DriverKind) -> anyhow::Result<Config> {
     Ok(Config {
         endpoint: endpoint.to_owned(),
         image_endpoint: None,
         cluster: cgroup_of(data).context("finding the data directory")?,
         folder: data.join(CRI),
         cgroups: Layout::detect().context("finding the cgroups of this machine")?,
-        cgroup_driver: CgroupDriver::Cgroupfs,
+        cgroup_driver: match driver {
+            DriverKind::Cgroupfs => CgroupDriver::Cgroupfs,
+            DriverKind::Systemd => CgroupDriver::Systemd,
+        },
         request_timeout: plumb_cri::REQUEST_TIMEOUT,
     })
 }
@@ -101,9 +104,9 @@ pub(crate) async fn remove(data: &Path) -> anyhow::Result<usize> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
     };
-    let Endpoint { endpoint } =
+    let Endpoint { endpoint, cgroup_driver } =
         serde_json::from_slice(&record).with_context(|| format!("reading {}", file.display()))?;
-    let opened = Cri::open(config(data, &endpoint)?, plumb_supervise::process()).await;
+    let opened = Cri::open(config(data, &endpoint, cgroup_driver)?, plumb_supervise::process()).await;
     let runtime = opened.map_err(|error| unopened(error, &endpoint))?;
     let pods = runtime.list_sandboxes(&SandboxFilter::default()).await;
     let pods = pods.with_context(|| format!("listing the pods at {endpoint}"))?.len();
@@ -169,6 +172,13 @@ mod tests {
     use plumb_runtime::types::Condition;
 
     use super::*;
+
+    #[test]
+    fn a_record_from_before_there_was_a_driver_is_one_of_cgroupfs() {
+        let read = |text| serde_json::from_str::<Endpoint>(text).unwrap().cgroup_driver;
+        assert_eq!(read(r#"{"endpoint":"unix:///a"}"#), DriverKind::Cgroupfs);
+        assert_eq!(read(r#"{"endpoint":"unix:///a","cgroupDriver":"systemd"}"#), DriverKind::Systemd);
+    }
 
     #[test]
     fn the_reason_is_in_the_kubelets_words() {
