@@ -23,6 +23,8 @@ pub const ROOT: &str = "root";
 pub const CONTAINERS: &str = "containers";
 /// `prometheus` and `promtool`.
 pub const PROMETHEUS: &str = "prometheus";
+/// systemd as the init process, and root.
+pub const SYSTEMD: &str = "systemd";
 /// Files that a variable names.
 pub const DATA: &str = "data";
 /// Another feature of the machine, such as a second CPU, that no lane can count on.

@@ -8,6 +8,7 @@ mod containerd;
 mod failures;
 mod fake;
 mod node;
+mod real_systemd;
 mod systemd;
 mod units;
 mod updates;
