@@ -151,7 +151,13 @@ impl Entry {
     fn put_into(&self, config: &mut Map<String, Value>, current: CurrentContext) -> Result<(), NoList> {
         config.entry("apiVersion").or_insert_with(|| "v1".into());
         config.entry("kind").or_insert_with(|| "Config".into());
-        let context = json!({"cluster": self.name, "user": self.user_name});
+        let mut context = json!({"cluster": self.name, "user": self.user_name});
+        // The user's choice, by `kubectl config set-context`.
+        if let Some(namespace) =
+            named(config, "contexts", &self.name).and_then(|old| old["context"].get("namespace"))
+        {
+            context["namespace"] = namespace.clone();
+        }
         put(config, "clusters", "cluster", &self.name, self.cluster.clone())?;
         put(config, "users", "user", &self.user_name, self.user.clone())?;
         put(config, "contexts", "context", &self.name, context)?;
@@ -169,6 +175,11 @@ impl Entry {
 #[derive(Debug, thiserror::Error)]
 #[error("has {0} that are no list")]
 struct NoList(&'static str);
+
+/// The entry of that name in a list.
+fn named<'a>(config: &'a Map<String, Value>, list: &str, name: &str) -> Option<&'a Value> {
+    config.get(list)?.as_array()?.iter().find(|entry| entry["name"] == name)
+}
 
 /// Puts `{name: name, field: value}` into the list `list`, in the place of the entry of that name if there is one.
 fn put(

@@ -118,6 +118,21 @@ fn a_merge_that_changes_nothing_does_not_touch_the_file() {
 }
 
 #[test]
+fn the_namespace_that_a_user_has_set_for_the_context_stays() {
+    let place = Place::new();
+    let pki = place.open().unwrap();
+    let path = place.path("config");
+    entry(&pki, "https://old:6443").merge(&path, CurrentContext::Keep).unwrap();
+    let mut config = read(&path);
+    config["contexts"][0]["context"]["namespace"] = json!("team-a");
+    std::fs::write(&path, config.to_string()).unwrap();
+    entry(&pki, "https://new:6443").merge(&path, CurrentContext::Keep).unwrap();
+    let config = read(&path);
+    assert_eq!(named(&config, "contexts", DEFAULT_NAME)["context"]["namespace"], "team-a");
+    assert_eq!(named(&config, "clusters", DEFAULT_NAME)["cluster"]["server"], "https://new:6443");
+}
+
+#[test]
 fn an_empty_file_and_empty_lists_are_merged_into() {
     let place = Place::new();
     let pki = place.open().unwrap();
