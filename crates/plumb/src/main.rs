@@ -69,6 +69,7 @@ fn main() -> ExitCode {
         Command::Up(up) => up.conflict(),
         Command::Node(node) => node.like.conflict(),
         Command::Recommend(recommend) => recommend.conflict(),
+        Command::Resize(resize) => resize.conflict(),
         Command::Status(status) => status.conflict(),
         Command::Run(run) => run.command.conflict(),
         _ => None,

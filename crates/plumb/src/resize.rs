@@ -75,6 +75,24 @@ pub(crate) fn run(args: Resize) -> anyhow::Result<ExitCode> {
     block_on(resize(args))
 }
 
+impl Resize {
+    /// What is wrong with flags that are right each by itself.
+    pub(crate) fn conflict(&self) -> Option<&'static str> {
+        let is_listed = |resource| self.requests.0[resource].is_some() || self.limits.0[resource].is_some();
+        let (cpu, memory) = (is_listed(Resource::Cpu), is_listed(Resource::Memory));
+        match (self.cpu, self.memory) {
+            (Some(_), _) if cpu => Some("--cpu stands for --requests and --limits; leave cpu out there"),
+            (_, Some(_)) if memory => {
+                Some("--memory stands for --requests and --limits; leave memory out there")
+            }
+            (None, None) if !cpu && !memory => {
+                Some("nothing to change is given: --cpu, --memory, --requests or --limits says what")
+            }
+            _ => None,
+        }
+    }
+}
+
 async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     let name = args.pod.as_str();
     let (client, namespace) = args.cluster.connect().await?;
@@ -205,9 +223,6 @@ fn resources(named: &str, now: Option<&ResourceRequirements>, args: &Resize) -> 
     let (mut requests, mut limits) = (args.requests.0, args.limits.0);
     for (resource, wish) in [(Resource::Cpu, args.cpu), (Resource::Memory, args.memory)] {
         let Some(wish) = wish else { continue };
-        if requests[resource].is_some() || limits[resource].is_some() {
-            bail!("--{resource} stands for --requests and --limits; leave {resource} out there");
-        }
         requests[resource] = Some(wish);
         match (requested.get(resource.name()), limited.get(resource.name())) {
             (Some(request), Some(limit)) if request != limit => bail!(
@@ -219,9 +234,6 @@ fn resources(named: &str, now: Option<&ResourceRequirements>, args: &Resize) -> 
         }
     }
     let (requests, limits) = (reading::wire(&requests), reading::wire(&limits));
-    if requests.is_empty() && limits.is_empty() {
-        bail!("nothing to change is given: --cpu, --memory, --requests or --limits says what");
-    }
     let mut resources = json!({});
     for (name, list) in [("requests", requests), ("limits", limits)] {
         if !list.is_empty() {

@@ -175,11 +175,11 @@ async fn what_cannot_be_asked_for_is_explained_and_changes_nothing() {
     let before = pods.get("two").await.unwrap().metadata.generation;
     for (args, code, words) in [
         (&["resize", "none", "--cpu", "1"][..], 1, "pods \"none\" not found in namespace \"default\""),
-        (&["resize", "web"], 1, "nothing to change is given"),
+        (&["resize", "web"], 2, "nothing to change is given"),
         (&["resize", "two", "--cpu", "1"], 1, "which container? -c NAME chooses one of: a, b"),
         (&["resize", "two", "-c", "c", "--cpu", "1"], 1, "no container \"c\""),
         (&["resize", "two", "-c", "a", "--cpu", "1"], 1, "request of 100m and a limit of 200m"),
-        (&["resize", "two", "-c", "b", "--cpu", "1", "--limits", "cpu=1"], 1, "leave cpu out there"),
+        (&["resize", "two", "-c", "b", "--cpu", "1", "--limits", "cpu=1"], 2, "leave cpu out there"),
         (&["resize", "two", "-c", "b", "--limits", "cpu=50m"], 1, "must be less than or equal to cpu limit"),
         (&["resize", "two", "--limits", "gpu=1"], 2, "cannot be resized"),
         (&["resize", "two", "--cpu", "much"], 2, "invalid value"),
