@@ -105,6 +105,7 @@ fn pass(index: &mut Index, keys: &[ObjectRef]) -> usize {
         siblings: &[],
         obstacle: &|_, _| None,
         admission_is_alive: true,
+        eviction_pause: None,
         now: now(),
     };
     let mut due = 0;

@@ -18,6 +18,7 @@
 //! | may this pod be evicted for this recommendation? | [`requirements`] |
 //! | would the API server or the node reject the resize? | [`obstacle`] |
 //! | the API server rejected it: what is next? | [`refusal`] |
+//! | do evicted pods come back without the recommendation? | [`pace`] |
 //! | may memory be lowered so far? | [`memory_guard`] |
 //!
 //! **Invariant: the update mode `InPlace` never evicts.** It is decided by [`in_place::decide_in_place`], whose answer has
@@ -37,6 +38,7 @@ pub mod metrics;
 pub mod mode;
 pub mod obstacle;
 pub mod options;
+pub mod pace;
 mod peaks;
 pub mod priority;
 pub mod rate_limit;

@@ -133,6 +133,7 @@ pub fn pods(
         siblings: &[],
         obstacle: &|_, _| None,
         admission_is_alive: true,
+        eviction_pause: None,
         now,
     };
     let (plan, _) = plan(subjects, &triage, &policy, &settings, &surroundings);

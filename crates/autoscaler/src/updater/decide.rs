@@ -91,6 +91,8 @@ pub struct Subject {
     pub observed: Timestamp,
     /// When it may be attempted again after a refusal.
     pub backoff: Option<Backoff>,
+    /// Its place in the order in which this updater first observed pods.
+    pub arrival: u64,
 }
 
 /// The state of a pod that is not due.
@@ -185,6 +187,8 @@ pub struct Surroundings<'a> {
     pub obstacle: &'a (dyn Fn(&PodState, &Recommendation) -> Option<Obstacle> + Sync),
     /// Whether pods that are created get the recommendation.
     pub admission_is_alive: bool,
+    /// Until when no pod is evicted, because new ones come up without the recommendation.
+    pub eviction_pause: Option<Timestamp>,
     /// The time.
     pub now: Timestamp,
 }
@@ -210,6 +214,12 @@ pub enum Plan {
 }
 
 impl Plan {
+    /// Whether it evicts pods.
+    pub fn evicts(&self) -> bool {
+        let Self::Recreating(all) = self else { return false };
+        all.iter().any(|one| matches!(one.decision, Recreating::Evict(_)))
+    }
+
     /// Whether it disrupts pods.
     pub fn spends_budget(&self) -> bool {
         let spends = |decision: &InPlace| matches!(decision, InPlace::Resize { costs_budget: true });
@@ -299,6 +309,7 @@ fn decide_recreating(
         requirements: &policy.requirements,
         timeouts: settings.timeouts,
         admission_is_alive: surroundings.admission_is_alive,
+        paused_until: surroundings.eviction_pause,
     };
     if in_place_first {
         decide_in_place_or_recreate(question, &eviction)
@@ -364,6 +375,7 @@ fn spend(groups: &mut Groups, subject: &Subject, spend: impl FnOnce(&mut Group))
 fn again(question: &Question<'_>, decision: &InPlace) -> Option<Timestamp> {
     match decision {
         InPlace::Wait(Wait::Backoff(backoff)) => Some(backoff.until),
+        InPlace::Wait(Wait::Replacements { until }) => Some(*until),
         InPlace::Wait(Wait::Budget) => question.group.and_then(|group| group.settled_at),
         InPlace::Wait(Wait::Group | Wait::AdmissionController) => question.now.checked_add(READ_AGAIN).ok(),
         _ => None,

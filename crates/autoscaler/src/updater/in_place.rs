@@ -66,6 +66,8 @@ pub struct EvictionQuestion<'a> {
     pub timeouts: Timeouts,
     /// Whether new pods get the recommendation: the admission controller is alive, or not required.
     pub admission_is_alive: bool,
+    /// Until when no pod is evicted, because new ones come up without the recommendation.
+    pub paused_until: Option<Timestamp>,
 }
 
 /// How long resizes may take before a pod is evicted.
@@ -192,6 +194,11 @@ pub enum Wait {
     EvictionRequirements,
     /// The admission controller, without which the new pod would not get the recommendation.
     AdmissionController,
+    /// The next updater interval: pods that replace evicted ones come up without the recommendation.
+    Replacements {
+        /// When it begins.
+        until: Timestamp,
+    },
 }
 
 impl Wait {
@@ -212,6 +219,7 @@ impl Wait {
             Self::Obstacle(obstacle) => obstacle.reason(),
             Self::EvictionRequirements => "EvictionRequirements",
             Self::AdmissionController => "AdmissionControllerDown",
+            Self::Replacements { .. } => "ReplacementsNotUpdated",
         }
     }
 }
@@ -247,6 +255,9 @@ impl fmt::Display for Wait {
             }
             Self::AdmissionController => f.write_str(
                 "the admission controller is not alive, so a new pod would not get the recommendation",
+            ),
+            Self::Replacements { .. } => f.write_str(
+                "new pods come up without the recommendation, so pods are evicted once per updater interval",
             ),
         }
     }
@@ -453,6 +464,9 @@ fn evict(
     }
     if !eviction.admission_is_alive {
         return wait(Wait::AdmissionController);
+    }
+    if let Some(until) = eviction.paused_until.filter(|until| *until > question.now) {
+        return wait(Wait::Replacements { until });
     }
     if let Some(backoff) = wait_for_backoff(question) {
         return wait(backoff);

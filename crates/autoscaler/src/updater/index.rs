@@ -52,6 +52,8 @@ pub struct Index {
     nodes: HashMap<String, NodeState>,
     /// The merged limit ranges of namespaces, and how often they have changed.
     ranges: HashMap<String, (LimitRanges, u64)>,
+    /// The place of the newest pod in the order in which pods were first observed.
+    arrivals: u64,
 }
 
 /// The state of a node.
@@ -98,6 +100,8 @@ struct Tracked {
     recommended: Option<Recommended>,
     /// When its generation was first observed.
     observed: (i64, Timestamp),
+    /// Its place in the order in which pods were first observed.
+    arrival: u64,
     memory: Memory,
 }
 
@@ -139,6 +143,8 @@ pub struct Gathered {
     pub pods: Vec<Arc<Pod>>,
     /// The pods of the same workload that other VPAs control, by their nodes: they count in its budget.
     pub siblings: Vec<Arc<PodState>>,
+    /// The [`arrival`](Subject::arrival) of the newest pod, of whichever VPA.
+    pub arrivals: u64,
 }
 
 impl Index {
@@ -215,7 +221,8 @@ impl Index {
             self.on_node.entry(node.to_owned()).or_default().insert(key.clone());
         }
         self.owners.entry(owner.clone()).or_default().pods.insert(key.clone());
-        self.pods.insert(key.clone(), tracked(pod, before, now));
+        self.arrivals += 1;
+        self.pods.insert(key.clone(), tracked(pod, before, now, self.arrivals));
         if owner_before.as_ref() != Some(&owner) {
             keys.extend(self.because_of(&owner));
         }
@@ -374,7 +381,7 @@ impl Index {
         let vpa = self.vpa(key)?.clone();
         let target = ControllerRef::of_target(&key.namespace, &vpa.spec.target_ref);
         let (subjects, pods, siblings) = Default::default();
-        let mut gathered = Gathered { vpa: vpa.clone(), subjects, pods, siblings };
+        let mut gathered = Gathered { vpa: vpa.clone(), subjects, pods, siblings, arrivals: self.arrivals };
         // A stronger VPA may control the pods, and the target may be one that selects none.
         let selects_nodes = self.vpas.selects_nodes(&target);
         let controls = |node: Option<&NodeLabels>| {
@@ -406,6 +413,7 @@ impl Index {
                 recommendation: tracked.recommendation(&vpa, &ranges, epoch),
                 observed: tracked.observed.1,
                 backoff: tracked.memory.backoff.clone(),
+                arrival: tracked.arrival,
             });
             gathered.pods.push(tracked.pod.clone());
         }
@@ -439,9 +447,10 @@ impl Index {
     }
 }
 
-fn tracked(pod: Arc<Pod>, before: Option<Tracked>, now: Timestamp) -> Tracked {
+fn tracked(pod: Arc<Pod>, before: Option<Tracked>, now: Timestamp, arrivals: u64) -> Tracked {
     let generation = pod.metadata.generation.unwrap_or_default();
     let before = before.filter(|before| before.pod.metadata.uid == pod.metadata.uid);
+    let arrival = before.as_ref().map_or(arrivals, |before| before.arrival);
     let (observed, mut memory) = match before {
         Some(before) if before.observed.0 == generation => (before.observed, before.memory),
         Some(before) => ((generation, now), before.memory),
@@ -451,7 +460,7 @@ fn tracked(pod: Arc<Pod>, before: Option<Tracked>, now: Timestamp) -> Tracked {
     if memory.record.as_ref().is_some_and(|record| *record == Record::of(&pod.metadata)) {
         memory.record = None;
     }
-    Tracked { pod, state: None, recommended: None, observed, memory }
+    Tracked { pod, state: None, recommended: None, observed, arrival, memory }
 }
 
 impl Tracked {

@@ -25,7 +25,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, join, join_all};
 use futures_util::stream;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{LimitRange, Node, NodeStatus, ObjectReference, Pod, ResourceQuota};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Client, Resource, ResourceExt as _};
 use parking_lot::Mutex;
 use plumb_client::Api;
@@ -50,6 +50,7 @@ use super::metrics::{Gauges, Step, UpdaterMetrics};
 use super::mode::{Actuation, Modes};
 use super::obstacle::{self, Obstacle, obstacle, resized};
 use super::options::Options;
+use super::pace::{LastEvictions, Pause};
 use super::peaks::peaks;
 use super::rate_limit::RateLimiter;
 use super::report::Summary;
@@ -115,6 +116,8 @@ struct Inner {
     resize_served: AtomicBool,
     /// When the status of VPAs was written.
     written: Mutex<BTreeMap<ObjectRef, Instant>>,
+    /// The last evictions of pods of VPAs, and whether it was reported that they did not help.
+    evicted: Mutex<BTreeMap<ObjectRef, (LastEvictions, bool)>>,
     shared_targets: SharedTargets,
 }
 
@@ -166,6 +169,7 @@ impl Updater {
             unbooster,
             resize_served: AtomicBool::new(true),
             written: Mutex::default(),
+            evicted: Mutex::default(),
             shared_targets: SharedTargets::default(),
             config,
         });
@@ -249,6 +253,7 @@ impl Inner {
             if change.after.is_none() {
                 inner.config.updater_metrics.remove_vpa(key);
                 inner.written.lock().remove(key);
+                inner.evicted.lock().remove(key);
             }
             // Another condition is no reason to act; it may be that ours is missing, which the next pass finds.
             if is_own { Vec::new() } else { keys }
@@ -385,6 +390,8 @@ struct Prepared {
     plan: Plan,
     /// When to decide again without an event.
     next: Option<Timestamp>,
+    /// Until when no pod is evicted, because new ones come up without the recommendation.
+    pause: Option<Pause>,
 }
 
 /// Reconciles VPAs, and finds the topmost controllers of owners.
@@ -448,10 +455,15 @@ impl Inner {
                 Some(held)
             }
         };
-        let Prepared { gathered, triage, plan, next } = prepared;
+        let Prepared { gathered, triage, plan, next, pause } = prepared;
         let acted = self.config.clock.monotonic();
         self.set_gauges(key, &gathered, &triage, &plan);
         let is_refused = self.perform(key, &gathered, &plan).await;
+        if plan.evicts() {
+            self.set_evicted(key, &gathered, pause);
+        } else if let Some(pause) = pause {
+            self.report_pause(key, &gathered.vpa, pause);
+        }
         drop(held);
         self.config.updater_metrics.step(Step::EvictPods, self.since(acted));
         if is_refused {
@@ -478,6 +490,7 @@ impl Inner {
         self.config.updater_metrics.step(Step::FilterPods, self.since(began));
         let configured = self.read_owners(&gathered, &triage, &policy).await;
         let admission_is_alive = self.admission_is_alive(&triage, &policy).await;
+        let pause = self.pause(key, &gathered, &triage);
         let quotas = self.quotas.in_namespace(&key.namespace);
         let ranges = self.limit_ranges.in_namespace(&key.namespace);
         let ranges = LimitRanges::merge(ranges.iter().map(|range| &**range));
@@ -504,10 +517,11 @@ impl Inner {
             siblings: &gathered.siblings,
             obstacle: &obstacle_of,
             admission_is_alive,
+            eviction_pause: pause.map(|pause| pause.until),
             now,
         };
         let (plan, next) = plan(&gathered.subjects, &triage, &policy, &settings, &surroundings);
-        Some(Prepared { gathered, triage, plan, next })
+        Some(Prepared { gathered, triage, plan, next, pause })
     }
 
     fn requeue(&self, next: Option<Timestamp>, again_in: Option<Duration>) -> Requeue {
@@ -632,6 +646,42 @@ impl Inner {
         let is_alive = self.admission.is_alive().await;
         self.config.updater_metrics.step(Step::AdmissionInit, self.since(began));
         is_alive
+    }
+
+    /// Whether and until when evictions wait, because new pods come up without the recommendation.
+    fn pause(&self, key: &ObjectRef, gathered: &Gathered, triage: &Triage) -> Option<Pause> {
+        let interval = SignedDuration::try_from(self.config.options.interval).unwrap_or(SignedDuration::MAX);
+        let evicted = self.evicted.lock();
+        let (last, _) = evicted.get(key)?;
+        last.pause(&gathered.subjects, triage, recommendation_of(&gathered.vpa), interval)
+    }
+
+    /// Remembers that pods were evicted. While there are pods that came up without the recommendation, these count.
+    fn set_evicted(&self, key: &ObjectRef, gathered: &Gathered, pause: Option<Pause>) {
+        let last = LastEvictions {
+            arrivals: pause.map_or(gathered.arrivals, |pause| pause.arrivals),
+            at: self.config.clock.now(),
+            recommendation: recommendation_of(&gathered.vpa).cloned(),
+        };
+        self.evicted.lock().insert(key.clone(), (last, false));
+    }
+
+    /// Says once after evictions that new pods come up without the recommendation.
+    fn report_pause(&self, key: &ObjectRef, vpa: &VerticalPodAutoscaler, pause: Pause) {
+        let is_new = self
+            .evicted
+            .lock()
+            .get_mut(key)
+            .is_some_and(|(_, is_reported)| !std::mem::replace(is_reported, true));
+        if !is_new || pause.are_admitted {
+            return;
+        }
+        tracing::warn!(
+            vpa = %key,
+            "the API server creates pods without the admission webhook: evictions wait for the updater interval; check that \
+             the API server reaches the service or URL in the MutatingWebhookConfiguration"
+        );
+        self.tell_not_admitted(vpa, self.config.options.interval);
     }
 
     fn set_gauges(&self, key: &ObjectRef, gathered: &Gathered, triage: &Triage, plan: &Plan) {

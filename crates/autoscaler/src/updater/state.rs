@@ -8,6 +8,7 @@ use plumb_resize::pod::{PodShape, RestartPolicy};
 use plumb_resize::resource::{Declared, PerResource, Requirements};
 use plumb_resize::status::{self, Stage, Values};
 
+use crate::admission::pod::UPDATES_ANNOTATION;
 use crate::boost;
 
 use super::attempt::{Record, Requests, Resources};
@@ -46,6 +47,8 @@ pub struct PodState {
     pub containers: Vec<ContainerState>,
     /// The containers that its VPA observed at its creation; all if absent.
     pub observed: Option<Vec<String>>,
+    /// Whether the admission webhook has changed it at its creation.
+    pub admitted: bool,
     /// Whether a container has a CPU start-up boost.
     pub boosted: bool,
     /// The updater's record of earlier attempts.
@@ -176,6 +179,9 @@ impl PodState {
             stage_since: reading.since.map(|time| time.0),
             containers,
             observed: annotation(OBSERVED_CONTAINERS).and_then(observed_containers),
+            admitted: [UPDATES_ANNOTATION, OBSERVED_CONTAINERS]
+                .into_iter()
+                .any(|name| annotation(name).is_some()),
             boosted: boost::annotation::is_boosted(pod),
             record: Record::of(&pod.metadata),
         })

@@ -1,5 +1,7 @@
 //! Events about pods and VPAs: every act, wait and refusal, once each time that it is another one.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt as _};
 use plumb_controller::events::NewEvent;
@@ -38,7 +40,11 @@ impl Inner {
     pub(super) fn tell_wait(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, wait: &Wait) {
         let is_routine = matches!(
             wait,
-            Wait::InProgress { newer: false, .. } | Wait::Proposed { newer: false, .. } | Wait::Pending
+            Wait::InProgress { newer: false, .. }
+                | Wait::Proposed { newer: false, .. }
+                | Wait::Pending
+                // Said once, of the VPA.
+                | Wait::Replacements { .. }
         );
         // Emitted when it began.
         let is_backoff = matches!(wait, Wait::Backoff(_));
@@ -46,6 +52,18 @@ impl Inner {
             return;
         }
         self.tell(vpa, pod, Some(NewEvent::normal("VPAUpdateWaiting", format!("{}: {wait}", wait.reason()))));
+    }
+
+    /// Says that pods of a VPA are created without the admission webhook, and what to do.
+    pub(super) fn tell_not_admitted(&self, vpa: &VerticalPodAutoscaler, interval: Duration) {
+        let message = format!(
+            "Pods that replace evicted ones are created without the recommendation, so pods are evicted at most once in \
+             {} s. Check that the API server reaches the service or URL in the MutatingWebhookConfiguration of the \
+             admission webhook: with failurePolicy Ignore it creates pods without a webhook that it cannot reach. Outside \
+             a pod, plumb run needs --register-by-url and --webhook-address.",
+            interval.as_secs()
+        );
+        self.emit(of_vpa(vpa), NewEvent::warning("AdmissionNotReached", message));
     }
 
     /// Emits that the node of a pod cannot hold the recommendation. Returns whether that was emitted before.

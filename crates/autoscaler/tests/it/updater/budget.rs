@@ -104,7 +104,7 @@ proptest! {
             pod.object.name.ends_with("obstructed").then(|| Obstacle::Rejected("invalid".into()))
         };
         let surroundings =
-            Surroundings { configured: &counts, siblings: &[], obstacle: &obstacle, admission_is_alive: true, now: now() };
+            Surroundings { configured: &counts, siblings: &[], obstacle: &obstacle, admission_is_alive: true, eviction_pause: None, now: now() };
         let (plan, _) = plan(&subjects, &triage, &policy, &settings, &surroundings);
         let mut disrupted = Vec::new();
         let mut evicted = 0;

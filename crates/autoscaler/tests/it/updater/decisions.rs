@@ -83,6 +83,7 @@ fn decide(mode: &UpdateMode, subject: Subject, world: &World) -> Plan {
         siblings: &[],
         obstacle: &obstacle,
         admission_is_alive: world.admission_is_alive,
+        eviction_pause: None,
         now: now(),
     };
     plan(&subjects, &triage, &policy, &world.settings, &surroundings).0
@@ -454,6 +455,7 @@ fn a_pod_that_waits_is_decided_about_again_at_its_deadline() {
             siblings: &[],
             obstacle: &|_, _| None,
             admission_is_alive: true,
+            eviction_pause: None,
             now: now(),
         };
         plan(&subjects, &triage, &policy, &settings, &surroundings).1

@@ -139,5 +139,6 @@ pub(crate) fn subject(pod: &Value, target: &str) -> Subject {
         allocatable: amounts("8/16Gi"),
         observed: at("2026-01-01T23:59:00Z"),
         backoff: None,
+        arrival: 0,
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{LimitRange, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use plumb_autoscaler::updater::attempt::ANNOTATION;
 use plumb_autoscaler::updater::options::AdmissionLease;
 use plumb_autoscaler::updater::rate_limit::RateLimit;
@@ -448,6 +448,84 @@ async fn pods_are_evicted_only_while_the_admission_controller_renews_its_lease()
     leases.create(&PostParams::default(), &object(lease)).await.unwrap();
     world.pass(20 * Duration::from_secs(1)).await;
     assert_eq!(world.count("/eviction"), 1);
+}
+
+/// Has a replica set of pods with these requests replace what was evicted, for some seconds: as soon as it is evicted.
+async fn replace_evicted(
+    world: &World,
+    numbers: &mut std::ops::RangeFrom<u32>,
+    pod: Replacement,
+    seconds: u32,
+) {
+    for _ in 0..seconds {
+        let pods = world.pods().list(&ListParams::default()).await.unwrap();
+        for evicted in pods.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()) {
+            let at_once = DeleteParams::default().grace_period(0);
+            world.pods().delete(&evicted.name_any(), &at_once).await.unwrap();
+        }
+        let live = world.names().await.len();
+        for number in numbers.take(3_usize.saturating_sub(live)) {
+            let annotate = |object: &mut serde_json::Value| {
+                if pod.is_admitted {
+                    object["metadata"]["annotations"] =
+                        json!({ "vpaUpdates": "Pod resources updated by web" });
+                }
+            };
+            world.pod_with(&format!("new-{number}"), pod.requests, annotate).await;
+        }
+        world.pass(Duration::from_secs(1)).await;
+    }
+}
+
+/// A pod that is created in the stead of an evicted one.
+#[derive(Clone, Copy)]
+struct Replacement {
+    requests: &'static str,
+    is_admitted: bool,
+}
+
+/// The API server does not reach the webhook, whose failure policy is Ignore, though the webhook renews its lease.
+#[tokio::test(start_paused = true)]
+async fn pods_that_come_back_without_the_recommendation_are_evicted_once_per_interval() {
+    let world = World::start(Rules::v1_36(), "Recreate").await;
+    world.pods_of(3, "1/1Gi").await;
+    world.recommend("2/2Gi").await;
+    let mut numbers = 0..;
+    let bare = Replacement { requests: "1/1Gi", is_admitted: false };
+    replace_evicted(&world, &mut numbers, bare, 45).await;
+    assert_eq!(world.count("/eviction"), 1, "one of three replicas may be missing");
+    let message = world.condition("PodsUpdated").await.unwrap().message.unwrap();
+    assert!(message.contains("ReplacementsNotUpdated: 3"), "{message}");
+    let said = world.events("web").await["AdmissionNotReached"].clone();
+    assert!(said.len() == 1 && said[0].0.contains("--register-by-url"), "{said:?}");
+    // A recommendation that changes is no reason to evict faster.
+    world.recommend("3/3Gi").await;
+    replace_evicted(&world, &mut numbers, bare, 10).await;
+    assert_eq!(world.count("/eviction"), 1);
+    replace_evicted(&world, &mut numbers, bare, 10 * 60).await;
+    let evictions = world.count("/eviction");
+    assert!((9..=11).contains(&evictions), "one in a minute: {evictions}");
+    // The webhook is reached again. Pods that came up without it are replaced, and then all is as before.
+    let admitted = Replacement { requests: "3/3Gi", is_admitted: true };
+    replace_evicted(&world, &mut numbers, admitted, 4 * 60).await;
+    assert_eq!(world.condition("PodsUpdated").await.unwrap().reason.as_deref(), Some("AllPodsUpdated"));
+    let before = world.count("/eviction");
+    world.recommend("2/2Gi").await;
+    replace_evicted(&world, &mut numbers, Replacement { requests: "2/2Gi", is_admitted: true }, 15).await;
+    assert_eq!(world.count("/eviction"), before + 3, "at the speed of events");
+}
+
+/// A webhook that is called later resets what the admission webhook set.
+#[tokio::test(start_paused = true)]
+async fn pods_whose_recommendation_is_undone_are_evicted_once_per_interval() {
+    let world = World::start(Rules::v1_36(), "Recreate").await;
+    world.pods_of(3, "1/1Gi").await;
+    world.recommend("2/2Gi").await;
+    let undone = Replacement { requests: "1/1Gi", is_admitted: true };
+    replace_evicted(&world, &mut (0..), undone, 5 * 60).await;
+    let evictions = world.count("/eviction");
+    assert!((4..=6).contains(&evictions), "one in a minute: {evictions}");
+    assert!(!world.events("web").await.contains_key("AdmissionNotReached"), "the webhook is reached");
 }
 
 #[tokio::test(start_paused = true)]

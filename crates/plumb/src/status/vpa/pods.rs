@@ -131,6 +131,7 @@ async fn of_vpa(
             allocatable: declared(allocatable).unwrap_or_default(),
             observed: state.stage_since.unwrap_or(now),
             backoff: None,
+            arrival: 0,
             pod: Arc::new(state),
         });
         objects.push(pod.clone());
