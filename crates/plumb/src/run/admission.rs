@@ -10,6 +10,7 @@ use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_client::Api;
 use plumb_controller::{Clock, Informer};
 use plumb_features::FeatureGates;
+use plumb_webhook::Endpoint;
 use tokio::sync::watch;
 
 use super::{RunContext, RunningComponent, identity};
@@ -17,6 +18,17 @@ use crate::cli::{AdmissionFlags, VpaScope};
 
 /// Where the webhook listens, once it does.
 type Listening = Arc<Mutex<Option<watch::Receiver<Option<std::net::SocketAddr>>>>>;
+
+/// Warns, outside a pod, of a webhook that is registered by a Service: no Service has this process behind it by itself.
+fn warn_of_service(options: &Options) {
+    let endpoint = options.server.registration.as_ref().map(|registration| &registration.endpoint);
+    let Some(Endpoint::Service { namespace, name, .. }) = endpoint else { return };
+    tracing::warn!(
+        "the webhook is registered by Service {namespace}/{name}, which the API server has to reach this process by, though \
+         it runs outside a pod. If the API server does not, new pods get no recommendation. --register-by-url with \
+         --webhook-address=HOST registers the address of this machine instead"
+    );
+}
 
 /// The webhook of these flags.
 pub(super) fn component(
@@ -29,6 +41,9 @@ pub(super) fn component(
     let shown = admission_metrics.clone();
     let options = flags.options(&vpas.namespaces, gates, &identity());
     let options = Options { node_selectors: vpas.node_selectors, ..options };
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
+        warn_of_service(&options);
+    }
     let listening = Listening::default();
     let listens = listening.clone();
     let namespaces = vpas.namespaces.clone();

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -82,6 +82,13 @@ impl Running {
     /// Its process.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
+    }
+
+    /// What it has written to standard error. It shares the offset of the file, so that this must not seek.
+    fn written(&self) -> String {
+        let mut written = vec![0; self.log.metadata().unwrap().len().try_into().unwrap()];
+        self.log.read_exact_at(&mut written, 0).unwrap();
+        String::from_utf8_lossy(&written).into_owned()
     }
 
     /// Ends it without asking.
@@ -243,6 +250,23 @@ async fn holders(leases: &Api<Lease>) -> Vec<String> {
     holders
 }
 
+/// A kubeconfig of a server that cannot be reached, and its URL.
+fn unreachable(folder: &Path) -> (PathBuf, String) {
+    // No process listens on a port that was just closed.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("https://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let kubeconfig = folder.join("kubeconfig");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "down",
+        "clusters": [{ "name": "down", "cluster": { "server": server } }],
+        "users": [{ "name": "down", "user": { "token": "t" } }],
+        "contexts": [{ "name": "down", "context": { "cluster": "down", "user": "down" } }],
+    });
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    (kubeconfig, server)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_recommenders_share_the_vpas_and_one_takes_over_those_of_another_that_was_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -278,32 +302,31 @@ async fn two_recommenders_share_the_vpas_and_one_takes_over_those_of_another_tha
 #[tokio::test]
 async fn while_the_api_server_is_down_its_address_is_named_once_and_requests_are_retried() {
     let folder = tempfile::tempdir().unwrap();
-    // No process listens on a port that was just closed.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = format!("https://{}", listener.local_addr().unwrap());
-    drop(listener);
-    let kubeconfig = folder.path().join("kubeconfig");
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "down",
-        "clusters": [{ "name": "down", "cluster": { "server": server } }],
-        "users": [{ "name": "down", "user": { "token": "t" } }],
-        "contexts": [{ "name": "down", "context": { "cluster": "down", "user": "down" } }],
-    });
-    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let (kubeconfig, server) = unreachable(folder.path());
     let running = Running::against(&kubeconfig, "updater", &[]);
     let report = format!("plumb: cannot reach the API server at {server}: Connection refused");
-    // The process shares the offset of the file, so that this must not seek.
-    let written = || {
-        let mut written = vec![0; running.log.metadata().unwrap().len().try_into().unwrap()];
-        running.log.read_exact_at(&mut written, 0).unwrap();
-        String::from_utf8_lossy(&written).into_owned()
-    };
-    plumb_harness::eventually(async || written().contains(&report)).await;
+    plumb_harness::eventually(async || running.written().contains(&report)).await;
     let (status, written) = running.stop();
     assert!(status.success(), "{written}");
     assert_eq!(written.matches(&report).count(), 1, "{written}");
     assert!(written.contains("--kubeconfig") && written.contains("retried"), "{written}");
     assert!(!written.contains("client error") && !written.contains("kube_client"), "{written}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_is_registered_by_a_service_is_warned_of_outside_a_pod() {
+    let folder = tempfile::tempdir().unwrap();
+    let (kubeconfig, _) = unreachable(folder.path());
+    let by_url = ["--port=0", "--register-by-url", "--webhook-address=127.0.0.1"];
+    for (flags, is_warned) in [(&by_url[..1], true), (&by_url[..], false)] {
+        let running = Running::against(&kubeconfig, "admission", flags);
+        // It is written before the line that says that the process is ready.
+        let written = running.written();
+        let warning =
+            written.contains("Service kube-system/vpa-webhook") && written.contains("--register-by-url");
+        assert_eq!(warning, is_warned, "{written}");
+        running.kill();
+    }
 }
 
 #[test]
