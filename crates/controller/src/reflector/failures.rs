@@ -36,17 +36,47 @@ impl Display for Verb {
 /// What an attempt failed with.
 pub(super) trait Failure: Display + Sync {
     fn is_forbidden(&self) -> bool;
+    /// Whether the API server does not serve the resource.
+    fn is_not_served(&self) -> bool;
 }
 
 impl Failure for kube::Error {
     fn is_forbidden(&self) -> bool {
         matches!(self, Self::Api(status) if status.is_forbidden())
     }
+
+    fn is_not_served(&self) -> bool {
+        matches!(self, Self::Api(status) if status.code == 404)
+    }
 }
 
 impl Failure for &str {
     fn is_forbidden(&self) -> bool {
         false
+    }
+
+    fn is_not_served(&self) -> bool {
+        false
+    }
+}
+
+/// What kind of failure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A permission may be missing.
+    Forbidden,
+    /// The resource may not be defined.
+    NotServed,
+    Other,
+}
+
+impl Kind {
+    fn of(failure: &dyn Failure) -> Self {
+        match () {
+            () if failure.is_forbidden() => Self::Forbidden,
+            () if failure.is_not_served() => Self::NotServed,
+            () => Self::Other,
+        }
     }
 }
 
@@ -57,6 +87,8 @@ enum Level {
     Warn,
     /// A warning that names the permission.
     Permission,
+    /// A warning that names the resource that is not served.
+    NotServed,
 }
 
 /// The failures of one reflector.
@@ -69,7 +101,7 @@ pub(super) struct Failures {
     in_a_row: u32,
     /// How many of the last failures were a 403.
     forbidden: u32,
-    /// Whether the missing permission was logged.
+    /// Whether the missing permission or resource was logged.
     named: bool,
 }
 
@@ -102,7 +134,7 @@ impl Failures {
 
     /// Logs a failure, and waits until the next attempt.
     pub(super) async fn wait(&mut self, verb: Verb, failure: &dyn Failure) {
-        let (level, wait) = self.note(failure.is_forbidden());
+        let (level, wait) = self.note(Kind::of(failure));
         let Self { group, resource, namespace, in_a_row: failures, .. } = self;
         match level {
             Level::Debug => {
@@ -117,11 +149,17 @@ impl Failures {
                  is known of these objects",
                 if namespace.is_empty() { " for the whole cluster".to_owned() } else { format!(" in namespace {namespace:?}") },
             ),
+            Level::NotServed => tracing::warn!(
+                "the API server does not serve resource {resource:?} in API group {group:?}: its CustomResourceDefinition is \
+                 not installed. `plumb install`, or `plumb run` with --install-crds=true, installs those of Plumb; until \
+                 then nothing is known of these objects"
+            ),
         }
         tokio::time::sleep(wait).await;
     }
 
-    fn note(&mut self, is_forbidden: bool) -> (Level, Duration) {
+    fn note(&mut self, kind: Kind) -> (Level, Duration) {
+        let is_forbidden = kind == Kind::Forbidden;
         self.forbidden = if is_forbidden { self.forbidden.saturating_add(1) } else { 0 };
         self.in_a_row = self.in_a_row.saturating_add(1);
         let delays = if is_forbidden { FORBIDDEN_DELAYS } else { DELAYS };
@@ -130,10 +168,13 @@ impl Failures {
             let is_permanent = self.forbidden >= FORBIDDEN_FROM;
             let first = is_permanent && !std::mem::replace(&mut self.named, is_permanent);
             if first { Level::Permission } else { Level::Debug }
-        } else if self.in_a_row >= WARN_FROM {
-            Level::Warn
-        } else {
+        } else if self.in_a_row < WARN_FROM {
             Level::Debug
+        } else if kind == Kind::NotServed {
+            let is_named = std::mem::replace(&mut self.named, true);
+            if is_named { Level::Debug } else { Level::NotServed }
+        } else {
+            Level::Warn
         };
         (level, wait)
     }
@@ -169,17 +210,28 @@ mod tests {
         }
     }
 
-    fn levels(failures: &mut Failures, forbidden: &[bool]) -> Vec<Level> {
-        forbidden.iter().map(|is_forbidden| failures.note(*is_forbidden).0).collect()
+    fn levels(failures: &mut Failures, kinds: &[Kind]) -> Vec<Level> {
+        kinds.iter().map(|kind| failures.note(*kind).0).collect()
     }
 
     #[test]
     fn failures_are_warnings_once_they_repeat() {
         let mut failures = Failures::new("/api/v1/pods");
         let wanted = [Level::Debug, Level::Debug, Level::Debug, Level::Debug, Level::Warn, Level::Warn];
-        assert_eq!(levels(&mut failures, &[false; 6]), wanted);
+        assert_eq!(levels(&mut failures, &[Kind::Other; 6]), wanted);
         failures.reset();
-        assert_eq!(levels(&mut failures, &[false]), [Level::Debug]);
+        assert_eq!(levels(&mut failures, &[Kind::Other]), [Level::Debug]);
+    }
+
+    #[test]
+    fn a_resource_that_is_not_served_is_named_once() {
+        let mut failures = Failures::new("/apis/autoscaling.k8s.io/v1/verticalpodautoscalers");
+        let mut wanted = [Level::Debug; 20];
+        wanted[4] = Level::NotServed;
+        assert_eq!(levels(&mut failures, &[Kind::NotServed; 20]), wanted);
+        assert_eq!(levels(&mut failures, &[Kind::Other]), [Level::Warn], "another failure is logged");
+        failures.reset();
+        assert_eq!(levels(&mut failures, &[Kind::NotServed; 5]), wanted[..5]);
     }
 
     #[test]
@@ -187,10 +239,13 @@ mod tests {
         let mut failures = Failures::new("/api/v1/pods");
         let mut wanted = [Level::Debug; 20];
         wanted[2] = Level::Permission;
-        assert_eq!(levels(&mut failures, &[true; 20]), wanted);
-        let (_, wait) = failures.note(true);
+        assert_eq!(levels(&mut failures, &[Kind::Forbidden; 20]), wanted);
+        let (_, wait) = failures.note(Kind::Forbidden);
         assert!(wait > DELAYS.ceiling && wait <= FORBIDDEN_DELAYS.ceiling, "{wait:?}");
         failures.reset();
-        assert_eq!(levels(&mut failures, &[true; 3]), [Level::Debug, Level::Debug, Level::Permission]);
+        assert_eq!(
+            levels(&mut failures, &[Kind::Forbidden; 3]),
+            [Level::Debug, Level::Debug, Level::Permission]
+        );
     }
 }

@@ -329,6 +329,28 @@ async fn a_webhook_that_is_registered_by_a_service_is_warned_of_outside_a_pod() 
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_definition_is_named_once_and_awaited() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);
+    let client = cluster.client().await;
+    let running = Running::start(&cluster, "recommender", &["--recommender-interval=1s"]);
+    let named = "does not serve resource \"verticalpodautoscalers\"";
+    eventually(async || running.written().contains(named)).await;
+    plumb_autoscaler::install::install(&client).await.unwrap();
+    let vpa: VerticalPodAutoscaler = object(json!({
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": { "name": "web" },
+        "spec": { "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" } },
+    }));
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
+    vpas.create(&PostParams::default(), &vpa).await.unwrap();
+    until(&vpas, "web", |vpa: &VerticalPodAutoscaler| vpa.status.is_some()).await;
+    let (status, written) = running.stop();
+    assert!(status.success(), "{written}");
+    assert_eq!(written.matches(named).count(), 1, "{written}");
+    assert!(written.contains("--install-crds=true") && !written.contains("Status {"), "{written}");
+}
+
 #[test]
 fn flags_that_contradict_each_other_or_are_not_known_are_refused() {
     for (component, flags, why) in [
