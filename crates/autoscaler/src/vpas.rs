@@ -25,7 +25,7 @@ use plumb_client::Api;
 use plumb_controller::{Informer, ObjectRef, Store};
 
 use crate::api::{UpdateMode, VerticalPodAutoscaler};
-use crate::node_groups::{NodeLabels, node_of, node_selector};
+use crate::node_groups::{NodeLabels, node_of, node_selector, selects_nodes};
 use crate::target::{ControllerRef, TargetError, Targets};
 
 /// VPAs by their targets.
@@ -186,6 +186,20 @@ pub fn why_stronger(vpa: &VerticalPodAutoscaler, other: &VerticalPodAutoscaler) 
         "was created in the same second, comes first by name"
     } else {
         "is older"
+    }
+}
+
+/// Why a VPA has no effect on the pods that a stronger VPA controls.
+pub fn overlap(stronger: &VerticalPodAutoscaler, vpa: &VerticalPodAutoscaler) -> String {
+    let target = &vpa.spec.target_ref;
+    let (stronger, why) = (stronger.name_any(), why_stronger(stronger, vpa));
+    let of_target = format!("the pods of {} {}", target.kind, target.name);
+    if selects_nodes(vpa) {
+        format!(
+            "VPA {stronger} {why} and controls {of_target} on nodes that both select: this VPA has no effect on these"
+        )
+    } else {
+        format!("VPA {stronger} {why} and controls {of_target}: this VPA has no effect")
     }
 }
 

@@ -22,8 +22,7 @@ use super::metrics::{AdmissionMetrics, Object, Status};
 use super::pod::{PodContext, PodPatch};
 use super::vpa::{Gates, Verdict};
 use crate::api::{GROUP, VerticalPodAutoscaler};
-use crate::node_groups::selects_nodes;
-use crate::vpas::{Controlling, Vpas, why_stronger};
+use crate::vpas::{Controlling, Vpas, overlap};
 
 /// How long an answer may take. The API server waits for longer.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -175,18 +174,7 @@ impl Webhook {
             say(&controlling.vpa, "RecommendationRefused", left_out(&controlling.vpa.name_any()));
         }
         for other in &controlling.others {
-            let target = &other.spec.target_ref;
-            let (vpa, kind, name) = (controlling.vpa.name_any(), &target.kind, &target.name);
-            let why = why_stronger(&controlling.vpa, other);
-            let message = if selects_nodes(other) {
-                format!(
-                    "VPA {vpa} {why} and controls the pods of {kind} {name} on nodes that both select: this VPA has no \
-                     effect on these"
-                )
-            } else {
-                format!("VPA {vpa} {why} and controls the pods of {kind} {name}: this VPA has no effect")
-            };
-            say(other, "OverlappingVPA", message);
+            say(other, "OverlappingVPA", overlap(&controlling.vpa, other));
         }
     }
 

@@ -145,6 +145,8 @@ pub struct Gathered {
     pub siblings: Vec<Arc<PodState>>,
     /// The [`arrival`](Subject::arrival) of the newest pod, of whichever VPA.
     pub arrivals: u64,
+    /// The VPA that controls all pods of the workload instead of this one.
+    pub stronger: Option<Arc<VerticalPodAutoscaler>>,
 }
 
 impl Index {
@@ -376,12 +378,28 @@ impl Index {
         self.vpas.selects_nodes(&target).then_some(target)
     }
 
+    /// The VPA that controls all pods of a workload that another VPA would control without it.
+    fn stronger(
+        &self,
+        target: &ControllerRef,
+        vpa: &VerticalPodAutoscaler,
+    ) -> Option<Arc<VerticalPodAutoscaler>> {
+        if self.vpas.selects_nodes(target) {
+            return None;
+        }
+        let controlling = self.vpas.controlling(target, None)?;
+        let is_other = controlling.others.iter().any(|other| other.metadata.name == vpa.metadata.name);
+        is_other.then_some(controlling.vpa)
+    }
+
     /// The inputs of a decision about a VPA; none if it does not exist.
     pub fn gather(&mut self, key: &ObjectRef) -> Option<Gathered> {
         let vpa = self.vpa(key)?.clone();
         let target = ControllerRef::of_target(&key.namespace, &vpa.spec.target_ref);
         let (subjects, pods, siblings) = Default::default();
-        let mut gathered = Gathered { vpa: vpa.clone(), subjects, pods, siblings, arrivals: self.arrivals };
+        let stronger = self.stronger(&target, &vpa);
+        let arrivals = self.arrivals;
+        let mut gathered = Gathered { vpa: vpa.clone(), subjects, pods, siblings, arrivals, stronger };
         // A stronger VPA may control the pods, and the target may be one that selects none.
         let selects_nodes = self.vpas.selects_nodes(&target);
         let controls = |node: Option<&NodeLabels>| {

@@ -64,8 +64,14 @@ impl Summary {
         *self.waiting.entry(reason).or_default() += 1;
     }
 
-    /// The condition with the report. `has_recommendation` is whether the VPA has a recommendation.
-    pub fn condition(&self, plan: &Plan, has_recommendation: bool) -> Option<Condition> {
+    /// The condition with the report. `has_recommendation` is whether the VPA has a recommendation, `overlap` which other VPA
+    /// controls its pods.
+    pub fn condition(
+        &self,
+        plan: &Plan,
+        has_recommendation: bool,
+        overlap: Option<&str>,
+    ) -> Option<Condition> {
         let (is_true, reason, message) = match plan {
             // Running pods are left as they are, but for the boost that they were created with.
             Plan::None(NoActuation::Mode) if self.boosted > 0 => {
@@ -77,6 +83,9 @@ impl Summary {
                 (false, "FeatureGateDisabled", message.to_owned())
             }
             Plan::None(NoActuation::ResizeNotServed) => (false, RESIZE_NOT_SERVED, NOT_SERVED.to_owned()),
+            Plan::InPlace(_) | Plan::Recreating(_) if let Some(overlap) = overlap => {
+                (false, "OverlappingVPA", overlap.to_owned())
+            }
             Plan::InPlace(_) | Plan::Recreating(_) => {
                 let waiting: usize = self.waiting.values().sum();
                 let reason = match () {

@@ -61,6 +61,7 @@ use crate::boost::is_left_out;
 use crate::informers::Informers;
 use crate::recommendation::LimitRanges;
 use crate::target::{ControllerRef, TargetError, Targets};
+use crate::vpas::overlap;
 
 /// The component that emits events, and the name of the task.
 pub const NAME: &str = "vpa-updater";
@@ -118,6 +119,8 @@ struct Inner {
     written: Mutex<BTreeMap<ObjectRef, Instant>>,
     /// The last evictions of pods of VPAs, and whether it was reported that they did not help.
     evicted: Mutex<BTreeMap<ObjectRef, (LastEvictions, bool)>>,
+    /// Which events were emitted about VPAs whose pods other VPAs control.
+    overlaps: Mutex<BTreeMap<ObjectRef, String>>,
     shared_targets: SharedTargets,
 }
 
@@ -170,6 +173,7 @@ impl Updater {
             resize_served: AtomicBool::new(true),
             written: Mutex::default(),
             evicted: Mutex::default(),
+            overlaps: Mutex::default(),
             shared_targets: SharedTargets::default(),
             config,
         });
@@ -254,6 +258,7 @@ impl Inner {
                 inner.config.updater_metrics.remove_vpa(key);
                 inner.written.lock().remove(key);
                 inner.evicted.lock().remove(key);
+                inner.overlaps.lock().remove(key);
             }
             // Another condition is no reason to act; it may be that ours is missing, which the next pass finds.
             if is_own { Vec::new() } else { keys }
@@ -472,7 +477,9 @@ impl Inner {
             return Ok(Requeue::Now);
         }
         let summary = Summary::new(&triage, &plan);
-        let condition = summary.condition(&plan, has_recommendation(&gathered.vpa));
+        let overlap = gathered.stronger.as_ref().map(|stronger| overlap(stronger, &gathered.vpa));
+        self.tell_overlap(key, &gathered.vpa, overlap.as_deref());
+        let condition = summary.condition(&plan, has_recommendation(&gathered.vpa), overlap.as_deref());
         let written = self.write_condition(key, condition.as_ref()).await;
         self.config.updater_metrics.step(Step::Total, self.since(began));
         Ok(self.requeue(next, written))

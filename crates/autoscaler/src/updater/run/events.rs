@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt as _};
+use plumb_controller::ObjectRef;
 use plumb_controller::events::NewEvent;
 
 use super::Inner;
@@ -52,6 +53,21 @@ impl Inner {
             return;
         }
         self.tell(vpa, pod, Some(NewEvent::normal("VPAUpdateWaiting", format!("{}: {wait}", wait.reason()))));
+    }
+
+    /// Says that another VPA controls the pods of a VPA, once each time that it is another one.
+    pub(super) fn tell_overlap(&self, key: &ObjectRef, vpa: &VerticalPodAutoscaler, overlap: Option<&str>) {
+        let mut overlaps = self.overlaps.lock();
+        let Some(message) = overlap else {
+            overlaps.remove(key);
+            return;
+        };
+        if overlaps.get(key).is_some_and(|said| said == message) {
+            return;
+        }
+        overlaps.insert(key.clone(), message.to_owned());
+        drop(overlaps);
+        self.emit(of_vpa(vpa), NewEvent::warning("OverlappingVPA", message));
     }
 
     /// Says that pods of a VPA are created without the admission webhook, and what to do.

@@ -4,13 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use http::Uri;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_autoscaler::api::VerticalPodAutoscalerCheckpoint;
 use plumb_autoscaler::updater::Options;
 use plumb_autoscaler::updater::attempt::{ANNOTATION, IN_PLACE_UPDATED, Record};
 use plumb_autoscaler::updater::mode::Modes;
 use plumb_client::Api;
 use plumb_harness::object;
+use plumb_resize::rules::Rules;
 use plumb_resize::status::Stage;
 use serde_json::json;
 
@@ -394,4 +395,38 @@ async fn the_pods_of_a_target_that_was_replaced_are_resized_though_it_selects_ot
     world.pod_with("web-2", "1/1Gi", |pod| pod["metadata"]["labels"] = json!({ "app": "shop" })).await;
     world.pass(MOMENT).await;
     assert_eq!(world.requests("web-2").await, amounts("2/2Gi"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vpa_whose_pods_another_vpa_controls_has_an_event_and_a_condition_without_a_new_pod() {
+    let world = World::start(Rules::v1_36(), "InPlace").await;
+    world.pods_of(1, "1/1Gi").await;
+    world.recommend("2/2Gi").await;
+    world.pass(MOMENT).await;
+    let vpa = json!({
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": { "name": "younger" },
+        "spec": {
+            "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+            "updatePolicy": { "updateMode": "InPlace" },
+        },
+    });
+    world.vpas().create(&PostParams::default(), &object(vpa)).await.unwrap();
+    world.recommend_for("younger", "3/3Gi").await;
+    world.pass(MOMENT).await;
+    let message = "VPA web is older and controls the pods of Deployment web: this VPA has no effect";
+    assert_eq!(world.events("younger").await["OverlappingVPA"], [(message.to_owned(), 1)]);
+    let condition = async || {
+        let status = world.vpas().get("younger").await.unwrap().status.unwrap();
+        let mut conditions = status.conditions.into_iter();
+        let condition = conditions.find(|condition| condition.type_.as_str() == "PodsUpdated").unwrap();
+        (condition.reason.unwrap(), condition.message.unwrap())
+    };
+    assert_eq!(condition().await, ("OverlappingVPA".to_owned(), message.to_owned()));
+    world.pass(Duration::from_mins(5)).await;
+    assert_eq!(world.events("younger").await["OverlappingVPA"][0].1, 1, "once");
+    world.answer("web-0", Answer::Applied).await;
+    world.vpas().delete("web", &DeleteParams::default()).await.unwrap();
+    world.pass(MOMENT).await;
+    assert_eq!(world.requests("web-0").await, amounts("3/3Gi"), "it controls them now");
+    assert_ne!(condition().await.0, "OverlappingVPA");
 }
