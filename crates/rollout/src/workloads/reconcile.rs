@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::Client;
 use plumb_controller::{Clock, Reconciler, Requeue};
 use plumb_resize::rules::Rules;
 
+use super::condition::Progress;
 use super::informers::Informers;
 use super::object::Workload;
 use super::prepare::{Prepared, Ready};
@@ -24,6 +26,8 @@ use crate::metrics::RolloutMetrics;
 use crate::request::RequestError;
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
+/// After which time a condition that could not be set is set again.
+const CONDITION_RETRY: Duration = Duration::from_secs(10);
 
 /// Rolls out what changed in templates.
 pub(super) struct Rollouts {
@@ -133,6 +137,14 @@ impl Rollouts {
         record: WorkloadRecord,
         settings: &Settings,
     ) -> Result<Requeue, RequestError> {
+        if let Workload::Deployment(deployment) = workload
+            && record.is_open()
+        {
+            let progress = Progress::before(deployment, record.rollout.started_at, self.clock.now());
+            if let Progress::Patch(_) = self.set_progress(workload, progress).await {
+                return Ok(Requeue::Now);
+            }
+        }
         let Ready { owner, label, observed, sets } = match self.prepare(key, workload, &record).await? {
             Prepared::Ready(ready) => ready,
             Prepared::Wait => return Ok(Requeue::AwaitChange),
@@ -188,13 +200,27 @@ impl Rollouts {
         let wrote = self.write_pods(workload, &mut state, &decision.actions, now).await;
         state.add_refused(&mut decision.status);
         self.reporter.announce(workload, &record, &decision.status, &mut state, now);
+        let mut deadline = None;
+        // A resize that was refused and is sent again is no progress yet.
+        if let Workload::Deployment(deployment) = workload
+            && !wrote
+            && record.is_open()
+        {
+            let progress = Progress::of(deployment, &decision.status, record.rollout.started_at, now);
+            match self.set_progress(workload, progress).await {
+                Progress::Current => {}
+                Progress::Due(at) => deadline = Some(at),
+                // The workload is another version now.
+                Progress::Patch(_) => return Ok(Requeue::Now),
+            }
+        }
         if let Some(requeue) = self.advance(workload, &record, &decision, observed, &mut state).await? {
             return Ok(requeue);
         }
         if wrote {
             return Ok(Requeue::Now);
         }
-        let due = state.next_due(&decision);
+        let due = state.next_due(&decision).into_iter().chain(deadline).min();
         // A template that the workload's controller has rolled out is not reported on, and an outcome not before the release.
         let awaits_release = record.is_open() && decision.status.phase.is_outcome();
         let is_reportable = !record.superseded && !awaits_release;
@@ -293,6 +319,18 @@ impl Rollouts {
             tracing::debug!(%error, workload = ?workload.metadata().name, "cannot set the condition of a workload");
         }
         written.is_ok()
+    }
+
+    /// Sets the condition `Progressing` of a Deployment, if it is to be set. If that fails, it is due again.
+    async fn set_progress(&self, workload: &Workload, progress: Progress) -> Progress {
+        let Progress::Patch(patch) = &progress else { return progress };
+        match write::patch_status(&self.client, &self.informers, workload, patch.clone()).await {
+            Ok(()) => progress,
+            Err(error) => {
+                tracing::debug!(%error, workload = ?workload.metadata().name, "cannot set the condition of a workload");
+                Progress::Due(self.clock.now().checked_add(CONDITION_RETRY).unwrap_or(Timestamp::MAX))
+            }
+        }
     }
 
     pub(super) async fn patch(

@@ -48,7 +48,7 @@ pub(super) fn is(phase: Phase) -> impl Fn(&Deployment) -> bool {
 }
 
 /// The status and the reason of our condition.
-fn condition(web: &Deployment) -> Option<(String, String)> {
+pub(super) fn condition(web: &Deployment) -> Option<(String, String)> {
     let conditions = web.status.as_ref()?.conditions.iter().flatten();
     let condition = conditions.into_iter().find(|one| one.type_ == CONDITION)?;
     Some((condition.status.clone(), condition.reason.clone().unwrap_or_default()))

@@ -14,7 +14,7 @@ use plumb_rollout::workloads::{HELD_ANNOTATION, WorkloadKind};
 use serde_json::{Value, json};
 
 use super::cluster::{Answer, Cluster, actual_cpu, cpu, is_resize_pending, rolled_out, status};
-use super::deployments::{deployment, is, policy, running, sized};
+use super::deployments::{condition, deployment, is, policy, running, sized};
 use super::sets;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,6 +139,43 @@ async fn a_size_that_no_node_has_is_reported_and_a_smaller_one_goes_through() {
     let pods = cluster.pods().await;
     assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
     assert!(pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("300m")));
+}
+
+/// The status and the reason of the condition that `kubectl rollout status` reads.
+fn progress(web: &Deployment) -> Option<(&str, &str)> {
+    let conditions = web.status.as_ref()?.conditions.iter().flatten();
+    let condition = conditions.into_iter().find(|one| one.type_ == "Progressing")?;
+    Some((&condition.status, condition.reason.as_deref().unwrap_or_default()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_that_is_held_for_longer_than_the_progress_deadline_is_reported_as_kubectl_reads_it() {
+    let (mut cluster, before) = running(2, 2).await;
+    cluster.create::<RolloutPolicy>(policy(json!({}))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("100")).await;
+    let paused = |web: &Deployment| progress(web) == Some(("Unknown", "DeploymentPaused"));
+    let is_held = |web: &Deployment| is(Phase::Held)(web) && condition(web).is_some_and(|it| it.1 == "Held");
+    cluster.until("web", |web| is_held(web) && paused(web)).await;
+    // The deadline of a Deployment that sets none.
+    cluster.clock.advance(Duration::from_secs(601));
+    cluster.touch(&before[0]).await;
+    let exceeded = |web: &Deployment| progress(web) == Some(("False", "ProgressDeadlineExceeded"));
+    cluster.until("web", exceeded).await;
+    // The Deployment's controller, which is paused, leaves it so.
+    let web = cluster.edit::<Deployment>("web", json!({ "spec": { "minReadySeconds": 1 } })).await;
+    let observed = |now: &Deployment| {
+        now.status.as_ref().and_then(|status| status.observed_generation) == web.metadata.generation
+    };
+    let web = cluster.until("web", observed).await;
+    assert!(exceeded(&web), "{web:?}");
+    // A rollout that waits for a user has no deadline.
+    cluster.merge::<RolloutPolicy>("web", json!({ "spec": { "paused": true } })).await;
+    cluster.until("web", |web| is(Phase::Paused)(web) && paused(web)).await;
+    cluster.merge::<RolloutPolicy>("web", json!({ "spec": { "paused": false } })).await;
+    cluster.edit::<Deployment>("web", sized("300m")).await;
+    let done = |web: &Deployment| progress(web) == Some(("True", "NewReplicaSetAvailable"));
+    cluster.until("web", |web| is(Phase::Complete)(web) && done(web)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
