@@ -37,9 +37,11 @@ pub struct Admitted {
 ///
 /// - A change of only cpu and memory is held, if the workload opted in. It is not, if it restarts a container, no pod
 ///   may be unavailable, and the workload's own controller surges instead.
-/// - Any other change of the template releases a workload that is held: its controller recreates the pods. The status of a
-///   rollout that has ended is removed, because the controller rolls out another template.
-/// - While it is held, the fields that hold it stay; the values that a user sets are restored at the end.
+/// - Any other change of the template releases a workload that is held: its controller recreates the pods. If a user has paused
+///   the rollout, the workload is paused then, where its kind can be. The status of a rollout that has ended is removed, because
+///   the controller rolls out another template.
+/// - While it is held, the fields that hold it stay; the values that a user sets are restored at the end. A partition and a
+///   `maxUnavailable` among them bind the rollout at once.
 /// - The record stays, even if an update omits it or has an older one: `kubectl
 ///   rollout undo` copies that of a ReplicaSet, and an exported manifest may have one. Any other write that changes the
 ///   record is one of the controller or of `plumb`, and passes as it is.
@@ -184,6 +186,25 @@ impl Admission {
         )
     }
 
+    /// Says what becomes of a rollout that a user has paused when another change of the template releases the workload.
+    fn paused_warning(&self) -> String {
+        let kind = self.kind.name();
+        let becomes = match (self.kind, self.kind.pause_field()) {
+            (WorkloadKind::Deployment, _) => {
+                format!(
+                    "so this {kind} is paused now; kubectl rollout resume has its controller recreate the pods"
+                )
+            }
+            (_, Some(field)) => {
+                format!(
+                    "so spec.{field} of this {kind} is true now; its controller recreates the pods once it is false"
+                )
+            }
+            (_, None) => format!("but a {kind} cannot be paused: its pods are recreated at once"),
+        };
+        format!("the in-place rollout was paused, {becomes}")
+    }
+
     /// The values to restore of the fields that hold the workload: the former ones, with the changes of the write.
     fn restored(&self, restored: &Value) -> Value {
         changed_as(restored, &self.old_fields, &self.kind.held_fields(&self.new["spec"]))
@@ -250,17 +271,30 @@ impl Admission {
             self.record(record);
             return;
         };
-        let restored = self.kind.restoring(&self.restored(&hold.restored));
+        let mut restored = self.restored(&hold.restored);
+        // A user who has paused the rollout does not expect that another change of the template replaces pods.
+        let is_paused = self.paused(record.rollout.paused, &hold.restored, &restored);
+        let is_on_delete = restored["updateStrategy"]["type"] == "OnDelete";
+        if is_paused && !self.kind.is_paused(&restored) && !is_on_delete {
+            restored = self.kind.paused(restored);
+            let warning = self.paused_warning();
+            self.warnings.push(warning);
+        }
+        let waits = self.kind.is_paused(&restored);
+        let restored = self.kind.restoring(&restored);
         let spec = merged(self.new["spec"].take(), Some(restored));
         self.new["spec"] = without_nulls(spec);
         record.rollout.outcome = Some(RolloutOutcome::Recreated);
         record.ended = None;
         let reasons: Vec<String> = change.reasons.iter().map(ToString::to_string).collect();
-        let why = match (reasons.is_empty(), context.enabled) {
+        let mut why = match (reasons.is_empty(), context.enabled) {
             (false, _) => reasons.join("; "),
             (true, true) => "the workload opted out".to_owned(),
             (true, false) => "the feature gate is off".to_owned(),
         };
+        if waits {
+            why.push_str("; the workload is paused");
+        }
         let reported = annotation(&self.new, STATUS_ANNOTATION);
         let status = RolloutStatus::recreating(reported, &record.rollout.revision, &why);
         // A status is plain data: it can be written.

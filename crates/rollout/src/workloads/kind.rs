@@ -168,6 +168,27 @@ impl WorkloadKind {
         }
     }
 
+    /// The field by which a user pauses the workload's own controller; none if the kind has none.
+    pub(super) const fn pause_field(self) -> Option<&'static str> {
+        match self {
+            Self::Deployment => Some("paused"),
+            Self::StatefulSet | Self::DaemonSet => None,
+            Self::AdvancedStatefulSet | Self::AdvancedDaemonSet => {
+                Some("updateStrategy.rollingUpdate.paused")
+            }
+        }
+    }
+
+    /// The fields of a workload whose controller is paused: as they are, if the kind cannot be paused.
+    #[must_use]
+    pub(super) fn paused(self, fields: Value) -> Value {
+        match self {
+            Self::StatefulSet | Self::DaemonSet => fields,
+            // These are held by the same field.
+            Self::Deployment | Self::AdvancedStatefulSet | Self::AdvancedDaemonSet => self.holding(&fields),
+        }
+    }
+
     /// The fields of a workload that its user has resumed.
     #[must_use]
     pub fn resumed(self, mut fields: Value) -> Value {

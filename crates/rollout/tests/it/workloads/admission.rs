@@ -316,6 +316,41 @@ fn a_write_of_what_holds_a_workload_is_answered_with_a_warning_that_it_applies_l
 }
 
 #[test]
+fn an_image_during_a_paused_rollout_pauses_the_controller_or_is_answered_with_a_warning() {
+    for kind in WorkloadKind::ALL {
+        let old = workload(kind, "100m");
+        let mut held = stored(kind, &old, &with_cpu(&old, "200m"));
+        let mut paused = record(&held);
+        paused.rollout.paused = true;
+        held["metadata"]["annotations"][RECORD_ANNOTATION] = json!(paused.to_text());
+        let mut image = held.clone();
+        image["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
+        let Admitted { object, warnings } = admitted(kind, &held, &image);
+        let released = object.unwrap();
+        assert!(record(&released).hold.is_none(), "{kind:?}");
+        let [warning] = &warnings[..] else { panic!("{kind:?}: {warnings:?}") };
+        assert!(warning.contains("the in-place rollout was paused"), "{warning}");
+        let spec = &released["spec"];
+        match kind {
+            WorkloadKind::Deployment => {
+                assert_eq!(spec["paused"], true);
+                assert!(warning.contains("kubectl rollout resume"), "{warning}");
+            }
+            WorkloadKind::StatefulSet | WorkloadKind::DaemonSet => {
+                assert_eq!(spec["updateStrategy"], old["spec"]["updateStrategy"]);
+                assert!(warning.contains("recreated at once"), "{warning}");
+            }
+            WorkloadKind::AdvancedStatefulSet | WorkloadKind::AdvancedDaemonSet => {
+                let mut rolling = old["spec"]["updateStrategy"]["rollingUpdate"].clone();
+                rolling["paused"] = json!(true);
+                assert_eq!(spec["updateStrategy"]["rollingUpdate"], rolling);
+                assert!(warning.contains("spec.updateStrategy.rollingUpdate.paused"), "{warning}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_rollout_that_a_command_has_paused_stays_paused_whatever_else_is_written() {
     for kind in WorkloadKind::ALL {
         let old = workload(kind, "100m");

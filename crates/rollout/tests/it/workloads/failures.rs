@@ -179,6 +179,33 @@ async fn a_rollout_that_is_held_for_longer_than_the_progress_deadline_is_reporte
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_image_during_a_rollout_that_a_user_paused_waits_until_the_deployment_is_resumed() {
+    let (mut cluster, before) = running(3, 3).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "canary": [{ "pods": 1 }] }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster.until("web", is(Phase::Paused)).await;
+    command(&cluster.client, WorkloadKind::Deployment, "default", "web", Command::Pause).await.unwrap();
+    let mut image = sized("200m");
+    image["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
+    let web = cluster.edit::<Deployment>("web", image).await;
+    assert_eq!(web.spec.as_ref().unwrap().paused, Some(true));
+    let reported = status(&web).unwrap();
+    assert_eq!(reported.phase, Phase::Recreating);
+    assert!(reported.message.contains("paused"), "{}", reported.message);
+    let observed = |now: &Deployment| {
+        now.status.as_ref().and_then(|status| status.observed_generation) == web.metadata.generation
+    };
+    cluster.until("web", observed).await;
+    assert_eq!(cluster.pods().await.into_keys().collect::<Vec<_>>(), before);
+    // As `kubectl rollout resume` does.
+    cluster.edit::<Deployment>("web", json!({ "spec": { "paused": null } })).await;
+    cluster.until("web", |web| rolled_out(web) && status(web).is_none()).await;
+    let pods = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
+    assert!(pods.iter().all(|(name, pod)| cpu(pod) == "200m" && !before.contains(name)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_image_during_a_hold_is_rolled_out_by_the_native_controller() {
     let (mut cluster, before) = running(3, 3).await;
     cluster.create::<RolloutPolicy>(policy(json!({ "paused": true }))).await;
