@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::kind::{WorkloadKind, template};
+use super::kind::{WorkloadKind, rolling_setting, template};
 use super::record::{Hold, TemplateResources, WorkloadRecord, intent, revision_of};
 use super::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION, STATUS_ANNOTATION};
 use crate::api::RolloutPolicySpec;
@@ -167,7 +167,7 @@ impl Admission {
         let restored = self.restored(&hold.restored);
         let paused = self.paused(record.rollout.paused, &hold.restored, &restored);
         if paused == record.rollout.paused {
-            let warning = self.held_warning();
+            let warning = self.held_warning(&hold.restored, &restored);
             self.warnings.push(warning);
         }
         record.rollout.paused = paused;
@@ -176,13 +176,21 @@ impl Admission {
         self.record(record);
     }
 
-    /// The warning that a write of the fields that hold the workload, such as that of `kubectl rollout resume`,
-    /// applies later.
-    fn held_warning(&self) -> String {
+    /// The warning that a write of the fields that hold the workload, such as that of `kubectl rollout resume`, applies later,
+    /// with the settings of it that bind the rollout at once.
+    fn held_warning(&self, before: &Value, after: &Value) -> String {
         let (kind, field) = (self.kind.name(), self.kind.held_field());
+        let settings = self.kind.paced_by().iter().copied();
+        let paced: Vec<&str> =
+            settings.filter(|one| rolling_setting(before, one) != rolling_setting(after, one)).collect();
+        let at_once = if paced.is_empty() {
+            String::new()
+        } else {
+            format!(", and its {} at once, to the pods that are resized", paced.join(" and "))
+        };
         format!(
-            "an in-place rollout holds spec.{field} of this {kind}: this write of it applies when the rollout ends; plumb rollout \
-             resume continues a rollout that is paused"
+            "an in-place rollout holds spec.{field} of this {kind}: this write of it applies when the rollout ends{at_once}; plumb \
+             rollout resume continues a rollout that is paused"
         )
     }
 

@@ -189,6 +189,18 @@ impl WorkloadKind {
         }
     }
 
+    /// The settings of rolling updates that bind a rollout while the workload is held.
+    pub(super) const fn paced_by(self) -> &'static [&'static str] {
+        match self {
+            // Its own are not in a field that holds it.
+            Self::Deployment => &[],
+            Self::DaemonSet => &["maxUnavailable"],
+            Self::StatefulSet | Self::AdvancedStatefulSet | Self::AdvancedDaemonSet => {
+                &["partition", "maxUnavailable"]
+            }
+        }
+    }
+
     /// The fields of a workload that its user has resumed.
     #[must_use]
     pub fn resumed(self, mut fields: Value) -> Value {

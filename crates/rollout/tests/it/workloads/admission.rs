@@ -316,6 +316,41 @@ fn a_write_of_what_holds_a_workload_is_answered_with_a_warning_that_it_applies_l
 }
 
 #[test]
+fn the_warning_about_a_held_strategy_names_what_of_it_applies_at_once() {
+    let with = |held: &Value, settings: Value| {
+        let mut written = held.clone();
+        written["spec"]["updateStrategy"] = json!({ "type": "RollingUpdate", "rollingUpdate": settings });
+        written
+    };
+    // What the strategies of the table above become.
+    let table = [
+        (WorkloadKind::StatefulSet, json!({ "partition": 0 }), Some("partition")),
+        (WorkloadKind::StatefulSet, json!({ "partition": 1 }), None),
+        (
+            WorkloadKind::StatefulSet,
+            json!({ "partition": 2, "maxUnavailable": 2 }),
+            Some("partition and maxUnavailable"),
+        ),
+        (WorkloadKind::DaemonSet, json!({ "maxUnavailable": 1 }), Some("maxUnavailable")),
+        (
+            WorkloadKind::AdvancedStatefulSet,
+            json!({ "partition": 0, "maxUnavailable": 2 }),
+            Some("partition"),
+        ),
+    ];
+    for (kind, settings, applied) in table {
+        let old = workload(kind, "100m");
+        let held = stored(kind, &old, &with_cpu(&old, "200m"));
+        let warnings = admitted(kind, &held, &with(&held, settings.clone())).warnings;
+        let [warning] = &warnings[..] else { panic!("{kind:?}: {warnings:?}") };
+        let at_once = applied.map(|applied| format!("its {applied} at once, to the pods that are resized"));
+        assert_eq!(warning.contains("at once"), at_once.is_some(), "{kind:?} {settings}: {warning}");
+        assert!(warning.contains(&at_once.unwrap_or_default()), "{kind:?} {settings}: {warning}");
+        assert!(warning.contains("when the rollout ends"), "{warning}");
+    }
+}
+
+#[test]
 fn an_image_during_a_paused_rollout_pauses_the_controller_or_is_answered_with_a_warning() {
     for kind in WorkloadKind::ALL {
         let old = workload(kind, "100m");
