@@ -1,5 +1,6 @@
 //! The actions of a decision.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -59,8 +60,6 @@ pub enum Action {
         unready: Option<Value>,
         /// The writes.
         plan: Box<Plan>,
-        /// Whether it is the step that begins the update.
-        begins: bool,
     },
     /// Patch the set itself (merge), unless it was written meanwhile.
     PatchSet(Value),
@@ -120,6 +119,8 @@ pub struct Decision {
     pub status: Option<CloneSetStatus>,
     /// Events.
     pub notes: Vec<Note>,
+    /// Why nodes have not updated pods in place, by uid.
+    pub stuck: BTreeMap<String, String>,
     /// When to decide again, even without a change.
     pub due: Option<Timestamp>,
 }

@@ -72,6 +72,8 @@ pub struct Failures {
     pub scale: Option<String>,
     /// Why pods could not be updated, by uid.
     pub pods: BTreeMap<String, PodFailure>,
+    /// Why nodes have not updated pods, by uid, as events were emitted about it.
+    pub stuck: BTreeMap<String, String>,
 }
 
 /// Why a pod could not be updated.
@@ -181,6 +183,11 @@ fn refresh(scope: &Scope<'_>, updated: &mut Updated, decision: &mut Decision) {
         let uid = &view.pod.metadata.uid;
         let preparing = uid.as_ref().is_some_and(|uid| updated.preparing.contains(uid));
         let refreshed = scope.refresh(view, preparing);
+        // A refusal of the API server is an event when the write fails.
+        let is_refused = view.record.as_ref().is_some_and(|record| record.failure.is_some());
+        if let (Some(uid), Some(stuck), false) = (uid, &refreshed.stuck, is_refused) {
+            decision.stuck.insert(uid.clone(), stuck.clone());
+        }
         updated.stuck.extend(refreshed.stuck);
         decision.wake_at(refreshed.due);
         if !touched.contains(uid) {

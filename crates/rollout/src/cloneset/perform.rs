@@ -20,7 +20,7 @@ use super::action::{Action, Note, Purpose};
 use super::decide::{Failures, PodFailure};
 use super::run::Informers;
 use crate::api::cloneset::{CloneSet, CloneSetStatus};
-use crate::engine::{Plan, PodWrite, Refusal, patch_params, update};
+use crate::engine::{Direction, Plan, PodRecord, PodWrite, Refusal, patch_params, update};
 use crate::request::RequestError;
 
 /// How many requests for one set are under way at a time.
@@ -192,9 +192,7 @@ impl Performer<'_> {
                 let patched = self.patch_status(&pod, &patch).await;
                 pod_attempt(&pod, patched, "setting conditions of")
             }
-            Action::UpdatePod { pod, unready, plan, begins } => {
-                self.update_pod(&pod, unready, &plan, begins).await
-            }
+            Action::UpdatePod { pod, unready, plan } => self.update_pod(&pod, unready, &plan).await,
             Action::PatchSet(patch) => {
                 let api: Api<CloneSet> = self.api();
                 let patched = api.patch(&self.set.name_any(), &patch_params(), &Patch::Merge(&patch)).await;
@@ -312,7 +310,7 @@ impl Performer<'_> {
         self.api::<Pod>().patch_status(&pod.name_any(), &patch_params(), &Patch::Strategic(patch)).await
     }
 
-    async fn update_pod(&self, pod: &Arc<Pod>, unready: Option<Value>, plan: &Plan, begins: bool) -> Attempt {
+    async fn update_pod(&self, pod: &Arc<Pod>, unready: Option<Value>, plan: &Plan) -> Attempt {
         if let Some(patch) = unready {
             let patched = self.patch_status(pod, &patch).await;
             if patched.is_err() {
@@ -330,9 +328,9 @@ impl Performer<'_> {
         match result.error {
             None => {
                 attempt.pod = Some((uid, PodOutcome::Updated));
-                if begins {
-                    let revision = &plan.record.revision;
-                    let message = format!("updating pod {name} in place to revision {revision}");
+                let PodRecord { revision, direction, finished_at, .. } = &plan.record;
+                if finished_at.is_some() && *direction == Direction::Forward {
+                    let message = format!("updated pod {name} in place to revision {revision}");
                     attempt.note = Some(normal("SuccessfulUpdatePodInPlace", message));
                 }
             }

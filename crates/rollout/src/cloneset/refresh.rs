@@ -86,12 +86,7 @@ impl Scope<'_> {
         let retry = self.backoff(view);
         let action = match plan(pod, &next, &hooks, self.context.now) {
             Some(_) if retry.is_some() => None,
-            Some(plan) => Some(Action::UpdatePod {
-                pod: pod.clone(),
-                unready: None,
-                plan: Box::new(plan),
-                begins: false,
-            }),
+            Some(plan) => Some(Action::UpdatePod { pod: pod.clone(), unready: None, plan: Box::new(plan) }),
             // There is no record, or the record is finished.
             None if state == PodState::Done => {
                 Some(self.enter(view, lifecycle::after_update(&self.settings.lifecycle, pod)))

@@ -313,7 +313,12 @@ impl Reconciler for CloneSets {
         for note in decision.notes {
             self.emit(&set, note, now);
         }
-        let mut failures = before.clone();
+        // Once for each pod and reason, not for each decision.
+        for (_, why) in decision.stuck.iter().filter(|(uid, why)| before.stuck.get(*uid) != Some(why)) {
+            let message = format!("failed to update pod in place: {why}");
+            self.emit(&set, Note { warning: true, reason: "FailedUpdatePodInPlace", message }, now);
+        }
+        let mut failures = Failures { stuck: decision.stuck, ..before.clone() };
         // Pods that are gone cannot fail.
         if !failures.pods.is_empty() {
             let uids: BTreeSet<&str> =

@@ -202,7 +202,7 @@ impl Scope<'_> {
         }
         let hooks = self.begin_hooks(view, in_place, change.as_deref());
         let plan = plan(pod, &NextWrite::Begin(change), &hooks, now)?;
-        Some(Action::UpdatePod { pod: pod.clone(), unready, plan: Box::new(plan), begins: true })
+        Some(Action::UpdatePod { pod: pod.clone(), unready, plan: Box::new(plan) })
     }
 
     fn begin_hooks(&self, view: &PodView, in_place: &InPlace, change: Option<&Vertical>) -> PodHooks<'_> {
@@ -337,7 +337,6 @@ impl Scope<'_> {
                     pod: view.pod.clone(),
                     unready: None,
                     plan: Box::new(plan),
-                    begins: false,
                 });
                 decision.actions.extend(update);
                 return;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::PostParams;
 use plumb_client::Api;
 use plumb_harness::{event, eventually, object, until_all};
@@ -12,7 +12,7 @@ use plumb_vpa_api::VerticalPodAutoscaler;
 use serde_json::json;
 
 use super::cluster::{
-    Cluster, Setup, change, cpu, image, in_place, is_normal, label, restarts, spec, template, uids,
+    Answer, Cluster, Setup, change, cpu, image, in_place, is_normal, label, restarts, spec, template, uids,
 };
 
 fn all(pods: &BTreeMap<String, Pod>, is: impl Fn(&Pod) -> bool) -> bool {
@@ -82,6 +82,37 @@ async fn resources_are_changed_in_place_without_a_restart() {
     let after = cluster.until_pods(|pods| all(pods, |pod| cpu(pod) == "200m" && is_normal(pod))).await;
     assert_eq!(uids(&before), uids(&after));
     assert!(after.values().all(|pod| restarts(pod) == 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_is_an_event_once_a_pod_is_updated_and_a_warning_once_its_node_cannot() {
+    let cluster = Cluster::start().await;
+    let before = cluster.settled(2, spec(2, "one", "100m", in_place())).await;
+    let names: Vec<&String> = before.keys().collect();
+    cluster.answer(names[0], Answer::Infeasible).await;
+    cluster.merge(change("one", "200m")).await;
+    let failed = event(&cluster.admin, "web", "FailedUpdatePodInPlace", 1).await;
+    let message = failed.message.unwrap();
+    assert!(message.contains(names[0]) && message.contains("Infeasible"), "{message}");
+    assert_eq!(failed.type_.as_deref(), Some("Warning"));
+    let updated = async |count: usize| {
+        let is_update = |event: &&Event| event.reason.as_deref() == Some("SuccessfulUpdatePodInPlace");
+        let events = until_all(Api::<Event>::default_namespaced(cluster.admin.clone()), |all| {
+            all.values().filter(is_update).count() >= count
+        });
+        let events = events.await;
+        let messages = events.values().filter(is_update).map(|event| event.message.clone().unwrap());
+        messages.collect::<Vec<_>>()
+    };
+    cluster.until_set(|status| status.updated_available_replicas == 1).await;
+    let messages = updated(1).await;
+    assert!(messages.iter().all(|message| message.contains(names[1])), "{messages:?}");
+    // Reported once, and not in each reconcile.
+    assert_eq!(event(&cluster.admin, "web", "FailedUpdatePodInPlace", 1).await.count.unwrap_or(1), 1);
+    cluster.answer(names[0], Answer::Apply).await;
+    cluster.until_settled(2).await;
+    let messages = updated(2).await;
+    assert!(messages.iter().any(|message| message.contains(names[0])), "{messages:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
