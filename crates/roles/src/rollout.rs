@@ -13,6 +13,8 @@ pub const ROLLOUT: Component = Component {
         rule(&[""], &["pods/eviction"], &["create"]),
         rule(&[""], &["persistentvolumeclaims"], &["create", "delete", "list", "watch"]),
         rule(&[""], &["events"], &["create", "patch"]),
+        // When a resize that a quota refused may pass.
+        rule(&[""], &["resourcequotas"], FOLLOW),
         // Whether OpenKruise runs; and the webhook that holds workloads, where its feature gate is on.
         rule(
             &["admissionregistration.k8s.io"],

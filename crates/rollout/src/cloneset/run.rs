@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod, ResourceQuota};
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
@@ -27,6 +27,7 @@ use super::perform::{PerformError, Performed, Performer};
 use crate::api::RolloutPolicy;
 use crate::api::cloneset::{CloneSet, GROUP};
 use crate::engine::{self, Selected};
+use crate::quotas::Quotas;
 use crate::run::Config;
 use crate::vpas::Vpas;
 
@@ -44,6 +45,7 @@ pub(super) struct Informers {
     pub(super) revisions: Informer<ControllerRevision>,
     pub(super) claims: Informer<PersistentVolumeClaim>,
     pub(super) policies: Informer<RolloutPolicy>,
+    pub(super) quotas: Informer<ResourceQuota>,
 }
 
 /// Runs the controller on informers of a factory, which is started afterwards, until the future is dropped.
@@ -54,6 +56,7 @@ pub(crate) fn run(config: &Config, factory: &InformerFactory, vpas: &Vpas) -> Bo
         revisions: factory.informer(),
         claims: factory.informer(),
         policies: factory.informer(),
+        quotas: factory.informer(),
     });
     let openkruise = OpenKruise::default();
     let queue = Arc::new(WorkQueue::new(config.clock.clone()));
@@ -69,15 +72,17 @@ pub(crate) fn run(config: &Config, factory: &InformerFactory, vpas: &Vpas) -> Bo
         failures: Mutex::default(),
         stopped_by: Mutex::default(),
         vpas: vpas.clone(),
+        quotas: Quotas::default(),
         config: config.clone(),
     };
+    let (quotas, clock) = (reconciler.quotas.clone(), config.clock.clone());
     let by_vpas = queue.clone();
     vpas.add_handler(move |target| {
         if target.kind == CloneSet::kind(&()) {
             by_vpas.add(target.object);
         }
     });
-    let (by_orphans, by_policies) = (informers.clone(), informers.clone());
+    let (by_orphans, by_policies, by_quotas) = (informers.clone(), informers.clone(), informers.clone());
     let (by_definition, by_webhooks) = (informers.clone(), informers.clone());
     let panics = recorder;
     let controller = Controller::new(NAME, reconciler, &config.supervisor)
@@ -94,6 +99,12 @@ pub(crate) fn run(config: &Config, factory: &InformerFactory, vpas: &Vpas) -> Bo
             let namespace = change.latest().and_then(|policy| policy.metadata.namespace.clone());
             let sets = by_policies.sets.in_namespace(&namespace.unwrap_or_default());
             for set in sets {
+                queue.add(ObjectRef::of(&*set));
+            }
+        })
+        .watches(&informers.quotas, move |change, queue| {
+            let Some(namespace) = quotas.note(change, clock.now()) else { return };
+            for set in by_quotas.sets.in_namespace(&namespace) {
                 queue.add(ObjectRef::of(&*set));
             }
         })
@@ -151,6 +162,7 @@ enum ReconcileError {
 struct CloneSets {
     config: Config,
     vpas: Vpas,
+    quotas: Quotas,
     informers: Arc<Informers>,
     openkruise: OpenKruise,
     queue: Arc<WorkQueue>,
@@ -196,7 +208,9 @@ impl CloneSets {
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         let policies = self.informers.policies.in_namespace(namespace);
         let bound = engine::select(&policies, &selected(set)).bound;
-        bound.map_or_else(engine::Settings::default, |policy| (&policy.spec).into())
+        let mut settings = bound.map_or_else(engine::Settings::default, |policy| (&policy.spec).into());
+        settings.pod.quotas_changed_at = self.quotas.changed_at(namespace);
+        settings
     }
 
     fn gather(&self, set: &Arc<CloneSet>) -> State {

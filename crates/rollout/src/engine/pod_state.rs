@@ -133,11 +133,18 @@ pub struct PodPolicy {
     pub soak: SignedDuration,
     /// Whether a pod that was done and has other resources now is resized again.
     pub enforce_drift: bool,
+    /// When the quotas of the namespace changed last: a resize that a quota refused before is sent again at once.
+    pub quotas_changed_at: Option<Timestamp>,
 }
 
 impl Default for PodPolicy {
     fn default() -> Self {
-        Self { deadline: SignedDuration::from_secs(300), soak: SignedDuration::ZERO, enforce_drift: false }
+        Self {
+            deadline: SignedDuration::from_secs(300),
+            soak: SignedDuration::ZERO,
+            enforce_drift: false,
+            quotas_changed_at: None,
+        }
     }
 }
 
@@ -288,7 +295,9 @@ fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now
             return Resize::Failed(StuckReason::NotResizable, message, NextWrite::Nothing, None);
         }
         (Change::Vertical(change), Some(failure)) => {
-            let due = failure.retry_at.is_some_and(|at| at <= now);
+            let is_quota_changed = failure.reason == StuckReason::Quota
+                && policy.quotas_changed_at.is_some_and(|changed_at| changed_at > failure.at);
+            let due = failure.retry_at.is_some_and(|at| at <= now || is_quota_changed);
             let next = if due { NextWrite::Send(change) } else { NextWrite::Nothing };
             let due = failure.retry_at.filter(|_| !due);
             // It was accepted, and the pod does not have it: another client may have been faster once.

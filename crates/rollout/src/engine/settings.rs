@@ -70,6 +70,7 @@ impl From<&RolloutPolicySpec> for Settings {
                 deadline: seconds(spec.deferred_deadline_seconds),
                 soak: seconds(spec.soak_seconds),
                 enforce_drift: spec.drift == Drift::Enforce,
+                quotas_changed_at: None,
             },
             on_failure: spec.on_failure,
             paused: spec.paused,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use plumb_controller::{Informer, InformerFactory, ObjectRef};
@@ -27,6 +27,7 @@ pub(super) struct Informers {
     pub(super) revisions: Informer<ControllerRevision>,
     pub(super) pods: Informer<Pod>,
     pub(super) policies: Informer<RolloutPolicy>,
+    pub(super) quotas: Informer<ResourceQuota>,
     pub(super) vpas: Vpas,
     pub(super) advanced: AdvancedSets,
 }
@@ -41,6 +42,7 @@ impl Informers {
             revisions: factory.informer(),
             pods: factory.informer(),
             policies: factory.informer(),
+            quotas: factory.informer(),
             vpas: vpas.clone(),
             advanced: advanced.clone(),
         }

@@ -23,6 +23,7 @@ use crate::engine::{
     decide, select,
 };
 use crate::metrics::RolloutMetrics;
+use crate::quotas::Quotas;
 use crate::request::RequestError;
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -39,6 +40,7 @@ pub(super) struct Rollouts {
     pub(super) clock: Clock,
     pub(super) rules: Rules,
     pub(super) enabled: bool,
+    pub(super) quotas: Quotas,
 }
 
 impl Reconciler for Rollouts {
@@ -109,10 +111,11 @@ impl Rollouts {
     /// The settings that bind a workload.
     fn settings(&self, workload: &Workload, record: &WorkloadRecord) -> Settings {
         let metadata = workload.metadata();
-        let policies =
-            self.informers.policies.in_namespace(metadata.namespace.as_deref().unwrap_or_default());
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let policies = self.informers.policies.in_namespace(namespace);
         let bound = select(&policies, &workload.selected()).bound;
         let mut settings = bound.map_or_else(Settings::default, |policy| Settings::from(&policy.spec));
+        settings.pod.quotas_changed_at = self.quotas.changed_at(namespace);
         // The partition of a StatefulSet binds, too.
         if let Some(hold) = &record.hold {
             let (own, total) = (workload.kind().own_partition(&hold.restored), workload.replicas());

@@ -18,6 +18,7 @@ use super::report::Reporter;
 use super::tracker::{Key, Trackers};
 use crate::advanced_sets::AdvancedSets;
 use crate::api::advanced::AdvancedDaemonSet;
+use crate::quotas::Quotas;
 use crate::run::Config;
 use crate::vpas::Vpas;
 
@@ -97,8 +98,10 @@ fn controller(config: &Config, informers: &Informers) -> Controller<Rollouts> {
         clock: config.clock.clone(),
         rules: config.rules.clone(),
         enabled: config.enabled,
+        quotas: Quotas::default(),
     };
-    let policies = informers.clone();
+    let (policies, by_quotas) = (informers.clone(), informers.clone());
+    let (quotas, clock) = (rollouts.quotas.clone(), config.clock.clone());
     let controller = Controller::new(NAME, rollouts, &config.supervisor)
         .with_clock(config.clock.clone())
         .with_workers(4)
@@ -131,6 +134,12 @@ fn controller(config: &Config, informers: &Informers) -> Controller<Rollouts> {
                 return;
             };
             for key in policies.with_records(&namespace) {
+                queue.add(key);
+            }
+        })
+        .watches(&informers.quotas, move |change, queue| {
+            let Some(namespace) = quotas.note(change, clock.now()) else { return };
+            for key in by_quotas.with_records(&namespace) {
                 queue.add(key);
             }
         });

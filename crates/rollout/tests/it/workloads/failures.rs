@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_harness::{eventually, object};
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::commands::{Command, CommandError, command};
-use plumb_rollout::engine::{Phase, PodFailure};
+use plumb_rollout::engine::{Phase, PodFailure, PodRecord};
 use plumb_rollout::workloads::{HELD_ANNOTATION, WorkloadKind};
 use serde_json::{Value, json};
 
@@ -341,7 +341,7 @@ async fn no_pod_is_restarted_if_the_deployment_says_that_none_may_be_unavailable
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_a_quota_refuses_are_reported_and_the_others_go_on() {
+async fn pods_that_a_quota_refuses_are_reported_and_go_on_once_it_is_raised() {
     let (mut cluster, before) = running(3, 3).await;
     // No controller of quotas runs, so the test writes what is used.
     let hard = |cpu: &str| json!({ "requests.cpu": cpu });
@@ -361,12 +361,19 @@ async fn pods_that_a_quota_refuses_are_reported_and_the_others_go_on() {
     let held = status(&web).unwrap();
     assert_eq!((held.pods.done, held.pods.stuck), (1, 2));
     assert!(held.stuck.iter().all(|failure| failure.reason.name() == "Quota"), "{held:?}");
+    // Until the backoff is longer than a test.
+    let refused = |pod: &Pod| PodRecord::read(pod)?.failure.map(|failure| failure.count);
+    for count in 2..=6 {
+        cluster.clock.advance(Duration::from_mins(6));
+        for pod in &before {
+            cluster.touch(pod).await;
+        }
+        cluster
+            .until_all::<Pod>(|pods| pods.values().filter(|pod| refused(pod) >= Some(count)).count() == 2)
+            .await;
+    }
     cluster.merge::<ResourceQuota>("cpus", json!({ "spec": { "hard": hard("1") } })).await;
     set("1", "400m").await;
-    cluster.clock.advance(Duration::from_mins(1));
-    for pod in &before {
-        cluster.touch(pod).await;
-    }
     cluster.until("web", is(Phase::Complete)).await;
     assert_eq!(cluster.pods().await.into_keys().collect::<Vec<_>>(), before);
 }
