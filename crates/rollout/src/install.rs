@@ -16,7 +16,7 @@ pub const CLONESETS: &str = "clonesets.apps.kruise.io";
 const CLONESET_RELEASED: &[&str] = &["0bea5752311720a8"];
 
 /// The fingerprints of all definitions of `RolloutPolicy` that were ever released, the present one last.
-const ROLLOUT_POLICY_RELEASED: &[&str] = &["ae7543114dad5ceb", "d608b6ea3612f21c"];
+const ROLLOUT_POLICY_RELEASED: &[&str] = &["ae7543114dad5ceb", "d608b6ea3612f21c", "9e255ee7d1337a51"];
 
 /// The definition of `CloneSet`, with the fingerprints of its releases.
 pub fn cloneset_definition() -> Definition {

@@ -66,7 +66,20 @@ pub struct RolloutPolicySpec {
     pub partition: Option<IntOrString>,
     /// Steps after which the rollout pauses, before the rest of the pods is resized.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [
+        {
+            "rule": "self.map(step, type(step.pods) == int, int(step.pods)).isSorted()",
+            "message": "a step includes the pods of those before it: numbers of pods must not decrease",
+        },
+        {
+            "rule": "self.map(step, type(step.pods) == string, int(step.pods.substring(0, step.pods.size() - 1))).isSorted()",
+            "message": "a step includes the pods of those before it: percentages must not decrease",
+        },
+        {
+            "rule": "!self.exists(step, step.pods == 1) || self[0].pods == 1",
+            "message": "a step includes the pods of those before it: a step of 1 pod must be the first",
+        },
+    ]))]
     pub canary: Vec<CanaryStep>,
     /// For how many seconds a resized pod has to stay ready, without a restart and an OOM kill, before it counts as done.
     #[serde(default)]
@@ -124,13 +137,26 @@ impl Default for RolloutPolicySpec {
 /// A workload in the namespace of the policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+#[schemars(extend("x-kubernetes-map-type" = "atomic", "x-kubernetes-validations" = [
+    {
+        "rule": "self.kind != 'CloneSet' || self.apiVersion.startsWith('apps.kruise.io/')",
+        "message": "a CloneSet is of apps.kruise.io: set apiVersion to apps.kruise.io/v1alpha1",
+    },
+    {
+        "rule": "self.kind != 'Deployment' || self.apiVersion.startsWith('apps/')",
+        "message": "a Deployment of apps can be a target: set apiVersion to apps/v1",
+    },
+    {
+        "rule": "self.apiVersion.startsWith('apps/') || self.apiVersion.startsWith('apps.kruise.io/')",
+        "message": "apiVersion must be one of the group apps or apps.kruise.io",
+    },
+]))]
 pub struct TargetRef {
     /// Group and version of the workload, such as apps/v1.
     #[serde(default = "apps_v1")]
     pub api_version: String,
     /// Kind of the workload, such as Deployment.
-    #[schemars(length(min = 1))]
+    #[schemars(extend("enum" = ["CloneSet", "DaemonSet", "Deployment", "StatefulSet"]))]
     pub kind: String,
     /// Name of the workload.
     #[schemars(length(min = 1))]

@@ -35,7 +35,10 @@ pub(super) fn partition(_: &mut SchemaGenerator) -> Schema {
 
 /// The size of a canary step.
 pub(super) fn step_pods(_: &mut SchemaGenerator) -> Schema {
-    share(1, None)
+    let mut schema = share(1, None);
+    // That of 100%: it bounds the cost of the rules about steps.
+    schema.insert("maxLength".to_owned(), 4.into());
+    schema
 }
 
 /// A selector of labels.

@@ -10,6 +10,7 @@ use plumb_client::Api;
 use plumb_harness::TestCluster;
 use plumb_rollout::api::{OnFailure, RolloutPolicy, Share, crds};
 use plumb_rollout::engine::Settings;
+use plumb_rollout::workloads::WorkloadKind;
 use serde_json::{Value, json};
 
 fn golden() -> PathBuf {
@@ -122,6 +123,26 @@ async fn what_makes_no_sense_is_refused() {
         (json!({ "deferredDeadlineSeconds": 0 }), "greater than or equal to 1"),
         (json!({ "canary": [{ "pods": 0 }] }), "greater than or equal to 1"),
         (json!({ "canary": [{ "pauseSeconds": 1 }] }), "Required value"),
+        (
+            json!({ "canary": [{ "pods": "50%" }, { "pods": 1 }] }),
+            "a step includes the pods of those before it",
+        ),
+        (
+            json!({ "canary": [{ "pods": 3 }, { "pods": "50%" }, { "pods": 2 }] }),
+            "a step includes the pods of",
+        ),
+        (json!({ "canary": [{ "pods": "50%" }, { "pods": "9%" }] }), "a step includes the pods of"),
+        (json!({ "targetRef": { "kind": "Foo", "name": "web" } }), "supported values: \"CloneSet\""),
+        (json!({ "targetRef": { "kind": "Pod", "name": "web" } }), "supported values: \"CloneSet\""),
+        (json!({ "targetRef": { "kind": "CloneSet", "name": "web" } }), "a CloneSet is of apps.kruise.io"),
+        (
+            json!({ "targetRef": { "kind": "StatefulSet", "apiVersion": "v1", "name": "web" } }),
+            "apps or apps.kruise.io",
+        ),
+        (
+            json!({ "targetRef": { "kind": "Deployment", "apiVersion": "apps.kruise.io/v1", "name": "web" } }),
+            "a Deployment of apps",
+        ),
         (json!({ "selector": {} }), "exactly one of targetRef and selector"),
         (json!({ "targetRef": null }), "exactly one of targetRef and selector"),
     ];
@@ -130,6 +151,26 @@ async fn what_makes_no_sense_is_refused() {
         spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         let refused = create(&client, spec).await.expect_err(&fields.to_string()).to_string();
         assert!(refused.contains(expected), "{fields}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn every_kind_that_is_resized_can_be_a_target_and_canaries_may_mix_numbers_and_percentages() {
+    let (_cluster, client) = with_definitions().await;
+    let clone_set = ("apps.kruise.io/v1alpha1", "CloneSet");
+    let kinds =
+        WorkloadKind::ALL.map(|kind| (kind.api_version(), kind.name())).into_iter().chain([clone_set]);
+    let canaries = [
+        json!([{ "pods": 1 }, { "pods": "50%" }, { "pods": 7 }, { "pods": "100%" }]),
+        json!([{ "pods": "5%" }, { "pods": "10%" }, { "pods": "100%" }]),
+        json!([{ "pods": "50%" }, { "pods": 2 }, { "pods": 10 }]),
+    ];
+    for (api_version, kind) in kinds {
+        for canary in &canaries {
+            let target = json!({ "apiVersion": api_version, "kind": kind, "name": "web" });
+            let created = create(&client, json!({ "targetRef": target, "canary": canary })).await;
+            assert!(created.is_ok(), "{api_version} {kind}: {created:?}");
+        }
     }
 }
 
