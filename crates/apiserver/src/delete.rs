@@ -221,9 +221,7 @@ pub(crate) fn deletion(cx: Context<'_>, options: &Options, old: &Value) -> Delet
     let mut object = old.clone();
     set_dependents_finalizer(strategy, options, &mut object);
     strategy.prepare_for_delete(cx, &mut object);
-    let waits = grace > 0
-        || !finalizers(&object).is_empty()
-        || object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    let waits = grace > 0 || !finalizers(&object).is_empty() || strategy.has_spec_finalizers(&object);
     if !waits {
         return Deletion::Removed;
     }
@@ -245,7 +243,7 @@ fn set_deletion_timestamp(cx: Context<'_>, object: &mut Value, mut grace: i64) {
     let mut at =
         began.and_then(|began| began.checked_add(seconds(grace)).ok()).unwrap_or(jiff::Timestamp::MAX);
     if at < now {
-        // An expired grace period does not remove the pod: its node does.
+        // An expired grace period does not remove the object: the component that terminates it does.
         (at, grace) = (now, grace.min(1));
     }
     let fields = metadata(object);

@@ -335,6 +335,11 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         true
     }
 
+    /// Whether an object has finalizers besides those of its metadata, so that its deletion waits for them, too.
+    fn has_spec_finalizers(&self, _object: &Value) -> bool {
+        false
+    }
+
     /// Changes an object that is about to be deleted, for example by adding a finalizer.
     fn prepare_for_delete(&self, _cx: Context<'_>, _object: &mut Value) {}
 

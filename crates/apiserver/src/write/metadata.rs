@@ -139,10 +139,10 @@ fn restore_system_fields(old: &Value, new: &mut Value) {
 }
 
 /// Whether a terminating object has neither finalizers nor a grace period left, so that it is deleted.
-pub(super) fn is_finalized(object: &Value) -> bool {
+pub(super) fn is_finalized(row: &Row, object: &Value) -> bool {
     is_deleting(object)
         && finalizers(object).is_empty()
-        && object.pointer("/spec/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty)
+        && !row.strategy().has_spec_finalizers(object)
         && object
             .pointer("/metadata/deletionGracePeriodSeconds")
             .and_then(Value::as_i64)

@@ -226,7 +226,7 @@ async fn store(
     if new == *old && is_stored_as(&call.row, stored, &new, &call.called_webhooks).await? {
         return Ok(Outcome::Unchanged(Arc::clone(stored)));
     }
-    let left = (!is_finalized(&new)).then_some(&new);
+    let left = (!is_finalized(&call.row, &new)).then_some(&new);
     let charge = || chain.charge(attributes, &new);
     let event = attempts.commit_reserved(Some(stored), left, charge, &mut reserved).await?;
     Ok(match event {

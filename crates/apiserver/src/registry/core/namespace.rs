@@ -9,7 +9,7 @@ use crate::object::{meta, metadata};
 use crate::registry::{Context, FieldPaths, MetadataChecks, Strategy, SubresourceStrategy, reset};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
-use crate::validation::json::{text, texts};
+use crate::validation::json::{list, text, texts};
 use crate::validation::{Errors, NameFormat, add_invalid, format};
 use crate::warnings::no_effect;
 
@@ -101,6 +101,11 @@ impl Strategy for NamespaceStrategy {
 
     fn returns_deleted_object(&self) -> bool {
         true
+    }
+
+    /// The namespace controller deletes the content of a namespace, and then removes its finalizer in the spec.
+    fn has_spec_finalizers(&self, namespace: &Value) -> bool {
+        !list(&namespace["spec"], "finalizers").is_empty()
     }
 
     /// SPEC: a namespace gets no `deletionGracePeriodSeconds`.

@@ -120,6 +120,28 @@ async fn a_definition_is_deleted_after_its_objects_and_can_be_created_again() {
 }
 
 #[tokio::test]
+async fn finalizers_in_the_spec_of_a_custom_resource_do_not_delay_its_deletion() {
+    let apiserver = TestApiServer::open(Rules::kep());
+    let list = json!({ "type": "array", "items": { "type": "string" } });
+    let spec = json!({ "type": "object", "properties": { "finalizers": list } });
+    apiserver.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec)]))).await.ok();
+    let path = format!("{THINGS}/a");
+    let mut object = thing("a");
+    object["spec"] = json!({ "finalizers": ["kubernetes"] });
+
+    apiserver.post(THINGS, &object).await.ok();
+    apiserver.delete(&path, &Value::Null).await.ok();
+    assert_eq!(apiserver.get(&path).await.status, 404);
+
+    object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    apiserver.post(THINGS, &object).await.ok();
+    apiserver.delete(&path, &Value::Null).await.ok();
+    assert_eq!(apiserver.get(&path).await.status, 200);
+    apiserver.merge(&path, &json!({ "metadata": { "finalizers": null } })).await.ok();
+    assert_eq!(apiserver.get(&path).await.status, 404);
+}
+
+#[tokio::test]
 async fn a_watch_ends_with_the_definition() {
     let apiserver = TestApiServer::open(Rules::kep());
     apiserver.post(DEFINITIONS, &things()).await.ok();
