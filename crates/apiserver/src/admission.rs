@@ -199,24 +199,14 @@ impl<'a> Attributes<'a> {
 
     /// Whether the old and the new object are of the kind in the URL.
     pub(crate) fn is_whole(&self) -> bool {
-        matches!(
-            self.subresource,
-            None | Some("status" | "resize" | "ephemeralcontainers" | "finalize" | "approval")
-        )
+        self.kind() == (self.row.group(), self.row.version(), self.row.kind())
     }
 
     /// Group, version and kind of the old and the new object.
     pub(crate) fn kind(&self) -> (&str, &str, &str) {
-        match self.subresource {
-            Some("binding") => ("", "v1", "Binding"),
-            Some("eviction") => ("policy", "v1", "Eviction"),
-            Some("scale") => ("autoscaling", "v1", "Scale"),
-            Some("token") => ("authentication.k8s.io", "v1", "TokenRequest"),
-            Some(name) if self.operation == Operation::Connect => {
-                let options = self.row.resource.subresource(name).map(|below| &*below.kind);
-                ("", "v1", options.unwrap_or_default())
-            }
-            _ => (self.row.group(), self.row.version(), self.row.kind()),
+        match self.subresource.and_then(|name| self.row.resource.subresource(name)) {
+            Some(below) => (&below.group, &below.version, &below.kind),
+            None => (self.row.group(), self.row.version(), self.row.kind()),
         }
     }
 
