@@ -68,6 +68,7 @@ mod shutdown;
 mod state;
 mod stored;
 mod subresource;
+mod system_objects;
 pub mod table;
 pub mod target;
 pub mod usage;

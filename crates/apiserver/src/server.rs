@@ -33,7 +33,7 @@ use crate::user::User;
 use crate::warnings::Warnings;
 use crate::{
     bootstrap_roles, delete, discovery, health, metrics_api, read, registry, reviews, scope, subresource,
-    version, watch, write,
+    system_objects, version, watch, write,
 };
 
 /// The timeout of a request that is neither a watch nor a connection: upstream's default for `--request-timeout`.
@@ -60,7 +60,7 @@ impl ApiServer {
     pub fn new(config: Config) -> Result<Self, ApiError> {
         let kinds = Kinds::builtin(registry::strategy_of).under(&config.rules);
         let server = Self::of(config, kinds, handle);
-        write::create_system_objects(server.cluster())?;
+        system_objects::ensure(server.cluster())?;
         bootstrap_roles::ensure(server.cluster())?;
         server.cluster().definitions().serve()?;
         Ok(server)

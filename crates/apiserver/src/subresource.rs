@@ -1,24 +1,20 @@
 //! Subresources: the status, the scale, a resize, a binding.
 
+mod binding;
 mod eviction;
 mod scale;
 mod token;
 
-use http::{Response, StatusCode};
-use plumb_apischema::Schema;
-use serde_json::Value;
+use http::Response;
 
-use crate::admission::Operation;
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::exchange::{answer_value, object, success};
 use crate::kinds::SubresourceHandler;
 use crate::nodes;
 use crate::read;
-use crate::registry::pod;
 use crate::target::Verb;
-use crate::write::{self, Attempts, Part};
+use crate::write::{self, Part};
 
 /// Handles a request for a subresource.
 pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
@@ -42,7 +38,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     // The futures of connections to nodes are boxed, so that those of all other requests are not as large.
     match strategy.subresource_handler(&name).ok_or_else(ApiError::no_such_path)? {
         SubresourceHandler::Attach => Box::pin(nodes::streams::attach(call)).await,
-        SubresourceHandler::Binding => bind(call).await,
+        SubresourceHandler::Binding => binding::bind(call).await,
         SubresourceHandler::Eviction => eviction::evict(call).await,
         SubresourceHandler::Exec => Box::pin(nodes::streams::exec(call)).await,
         SubresourceHandler::Log => Box::pin(nodes::log::answer(call)).await,
@@ -52,36 +48,4 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         SubresourceHandler::ServiceProxy => Box::pin(nodes::proxy::service(call)).await,
         SubresourceHandler::Token => token::create(call).await,
     }
-}
-
-/// Assigns a pod to a node.
-async fn bind(call: &Call) -> Result<Response<Body>, ApiError> {
-    let kind = Schema::builtin().kind("", "v1", "Binding").ok_or_else(ApiError::no_such_path)?;
-    let binding = object(&call.head.headers, &call.body, kind, call.cluster().rules())?.value;
-    let key = call.row.key(call.namespace(), call.name())?;
-    let mut attempts = Attempts::new(call, key);
-    loop {
-        match try_bind(call, &binding, &mut attempts).await {
-            Ok(false) => {}
-            Ok(true) => {
-                return attempts.once_durable(Ok(answer_value(StatusCode::CREATED, &success()))).await;
-            }
-            Err(error) => return attempts.once_durable(Err(error)).await,
-        }
-    }
-}
-
-/// Whether the binding is stored, or was a dry run.
-async fn try_bind(call: &Call, binding: &Value, attempts: &mut Attempts<'_>) -> Result<bool, ApiError> {
-    let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
-    let (chain, mut binding) = (call.server.admission(), binding.clone());
-    let attributes = call.attributes(Operation::Create, &Value::Null)?;
-    chain.mutate(&attributes, &mut binding).await?;
-    let bound = pod::bind(call.name(), &current, &binding, call.cluster().now())?;
-    chain.validate(&attributes, &binding).await?;
-    if attributes.dry_run {
-        return Ok(true);
-    }
-    let charge = || chain.charge(&attributes, &binding);
-    Ok(attempts.commit(Some(&current), Some(&bound), charge).await?.is_some())
 }

@@ -29,14 +29,12 @@ mod create;
 mod metadata;
 mod part;
 mod stages;
-mod system_objects;
 mod update;
 
 pub(crate) use attempt::Attempts;
 pub(crate) use create::create;
 pub(crate) use metadata::{check_url, fill_system_fields};
 pub(crate) use part::Part;
-pub(crate) use system_objects::create_system_objects;
 pub(crate) use update::update;
 
 use serde_json::Value;

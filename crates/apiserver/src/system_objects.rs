@@ -3,15 +3,15 @@
 use plumb_store::{Key, Write, WriteError};
 use serde_json::{Value, json};
 
-use super::fill_system_fields;
 use crate::admission::system_classes;
 use crate::cluster::Cluster;
 use crate::error::{ApiError, store_failed};
 use crate::kinds::{encode, rest};
 use crate::object::meta;
+use crate::write::fill_system_fields;
 
 /// Creates the objects that every cluster has, if they are missing.
-pub(crate) fn create_system_objects(cluster: &Cluster) -> Result<(), ApiError> {
+pub(crate) fn ensure(cluster: &Cluster) -> Result<(), ApiError> {
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         create(cluster, ("", "namespaces"), json!({ "metadata": { "name": name } }))?;
     }
