@@ -29,8 +29,8 @@ pub use fields::{Attribute, FieldLabelError, field_label, field_value};
 pub(crate) use readable::Readable;
 pub use resource::{Name, Resource, Subresource};
 pub(crate) use strategy::{
-    Context, FieldPaths, GarbageCollectionPolicy, MetadataChecks, Requester, StatusMetadataChecks, Strategy,
-    SubresourceHandler, SubresourceStrategy, Validation, invalid,
+    Context, FieldPaths, GarbageCollectionPolicy, MetadataChecks, Requester, ReviewContext, ReviewHandler,
+    StatusMetadataChecks, Storage, Strategy, SubresourceHandler, SubresourceStrategy, Validation, invalid,
 };
 
 use conversion::StoredAs;
@@ -39,9 +39,6 @@ use crate::error::ApiError;
 use crate::selector::FieldSelector;
 use crate::stored;
 use crate::target::Target;
-
-/// The group of the metrics API.
-pub(crate) const METRICS_GROUP: &str = "metrics.k8s.io";
 
 /// A kind as it is served and stored. Clones are the same row.
 #[derive(Clone, Debug)]
@@ -92,8 +89,8 @@ impl Row {
         kind: &'static Kind,
         strategies: Strategies,
     ) -> Self {
-        let stored_as = conversion::builtin(resource.group, resource.version, resource.kind);
         let strategy = strategies(resource.group, resource.kind);
+        let stored_as = strategy.stored_as(resource.version);
         let body = Form::Builtin(Builtin { kind, strategy });
         Self(Arc::new(Served { resource: resource.into(), body, stored_as }))
     }
@@ -143,6 +140,11 @@ impl Row {
             Some(as_) => (&*as_.group, &*as_.plural) == (stored.group(), stored.plural()),
             None => (self.group(), self.plural()) == (stored.group(), stored.plural()),
         }
+    }
+
+    /// Whether its objects are reviews, which are not stored.
+    pub(crate) fn is_review(&self) -> bool {
+        matches!(self.strategy().storage(), Storage::Review(_))
     }
 
     /// Whether its objects are namespaces.
@@ -245,20 +247,20 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// The stable kinds of Kubernetes: those that are stored, and reviews, which can only be created; and the metrics API, which
-    /// has no stable version.
+    /// The stable kinds of Kubernetes, and those that are served unstable: all that can be read, and reviews, which can only be
+    /// created.
     pub(crate) fn builtin(strategies: Strategies) -> Self {
         let schema = Schema::builtin();
         let rows = schema
             .resources()
             .iter()
-            .filter(|resource| is_stable(resource.version) || resource.group == METRICS_GROUP)
             .filter_map(|resource| {
                 let kind = schema.kind(resource.group, resource.version, resource.kind)?;
                 let key = (resource.group, resource.version, resource.plural);
                 Some((key, Row::of_builtin(resource, kind, strategies)))
             })
-            .filter(|(_, row)| row.resource.allows("get") || is_review(row))
+            .filter(|(_, row)| is_stable(row.version()) || row.strategy().is_served_unstable())
+            .filter(|(_, row)| row.resource.allows("get") || row.is_review())
             .collect();
         Self { builtin: Arc::new(rows), custom: Vec::new(), by_name: HashMap::new() }
     }
@@ -266,14 +268,16 @@ impl Kinds {
     /// The same without the subresources of disabled features.
     #[must_use]
     pub fn under(mut self, rules: &Rules) -> Self {
-        if !rules.resize
-            && let Some(row) = Arc::make_mut(&mut self.builtin).get_mut(&("", "v1", "pods"))
-            && let Form::Builtin(builtin) = row.body
-        {
-            let mut resource = row.resource.clone();
-            resource.subresources.retain(|below| below.name != "resize");
-            let body = Form::Builtin(builtin);
-            *row = Row(Arc::new(Served { resource, body, stored_as: None }));
+        for row in Arc::make_mut(&mut self.builtin).values_mut() {
+            let is_served = |below: &Subresource| row.strategy().serves_subresource(&below.name, rules);
+            if !row.resource.subresources.iter().all(is_served)
+                && let Form::Builtin(builtin) = row.body
+            {
+                let mut resource = row.resource.clone();
+                resource.subresources.retain(is_served);
+                let (body, stored_as) = (Form::Builtin(builtin), row.stored_as.clone());
+                *row = Row(Arc::new(Served { resource, body, stored_as }));
+            }
         }
         self
     }
@@ -330,11 +334,6 @@ fn place(row: &Row) -> (&str, &str, &str) {
 
 fn full_name(group: &str, version: &str, plural: &str) -> String {
     format!("{plural}.{version}.{group}")
-}
-
-/// Whether objects of a kind are reviews, which are not stored: those of access, of rules, of tokens and of the user.
-fn is_review(row: &Row) -> bool {
-    matches!(row.group(), "authentication.k8s.io" | "authorization.k8s.io")
 }
 
 /// `v1`, `v2`; not `v1beta1`.

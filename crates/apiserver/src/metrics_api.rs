@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::{ApiError, gone};
-use crate::kinds::{METRICS_GROUP, Row};
+use crate::kinds::Row;
 use crate::object::moment;
 use crate::present::{show_value, show_values};
 use crate::read::Selection;
@@ -112,5 +112,5 @@ fn unknown(call: &Call) -> ApiError {
         Some(namespace) => format!("{namespace}/{}", call.name()),
         None => call.name().to_owned(),
     };
-    ApiError::not_found(METRICS_GROUP, &call.row.kind().to_ascii_lowercase(), &name)
+    ApiError::not_found(call.row.group(), &call.row.kind().to_ascii_lowercase(), &name)
 }

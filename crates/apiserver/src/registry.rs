@@ -17,6 +17,8 @@ mod admissionregistration;
 mod apiextensions;
 mod apiregistration;
 mod apps;
+mod authentication;
+mod authorization;
 mod autoscaling;
 mod batch;
 mod certificates;
@@ -43,8 +45,8 @@ pub(crate) use core::pod;
 
 use crate::kinds::strategy::{generation, reset};
 use crate::kinds::{
-    Context, FieldPaths, GarbageCollectionPolicy, MetadataChecks, StatusMetadataChecks, Strategy,
-    SubresourceHandler, SubresourceStrategy,
+    Context, FieldPaths, GarbageCollectionPolicy, MetadataChecks, ReviewContext, StatusMetadataChecks,
+    Storage, Strategy, SubresourceHandler, SubresourceStrategy,
 };
 
 /// The strategies of the built-in kinds.
@@ -102,6 +104,12 @@ const STRATEGIES: &[(&str, &str, &dyn Strategy)] = &[
     ("apps", "Deployment", &apps::DeploymentStrategy),
     ("apps", "ReplicaSet", &apps::ReplicaSetStrategy),
     ("apps", "StatefulSet", &apps::StatefulSetStrategy),
+    ("authentication.k8s.io", "SelfSubjectReview", &authentication::SelfSubjectReviewStrategy),
+    ("authentication.k8s.io", "TokenReview", &authentication::TokenReviewStrategy),
+    ("authorization.k8s.io", "LocalSubjectAccessReview", &authorization::LocalSubjectAccessReviewStrategy),
+    ("authorization.k8s.io", "SelfSubjectAccessReview", &authorization::SelfSubjectAccessReviewStrategy),
+    ("authorization.k8s.io", "SelfSubjectRulesReview", &authorization::SelfSubjectRulesReviewStrategy),
+    ("authorization.k8s.io", "SubjectAccessReview", &authorization::SubjectAccessReviewStrategy),
     ("autoscaling", "HorizontalPodAutoscaler", &autoscaling::HorizontalPodAutoscalerStrategy),
     ("batch", "CronJob", &batch::CronJobStrategy),
     ("batch", "Job", &batch::JobStrategy),

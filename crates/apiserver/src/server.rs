@@ -20,7 +20,7 @@ use crate::error::ApiError;
 use crate::exchange::{answer_value, refuse, warn};
 use crate::in_flight::{Origin, Permit};
 use crate::kinds::conversion::ServedVersion;
-use crate::kinds::{Kinds, METRICS_GROUP, Row};
+use crate::kinds::{Kinds, Row, Storage};
 use crate::metrics::{self, Labels, Present, Series};
 use crate::negotiation::Accepted;
 use crate::outgoing::ResponseEncoding;
@@ -132,7 +132,7 @@ impl ApiServer {
         noted.series = labels.map(|labels| self.metrics().series(&labels));
         let accepted = match verb {
             Verb::Watch => Accepted::of_watch(&head.headers)?,
-            Verb::Create if reviews::handler(&row).is_some() => Accepted::without_tables(&head.headers)?,
+            Verb::Create if row.is_review() => Accepted::without_tables(&head.headers)?,
             _ => Accepted::of(&head.headers)?,
         };
         noted.encoding.format = accepted.format;
@@ -282,11 +282,10 @@ async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     if !call.row.resource.allows(call.verb.name()) {
         return Err(ApiError::method_not_allowed());
     }
-    if let Some(handler) = reviews::handler(&call.row) {
-        return reviews::answer(call, handler);
-    }
-    if call.row.group() == METRICS_GROUP {
-        return metrics_api::answer(call);
+    match call.row.strategy().storage() {
+        Storage::Store => {}
+        Storage::Review(handler) => return reviews::answer(call, handler),
+        Storage::Metrics => return metrics_api::answer(call),
     }
     match call.verb {
         Verb::Get => read::get(call).await,

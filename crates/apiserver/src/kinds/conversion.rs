@@ -4,9 +4,6 @@
 //! `apiVersion` for versions with the same fields. A request is decoded in the version of its URL and then handled in the
 //! stored version; the response is converted back. Objects of other kinds are never converted, and their bytes are copied.
 
-mod autoscaling;
-mod events;
-
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
@@ -40,29 +37,27 @@ pub enum Conversion {
 #[derive(Debug)]
 pub struct Pair {
     /// From the version of the URL to the stored one.
-    store: fn(&mut Value),
+    pub(crate) store: fn(&mut Value),
     /// From the stored version to that of the URL.
-    serve: fn(&mut Value),
+    pub(crate) serve: fn(&mut Value),
     /// The stored version's name of a field in a field selector.
-    field: fn(&str) -> Option<&'static str>,
+    pub(crate) field: fn(&str) -> Option<&'static str>,
     /// Whether objects are validated in the version of the URL, and not in the stored one.
-    own_rules: bool,
+    pub(crate) own_rules: bool,
 }
 
-/// The built-in kinds that are stored as another kind.
-pub(crate) fn builtin(group: &str, version: &str, kind: &str) -> Option<StoredAs> {
-    let stored = |group, version, plural, pair| StoredAs {
-        group: Cow::Borrowed(group),
-        version: Cow::Borrowed(version),
-        plural: Cow::Borrowed(plural),
-        conversion: Conversion::Between(pair),
-    };
-    match (group, version, kind) {
-        ("autoscaling", "v1", "HorizontalPodAutoscaler") => {
-            Some(stored("autoscaling", "v2", "horizontalpodautoscalers", &autoscaling::V1))
+impl StoredAs {
+    /// A built-in kind, by its group, version and plural name, and the conversion to it.
+    pub(crate) fn builtin(
+        (group, version, plural): (&'static str, &'static str, &'static str),
+        pair: &'static Pair,
+    ) -> Self {
+        Self {
+            group: Cow::Borrowed(group),
+            version: Cow::Borrowed(version),
+            plural: Cow::Borrowed(plural),
+            conversion: Conversion::Between(pair),
         }
-        ("events.k8s.io", "v1", "Event") => Some(stored("", "v1", "events", &events::V1)),
-        _ => None,
     }
 }
 
@@ -137,13 +132,4 @@ fn named(row: &Row, mut object: Value) -> Value {
     object["apiVersion"] = json!(row.api_version());
     // An object that cannot be decoded is returned as it is.
     row.decode_value(object.clone()).map_or(object, |decoded| decoded.value)
-}
-
-/// Renames a field; an absent one stays absent.
-fn rename(object: &mut Value, from: &str, to: &str) {
-    if let Some(fields) = object.as_object_mut()
-        && let Some(value) = fields.remove(from)
-    {
-        fields.insert(to.to_owned(), value);
-    }
 }

@@ -6,6 +6,7 @@
 mod context;
 pub(crate) mod generation;
 pub(crate) mod reset;
+mod storage;
 mod subresource;
 mod validation;
 
@@ -16,9 +17,11 @@ use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 pub(crate) use context::{Context, Requester};
+pub(crate) use storage::{ReviewContext, ReviewHandler, Storage};
 pub(crate) use subresource::{SubresourceHandler, SubresourceStrategy};
 pub(crate) use validation::{Validation, invalid};
 
+use super::conversion::StoredAs;
 use super::{Attribute, FieldLabelError, Row};
 use crate::allocation::Reservation;
 use crate::error::ApiError;
@@ -75,6 +78,26 @@ pub(crate) enum StatusMetadataChecks {
 ///   status:  the same as an update, with prepare_for_status_update and validate_status_update
 /// ```
 pub(crate) trait Strategy: fmt::Debug + Send + Sync {
+    /// What handles requests for objects.
+    fn storage(&self) -> Storage {
+        Storage::Store
+    }
+
+    /// The kind that objects of a version are stored as, if it is another kind or version.
+    fn stored_as(&self, _version: &str) -> Option<StoredAs> {
+        None
+    }
+
+    /// Whether the kind is served although its version is not stable.
+    fn is_served_unstable(&self) -> bool {
+        false
+    }
+
+    /// Whether a subresource is served under the rules for resizes.
+    fn serves_subresource(&self, _name: &str, _rules: &Rules) -> bool {
+        true
+    }
+
     /// The format of the names of objects.
     fn name_format(&self) -> NameFormat {
         NameFormat::DnsSubdomain

@@ -1,10 +1,12 @@
 //! `HorizontalPodAutoscalers`.
 
+mod conversion;
 mod validation;
 
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
+use crate::kinds::conversion::StoredAs;
 use crate::registry::Strategy;
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
@@ -17,6 +19,11 @@ use crate::warnings::no_effect;
 pub(in crate::registry) struct HorizontalPodAutoscalerStrategy;
 
 impl Strategy for HorizontalPodAutoscalerStrategy {
+    fn stored_as(&self, version: &str) -> Option<StoredAs> {
+        let stored = ("autoscaling", "v2", "horizontalpodautoscalers");
+        (version == "v1").then(|| StoredAs::builtin(stored, &conversion::V1))
+    }
+
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
     }

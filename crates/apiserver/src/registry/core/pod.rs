@@ -34,6 +34,10 @@ pub(crate) use resources::typed;
 pub(in crate::registry) struct PodStrategy;
 
 impl Strategy for PodStrategy {
+    fn serves_subresource(&self, name: &str, rules: &Rules) -> bool {
+        rules.resize || name != "resize"
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::UpdateAndCreate
     }

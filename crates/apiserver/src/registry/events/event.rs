@@ -1,9 +1,12 @@
 //! Events.
 
+mod conversion;
+
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::{print, validation};
+use crate::kinds::conversion::StoredAs;
 use crate::registry::Strategy;
 use crate::table::PrintColumns;
 use crate::validation::Errors;
@@ -13,6 +16,10 @@ use crate::validation::Errors;
 pub(in crate::registry) struct EventStrategy;
 
 impl Strategy for EventStrategy {
+    fn stored_as(&self, _version: &str) -> Option<StoredAs> {
+        Some(StoredAs::builtin(("", "v1", "events"), &conversion::V1))
+    }
+
     fn print_columns(&self) -> &'static PrintColumns {
         &print::EVENT
     }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::registry::Strategy;
+use crate::registry::{Storage, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{Column, NAME};
 
@@ -11,6 +11,15 @@ use crate::table::column::{Column, NAME};
 pub(in crate::registry) struct NodeMetricsStrategy;
 
 impl Strategy for NodeMetricsStrategy {
+    fn storage(&self) -> Storage {
+        Storage::Metrics
+    }
+
+    /// `metrics.k8s.io` has no stable version.
+    fn is_served_unstable(&self) -> bool {
+        true
+    }
+
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
     }

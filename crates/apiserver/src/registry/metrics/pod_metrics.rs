@@ -4,7 +4,7 @@ use plumb_resize::Quantity;
 use serde_json::json;
 
 use super::node_metrics::COLUMNS;
-use crate::registry::Strategy;
+use crate::registry::{Storage, Strategy};
 use crate::table::PrintColumns;
 
 /// The strategy of `PodMetrics`.
@@ -12,6 +12,15 @@ use crate::table::PrintColumns;
 pub(in crate::registry) struct PodMetricsStrategy;
 
 impl Strategy for PodMetricsStrategy {
+    fn storage(&self) -> Storage {
+        Storage::Metrics
+    }
+
+    /// `metrics.k8s.io` has no stable version.
+    fn is_served_unstable(&self) -> bool {
+        true
+    }
+
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
     }

@@ -1,79 +1,32 @@
-//! `SubjectAccessReview`, `LocalSubjectAccessReview` and `SelfSubjectAccessReview`.
+//! What the reviews of access share.
 
 use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Value, json};
 
-use super::{text, texts};
 use crate::authz::{Ask, Authorizer, Objects};
-use crate::call::Call;
 use crate::error::ApiError;
 use crate::kinds::Row;
-use crate::object::meta;
 use crate::selector::{FieldSelector, LabelSelector, any_field};
 use crate::user::User;
+use crate::validation::json::{entries, list, text, texts};
 
-/// `SubjectAccessReview`.
-pub(super) fn subject(call: &Call, mut review: Value) -> Result<Value, ApiError> {
-    let mut errors = spec_errors(&review["spec"]);
-    errors.extend(metadata_error(&review, "must be empty"));
-    judge(&call.row, &errors)?;
-    let user = somebody(&review["spec"]);
-    answer(call.cluster().authorizer(), &user, &mut review);
-    Ok(review)
-}
-
-/// `LocalSubjectAccessReview`.
-pub(super) fn local(call: &Call, mut review: Value) -> Result<Value, ApiError> {
-    let namespace = call.namespace().unwrap_or_default().to_owned();
-    let given = meta(&review, "namespace");
-    if !given.is_empty() && given != namespace {
-        let why = "the namespace of the provided object does not match the namespace sent on the request";
-        return Err(ApiError::bad_request(why));
-    }
-    review["metadata"]["namespace"] = json!(namespace);
-    let spec = &review["spec"];
-    let mut errors = spec_errors(spec);
-    let mut rest = review.clone();
-    rest["metadata"].as_object_mut().map(|fields| fields.remove("namespace"));
-    errors.extend(metadata_error(&rest, "must be empty except for namespace"));
-    let about = &spec["resourceAttributes"];
-    if about.is_object() && text(about, "namespace") != namespace {
-        let path = "spec.resourceAttributes.namespace";
-        errors.push(FieldError::invalid(path, text(about, "namespace"), "must match metadata.namespace"));
-    }
-    if spec["nonResourceAttributes"].is_object() {
-        let shown = shown_path(&spec["nonResourceAttributes"]);
-        let why = "disallowed on this kind of request";
-        errors.push(FieldError::invalid("spec.nonResourceAttributes", shown, why));
-    }
-    judge(&call.row, &errors)?;
-    let user = somebody(spec);
-    answer(call.cluster().authorizer(), &user, &mut review);
-    Ok(review)
-}
-
-/// `SelfSubjectAccessReview`.
-pub(super) fn own(call: &Call, mut review: Value) -> Result<Value, ApiError> {
-    let mut errors = attributes_errors(&review["spec"]);
-    errors.extend(selector_errors(&review["spec"]["resourceAttributes"]));
-    errors.extend(metadata_error(&review, "must be empty"));
-    judge(&call.row, &errors)?;
-    answer(call.cluster().authorizer(), &call.user, &mut review);
-    Ok(review)
-}
-
-/// Upstream's errors have no kind here, only the group.
-fn judge(row: &Row, errors: &[FieldError]) -> Result<(), ApiError> {
+/// Rejects a review with errors. Upstream's errors have no kind here, only the group.
+pub(super) fn reject(row: &Row, errors: &[FieldError]) -> Result<(), ApiError> {
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(row.group(), "", "", errors)) }
 }
 
-fn somebody(spec: &Value) -> User {
-    let extra = spec["extra"].as_object().into_iter().flatten();
-    let extra = extra.map(|(key, values)| (key.clone(), texts(values))).collect();
-    User::exactly(text(spec, "user"), text(spec, "uid"), texts(&spec["groups"])).with_extra(extra)
+/// The user whom a review is about.
+pub(super) fn user_of(spec: &Value) -> User {
+    let extra = entries(spec, "extra").map(|(key, _)| (key.clone(), strings(&spec["extra"], key))).collect();
+    User::exactly(text(spec, "user"), text(spec, "uid"), strings(spec, "groups")).with_extra(extra)
 }
 
-fn answer(authorizer: &Authorizer, user: &User, review: &mut Value) {
+fn strings(object: &Value, field: &str) -> Vec<String> {
+    texts(object, field).map(str::to_owned).collect()
+}
+
+/// Sets the status of a review: whether the user may do what the review asks about, and why.
+pub(super) fn decide(authorizer: &Authorizer, user: &User, review: &mut Value) {
     let spec = &review["spec"];
     let about = &spec["resourceAttributes"];
     let path = &spec["nonResourceAttributes"];
@@ -128,16 +81,16 @@ impl Selector {
                 Err(_) => Self { on_node: None, trouble: Some("ignored") },
             };
         }
-        let requirements = selector["requirements"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let requirements = list(selector, "requirements");
         let is_good = |requirement: &&Value| {
             matches!(text(requirement, "operator"), "In" | "NotIn")
-                && texts(&requirement["values"]).len() == 1
+                && texts(requirement, "values").count() == 1
         };
         let good: Vec<&Value> = requirements.iter().filter(is_good).collect();
         let on_node = good
             .iter()
             .find(|one| text(one, "operator") == "In" && text(one, "key") == "spec.nodeName")
-            .and_then(|one| texts(&one["values"]).into_iter().next());
+            .and_then(|one| texts(one, "values").next().map(str::to_owned));
         Self { on_node, trouble: trouble(requirements.len(), good.len()) }
     }
 
@@ -147,7 +100,7 @@ impl Selector {
             let trouble = LabelSelector::parse(raw).is_err().then_some("ignored");
             return Self { on_node: None, trouble };
         }
-        let requirements = selector["requirements"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let requirements = list(selector, "requirements");
         let known = |requirement: &&Value| {
             matches!(text(requirement, "operator"), "In" | "NotIn" | "Exists" | "DoesNotExist")
         };
@@ -164,7 +117,8 @@ fn trouble(all: usize, good: usize) -> Option<&'static str> {
     }
 }
 
-fn metadata_error(review: &Value, why: &str) -> Option<FieldError> {
+/// The error of a review whose metadata has other fields than the server sets.
+pub(super) fn metadata_error(review: &Value, why: &str) -> Option<FieldError> {
     let fields = review["metadata"].as_object()?;
     let is_empty = fields
         .iter()
@@ -172,9 +126,10 @@ fn metadata_error(review: &Value, why: &str) -> Option<FieldError> {
     (!is_empty).then(|| FieldError::invalid("metadata", BadValue::Bare(review["metadata"].to_string()), why))
 }
 
-fn spec_errors(spec: &Value) -> Vec<FieldError> {
+/// The errors of the spec of a review that names a user.
+pub(super) fn spec_errors(spec: &Value) -> Vec<FieldError> {
     let mut errors = attributes_errors(spec);
-    if text(spec, "user").is_empty() && texts(&spec["groups"]).is_empty() {
+    if text(spec, "user").is_empty() && texts(spec, "groups").next().is_none() {
         let why = "at least one of user or group must be specified";
         errors.push(FieldError::invalid("spec.user", "", why));
     }
@@ -183,7 +138,7 @@ fn spec_errors(spec: &Value) -> Vec<FieldError> {
 }
 
 /// A review has either resource or non-resource attributes.
-fn attributes_errors(spec: &Value) -> Vec<FieldError> {
+pub(super) fn attributes_errors(spec: &Value) -> Vec<FieldError> {
     let path = &spec["nonResourceAttributes"];
     match (spec["resourceAttributes"].is_object(), path.is_object()) {
         (true, true) => {
@@ -198,13 +153,14 @@ fn attributes_errors(spec: &Value) -> Vec<FieldError> {
     }
 }
 
-/// With the names of kube-apiserver's internal type.
-fn shown_path(attributes: &Value) -> BadValue {
+/// Non-resource attributes as error messages show them: with the names of kube-apiserver's internal type.
+pub(super) fn shown_path(attributes: &Value) -> BadValue {
     let field = |name: &str| json!(text(attributes, name)).to_string();
     BadValue::Bare(format!(r#"{{"Path":{},"Verb":{}}}"#, field("path"), field("verb")))
 }
 
-fn selector_errors(about: &Value) -> Vec<FieldError> {
+/// The errors of the selectors of a review.
+pub(super) fn selector_errors(about: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for name in ["fieldSelector", "labelSelector"] {
         let selector = &about[name];
@@ -213,7 +169,7 @@ fn selector_errors(about: &Value) -> Vec<FieldError> {
         }
         let path = format!("spec.resourceAttributes.{name}");
         let raw = text(selector, "rawSelector");
-        let requirements = selector["requirements"].as_array().is_some_and(|list| !list.is_empty());
+        let requirements = !list(selector, "requirements").is_empty();
         if !raw.is_empty() && requirements {
             let why = "may not specified at the same time as requirements";
             errors.push(FieldError::invalid(format!("{path}.rawSelector"), raw, why));

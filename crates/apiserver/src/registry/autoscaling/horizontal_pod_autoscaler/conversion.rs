@@ -1,11 +1,11 @@
-//! `HorizontalPodAutoscaler`: stored as `autoscaling/v2` and served as `autoscaling/v1` too, which has fields for cpu
+//! Conversion: a `HorizontalPodAutoscaler` is stored as `autoscaling/v2` and served as `autoscaling/v1` too, which has fields for cpu
 //! utilization only. Annotations of its objects have the rest, as upstream.
 
 mod metric;
 
 use serde_json::{Map, Value, json};
 
-use super::Pair;
+use crate::kinds::conversion::Pair;
 
 /// `autoscaling/v1` over `autoscaling/v2`.
 pub(super) static V1: Pair = Pair { store, serve, field: |_| None, own_rules: false };

@@ -1,8 +1,8 @@
-//! Events: stored as `v1` and served as `events.k8s.io/v1` too.
+//! Conversion: Events are stored as `v1` and served as `events.k8s.io/v1` too.
 
 use serde_json::{Value, json};
 
-use super::{Pair, rename};
+use crate::kinds::conversion::Pair;
 
 /// `events.k8s.io/v1`, stored as `v1`.
 pub(super) static V1: Pair =
@@ -23,6 +23,15 @@ fn names(event: &mut Value, to_own_group: bool) {
     for (core, own) in NAMES {
         let (from, to) = if to_own_group { (core, own) } else { (own, core) };
         rename(event, from, to);
+    }
+}
+
+/// Renames a field; an absent one stays absent.
+fn rename(object: &mut Value, from: &str, to: &str) {
+    if let Some(fields) = object.as_object_mut()
+        && let Some(value) = fields.remove(from)
+    {
+        fields.insert(to.to_owned(), value);
     }
 }
 

@@ -1,20 +1,30 @@
-//! `SelfSubjectRulesReview`, for `kubectl auth can-i --list`.
+//! `SelfSubjectRulesReviews`, for `kubectl auth can-i --list`.
 
 use serde_json::{Value, json};
 
-use super::text;
 use crate::authz::node_of;
-use crate::call::Call;
 use crate::error::ApiError;
+use crate::registry::{ReviewContext, Storage, Strategy};
+use crate::validation::json::text;
 
-/// The rules of the user.
-pub(super) fn own(call: &Call, review: Value) -> Result<Value, ApiError> {
+/// The strategy of `SelfSubjectRulesReviews`.
+#[derive(Debug)]
+pub(in crate::registry) struct SelfSubjectRulesReviewStrategy;
+
+impl Strategy for SelfSubjectRulesReviewStrategy {
+    fn storage(&self) -> Storage {
+        Storage::Review(review)
+    }
+}
+
+/// Responds with the rules of the user of the request.
+fn review(cx: ReviewContext<'_>, review: Value) -> Result<Value, ApiError> {
     let namespace = text(&review["spec"], "namespace");
     if namespace.is_empty() {
         return Err(ApiError::bad_request("no namespace on request"));
     }
     let (mut objects, mut paths) = (Vec::new(), Vec::new());
-    let (rules, unresolved) = call.cluster().authorizer().rules_for(&call.user, namespace);
+    let (rules, unresolved) = cx.authorizer.rules_for(cx.user, namespace);
     for rule in rules {
         if !rule.resources.is_empty() {
             let mut shown = json!({
@@ -30,7 +40,7 @@ pub(super) fn own(call: &Call, review: Value) -> Result<Value, ApiError> {
         }
     }
     // The rights of a node depend on its pods, so that rules cannot list them.
-    let is_node = node_of(&call.user).is_some();
+    let is_node = node_of(cx.user).is_some();
     let mut errors: Vec<String> = Vec::new();
     if is_node {
         errors.push("node authorizer does not support user rule resolution".to_owned());
