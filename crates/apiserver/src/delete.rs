@@ -3,16 +3,17 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use plumb_apischema::Schema;
+use plumb_resize::rules::Rules;
 use plumb_store::{Key, Object};
 use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Value, json};
 
 use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
-use crate::call::Call;
+use crate::call::{Call, HttpRequest};
 use crate::custom::{in_version, presented_value};
 use crate::error::ApiError;
-use crate::exchange::{answer_value, object, success};
+use crate::exchange::{answer_value, success};
 use crate::kinds::{Context, GarbageCollectionPolicy, Row, Strategy};
 use crate::list_options::ListOptions;
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
@@ -23,7 +24,7 @@ use crate::write::Attempts;
 
 /// The delete options of a request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Options {
+pub(crate) struct DeleteOptions {
     grace: Option<i64>,
     uid: Option<String>,
     revision: Option<String>,
@@ -33,18 +34,16 @@ pub(crate) struct Options {
     body: Value,
 }
 
-impl Options {
+impl DeleteOptions {
     /// Reads the body of a request, or else its query.
-    fn of(call: &Call) -> Result<Self, ApiError> {
+    fn of(http: &HttpRequest, query: &Query, rules: &Rules) -> Result<Self, ApiError> {
         let kind = Schema::builtin().kind("", "v1", "DeleteOptions");
         let body = match kind {
-            Some(kind) if !call.body.is_empty() => {
-                object(&call.head.headers, &call.body, kind, call.cluster().rules())?.value
-            }
+            Some(kind) if !http.body.is_empty() => http.decode(kind, rules)?.value,
             _ => Value::Null,
         };
         let sent = !body.is_null();
-        let mut options = Self::read(&call.query, body)?;
+        let mut options = Self::read(query, body)?;
         if sent {
             // SPEC: with options in the body, upstream ignores those in the query.
             options.dry_run = is_dry_run(&options.body);
@@ -122,16 +121,16 @@ const FOREGROUND: &str = "foregroundDeletion";
 
 /// Deletes one object.
 pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
-    let options = Options::of(call)?;
-    let key = call.row.key(call.namespace(), call.name())?;
-    let (bytes, deleted) = remove(call, &options, key, call.name()).await?;
+    let options = DeleteOptions::of(&call.http, &call.query, call.cluster().rules())?;
+    let (bytes, deleted) = remove(call, &options, call.key()?, call.info.name()).await?;
     if !deleted {
         let cascades = options.body["orphanDependents"] == false;
         let status = if cascades { StatusCode::ACCEPTED } else { StatusCode::OK };
         return show_stored(call, status, &bytes).await;
     }
     let object = decode(&bytes)?;
-    let strategy = call.row.strategy();
+    let (row, name) = (&call.scope.row, call.info.name());
+    let strategy = row.strategy();
     if strategy.returns_deleted_object() {
         let mut object = object;
         if strategy.is_deleted_gracefully() && !is_deleting(&object) {
@@ -139,9 +138,9 @@ pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
         }
         return show_value(call, StatusCode::OK, object);
     }
-    let mut details = json!({ "name": call.name(), "kind": call.row.plural(), "uid": meta(&object, "uid") });
-    if !call.row.group().is_empty() {
-        details["group"] = json!(call.row.group());
+    let mut details = json!({ "name": name, "kind": row.plural(), "uid": meta(&object, "uid") });
+    if !row.group().is_empty() {
+        details["group"] = json!(row.group());
     }
     let mut status = success();
     status["details"] = details;
@@ -151,8 +150,9 @@ pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
 /// Deletes the objects that a list with the same options has: all that are selected, or a page of them. The response is
 /// that list, with the objects as they were before.
 pub(crate) async fn delete_collection(call: &Call) -> Result<Response<Body>, ApiError> {
-    let options = Options::of(call)?;
-    let (list, selection) = (ListOptions::of(&call.query)?, Selection::of(call)?);
+    let options = DeleteOptions::of(&call.http, &call.query, call.cluster().rules())?;
+    let list = ListOptions::of(&call.query)?;
+    let selection = Selection::of(&call.scope, &call.query, call.info.name())?;
     let page = page(call, &list, &selection).await?;
     for object in &page.objects {
         let name = object.key.segments().last().unwrap_or_default();
@@ -166,7 +166,12 @@ pub(crate) async fn delete_collection(call: &Call) -> Result<Response<Body>, Api
 }
 
 /// Deletes the object at a key. Returns the object as it is now, or was last, and whether it is removed.
-async fn remove(call: &Call, options: &Options, key: Key, name: &str) -> Result<(Bytes, bool), ApiError> {
+async fn remove(
+    call: &Call,
+    options: &DeleteOptions,
+    key: Key,
+    name: &str,
+) -> Result<(Bytes, bool), ApiError> {
     let mut attempts = Attempts::new(call, key);
     loop {
         match try_remove(call, options, name, &mut attempts).await {
@@ -179,19 +184,19 @@ async fn remove(call: &Call, options: &Options, key: Key, name: &str) -> Result<
 
 async fn try_remove(
     call: &Call,
-    options: &Options,
+    options: &DeleteOptions,
     name: &str,
     attempts: &mut Attempts<'_>,
 ) -> Result<Option<(Bytes, bool)>, ApiError> {
-    let current = attempts.begin()?.ok_or_else(|| call.row.not_found(name))?;
-    let old = presented_value(&call.row, &in_version(&call.row, &current.value).await?)?;
-    preconditions(&call.row, options, &old, &current)?;
+    let row = &call.scope.row;
+    let current = attempts.begin()?.ok_or_else(|| row.not_found(name))?;
+    let old = presented_value(row, &in_version(row, &current.value).await?)?;
+    preconditions(row, options, &old, &current)?;
     let (chain, mut nothing) = (call.server.admission(), Value::Null);
     let attributes = Attributes {
         // As upstream, a deletecollection request names no object.
-        dry_run: options.dry_run,
         options: admission::Options::Delete(&options.body),
-        ..call.attributes(Operation::Delete, &old)?
+        ..call.attributes(Operation::Delete, &old, options.dry_run)
     };
     chain.mutate(&attributes, &mut nothing).await?;
     chain.validate(&attributes, &nothing).await?;
@@ -213,7 +218,7 @@ async fn try_remove(
 }
 
 /// Decides the effect of a deletion on an object.
-pub(crate) fn deletion(cx: Context<'_>, options: &Options, old: &Value) -> Deletion {
+pub(crate) fn deletion(cx: Context<'_>, options: &DeleteOptions, old: &Value) -> Deletion {
     // As upstream: while a graceful deletion is pending, another one changes nothing, finalizers neither, unless it
     // shortens the grace period.
     let strategy = cx.row.strategy();
@@ -262,12 +267,12 @@ fn seconds(seconds: i64) -> jiff::SignedDuration {
 }
 
 /// The grace period of a deletion; none if a graceful one is pending already and ends no later.
-fn grace(strategy: &dyn Strategy, options: &Options, object: &Value) -> Option<i64> {
+fn grace(strategy: &dyn Strategy, options: &DeleteOptions, object: &Value) -> Option<i64> {
     if strategy.is_deleted_gracefully() { strategy.grace_period(options.grace, object) } else { Some(0) }
 }
 
 /// Adds or removes the finalizers `orphan` and `foregroundDeletion`, as the propagation policy says.
-fn set_dependents_finalizer(strategy: &dyn Strategy, options: &Options, object: &mut Value) {
+fn set_dependents_finalizer(strategy: &dyn Strategy, options: &DeleteOptions, object: &mut Value) {
     let held = finalizers(object);
     let is_held = |finalizer: &str| held.contains(&finalizer);
     let policy = strategy.default_garbage_collection_policy();
@@ -297,7 +302,7 @@ fn set_dependents_finalizer(strategy: &dyn Strategy, options: &Options, object: 
 /// Rejects a deletion whose preconditions on uid and resource version fail.
 pub(crate) fn preconditions(
     row: &Row,
-    options: &Options,
+    options: &DeleteOptions,
     object: &Value,
     stored: &Object,
 ) -> Result<(), ApiError> {

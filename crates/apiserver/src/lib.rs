@@ -79,6 +79,7 @@ mod warnings;
 mod watch;
 mod webhook;
 mod write;
+mod write_options;
 mod yaml;
 
 pub use body::Body;

@@ -7,25 +7,20 @@ mod apply_patch;
 
 use std::borrow::Cow;
 
-use http::header::USER_AGENT;
 use plumb_apischema::Schema;
 use plumb_apischema::apply::{
     self, CustomVersions, Ignored, ManagersError, OneVersion, Replicas, Scale, Tracker, Type, Types, Versions,
 };
 use plumb_apischema::schema::Kind;
-use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Map, Value};
 
 pub(crate) use apply_patch::ApplyPatch;
 
-use crate::call::Call;
+use crate::call::{Call, RequestScope};
 use crate::error::ApiError;
-use crate::kinds::{Form, Row, rest};
+use crate::kinds::{Context, Form, Row, rest};
 use crate::object::moment;
-use crate::target::{Query, Verb};
-
-/// The longest name of a field manager.
-const LONGEST_NAME: usize = 128;
+use crate::write_options::WriteOptions;
 
 /// The fields that a write to a subresource resets, so that its field manager does not own them.
 fn reset_fields(row: &Row, subresource: &str) -> Ignored {
@@ -42,12 +37,12 @@ fn reset_fields(row: &Row, subresource: &str) -> Ignored {
 }
 
 /// The versions of a built-in kind, for a request in one of them.
-struct BuiltinVersions<'c> {
-    call: &'c Call,
+struct BuiltinVersions<'a> {
+    scope: &'a RequestScope,
     /// The version of the request, and the stored one.
     kinds: (&'static Kind, &'static Kind),
     api_version: String,
-    ignored: &'c Ignored,
+    ignored: &'a Ignored,
 }
 
 impl Versions for BuiltinVersions<'_> {
@@ -55,15 +50,13 @@ impl Versions for BuiltinVersions<'_> {
         let (own, stored) = self.kinds;
         let is_own = object.get("apiVersion").is_none_or(|version| *version == *self.api_version);
         if api_version == self.api_version {
-            let object = if is_own { Cow::Borrowed(object) } else { self.call.to_served_version(object) };
+            let object = if is_own { Cow::Borrowed(object) } else { self.scope.to_served_version(object) };
             return Some((Types::of_kind(own), object));
         }
-        let served = self.call.served.as_ref().filter(|_| api_version == self.call.row.api_version())?;
-        let object = if is_own {
-            Cow::Owned(served.store(&self.call.row, object.clone()))
-        } else {
-            Cow::Borrowed(object)
-        };
+        let row = &self.scope.row;
+        let served = self.scope.served.as_ref().filter(|_| api_version == row.api_version())?;
+        let object =
+            if is_own { Cow::Owned(served.store(row, object.clone())) } else { Cow::Borrowed(object) };
         Some((Types::of_kind(stored), object))
     }
 
@@ -76,62 +69,93 @@ impl Versions for BuiltinVersions<'_> {
     }
 }
 
-/// Calls a function with the tracker of the subresource of a request, in the version of the request.
-fn with_tracker<T>(call: &Call, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
-    let row = call.body_kind();
-    let (api_version, now) = (row.api_version(), moment(call.cluster().now()));
-    let subresource = call.target.subresource.as_deref().unwrap_or_default();
-    let ignored = &reset_fields(&call.row, subresource);
-    let work = |versions: &dyn Versions| {
-        work(&Tracker { versions, api_version: &api_version, kind: row.kind(), subresource, now: &now })
-    };
-    match (&row.body, &call.row.body) {
-        (Form::Builtin(own), Form::Builtin(stored)) => work(&BuiltinVersions {
-            call,
-            kinds: (own.kind, stored.kind),
-            api_version: api_version.clone(),
-            ignored,
-        }),
-        (Form::Custom(custom), _) | (_, Form::Custom(custom)) => work(&CustomVersions {
-            kind: row.kind(),
-            api_version: &api_version,
-            types: &custom.types,
-            ignored,
-            ignored_in_all: subresource == "status",
-        }),
+/// Updates the managed fields of the object that a request writes, as upstream's `FieldManager`.
+pub(crate) struct FieldManager<'a> {
+    cx: Context<'a>,
+    scope: &'a RequestScope,
+    subresource: &'a str,
+    /// The name of the field manager.
+    name: &'a str,
+}
+
+impl<'a> FieldManager<'a> {
+    /// The field manager of a request.
+    pub(crate) fn of(call: &'a Call, options: &'a WriteOptions) -> Self {
+        Self {
+            cx: call.context(),
+            scope: &call.scope,
+            subresource: call.info.subresource(),
+            name: &options.field_manager,
+        }
     }
-}
 
-/// Sets the managed fields of a new object.
-pub(crate) fn track_new(call: &Call, new: &mut Value) {
-    in_served_version(call, new, |new| with_tracker(call, |tracker| tracker.create(new, &manager(call))));
-}
-
-/// Updates the managed fields of an object that is written.
-pub(crate) fn track(call: &Call, old: &Value, new: &mut Value) {
-    let old = call.to_served_version(old);
-    in_served_version(call, new, |new| {
-        with_tracker(call, |tracker| tracker.update(&old, new, &manager(call)));
-    });
-}
-
-/// Updates the managed fields of an object in the version of a request.
-fn in_served_version(call: &Call, object: &mut Value, work: impl FnOnce(&mut Value)) {
-    if call.served.is_none() && rest::is_canonical(&call.row, object) {
-        return work(object);
+    /// Sets the managed fields of a new object.
+    pub(crate) fn track_new(&self, new: &mut Value) {
+        self.in_served_version(new, |new| self.with_tracker(|tracker| tracker.create(new, self.name)));
     }
-    let mut served = call.to_served_version(object).into_owned();
-    // An empty field has no manager.
-    rest::canonicalize(call.body_kind(), &mut served);
-    work(&mut served);
-    put(object, take(&mut served));
+
+    /// Updates the managed fields of an object that is written.
+    pub(crate) fn track(&self, old: &Value, new: &mut Value) {
+        let old = self.scope.to_served_version(old);
+        self.in_served_version(new, |new| {
+            self.with_tracker(|tracker| tracker.update(&old, new, self.name));
+        });
+    }
+
+    /// Applies a configuration to a stored object, or to none. The result is in the version of the request, and has no
+    /// defaults yet.
+    fn apply(&self, patch: &ApplyPatch, live: Option<&Value>) -> Result<Value, ApiError> {
+        let live = live.map(|live| self.scope.to_served_version(live));
+        self.with_tracker(|tracker| patch.decide(tracker, live.as_deref()))
+    }
+
+    /// Calls a function with the tracker of the subresource of a request, in the version of the request.
+    fn with_tracker<T>(&self, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
+        let Self { cx, scope, subresource, .. } = *self;
+        let row = scope.request_row();
+        let (api_version, now) = (row.api_version(), moment(cx.now()));
+        let ignored = &reset_fields(&scope.row, subresource);
+        let work = |versions: &dyn Versions| {
+            work(&Tracker { versions, api_version: &api_version, kind: row.kind(), subresource, now: &now })
+        };
+        match (&row.body, &scope.row.body) {
+            (Form::Builtin(own), Form::Builtin(stored)) => work(&BuiltinVersions {
+                scope,
+                kinds: (own.kind, stored.kind),
+                api_version: api_version.clone(),
+                ignored,
+            }),
+            (Form::Custom(custom), _) | (_, Form::Custom(custom)) => work(&CustomVersions {
+                kind: row.kind(),
+                api_version: &api_version,
+                types: &custom.types,
+                ignored,
+                ignored_in_all: subresource == "status",
+            }),
+        }
+    }
+
+    /// Updates the managed fields of an object in the version of the request.
+    fn in_served_version(&self, object: &mut Value, work: impl FnOnce(&mut Value)) {
+        let scope = self.scope;
+        if scope.served.is_none() && rest::is_canonical(&scope.row, object) {
+            return work(object);
+        }
+        let mut served = scope.to_served_version(object).into_owned();
+        // An empty field has no manager.
+        rest::canonicalize(scope.request_row(), &mut served);
+        work(&mut served);
+        put(object, take(&mut served));
+    }
 }
 
 /// The managed fields of an object's Scale, which are those of its field for replicas.
-pub(crate) struct Scaling<'c> {
-    call: &'c Call,
-    kind: &'c Kind,
+pub(crate) struct ScaleFields<'a> {
+    cx: Context<'a>,
+    kind: &'a Kind,
     api_version: String,
+    /// The name of the field manager.
+    manager: &'a str,
 }
 
 /// The path of the replicas of a kind.
@@ -151,15 +175,15 @@ impl Replicas for ReplicasPath<'_> {
     }
 }
 
-impl<'c> Scaling<'c> {
-    /// The tracker of Scales.
-    pub(crate) fn new(call: &'c Call, kind: &'c Kind) -> Self {
-        Self { call, kind, api_version: call.row.api_version() }
+impl<'a> ScaleFields<'a> {
+    /// The managed fields of Scales, of which this is the kind.
+    pub(crate) fn new(cx: Context<'a>, kind: &'a Kind, manager: &'a str) -> Self {
+        Self { cx, kind, api_version: cx.row.api_version(), manager }
     }
 
     /// Sets the managed fields of a Scale.
     pub(crate) fn begin(&self, object: &Value, scale: &mut Value) -> Result<(), ApiError> {
-        let replicas = ReplicasPath { row: &self.call.row, api_version: &self.api_version };
+        let replicas = ReplicasPath { row: self.cx.row, api_version: &self.api_version };
         let handler = Scale { api_version: &self.api_version, replicas: &replicas };
         put(scale, handler.down(object.pointer("/metadata/managedFields")).map_err(unreadable)?);
         Ok(())
@@ -167,7 +191,7 @@ impl<'c> Scaling<'c> {
 
     /// Updates the managed fields of a Scale that is written.
     pub(crate) fn track(&self, old: &Value, new: &mut Value) {
-        self.with_tracker(|tracker| tracker.update(old, new, &manager(self.call)));
+        self.with_tracker(|tracker| tracker.update(old, new, self.manager));
     }
 
     /// Applies a configuration to a Scale.
@@ -177,7 +201,7 @@ impl<'c> Scaling<'c> {
 
     /// Updates the managed fields of the object after a write to its Scale.
     pub(crate) fn end(&self, scale: &Value, object: &mut Value) -> Result<(), ApiError> {
-        let replicas = ReplicasPath { row: &self.call.row, api_version: &self.api_version };
+        let replicas = ReplicasPath { row: self.cx.row, api_version: &self.api_version };
         let handler = Scale { api_version: &self.api_version, replicas: &replicas };
         let known = take(object);
         let scaled = scale.pointer("/metadata/managedFields");
@@ -186,7 +210,7 @@ impl<'c> Scaling<'c> {
     }
 
     fn with_tracker<T>(&self, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
-        let now = moment(self.call.cluster().now());
+        let now = moment(self.cx.now());
         let api_version = "autoscaling/v1";
         let versions = OneVersion { kind: self.kind, api_version, ignored: &Ignored::Nothing };
         work(&Tracker { versions: &versions, api_version, kind: "Scale", subresource: "scale", now: &now })
@@ -195,72 +219,6 @@ impl<'c> Scaling<'c> {
 
 fn unreadable(error: ManagersError) -> ApiError {
     ApiError::failed(error.to_string())
-}
-
-/// The field manager of a request: the parameter `fieldManager`, else the name in its user agent.
-fn manager(call: &Call) -> String {
-    match call.query.get("fieldManager") {
-        Some(name) if !name.is_empty() => name.to_owned(),
-        _ => {
-            let agent = call.head.headers.get(USER_AGENT);
-            let agent = agent.map(|agent| String::from_utf8_lossy(agent.as_bytes()));
-            named_after(agent.as_deref().unwrap_or_default())
-        }
-    }
-}
-
-/// The user agent up to its first slash, without unprintable characters, and cut to the longest name.
-fn named_after(agent: &str) -> String {
-    let mut name = String::new();
-    for letter in agent.split('/').next().unwrap_or_default().chars().filter(|letter| is_printed(*letter)) {
-        if name.len() + letter.len_utf8() > LONGEST_NAME {
-            break;
-        }
-        name.push(letter);
-    }
-    name
-}
-
-/// Whether a character is printable; of white space, only the plain space.
-fn is_printed(letter: char) -> bool {
-    letter == ' ' || !(letter.is_control() || letter.is_whitespace() || letter == '\u{fffd}')
-}
-
-/// Validates the parameters of a write.
-pub(crate) fn check_options(verb: Verb, query: &Query, applies: bool) -> Result<(), ApiError> {
-    let mut errors = Vec::new();
-    let name = query.get("fieldManager").unwrap_or_default();
-    if applies && name.is_empty() {
-        errors.push(FieldError::required("fieldManager", "is required for apply patch"));
-    }
-    if !applies && verb == Verb::Patch && query.get("force").is_some() {
-        errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
-    }
-    if name.len() > LONGEST_NAME {
-        errors.push(FieldError::too_long("fieldManager", LONGEST_NAME));
-    }
-    for (place, letter) in name.char_indices().filter(|(_, letter)| !is_printed(*letter)) {
-        let why = format!("invalid character U+{:04X} (at position {place})", u32::from(letter));
-        errors.push(FieldError::invalid("fieldManager", name, why));
-    }
-    if let Some(dry_run) = query.get("dryRun").filter(|value| *value != "All") {
-        errors.push(FieldError::not_supported("dryRun", BadValue::Bare(format!("[{dry_run:?}]")), &["All"]));
-    }
-    if let Some(validation) = query.get("fieldValidation") {
-        let known = ["", "Ignore", "Strict", "Warn"];
-        if !known.contains(&validation) {
-            errors.push(FieldError::not_supported("fieldValidation", validation, &known));
-        }
-    }
-    if errors.is_empty() {
-        return Ok(());
-    }
-    let kind = match verb {
-        Verb::Create => "CreateOptions",
-        Verb::Patch => "PatchOptions",
-        _ => "UpdateOptions",
-    };
-    Err(ApiError::invalid("meta.k8s.io", kind, "", &errors))
 }
 
 /// Removes the managed fields of an object while it is prepared for the store.

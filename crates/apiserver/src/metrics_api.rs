@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::body::Body;
-use crate::call::Call;
+use crate::call::{Call, RequestInfo};
 use crate::error::{ApiError, gone};
 use crate::kinds::Row;
 use crate::object::moment;
@@ -43,15 +43,15 @@ struct Metadata {
 
 /// Handles a request of the metrics API.
 pub(crate) fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
-    let (source, now) = (call.server.usage()?, call.cluster().now());
+    let (source, now, row) = (call.server.usage()?, call.cluster().now(), &call.scope.row);
     // `PodMetrics` have the names of their pods, and the resource has the plural of pods.
-    let measured = call.cluster().kinds().find("", call.row.plural()).ok_or_else(ApiError::no_such_path)?;
-    if call.verb == Verb::List {
+    let measured = call.cluster().kinds().find("", row.plural()).ok_or_else(ApiError::no_such_path)?;
+    if call.info.verb == Verb::List {
         return list(call, source, &measured, now);
     }
-    let key = measured.key(call.namespace(), call.name())?;
-    let object = call.cluster().store().get(&key).ok_or_else(|| measured.not_found(call.name()))?;
-    let metrics = metrics(&call.row, source, &object, now)?.ok_or_else(|| unknown(call))?;
+    let key = measured.key(call.info.namespace(), call.info.name())?;
+    let object = call.cluster().store().get(&key).ok_or_else(|| measured.not_found(call.info.name()))?;
+    let metrics = metrics(row, source, &object, now)?.ok_or_else(|| unknown(row, &call.info))?;
     show_value(call, StatusCode::OK, metrics)
 }
 
@@ -61,12 +61,12 @@ fn list(
     measured: &Row,
     now: Timestamp,
 ) -> Result<Response<Body>, ApiError> {
-    let selection = Selection::of(call)?;
-    let all = List::all(measured.prefix(call.namespace())?);
+    let selection = Selection::of(&call.scope, &call.query, call.info.name())?;
+    let all = List::all(measured.prefix(call.info.namespace())?);
     let page = call.cluster().store().list_where(&all, |object| selection.selects(object)).map_err(gone)?;
     let mut items = Vec::with_capacity(page.objects.len());
     for object in &page.objects {
-        items.extend(metrics(&call.row, source, object, now)?);
+        items.extend(metrics(&call.scope.row, source, object, now)?);
     }
     show_values(call, items)
 }
@@ -107,10 +107,10 @@ fn metrics(
 }
 
 /// The error for missing metrics, as metrics-server words it.
-fn unknown(call: &Call) -> ApiError {
-    let name = match call.namespace() {
-        Some(namespace) => format!("{namespace}/{}", call.name()),
-        None => call.name().to_owned(),
+fn unknown(row: &Row, info: &RequestInfo) -> ApiError {
+    let name = match info.namespace() {
+        Some(namespace) => format!("{namespace}/{}", info.name()),
+        None => info.name().to_owned(),
     };
-    ApiError::not_found(call.row.group(), &call.row.kind().to_ascii_lowercase(), &name)
+    ApiError::not_found(row.group(), &row.kind().to_ascii_lowercase(), &name)
 }

@@ -11,14 +11,13 @@ use plumb_store::Revision;
 use serde_json::{Value, json};
 
 use crate::body::Body;
-use crate::call::Call;
+use crate::call::{Call, RequestScope};
 use crate::cluster::Cluster;
 use crate::custom::{self, Presenter, in_version, presented};
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
 use crate::inside::WithoutManagers;
-use crate::kinds::conversion::ServedVersion;
-use crate::kinds::{Row, head_before_metadata};
+use crate::kinds::head_before_metadata;
 use crate::negotiation::{Accepted, Form};
 use crate::object::{decode, meta};
 use crate::pieces;
@@ -58,10 +57,8 @@ impl Included {
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     cluster: Arc<Cluster>,
-    /// The kind in its stored version.
-    row: Row,
-    /// The requested version, if it differs.
-    served: Option<ServedVersion>,
+    /// The kind.
+    scope: RequestScope,
     accepted: Accepted,
     included: Included,
     /// Whether lists and watches include `managedFields`.
@@ -78,37 +75,23 @@ impl View {
         };
         Ok(Self {
             cluster: Arc::clone(call.cluster()),
-            row: call.row.clone(),
-            served: call.served.clone(),
+            scope: call.scope.clone(),
             accepted: call.accepted,
             included,
-            managers: call.head.extensions.get::<WithoutManagers>().is_none(),
+            managers: call.http.head.extensions.get::<WithoutManagers>().is_none(),
             other: None,
         })
     }
 
-    /// The kind in the version of the response.
-    fn served_row(&self) -> &Row {
-        self.served.as_ref().map_or(&self.row, |served| &served.row)
-    }
-
     /// Whether the response is a copy of the stored bytes.
     fn is_plain(&self) -> bool {
-        self.accepted.form == Form::Whole && self.served.is_none()
-    }
-
-    /// Converts a stored object to the version of the path.
-    fn convert(&self, object: Value) -> Value {
-        match &self.served {
-            Some(served) => served.serve(object),
-            None => object,
-        }
+        self.accepted.form == Form::Whole && self.scope.served.is_none()
     }
 
     /// A single object; `columns` says whether a table has column definitions.
     pub(crate) fn one(&self, object: Value, columns: bool) -> Result<Value, ApiError> {
         match self.accepted.form {
-            Form::Whole => Ok(self.convert(object)),
+            Form::Whole => Ok(self.scope.serve(object)),
             Form::Metadata => Ok(self.metadata_only(&object)),
             Form::MetadataList => {
                 let why = "you requested PartialObjectMetadataList, but the requested object is not a list";
@@ -123,7 +106,7 @@ impl View {
 
     /// A bookmark: an object with a resource version only.
     pub(crate) fn bookmark(&self, metadata: Value, columns: bool) -> Value {
-        let (kind, version) = (self.served_row().kind(), self.served_row().api_version());
+        let (kind, version) = (self.scope.request_row().kind(), self.scope.request_row().api_version());
         let object = json!({ "kind": kind, "apiVersion": version, "metadata": metadata });
         match self.accepted.form {
             Form::Whole => object,
@@ -146,11 +129,11 @@ impl View {
         let included = |object: Value| match self.included {
             Included::Nothing => Value::Null,
             Included::Metadata => self.metadata_only(&object),
-            Included::Whole => self.convert(object),
+            Included::Whole => self.scope.serve(object),
         };
         let now = self.cluster.now();
-        let print = self.other.unwrap_or_else(|| self.row.strategy().print_columns());
-        let mut table = match self.row.custom().filter(|_| self.other.is_none()) {
+        let print = self.other.unwrap_or_else(|| self.scope.row.strategy().print_columns());
+        let mut table = match self.scope.row.custom().filter(|_| self.other.is_none()) {
             Some(custom) => custom::table(&custom.version, objects, included, now, columns),
             None => table::table(print, objects, included, now, columns),
         };
@@ -161,8 +144,9 @@ impl View {
 
     /// The Go type of an object, which is part of upstream's message for a wrong form.
     fn go_type(&self, suffix: &str) -> String {
-        let package = self.row.group().split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
-        format!("*{package}.{}{suffix}", self.row.kind())
+        let package =
+            self.scope.row.group().split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
+        format!("*{package}.{}{suffix}", self.scope.row.kind())
     }
 
     /// A line of a watch.
@@ -206,12 +190,13 @@ impl View {
         let metadata = metadata.to_json();
         let size = objects.iter().map(|bytes| bytes.len()).sum();
         // Each object is defaulted and pruned right before it is copied, while it is in the CPU's cache.
-        let presenter = Presenter::of(&self.row);
+        let presenter = Presenter::of(&self.scope.row);
         match self.accepted.form {
             Form::Whole if self.is_plain() => {
                 // Items of custom resources have kind and version, those of built-in kinds do not.
-                let said = if self.row.custom().is_some() { 0 } else { head_before_metadata(&self.row) };
-                let (kind, version) = (&*self.row.resource.list_kind, &*self.row.api_version());
+                let said =
+                    if self.scope.row.custom().is_some() { 0 } else { head_before_metadata(&self.scope.row) };
+                let (kind, version) = (&*self.scope.row.resource.list_kind, &*self.scope.row.api_version());
                 Ok(join((kind, version), &metadata, size, objects, |object, out| {
                     if said > 0 {
                         out.put_u8(b'{');
@@ -241,7 +226,7 @@ impl View {
                 let items: Vec<Value> = values
                     .into_iter()
                     .map(|object| {
-                        let mut item = self.convert(object);
+                        let mut item = self.scope.serve(object);
                         if let Some(fields) = item.as_object_mut() {
                             fields.remove("kind");
                             fields.remove("apiVersion");
@@ -250,7 +235,7 @@ impl View {
                     })
                     .collect();
                 json!({
-                    "kind": self.served_row().resource.list_kind, "apiVersion": self.served_row().api_version(),
+                    "kind": self.scope.request_row().resource.list_kind, "apiVersion": self.scope.request_row().api_version(),
                     "metadata": metadata, "items": items,
                 })
             }
@@ -272,8 +257,8 @@ impl View {
 
 /// Responds with a stored object that is in the version of the path.
 fn show(call: &Call, status: StatusCode, bytes: &Bytes) -> Result<Response<Body>, ApiError> {
-    let bytes = presented(&call.row, bytes);
-    if call.accepted.form == Form::Whole && call.served.is_none() {
+    let bytes = presented(&call.scope.row, bytes);
+    if call.accepted.form == Form::Whole && call.scope.served.is_none() {
         return Ok(answer(status, bytes.into_owned()));
     }
     show_value(call, status, decode(&bytes)?)
@@ -285,7 +270,7 @@ pub(crate) async fn show_stored(
     status: StatusCode,
     bytes: &Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    show(call, status, &in_version(&call.row, bytes).await?)
+    show(call, status, &in_version(&call.scope.row, bytes).await?)
 }
 
 /// Responds with an object that is not stored.
@@ -300,7 +285,8 @@ pub(crate) fn show_other(
     status: StatusCode,
     object: Value,
 ) -> Result<Response<Body>, ApiError> {
-    let view = View { other: Some(columns), served: None, ..View::of(call)? };
+    let mut view = View::of(call)?;
+    (view.other, view.scope.served) = (Some(columns), None);
     Ok(answer_value(status, &view.one(object, true)?))
 }
 

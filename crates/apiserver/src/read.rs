@@ -2,6 +2,7 @@
 
 mod converted;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use http::{Response, StatusCode};
 use plumb_store::{Object, Page};
 
 use crate::body::Body;
-use crate::call::Call;
+use crate::call::{Call, RequestScope};
 use crate::custom::{has_converter, presented_value};
 use crate::error::ApiError;
 use crate::kinds::{Row, field_label, field_value};
@@ -17,6 +18,7 @@ use crate::list_options::{Continue, ListOptions, minimum_revision};
 use crate::object::decode;
 use crate::present::{ListMetadata, show_list, show_stored};
 use crate::selector::{FieldSelector, LabelSelector};
+use crate::target::Query;
 
 /// The memory of a decoded object, in multiples of its encoded size. Objects are decoded for tables and for other versions.
 const DECODED: usize = 8;
@@ -32,19 +34,18 @@ pub(crate) struct Selection {
 
 impl Selection {
     /// Parses the selectors of a request. A URL that names an object selects it.
-    pub(crate) fn of(call: &Call) -> Result<Self, ApiError> {
-        let labels = LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default())?;
-        let served = call.served.as_ref();
-        let row = served.map_or(&call.row, |served| &served.row);
-        let mut text = call.query.get("fieldSelector").unwrap_or_default().to_owned();
-        if let Some(name) = &call.target.name {
-            text = format!("{text},metadata.name={name}");
+    pub(crate) fn of(scope: &RequestScope, query: &Query, name: &str) -> Result<Self, ApiError> {
+        let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())?;
+        let mut text = Cow::Borrowed(query.get("fieldSelector").unwrap_or_default());
+        if !name.is_empty() {
+            text = Cow::Owned(format!("{text},metadata.name={name}"));
         }
-        let mut fields = FieldSelector::parse(&text, |label| field_label(row, label))?;
-        if let Some(served) = served {
+        let mut fields = FieldSelector::parse(&text, |label| field_label(scope.request_row(), label))?;
+        if let Some(served) = &scope.served {
             fields.rename(|field| served.field(field));
         }
-        Ok(Self { labels, fields, custom: call.row.custom().map(|_| call.row.clone()) })
+        let RequestScope { row, .. } = scope;
+        Ok(Self { labels, fields, custom: row.custom().map(|_| row.clone()) })
     }
 
     /// Whether it selects every object.
@@ -102,18 +103,20 @@ fn identity<'a>(object: &'a Object, field: &str) -> Option<&'a str> {
 
 /// Responds with one object.
 pub(crate) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
-    let key = call.row.key(call.namespace(), call.name())?;
+    let key = call.key()?;
     let current = call.cluster().store().revision();
     if let Some(revision) = minimum_revision(&call.query)?.filter(|revision| *revision > current) {
         return Err(ApiError::too_large_resource_version(revision, current));
     }
-    let object = call.cluster().store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
+    let object =
+        call.cluster().store().get(&key).ok_or_else(|| call.scope.row.not_found(call.info.name()))?;
     show_stored(call, StatusCode::OK, &object.value).await
 }
 
 /// Responds with a page of objects.
 pub(crate) async fn list(call: &Call) -> Result<Response<Body>, ApiError> {
-    let (options, selection) = (ListOptions::of(&call.query)?, Selection::of(call)?);
+    let options = ListOptions::of(&call.query)?;
+    let selection = Selection::of(&call.scope, &call.query, call.info.name())?;
     let page = page(call, &options, &selection).await?;
     show_page(call, &page, &selection)
 }
@@ -123,7 +126,7 @@ fn hold(call: &Call, listed: &[Arc<Object>], converting: usize) -> Result<(), Ap
     let size = listed.iter().map(|object| object.value.len()).sum::<usize>();
     let size = if call.is_copied() { size } else { size.saturating_mul(DECODED) };
     let size = size.saturating_add(converting.saturating_mul(DECODED));
-    call.server.in_flight().hold_list(&call.permit, call.origin, &call.user, size)
+    call.server.in_flight().hold_list(&call.state.permit, call.state.origin, &call.info.user, size)
 }
 
 /// The page of objects that a request selects, in its version. The request holds the bytes until they are sent.
@@ -132,10 +135,11 @@ pub(crate) async fn page(
     options: &ListOptions,
     selection: &Selection,
 ) -> Result<Page, ApiError> {
-    if has_converter(&call.row) {
+    if has_converter(&call.scope.row) {
         return converted::page(call, options, selection).await;
     }
-    let (snapshot, prefix) = (call.cluster().store().snapshot(), call.row.prefix(call.namespace())?);
+    let (snapshot, prefix) =
+        (call.cluster().store().snapshot(), call.scope.row.prefix(call.info.namespace())?);
     let page = options.page(&snapshot, prefix, |object| selection.selects(object))?;
     hold(call, &page.objects, 0)?;
     Ok(page)
@@ -147,10 +151,7 @@ pub(crate) fn show_page(call: &Call, page: &Page, selection: &Selection) -> Resu
         revision: page.revision,
         next: Continue::token(page),
         // Upstream does not count the remaining objects of a list with a selector.
-        remaining: (page.next.is_some()
-            && selection.labels.is_everything()
-            && selection.fields.terms().is_empty())
-        .then_some(page.remaining),
+        remaining: (page.next.is_some() && selection.is_everything()).then_some(page.remaining),
     };
     let objects: Vec<&Bytes> = page.objects.iter().map(|object| &object.value).collect();
     show_list(call, &objects, &metadata)

@@ -15,16 +15,17 @@ use crate::object::metadata;
 
 /// Decodes a review, and performs it.
 pub(crate) fn answer(call: &Call, handler: ReviewHandler) -> Result<Response<Body>, ApiError> {
-    let decoded = call.read_object()?;
-    call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded)?);
+    let row = &call.scope.row;
+    let decoded = call.http.decode(row, call.cluster().rules())?;
+    call.state.warnings.extend(FieldValidation::of(&call.query)?.judge(row, &decoded)?);
     let mut review = decoded.value;
-    review["kind"] = json!(call.row.kind());
-    review["apiVersion"] = json!(call.row.api_version());
+    review["kind"] = json!(row.kind());
+    review["apiVersion"] = json!(row.api_version());
     metadata(&mut review);
     let cx = ReviewContext {
-        row: &call.row,
-        namespace: call.namespace(),
-        user: &call.user,
+        row,
+        namespace: call.info.namespace(),
+        user: &call.info.user,
         authenticator: call.server.authenticator(),
         authorizer: call.cluster().authorizer(),
         now: call.cluster().now(),

@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,8 +13,8 @@ use serde_json::json;
 
 use crate::authz::{About, Ask, Selectors, impersonate};
 use crate::body::Body;
-use crate::call::Call;
-use crate::completion::{Completed, Effects, without_panic};
+use crate::call::{Call, HttpRequest, RequestInfo, RequestScope, RequestState};
+use crate::completion::{Completed, without_panic};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, refuse, warn};
 use crate::in_flight::{Origin, Permit};
@@ -30,7 +29,6 @@ use crate::shutdown::Shutdown;
 use crate::state::{ApiServer, Config};
 use crate::target::{Address, Query, Verb};
 use crate::user::User;
-use crate::warnings::Warnings;
 use crate::{
     bootstrap_roles, delete, discovery, health, metrics_api, read, registry, reviews, scope, subresource,
     system_objects, version, watch, write,
@@ -100,18 +98,7 @@ impl ApiServer {
         })?;
         let target = match Address::parse(head.uri.path())? {
             Address::Objects(target) => target,
-            address => {
-                let method = head.method.as_str().to_ascii_lowercase();
-                let about = About::Path(head.uri.path());
-                let user = self.admit(user, &mut head.headers, &method, &about)?;
-                // Probes are exempt from the limit of requests in flight, as in upstream's `exempt` priority level.
-                if !matches!(&address, Address::Other(path) if health::is_health(path)) {
-                    let origin = Origin::of(&head, &user);
-                    noted.permit = Some(self.in_flight().acquire_for_path(origin, &user).await?);
-                    self.cluster().definitions().serve_current()?;
-                }
-                return self.answer_path(address, &head, noted);
-            }
+            address => return self.respond_to_path(address, user, head, noted).await,
         };
         // The whole request uses one snapshot of the kinds: a kind that is redefined meanwhile must not be authorized in
         // one scope and served in another.
@@ -127,12 +114,12 @@ impl ApiServer {
         let verb = target.verb(&head.method, query.is_on("watch")?)?;
         let selectors = Selectors::of(&query, verb);
         let user = self.admit(user, &mut head.headers, verb.name(), &selectors.about(verb, &target))?;
-        let (row, served) = self.stored(row.ok_or_else(ApiError::no_such_path)?)?;
-        let labels = Labels::of_request(&target, &row, verb, &head, &query);
+        let scope = self.scope(row.ok_or_else(ApiError::no_such_path)?)?;
+        let labels = Labels::of_request(&target, &scope.row, verb, &head, &query);
         noted.series = labels.map(|labels| self.metrics().series(&labels));
         let accepted = match verb {
             Verb::Watch => Accepted::of_watch(&head.headers)?,
-            Verb::Create if row.is_review() => Accepted::without_tables(&head.headers)?,
+            Verb::Create if scope.row.is_review() => Accepted::without_tables(&head.headers)?,
             _ => Accepted::of(&head.headers)?,
         };
         noted.encoding.format = accepted.format;
@@ -140,33 +127,43 @@ impl ApiServer {
         let origin = Origin::of(&head, &user);
         let permit = self.in_flight().acquire(origin, &user, verb, &target).await?;
         let body = request_body.bytes.clone();
-        let (server, warnings) = (self.clone(), Warnings::default());
         let call = Call {
-            server,
-            row,
-            served,
-            accepted,
-            target,
-            verb,
+            server: self.clone(),
+            info: RequestInfo::new(user, verb, target, &scope.row),
+            scope,
             query,
-            user,
-            head,
-            body,
-            deadline: Instant::now() + REQUEST_TIMEOUT,
-            warnings,
-            called_webhooks: AtomicBool::new(false),
-            origin,
-            permit,
-            effects: Effects::default(),
+            http: HttpRequest { head, body },
+            accepted,
+            state: RequestState::new(Instant::now() + REQUEST_TIMEOUT, origin, permit),
         };
-        let (response, permit) = if call.is_write() {
-            let (effects, tasks) = (call.effects.clone(), Arc::clone(self.tasks()));
+        let (response, permit) = if call.info.is_write() {
+            let (effects, tasks) = (call.state.effects.clone(), Arc::clone(self.tasks()));
             Completed::new(Box::pin(respond_to(call, request_body)), effects, tasks).await
         } else {
             respond_to(call, request_body).await
         };
         noted.permit = Some(permit);
         Ok(response)
+    }
+
+    /// Responds to a request for a non-resource path.
+    async fn respond_to_path(
+        &self,
+        address: Address,
+        user: Arc<User>,
+        mut head: http::request::Parts,
+        noted: &mut Noted,
+    ) -> Result<Response<Body>, ApiError> {
+        let method = head.method.as_str().to_ascii_lowercase();
+        let about = About::Path(head.uri.path());
+        let user = self.admit(user, &mut head.headers, &method, &about)?;
+        // Probes are exempt from the limit of requests in flight, as in upstream's `exempt` priority level.
+        if !matches!(&address, Address::Other(path) if health::is_health(path)) {
+            let origin = Origin::of(&head, &user);
+            noted.permit = Some(self.in_flight().acquire_for_path(origin, &user).await?);
+            self.cluster().definitions().serve_current()?;
+        }
+        self.answer_path(address, &head, noted)
     }
 
     fn metrics_text(&self) -> Response<Body> {
@@ -180,12 +177,13 @@ impl ApiServer {
         response
     }
 
-    /// The row of the stored version of a kind, and the row of the requested version if it differs.
-    fn stored(&self, row: Row) -> Result<(Row, Option<ServedVersion>), ApiError> {
-        let Some(stored_as) = &row.stored_as else { return Ok((row, None)) };
+    /// The scope of a request for objects of a kind: the row of its stored version, and that of the requested version if
+    /// it differs.
+    fn scope(&self, row: Row) -> Result<RequestScope, ApiError> {
+        let Some(stored_as) = &row.stored_as else { return Ok(RequestScope { row, served: None }) };
         let stored = self.cluster().kinds().stored(stored_as).ok_or_else(ApiError::no_such_path)?.clone();
         let conversion = stored_as.conversion;
-        Ok((stored, Some(ServedVersion::new(row, conversion))))
+        Ok(RequestScope { row: stored, served: Some(ServedVersion::new(row, conversion)) })
     }
 
     /// The user of a request after impersonation, if authorization allows the request.
@@ -246,48 +244,44 @@ impl ApiServer {
     }
 }
 
-/// Handles the request, and drops its body then. Its permit is released once the
-/// response is sent.
+/// Handles the request, and drops its body then. Its permit is released once the response is sent.
 async fn respond_to(call: Call, request_body: RequestBody) -> (Response<Body>, Permit) {
     let panicked = |panic: &str| {
-        let (verb, path) = (call.verb.name(), call.head.uri.path());
-        tracing::error!(panic, verb, path, user = call.user.name(), "a request panicked");
+        let (verb, path) = (call.info.verb.name(), call.http.head.uri.path());
+        tracing::error!(panic, verb, path, user = call.info.user.name(), "a request panicked");
         Err(ApiError::internal("This request caused apiserver to panic. Look in the logs for details."))
     };
     let answer = without_panic(answer(&call), panicked).await;
-    let mut response = answer.unwrap_or_else(|error| match &call.served {
-        Some(served) => refuse(&served.refusal(&call.row, error)),
-        None => refuse(&error),
-    });
-    warn(&mut response, &call.warnings.to_send());
-    if call.target.is_connect() {
+    let mut response = answer.unwrap_or_else(|error| refuse(&call.scope.error(error)));
+    warn(&mut response, &call.state.warnings.to_send());
+    if call.info.target.is_connect() {
         response.extensions_mut().insert(Interactive);
     }
     drop(request_body);
-    (response, call.permit)
+    (response, call.state.permit)
 }
 
 /// Passes a request for objects to its handler.
 async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
-    if let Some(custom) = call.row.custom() {
-        call.warn(custom.version.deprecation.iter().cloned().collect());
-        if custom.terminating && call.verb == Verb::Create {
-            let (group, plural) = (call.row.group(), call.row.plural());
+    if let Some(custom) = call.scope.row.custom() {
+        call.state.warnings.extend(custom.version.deprecation.iter().cloned());
+        if custom.terminating && call.info.verb == Verb::Create {
+            let (group, plural) = (call.scope.row.group(), call.scope.row.plural());
             return Err(ApiError::not_supported_while_terminating(group, plural));
         }
     }
-    if call.target.subresource.is_some() {
+    if call.info.target.subresource.is_some() {
         return subresource::answer(call).await;
     }
-    if !call.row.resource.allows(call.verb.name()) {
+    if !call.scope.row.resource.allows(call.info.verb.name()) {
         return Err(ApiError::method_not_allowed());
     }
-    match call.row.strategy().storage() {
+    match call.scope.row.strategy().storage() {
         Storage::Store => {}
         Storage::Review(handler) => return reviews::answer(call, handler),
         Storage::Metrics => return metrics_api::answer(call),
     }
-    match call.verb {
+    match call.info.verb {
         Verb::Get => read::get(call).await,
         Verb::List => read::list(call).await,
         Verb::Watch => watch::watch(call),

@@ -18,17 +18,17 @@ use crate::write::{self, Part};
 
 /// Handles a request for a subresource.
 pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
-    let name = call.target.subresource.clone().unwrap_or_default();
-    let subresource = call.row.resource.subresource(&name).ok_or_else(ApiError::no_such_path)?;
-    if !subresource.verbs.contains(&call.verb.name()) {
+    let (name, row) = (call.info.subresource(), &call.scope.row);
+    let subresource = row.resource.subresource(name).ok_or_else(ApiError::no_such_path)?;
+    if !subresource.verbs.contains(&call.info.verb.name()) {
         return Err(ApiError::method_not_allowed());
     }
-    let strategy = call.row.strategy();
-    let part = match name.as_str() {
+    let strategy = row.strategy();
+    let part = match name {
         "status" => Some(Part::Status),
         name => strategy.subresource(name).map(Part::Subresource),
     };
-    match (part, name.as_str(), call.verb) {
+    match (part, name, call.info.verb) {
         (Some(_), _, Verb::Get) => return read::get(call).await,
         (Some(part), _, Verb::Update | Verb::Patch) => return write::update(call, part).await,
         (_, "scale", Verb::Get) => return scale::get(call).await,
@@ -36,7 +36,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         _ => {}
     }
     // The futures of connections to nodes are boxed, so that those of all other requests are not as large.
-    match strategy.subresource_handler(&name).ok_or_else(ApiError::no_such_path)? {
+    match strategy.subresource_handler(name).ok_or_else(ApiError::no_such_path)? {
         SubresourceHandler::Attach => Box::pin(nodes::streams::attach(call)).await,
         SubresourceHandler::Binding => binding::bind(call).await,
         SubresourceHandler::Eviction => eviction::evict(call).await,

@@ -43,8 +43,9 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
             "you requested PartialObjectMetadataList, but a watch tells of objects one by one",
         ));
     }
-    let (options, selection) = (WatchOptions::of(&call.query)?, Selection::of(call)?);
-    let filter = call.row.events(call.namespace(), &selection.fields)?;
+    let options = WatchOptions::of(&call.query)?;
+    let selection = Selection::of(&call.scope, &call.query, call.info.name())?;
+    let filter = call.scope.row.events(call.info.namespace(), &selection.fields)?;
     let prefix = filter.prefix.clone();
     let store = call.cluster().store();
     if let Some(asked) = options.revision.filter(|asked| *asked > store.revision()) {
@@ -52,7 +53,7 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         return Ok(respond(stream::once(ready(error_event(&error)))));
     }
     let (initial, from) = if options.initial_events {
-        let held = call.server.in_flight().initial_list(call.origin, &call.user)?;
+        let held = call.server.in_flight().initial_list(call.state.origin, &call.info.user)?;
         let initial = Initial::new(store.snapshot(), prefix, held);
         let from = initial.snapshot.revision();
         (Some(initial), from)
@@ -65,15 +66,12 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         Ok(watch) => watch,
         Err(error) => return Ok(respond(stream::once(ready(error_event(&gone(error)))))),
     };
+    let target = &call.info.target;
     let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let watcher = Watcher {
-        row: call.row.clone(),
+        row: call.scope.row.clone(),
         view: View::of(call)?,
-        watched: call.server.metrics().watched(
-            &call.target.group,
-            &call.target.version,
-            &call.target.resource,
-        ),
+        watched: call.server.metrics().watched(&target.group, &target.version, &target.resource),
         selection,
         announce_end: options.initial_events && options.bookmarks,
         initial,
@@ -81,8 +79,8 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         sent_columns: false,
         last_revision: from,
         watch,
-        shutdown: call.head.extensions.get::<Shutdown>().cloned(),
-        life: call.row.custom().map(|custom| custom.life.clone()),
+        shutdown: call.http.head.extensions.get::<Shutdown>().cloned(),
+        life: call.scope.row.custom().map(|custom| custom.life.clone()),
         deadline: Box::pin(sleep_until(
             Instant::now() + seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs).min(LONGEST_TIMEOUT),
         )),

@@ -5,9 +5,11 @@
 //!
 //! ```text
 //!              create                                   update, patch, apply
-//!   read       the body                                 the stored object (Current) and the body or patch
-//!                ▼ Requested                              │
-//!   default    namespace, defaults, field managers      the requested change, defaults, field managers
+//!   read                                                the stored object
+//!                                                         ▼ Current
+//!   request    the body                                 the body, the patched or the applied object
+//!                ▼ Requested                              ▼ Requested
+//!   default    namespace, defaults, field managers      defaults, field managers
 //!                ▼ Defaulted                              ▼ Defaulted
 //!   mutate     mutating admission                       mutating admission
 //!                ▼ Mutated                                ▼ Mutated
@@ -41,15 +43,17 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::exchange::{FieldValidation, of_another_kind};
+use crate::exchange::of_another_kind;
+use crate::write_options::WriteOptions;
 
 /// When an object was found to have duplicate owner references, in the words of the warning.
 const AFTER_ADMISSION: &str = " after mutating admission happens";
 
 /// Decodes the object in the body of a request, and converts it to the stored version.
-fn read_body(call: &Call) -> Result<Value, ApiError> {
-    let decoded = call.read_object()?;
-    call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded)?);
-    let object = of_another_kind(call.body_kind(), &decoded.value).map_or(Ok(decoded.value), Err)?;
-    Ok(call.to_storage_version(object))
+fn read_body(call: &Call, options: &WriteOptions) -> Result<Value, ApiError> {
+    let (row, rules) = (call.scope.request_row(), call.cluster().rules());
+    let decoded = call.http.decode(row, rules)?;
+    call.state.warnings.extend(options.field_validation.judge(row, &decoded)?);
+    let object = of_another_kind(row, &decoded.value).map_or(Ok(decoded.value), Err)?;
+    Ok(call.scope.to_storage_version(object, rules))
 }

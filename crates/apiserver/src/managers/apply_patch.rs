@@ -1,56 +1,63 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use plumb_apischema::apply::{ApplyError, Tracker, conflict_message};
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use super::{manager, with_tracker};
+use super::FieldManager;
 use crate::alpha;
-use crate::call::Call;
 use crate::error::{ApiError, Cause};
-use crate::exchange::{FieldValidation, media_type};
+use crate::exchange::FieldValidation;
 use crate::kinds::{Readable as _, Row, whole_numbers};
 use crate::object::{meta, metadata};
+use crate::target::Query;
+use crate::warnings::Warnings;
+use crate::write_options::WriteOptions;
 use crate::yaml;
-
-/// The content type of server-side apply.
-pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
 /// The applied configuration of a request.
 pub(crate) struct ApplyPatch {
     object: Value,
     manager: String,
     force: bool,
+    field_validation: FieldValidation,
     /// The error of duplicate fields, if there are any.
     twice: Option<String>,
 }
 
 impl ApplyPatch {
-    /// Whether a request is a server-side apply.
-    pub(crate) fn is_requested(headers: &HeaderMap) -> bool {
-        media_type(headers) == APPLY
-    }
-
     /// Reads the configuration.
-    pub(crate) fn read(call: &Call) -> Result<Self, ApiError> {
-        let force = call.query.is_on("force")?;
-        let (object, twice) = read(&call.body, call.cluster().rules())?;
-        Ok(Self { object, manager: manager(call), force, twice })
+    pub(crate) fn read(
+        body: &Bytes,
+        query: &Query,
+        options: &WriteOptions,
+        rules: &Rules,
+    ) -> Result<Self, ApiError> {
+        let force = query.is_on("force")?;
+        let (object, twice) = read(body, rules)?;
+        let WriteOptions { field_manager, field_validation, .. } = options;
+        let (manager, field_validation) = (field_manager.clone(), *field_validation);
+        Ok(Self { object, manager, force, field_validation, twice })
     }
 
     /// Applies it to an object, or creates one. The result has managed fields, and no defaults yet.
-    pub(crate) fn apply(&self, call: &Call, live: Option<&Value>) -> Result<Value, ApiError> {
-        let live = live.map(|live| call.to_served_version(live));
-        let mut applied = with_tracker(call, |tracker| self.decide(tracker, live.as_deref()))?;
-        self.judge(call)?;
-        let kind = call.body_kind();
-        if call.row.custom().is_some() {
+    pub(crate) fn apply(
+        &self,
+        fields: &FieldManager<'_>,
+        warnings: &Warnings,
+        live: Option<&Value>,
+    ) -> Result<Value, ApiError> {
+        let mut applied = fields.apply(self, live)?;
+        self.judge(warnings)?;
+        let FieldManager { cx, scope, .. } = fields;
+        let kind = scope.request_row();
+        if scope.row.custom().is_some() {
             self.drop_unreadable(kind, &mut applied);
         }
         let decoded = kind.decode_value(applied);
-        Ok(call.to_storage_version(decoded.map_err(|error| self.unstorable(kind, &error))?.value))
+        let decoded = decoded.map_err(|error| self.unstorable(kind, &error))?;
+        Ok(scope.to_storage_version(decoded.value, cx.rules))
     }
 
     /// Drops metadata fields of a custom resource that only the server sets and that cannot be decoded.
@@ -87,16 +94,15 @@ impl ApplyPatch {
     }
 
     /// Warns of duplicate fields, or rejects them.
-    pub(crate) fn judge(&self, call: &Call) -> Result<(), ApiError> {
-        let validation = FieldValidation::of(&call.query)?;
-        if validation == FieldValidation::Ignore {
-            return Ok(());
+    pub(crate) fn judge(&self, warnings: &Warnings) -> Result<(), ApiError> {
+        let Some(twice) = &self.twice else { return Ok(()) };
+        match self.field_validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => warnings.add(twice.as_str()),
+            FieldValidation::Strict => {
+                return Err(ApiError::bad_request(format!("error strict decoding YAML: {twice}")));
+            }
         }
-        let Some(twice) = self.twice.clone() else { return Ok(()) };
-        if validation == FieldValidation::Strict {
-            return Err(ApiError::bad_request(format!("error strict decoding YAML: {twice}")));
-        }
-        call.warn(vec![twice]);
         Ok(())
     }
 }

@@ -120,9 +120,8 @@ impl Options {
 /// Responds with the log of a container.
 pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     let options = Options::of(&call.query)?;
-    options.validate(call.name())?;
-    let key = call.row.key(call.namespace(), call.name())?;
-    let stored = call.cluster().store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
+    options.validate(call.info.name())?;
+    let stored = call.stored()?;
     let pod = decode(&stored.value)?;
     let container = container(&pod, &options.container)?;
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
@@ -146,10 +145,10 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         .map_err(|error| ApiError::internal(error.to_string()))?;
     let answered = call.server.kubelet_client()?.send(&endpoint, !options.unverified, request).await?;
     if !(200..=206).contains(&answered.status().as_u16()) {
-        return Err(error_of(answered, "pods/log", call.name()).await);
+        return Err(error_of(answered, "pods/log", call.info.name()).await);
     }
-    if socket::is_asked_for(&call.head.headers) {
-        return socket::answer(&call.head, &call.permit, answered.into_body());
+    if socket::is_asked_for(call.http.headers()) {
+        return socket::answer(&call.http.head, &call.state.permit, answered.into_body());
     }
     let body = answered.into_body().map_err(io::Error::other);
     let mut response = Response::new(Body::stream(body));

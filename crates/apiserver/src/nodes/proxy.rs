@@ -45,21 +45,21 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Forwards a request to a node's agent.
 pub(crate) async fn node(call: &Call) -> Result<Response<Body>, ApiError> {
-    if is_upgrade(&call.head.headers) {
+    if is_upgrade(call.http.headers()) {
         // An agent runs commands over upgraded connections, which needs more than the right to read.
         call.authorize(Verb::Create)?;
     }
-    forward(call, &Backend::of_node(call.cluster(), call.name())?).await
+    forward(call, &Backend::of_node(call.cluster(), call.info.name())?).await
 }
 
 /// Forwards a request to a pod.
 pub(crate) async fn pod(call: &Call) -> Result<Response<Body>, ApiError> {
-    forward(call, &Backend::of_pod(call.cluster(), call.namespace(), call.name())?).await
+    forward(call, &Backend::of_pod(call.cluster(), call.info.namespace(), call.info.name())?).await
 }
 
 /// Forwards a request to a pod of a Service.
 pub(crate) async fn service(call: &Call) -> Result<Response<Body>, ApiError> {
-    forward(call, &Backend::of_service(call.cluster(), call.namespace(), call.name())?).await
+    forward(call, &Backend::of_service(call.cluster(), call.info.namespace(), call.info.name())?).await
 }
 
 fn is_upgrade(headers: &HeaderMap) -> bool {
@@ -69,21 +69,21 @@ fn is_upgrade(headers: &HeaderMap) -> bool {
 }
 
 async fn forward(call: &Call, backend: &Backend) -> Result<Response<Body>, ApiError> {
-    let (prefix, path) = split(call.head.uri.path());
+    let (prefix, path) = split(call.http.head.uri.path());
     let path = admitted(call, path).await?.map_or(Cow::Borrowed(path), Cow::Owned);
-    if path.is_empty() && matches!(call.head.method, Method::GET | Method::HEAD) {
-        return Ok(to_the_root(&call.head.uri));
+    if path.is_empty() && matches!(call.http.head.method, Method::GET | Method::HEAD) {
+        return Ok(to_the_root(&call.http.head.uri));
     }
     let path = if path.is_empty() { Cow::Borrowed("/") } else { path };
-    let target = match call.head.uri.query() {
+    let target = match call.http.head.uri.query() {
         Some(query) => format!("{path}?{query}"),
         None => path.clone().into_owned(),
     };
-    let asked = &call.head.headers;
+    let asked = call.http.headers();
     let mut request = Request::builder()
-        .method(call.head.method.clone())
+        .method(call.http.head.method.clone())
         .uri(target)
-        .body(Full::new(call.body.clone()))
+        .body(Full::new(call.http.body.clone()))
         .map_err(|error| ApiError::bad_request(error.to_string()))?;
     let headers = request.headers_mut();
     headers.extend(passed_on(asked, &[AUTHORIZATION, HOST]));
@@ -91,7 +91,7 @@ async fn forward(call: &Call, backend: &Backend) -> Result<Response<Body>, ApiEr
     if let Ok(uri) = HeaderValue::try_from(format!("{prefix}{path}")) {
         headers.insert(FORWARDED_URI, uri);
     }
-    if let Some(peer) = call.head.extensions.get::<Peer>() {
+    if let Some(peer) = call.http.head.extensions.get::<Peer>() {
         let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
         let mut all: Vec<String> = before.map(str::to_owned).collect();
         all.push(peer.remote().ip().to_string());
@@ -113,7 +113,7 @@ async fn forward(call: &Call, backend: &Backend) -> Result<Response<Body>, ApiEr
     if upgrade && answered.status() == StatusCode::SWITCHING_PROTOCOLS {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.extend(answered.headers().get(UPGRADE).map(|value| (UPGRADE, value.clone())));
-        return switch(&call.head, &call.permit, answered, headers);
+        return switch(&call.http.head, &call.state.permit, answered, headers);
     }
     if let Some(location) = headers.get(LOCATION).and_then(|value| value.to_str().ok()) {
         let host = asked.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();

@@ -72,8 +72,7 @@ async fn admitted(call: &Call, options: Value) -> Result<(Value, Value), ApiErro
     // WebSockets begin with a GET, but a command needs the right to create.
     call.authorize(Verb::Create)?;
     let options = call.server.admission().connect(&call.connect_attributes(), options).await?;
-    let key = call.row.key(call.namespace(), call.name())?;
-    let stored = call.cluster().store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
+    let stored = call.stored()?;
     Ok((decode(&stored.value)?, options))
 }
 
@@ -81,7 +80,7 @@ async fn admitted(call: &Call, options: Value) -> Result<(Value, Value), ApiErro
 async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Response<Body>, ApiError> {
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
     if node.is_empty() {
-        return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", call.name())));
+        return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", call.info.name())));
     }
     let endpoint = Endpoint::find(call.cluster(), node)?;
     let address = if query.is_empty() { format!("/{path}") } else { format!("/{path}?{query}") };
@@ -91,7 +90,7 @@ async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Re
         .header(HOST, endpoint.to_string())
         .body(Full::default())
         .map_err(|error| ApiError::internal(error.to_string()))?;
-    let (asked, headers) = (&call.head.headers, request.headers_mut());
+    let (asked, headers) = (call.http.headers(), request.headers_mut());
     if let Some(upgrade) = asked.get(UPGRADE) {
         headers.insert(UPGRADE, upgrade.clone());
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -108,7 +107,7 @@ async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Re
         return Err(ApiError::from_elsewhere(StatusCode::NOT_FOUND, "NotFound", why.trim().to_owned()));
     }
     if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(error_of(answered, "pods", call.name()).await);
+        return Err(error_of(answered, "pods", call.info.name()).await);
     }
     let mut handed_on = HeaderMap::new();
     for name in [CONNECTION, UPGRADE].into_iter().chain(OF_THE_HANDSHAKE) {
@@ -116,7 +115,7 @@ async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Re
             handed_on.append(name.clone(), value.clone());
         }
     }
-    switch(&call.head, &call.permit, answered, handed_on)
+    switch(&call.http.head, &call.state.permit, answered, handed_on)
 }
 
 /// Upgrades the client's connection as the agent has upgraded its own, and copies bytes in both directions.

@@ -21,8 +21,8 @@ pub(super) async fn page(
     options: &ListOptions,
     selection: &Selection,
 ) -> Result<Page, ApiError> {
-    let (row, limit) = (&call.row, options.limit());
-    let mut page = options.rest(&call.cluster().store().snapshot(), row.prefix(call.namespace())?)?;
+    let (row, limit) = (&call.scope.row, options.limit());
+    let mut page = options.rest(&call.cluster().store().snapshot(), row.prefix(call.info.namespace())?)?;
     let all = std::mem::take(&mut page.objects);
     if selection.is_everything() {
         let wanted = &all[..limit.min(all.len())];

@@ -16,9 +16,9 @@ use crate::admission::{Attributes, Operation};
 use crate::body::Body;
 use crate::call::Call;
 use crate::cluster::Cluster;
-use crate::delete::{Deletion, Options, deletion, preconditions};
+use crate::delete::{DeleteOptions, Deletion, deletion, preconditions};
 use crate::error::{ApiError, Cause, Details};
-use crate::exchange::{answer_value, object, success};
+use crate::exchange::{answer_value, success};
 use crate::kinds::encode;
 use crate::object::{decode, is_deleting, meta, moment};
 use crate::selector::LabelSelector;
@@ -31,17 +31,17 @@ const TOO_MANY: &str = "Cannot evict pod as it would violate the pod's disruptio
 /// Evicts a pod.
 pub(super) async fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
     let kind = Schema::builtin().kind("policy", "v1", "Eviction").ok_or_else(ApiError::no_such_path)?;
-    let mut eviction = object(&call.head.headers, &call.body, kind, call.cluster().rules())?.value;
-    if meta(&eviction, "name") != call.name() {
+    let mut eviction = call.http.decode(kind, call.cluster().rules())?.value;
+    if meta(&eviction, "name") != call.info.name() {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
-    let attributes = call.attributes(Operation::Create, &Value::Null)?;
+    let attributes = call.attributes(Operation::Create, &Value::Null, call.query.dry_run()?);
     call.server.admission().mutate(&attributes, &mut eviction).await?;
-    let options = Options::read(&call.query, eviction.get("deleteOptions").cloned().unwrap_or_default())?;
+    let options =
+        DeleteOptions::read(&call.query, eviction.get("deleteOptions").cloned().unwrap_or_default())?;
     let attributes = Attributes { dry_run: options.dry_run, ..attributes };
     call.server.admission().validate(&attributes, &eviction).await?;
-    let key = call.row.key(call.namespace(), call.name())?;
-    let mut attempts = Attempts::new(call, key);
+    let mut attempts = Attempts::new(call, call.key()?);
     loop {
         match try_evict(call, &options, &mut attempts).await {
             Ok(false) => {}
@@ -56,11 +56,16 @@ pub(super) async fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
 }
 
 /// Whether the pod is deleted or terminating, or would be in a dry run.
-async fn try_evict(call: &Call, options: &Options, attempts: &mut Attempts<'_>) -> Result<bool, ApiError> {
-    let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
+async fn try_evict(
+    call: &Call,
+    options: &DeleteOptions,
+    attempts: &mut Attempts<'_>,
+) -> Result<bool, ApiError> {
+    let current = attempts.begin()?.ok_or_else(|| call.scope.row.not_found(call.info.name()))?;
     let pod = decode(&current.value)?;
-    preconditions(&call.row, options, &pod, &current)?;
-    let budget = if is_protected(&pod) { budget_of(call.cluster(), call.namespace(), &pod)? } else { None };
+    preconditions(&call.scope.row, options, &pod, &current)?;
+    let budget =
+        if is_protected(&pod) { budget_of(call.cluster(), call.info.namespace(), &pod)? } else { None };
     let charge = || match &budget {
         Some(key) => charge(call.cluster(), key, &pod).map(|write| write.into_iter().collect()),
         None => Ok(Vec::new()),

@@ -10,15 +10,16 @@ use crate::body::Body;
 use crate::call::Call;
 use crate::custom::{self, in_version, is_stored_as, presented_value};
 use crate::error::ApiError;
-use crate::exchange::{FieldValidation, object as read_object};
+use crate::exchange::FieldValidation;
 use crate::kinds::{Row, rest};
-use crate::managers::{self, ApplyPatch, Scaling};
+use crate::managers::{self, ApplyPatch, ScaleFields};
 use crate::object::meta;
 use crate::patching::Patch;
 use crate::present::show_other;
 use crate::registry::scale;
 use crate::target::Verb;
 use crate::write::{Attempts, check_url};
+use crate::write_options::WriteOptions;
 
 fn kind() -> Result<&'static Kind, ApiError> {
     Schema::builtin().kind("autoscaling", "v1", "Scale").ok_or_else(ApiError::no_such_path)
@@ -26,25 +27,22 @@ fn kind() -> Result<&'static Kind, ApiError> {
 
 /// Responds with the Scale of an object.
 pub(super) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
-    let key = call.row.key(call.namespace(), call.name())?;
-    let stored = call.cluster().store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
-    let stored = in_version(&call.row, &stored.value).await?;
-    show(call, &presented_value(&call.row, &stored)?)
+    let row = &call.scope.row;
+    let stored = call.stored()?;
+    show(call, &presented_value(row, &in_version(row, &stored.value).await?)?)
 }
 
 /// The response with the Scale of an object.
 fn show(call: &Call, object: &Value) -> Result<Response<Body>, ApiError> {
-    show_other(call, &scale::PRINT_COLUMNS, StatusCode::OK, current_scale(call, object)?)
+    show_other(call, &scale::PRINT_COLUMNS, StatusCode::OK, current_scale(&call.scope.row, object)?)
 }
 
 /// Updates or patches the Scale of an object.
 pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
-    let applies = call.verb == Verb::Patch && ApplyPatch::is_requested(&call.head.headers);
-    managers::check_options(call.verb, &call.query, applies)?;
-    let key = call.row.key(call.namespace(), call.name())?;
-    let mut attempts = Attempts::new(call, key);
+    let options = WriteOptions::of(call.info.verb, &call.query, call.http.headers())?;
+    let mut attempts = Attempts::new(call, call.key()?);
     loop {
-        match try_change(call, &mut attempts).await {
+        match try_change(call, &options, &mut attempts).await {
             Ok(None) => {}
             Ok(Some(object)) => return attempts.once_durable(show(call, &object)).await,
             Err(error) => return attempts.once_durable(Err(error)).await,
@@ -53,34 +51,38 @@ pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
 }
 
 /// The object with its new Scale; none after a conflict with another writer.
-async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<Value>, ApiError> {
-    let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
-    let old = presented_value(&call.row, &in_version(&call.row, &current.value).await?)?;
-    let scaling = Scaling::new(call, kind()?);
-    let mut old_scale = current_scale(call, &old)?;
-    scaling.begin(&old, &mut old_scale)?;
-    let mut scale = requested(call, &scaling, &old_scale)?;
-    check_url(call, &mut scale)?;
+async fn try_change(
+    call: &Call,
+    options: &WriteOptions,
+    attempts: &mut Attempts<'_>,
+) -> Result<Option<Value>, ApiError> {
+    let (cx, row, state) = (call.context(), &call.scope.row, &call.state);
+    let current = attempts.begin()?.ok_or_else(|| row.not_found(call.info.name()))?;
+    let old = presented_value(row, &in_version(row, &current.value).await?)?;
+    let fields = ScaleFields::new(cx, kind()?, &options.field_manager);
+    let mut old_scale = current_scale(row, &old)?;
+    fields.begin(&old, &mut old_scale)?;
+    let mut scale = requested(call, options, &fields, &old_scale)?;
+    check_url(&call.info, &mut scale)?;
     let given = meta(&scale, "resourceVersion");
     if !given.is_empty() && given != current.mod_revision.to_string() {
-        return Err(call.row.modified(call.name()));
+        return Err(row.modified(call.info.name()));
     }
-    let (chain, attributes) = (call.server.admission(), call.attributes(Operation::Update, &old_scale)?);
+    let chain = call.server.admission();
+    let attributes = call.attributes(Operation::Update, &old_scale, options.dry_run);
     chain.mutate(&attributes, &mut scale).await?;
     let mut new = old.clone();
     let replicas = scale.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
-    match call.row.custom().and_then(|custom| custom.version.scale.as_ref()) {
+    match row.custom().and_then(|custom| custom.version.scale.as_ref()) {
         Some(paths) => custom::set_replicas(&mut new, paths, replicas),
         None => new["spec"]["replicas"] = replicas,
     }
-    scaling.end(&scale, &mut new)?;
+    fields.end(&scale, &mut new)?;
     managers::settle(&old, &mut new);
-    rest::count_generation(&call.row, &old, &mut new);
-    let cx = call.context();
-    call.row.strategy().validate_object_update(cx, &old, &new, &call.warnings)?;
+    rest::count_generation(row, &old, &mut new);
+    row.strategy().validate_object_update(cx, &old, &new, &state.warnings)?;
     chain.validate(&attributes, &scale).await?;
-    if attributes.dry_run
-        || (new == old && is_stored_as(&call.row, &current, &new, &call.called_webhooks).await?)
+    if attributes.dry_run || (new == old && is_stored_as(row, &current, &new, &state.called_webhooks).await?)
     {
         return Ok(Some(new));
     }
@@ -89,8 +91,8 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
         None => Ok(None),
         Some(event) => match event.current() {
             Some(object) => {
-                let stored = in_version(&call.row, &object.value).await?;
-                presented_value(&call.row, &stored).map(Some)
+                let stored = in_version(row, &object.value).await?;
+                presented_value(row, &stored).map(Some)
             }
             None => Ok(None),
         },
@@ -98,34 +100,40 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
 }
 
 /// The Scale that a client requests.
-fn requested(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, ApiError> {
-    if call.verb == Verb::Patch && ApplyPatch::is_requested(&call.head.headers) {
-        let patch = ApplyPatch::read(call)?;
-        let applied = scaling.apply(&patch, current)?;
-        patch.judge(call)?;
+fn requested(
+    call: &Call,
+    options: &WriteOptions,
+    fields: &ScaleFields<'_>,
+    current: &Value,
+) -> Result<Value, ApiError> {
+    let (http, rules, warnings) = (&call.http, call.cluster().rules(), &call.state.warnings);
+    if options.is_apply {
+        let patch = ApplyPatch::read(&http.body, &call.query, options, rules)?;
+        let applied = fields.apply(&patch, current)?;
+        patch.judge(warnings)?;
         let decoded = body::decode_value(Schema::builtin(), kind()?, applied);
         return Ok(decoded.map_err(|error| ApiError::bad_request(error.to_string()))?.value);
     }
-    let validation = FieldValidation::of(&call.query)?;
-    let mut decoded = if call.verb == Verb::Update {
-        read_object(&call.head.headers, &call.body, kind()?, call.cluster().rules())?
+    let validation = options.field_validation;
+    let mut decoded = if call.info.verb == Verb::Update {
+        http.decode(kind()?, rules)?
     } else {
-        let patch = Patch::read(&call.head.headers, &call.body, call.cluster().rules())?;
-        if call.row.custom().is_some() {
+        let patch = Patch::read(http.headers(), &http.body, rules)?;
+        if call.scope.row.custom().is_some() {
             patch.check_custom_format()?;
         }
         patch.apply(kind()?, current, validation == FieldValidation::Strict)?
     };
-    call.warn(validation.judge(kind()?, &decoded)?);
-    scaling.track(current, &mut decoded.value);
+    warnings.extend(validation.judge(kind()?, &decoded)?);
+    fields.track(current, &mut decoded.value);
     Ok(decoded.value)
 }
 
 /// The Scale of an object. As in any object, empty fields are left out: zero replicas, an empty selector.
-fn current_scale(call: &Call, object: &Value) -> Result<Value, ApiError> {
-    let scale = match call.row.custom().and_then(|custom| custom.version.scale.as_ref()) {
+fn current_scale(row: &Row, object: &Value) -> Result<Value, ApiError> {
+    let scale = match row.custom().and_then(|custom| custom.version.scale.as_ref()) {
         Some(paths) => custom::scale_of(object, paths)?,
-        None => scale_of(&call.row, object),
+        None => scale_of(row, object),
     };
     let decoded = body::decode_value(Schema::builtin(), kind()?, scale);
     Ok(decoded.map_err(|error| ApiError::unexplained(error.to_string()))?.value)

@@ -12,7 +12,7 @@ use crate::body::Body;
 use crate::call::Call;
 use crate::cluster::Cluster;
 use crate::error::ApiError;
-use crate::exchange::{FieldValidation, answer_value, object};
+use crate::exchange::{FieldValidation, answer_value};
 use crate::object::{decode, meta, metadata, moment};
 
 const GROUP: &str = "authentication.k8s.io";
@@ -26,10 +26,10 @@ const LONGEST: i64 = 1 << 32;
 pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     let accounts = call.server.accounts().ok_or_else(ApiError::no_such_path)?;
     let kind = Schema::builtin().kind(GROUP, "v1", KIND).ok_or_else(ApiError::no_such_path)?;
-    let decoded = object(&call.head.headers, &call.body, kind, call.cluster().rules())?;
-    call.warn(FieldValidation::of(&call.query)?.judge(kind, &decoded)?);
+    let decoded = call.http.decode(kind, call.cluster().rules())?;
+    call.state.warnings.extend(FieldValidation::of(&call.query)?.judge(kind, &decoded)?);
     let mut request = decoded.value;
-    let (name, namespace) = (call.name(), call.namespace().unwrap_or_default());
+    let (name, namespace) = (call.info.name(), call.info.namespace().unwrap_or_default());
     same_as_address(&request, name, namespace)?;
 
     let account = find(call.cluster(), "serviceaccounts", Some(namespace), name)?;
@@ -40,7 +40,8 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
         );
         return Err(ApiError::conflict(GROUP, KIND, name, &why));
     }
-    let (chain, attributes) = (call.server.admission(), call.attributes(Operation::Create, &Value::Null)?);
+    let chain = call.server.admission();
+    let attributes = call.attributes(Operation::Create, &Value::Null, call.query.dry_run()?);
     chain.mutate(&attributes, &mut request).await?;
     complete(&mut request, &account, accounts, call.cluster().now());
     validate(&request)?;
@@ -51,7 +52,7 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     let longest = accounts.longest().map(|longest| longest.as_secs());
     if let Some(longest) = longest.filter(|longest| seconds > *longest) {
         let warning = format!("requested expiration of {seconds} seconds shortened to {longest} seconds");
-        call.warn(vec![warning]);
+        call.state.warnings.add(warning);
         seconds = longest;
         request["spec"]["expirationSeconds"] = json!(seconds);
     }

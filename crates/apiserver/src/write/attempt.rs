@@ -7,11 +7,12 @@ use plumb_store::{Epoch, Event, Key, Object, Precondition, Write};
 use serde_json::Value;
 
 use crate::allocation::Reservation;
-use crate::call::Call;
+use crate::call::{Call, RequestState};
+use crate::cluster::Cluster;
 use crate::custom;
-use crate::error::ApiError;
-use crate::error::store_failed;
-use crate::kinds::{StaleWrite, attributes, encode};
+use crate::error::{ApiError, store_failed};
+use crate::kinds::{Context, StaleWrite, attributes, encode};
+use crate::target::Target;
 
 /// The most attempts of a write. Each conflict means that another writer succeeded.
 const ATTEMPTS: usize = 1_000;
@@ -21,7 +22,10 @@ const ATTEMPTS_WITH_WEBHOOKS: usize = 5;
 /// Attempts to write one object. What an attempt has read may not be durable yet: a request that ends without a write
 /// responds through [`Attempts::once_durable`].
 pub(crate) struct Attempts<'a> {
-    call: &'a Call,
+    cluster: &'a Cluster,
+    cx: Context<'a>,
+    target: &'a Target,
+    state: &'a RequestState,
     key: Key,
     left: usize,
     begun: usize,
@@ -31,17 +35,26 @@ pub(crate) struct Attempts<'a> {
 
 impl<'a> Attempts<'a> {
     pub(crate) fn new(call: &'a Call, key: Key) -> Self {
-        Self { call, key, left: ATTEMPTS, begun: 0, epoch: call.cluster().store().epoch() }
+        Self {
+            cluster: call.cluster(),
+            cx: call.context(),
+            target: &call.info.target,
+            state: &call.state,
+            key,
+            left: ATTEMPTS,
+            begun: 0,
+            epoch: call.cluster().store().epoch(),
+        }
     }
 
     /// Begins an attempt. Returns the stored object, if there is one.
     pub(crate) fn begin(&mut self) -> Result<Option<Arc<Object>>, ApiError> {
-        if self.call.called_webhooks.load(Ordering::Relaxed) {
+        if self.state.called_webhooks.load(Ordering::Relaxed) {
             self.left = self.left.min(ATTEMPTS_WITH_WEBHOOKS.saturating_sub(self.begun));
         }
         self.left = self.left.checked_sub(1).ok_or_else(|| self.contended())?;
         self.begun += 1;
-        let store = self.call.cluster().store();
+        let store = self.cluster.store();
         self.epoch = store.epoch();
         Ok(store.get_uncommitted(&self.key))
     }
@@ -56,8 +69,8 @@ impl<'a> Attempts<'a> {
         object: Option<&Value>,
         others: impl Fn() -> Result<Vec<Write>, ApiError>,
     ) -> Result<Option<Arc<Event>>, ApiError> {
-        self.commit_reserved(seen, object, others, &mut Reservation::none(self.call.cluster().allocations()))
-            .await
+        let mut reserved = Reservation::none(self.cx.allocations);
+        self.commit_reserved(seen, object, others, &mut reserved).await
     }
 
     /// The same for an object with a reservation, which ends when the outcome of the write is known.
@@ -68,11 +81,11 @@ impl<'a> Attempts<'a> {
         others: impl Fn() -> Result<Vec<Write>, ApiError>,
         reserved: &mut Reservation,
     ) -> Result<Option<Arc<Event>>, ApiError> {
-        let (cluster, row) = (self.call.cluster(), &self.call.row);
+        let (cluster, row) = (self.cluster, self.cx.row);
         let definitions = cluster.definitions();
         // Before any lock is taken: a conversion webhook may be slow.
         let converted = match object {
-            Some(object) => custom::in_storage_version(row, object, &self.call.called_webhooks).await?,
+            Some(object) => custom::in_storage_version(row, object, &self.state.called_webhooks).await?,
             None => None,
         };
         let object = converted.as_ref().or(object);
@@ -83,7 +96,7 @@ impl<'a> Attempts<'a> {
         let _alone = if reconciles { Some(definitions.writing.lock().await) } else { None };
         let mut named = None;
         if let Some(definition) = object.filter(|_| row.is_definition()) {
-            custom::accept_names(self.call.context(), named.insert(definition.clone()))?;
+            custom::accept_names(self.cx, named.insert(definition.clone()))?;
         }
         let object = named.as_ref().or(object);
         loop {
@@ -99,14 +112,14 @@ impl<'a> Attempts<'a> {
             // whether its client waits for it or not. There is no await between the two.
             let store = || {
                 let custom = row.custom().filter(|_| object.is_some());
-                let writable = custom.map(|_| definitions.writable(row, &self.call.target, seen.is_none()));
+                let writable = custom.map(|_| definitions.writable(row, self.target, seen.is_none()));
                 let writable = writable.transpose()?;
                 // The guard is held until the store has the write.
                 let (_guard, stale) = writable.unzip();
                 let stored = cluster.store().try_transact(self.epoch, writes);
                 let mut stale = stale.flatten();
                 Ok::<_, ApiError>(stored.map(|ticket| {
-                    self.call.effects.begin();
+                    self.state.effects.begin();
                     stale.iter_mut().for_each(StaleWrite::accepted);
                     (ticket, stale)
                 }))
@@ -132,11 +145,11 @@ impl<'a> Attempts<'a> {
 
     /// The response to a request without a write, once everything that it has read is durable.
     pub(crate) async fn once_durable<T>(&self, response: Result<T, ApiError>) -> Result<T, ApiError> {
-        self.call.cluster().store().sync_in(self.epoch).await.map_err(|error| store_failed(&error))?;
+        self.cluster.store().sync_in(self.epoch).await.map_err(|error| store_failed(&error))?;
         response
     }
 
     fn contended(&self) -> ApiError {
-        self.call.row.modified(self.key.segments().last().unwrap_or_default())
+        self.cx.row.modified(self.key.segments().last().unwrap_or_default())
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::stages::Current;
-use crate::call::Call;
+use crate::call::RequestInfo;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::{finalizers, generate_name, is_deleting, meta, metadata, moment};
@@ -40,9 +40,9 @@ pub(super) fn set_namespace(namespace: Option<&str>, new: &mut Value) -> Result<
 }
 
 /// Checks that an object has the name and the namespace of the URL. A missing namespace is set.
-pub(crate) fn check_url(call: &Call, new: &mut Value) -> Result<(), ApiError> {
-    set_namespace(call.namespace(), new)?;
-    let (given, name) = (meta(new, "name"), call.name());
+pub(crate) fn check_url(info: &RequestInfo, new: &mut Value) -> Result<(), ApiError> {
+    set_namespace(info.namespace(), new)?;
+    let (given, name) = (meta(new, "name"), info.name());
     if given.is_empty() {
         return Err(ApiError::nameless(name));
     }
@@ -84,20 +84,30 @@ pub(crate) fn fill_system_fields(row: &Row, new: &mut Value, now: Timestamp) {
 
 /// Checks that an update is of the stored object, and of the version of it that the client read, and restores the metadata
 /// that no client changes.
-pub(super) fn check_identity(call: &Call, current: &Current, new: &mut Value) -> Result<(), ApiError> {
-    check_url(call, new)?;
-    check_preconditions(call, current, new)?;
-    set_kind(&call.row, new);
+pub(super) fn check_identity(
+    info: &RequestInfo,
+    row: &Row,
+    current: &Current,
+    new: &mut Value,
+) -> Result<(), ApiError> {
+    check_url(info, new)?;
+    check_preconditions(info, row, current, new)?;
+    set_kind(row, new);
     restore_system_fields(&current.old, new);
     Ok(())
 }
 
 /// Checks the UID and the resource version of an update.
-fn check_preconditions(call: &Call, current: &Current, new: &Value) -> Result<(), ApiError> {
-    let (row, name) = (&call.row, call.name());
+fn check_preconditions(
+    info: &RequestInfo,
+    row: &Row,
+    current: &Current,
+    new: &Value,
+) -> Result<(), ApiError> {
+    let name = info.name();
     let (uid, own) = (meta(new, "uid"), meta(&current.old, "uid"));
     // The validation of a patch rejects another UID.
-    if call.verb == Verb::Update && !uid.is_empty() && uid != own {
+    if info.verb == Verb::Update && !uid.is_empty() && uid != own {
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {own}");
         return Err(ApiError::conflict(row.group(), row.plural(), name, &why));
     }

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use crate::call::Call;
+use crate::call::RequestScope;
 use crate::error::ApiError;
 use crate::kinds::{Context, Row, Strategy, SubresourceStrategy, rest};
+use crate::warnings::Warnings;
 
 /// What a write updates.
 #[derive(Clone, Copy, Debug)]
@@ -58,15 +59,22 @@ impl Part {
     }
 
     /// Checks the update.
-    pub(crate) fn validate_update(self, call: &Call, old: &Value, new: &Value) -> Result<(), ApiError> {
-        let (cx, strategy) = (call.context(), call.row.strategy());
+    pub(crate) fn validate_update(
+        self,
+        cx: Context<'_>,
+        scope: &RequestScope,
+        warnings: &Warnings,
+        old: &Value,
+        new: &Value,
+    ) -> Result<(), ApiError> {
         match self {
             Self::Main => {
-                let ((row, old), (_, new)) = (call.validated(old), call.validated(new));
-                row.strategy().validate_object_update(cx.with_row(row), &old, &new, &call.warnings)
+                let ((row, old), (_, new)) = (scope.validated(old), scope.validated(new));
+                row.strategy().validate_object_update(cx.with_row(row), &old, &new, warnings)
             }
             Self::Status => {
-                strategy.validate_object_status_update(cx, old, new, &call.warnings)?;
+                let strategy = cx.row.strategy();
+                strategy.validate_object_status_update(cx, old, new, warnings)?;
                 strategy.authorize_status_update(cx, old, new)
             }
             Self::Subresource(strategy) => strategy.validate_update(cx, old, new),

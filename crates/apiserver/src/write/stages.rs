@@ -15,7 +15,7 @@ pub(super) struct Current {
     pub(super) old: Value,
 }
 
-/// A new object as the client sent it.
+/// The object that a client requests.
 pub(super) struct Requested(pub(super) Value);
 
 /// An object with its defaults and its field managers.

@@ -7,35 +7,35 @@ use plumb_store::{Event, Object};
 use serde_json::Value;
 
 use super::metadata::{check_identity, check_url, is_finalized};
-use super::stages::{Admitted, Current, Defaulted, Mutated, Prepared, Validated};
+use super::stages::{Admitted, Current, Defaulted, Mutated, Prepared, Requested, Validated};
 use super::{AFTER_ADMISSION, Attempts, Part, create, read_body};
-use crate::admission::{Attributes, Operation};
+use crate::admission::{Attributes, Chain, Operation};
 use crate::allocation::Reservation;
 use crate::body::Body;
-use crate::call::Call;
+use crate::call::{Call, RequestInfo, RequestScope};
 use crate::custom::{dry_run, in_version, is_stored_as, presented_value};
 use crate::error::ApiError;
 use crate::exchange::FieldValidation;
-use crate::kinds::rest;
-use crate::managers::{self, ApplyPatch};
+use crate::kinds::{Context, rest};
+use crate::managers::{self, ApplyPatch, FieldManager};
 use crate::patching::Patch;
 use crate::present::{show_stored, show_value};
 use crate::target::Verb;
+use crate::warnings::Warnings;
+use crate::write_options::WriteOptions;
 
 /// Updates, patches or applies an object, or a part of it.
 pub(crate) async fn update(call: &Call, part: Part) -> Result<Response<Body>, ApiError> {
-    let applies = call.verb == Verb::Patch && ApplyPatch::is_requested(&call.head.headers);
-    managers::check_options(call.verb, &call.query, applies)?;
-    let change = Change::read(call)?;
-    let key = call.row.key(call.namespace(), call.name())?;
-    let mut attempts = Attempts::new(call, key);
+    let options = WriteOptions::of(call.info.verb, &call.query, call.http.headers())?;
+    let change = Change::read(call, &options)?;
+    let mut attempts = Attempts::new(call, call.key()?);
     loop {
-        match try_update(call, part, &change, &mut attempts).await {
+        match try_update(call, part, &options, &change, &mut attempts).await {
             Ok(Outcome::NotFound) => {
                 let (Change::Apply(patch), Part::Main) = (&change, part) else {
-                    return attempts.once_durable(Err(call.row.not_found(call.name()))).await;
+                    return attempts.once_durable(Err(call.scope.row.not_found(call.info.name()))).await;
                 };
-                match create::apply(call, patch).await {
+                match create::apply(call, &options, patch).await {
                     // Another client created it first, so this is an update now.
                     Err(error) if error.reason == "AlreadyExists" => {}
                     response => return attempts.once_durable(response).await,
@@ -79,17 +79,22 @@ enum Outcome {
 async fn try_update(
     call: &Call,
     part: Part,
+    options: &WriteOptions,
     change: &Change,
     attempts: &mut Attempts<'_>,
 ) -> Result<Outcome, ApiError> {
-    let Some(current) = read_current(call, attempts).await? else { return Ok(Outcome::NotFound) };
-    let defaulted = apply_change(call, part, change, &current)?;
-    let attributes = call.attributes(Operation::Update, &current.old)?;
-    let mutated = mutate(call, &attributes, &current, defaulted).await?;
-    let prepared = prepare(call, part, &current, mutated)?;
-    let validated = validate(call, part, &current, prepared)?;
-    let admitted = admit(call, &attributes, validated).await?;
-    store(call, &attributes, &current, admitted, attempts).await
+    let (cx, info, scope, warnings) = (call.context(), &call.info, &call.scope, &call.state.warnings);
+    let (fields, chain) = (FieldManager::of(call, options), call.server.admission());
+    let Some(current) = read_current(cx, attempts).await? else { return Ok(Outcome::NotFound) };
+    let requested = request(cx, scope, &fields, warnings, change, &current)?;
+    let tracked = if options.is_apply { None } else { Some(&fields) };
+    let defaulted = apply_defaults(cx, info, part, tracked, warnings, &current, requested)?;
+    let attributes = call.attributes(Operation::Update, &current.old, options.dry_run);
+    let mutated = mutate(chain, &attributes, info, &current, defaulted).await?;
+    let prepared = prepare(cx, part, &current, mutated)?;
+    let validated = validate(cx, scope, part, warnings, &current, prepared)?;
+    let admitted = admit(chain, &attributes, validated).await?;
+    store(chain, &attributes, &current, admitted, attempts).await
 }
 
 /// The change that a request asks for.
@@ -97,90 +102,106 @@ enum Change {
     /// The object of the body replaces the stored one.
     Replace(Value),
     /// A patch is applied to the stored object.
-    Patch(Patch),
+    Patch(Patch, FieldValidation),
     /// An applied configuration is merged into the stored object.
     Apply(ApplyPatch),
 }
 
 impl Change {
-    fn read(call: &Call) -> Result<Self, ApiError> {
-        if call.verb != Verb::Update && ApplyPatch::is_requested(&call.head.headers) {
-            return ApplyPatch::read(call).map(Self::Apply);
+    fn read(call: &Call, options: &WriteOptions) -> Result<Self, ApiError> {
+        let (http, rules) = (&call.http, call.cluster().rules());
+        if options.is_apply {
+            return ApplyPatch::read(&http.body, &call.query, options, rules).map(Self::Apply);
         }
-        if call.verb != Verb::Update {
-            return Patch::read(&call.head.headers, &call.body, call.cluster().rules()).map(Self::Patch);
+        if call.info.verb == Verb::Patch {
+            let patch = Patch::read(http.headers(), &http.body, rules)?;
+            return Ok(Self::Patch(patch, options.field_validation));
         }
-        let mut new = read_body(call)?;
-        check_url(call, &mut new)?;
+        let mut new = read_body(call, options)?;
+        check_url(&call.info, &mut new)?;
         Ok(Self::Replace(new))
-    }
-
-    /// The changed object in the stored version.
-    fn apply(&self, call: &Call, old: &Value) -> Result<Value, ApiError> {
-        match self {
-            Self::Replace(new) => Ok(new.clone()),
-            Self::Apply(patch) => patch.apply(call, Some(old)),
-            Self::Patch(patch) => {
-                let validation = FieldValidation::of(&call.query)?;
-                let is_strict = validation == FieldValidation::Strict;
-                let decoded = patch.apply(call.body_kind(), &call.to_served_version(old), is_strict)?;
-                call.warn(validation.judge(call.body_kind(), &decoded)?);
-                Ok(call.to_storage_version(decoded.value))
-            }
-        }
     }
 }
 
-/// Stage: the stored object, in the version of the request. None if it does not exist.
-async fn read_current(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<Current>, ApiError> {
+/// Stage: the stored object, in the version of the kind. None if it does not exist.
+async fn read_current(cx: Context<'_>, attempts: &mut Attempts<'_>) -> Result<Option<Current>, ApiError> {
     let Some(stored) = attempts.begin()? else { return Ok(None) };
-    let mut old = presented_value(&call.row, &in_version(&call.row, &stored.value).await?)?;
-    call.row.strategy().apply_defaults_to_stored(call.context(), &mut old);
+    let mut old = presented_value(cx.row, &in_version(cx.row, &stored.value).await?)?;
+    cx.row.strategy().apply_defaults_to_stored(cx, &mut old);
     Ok(Some(Current { stored, old }))
 }
 
-/// Stage: the requested change, the defaults and the field managers.
-fn apply_change(call: &Call, part: Part, change: &Change, current: &Current) -> Result<Defaulted, ApiError> {
-    let mut new = change.apply(call, &current.old)?;
-    // SPEC: duplicate owner references in a patch are dropped only after its field managers are set.
-    if call.verb == Verb::Update {
-        call.warn(rest::drop_duplicate_owners(&mut new, "").into_iter().collect());
+/// Stage: the stored object with the requested change.
+fn request(
+    cx: Context<'_>,
+    scope: &RequestScope,
+    fields: &FieldManager<'_>,
+    warnings: &Warnings,
+    change: &Change,
+    Current { old, .. }: &Current,
+) -> Result<Requested, ApiError> {
+    match change {
+        Change::Replace(new) => Ok(Requested(new.clone())),
+        Change::Apply(patch) => patch.apply(fields, warnings, Some(old)).map(Requested),
+        Change::Patch(patch, validation) => {
+            let (row, is_strict) = (scope.request_row(), *validation == FieldValidation::Strict);
+            let decoded = patch.apply(row, &scope.to_served_version(old), is_strict)?;
+            warnings.extend(validation.judge(row, &decoded)?);
+            Ok(Requested(scope.to_storage_version(decoded.value, cx.rules)))
+        }
     }
-    check_identity(call, current, &mut new)?;
-    part.apply_defaults(call.context(), &current.old, &mut new)?;
-    if !matches!(change, Change::Apply(_)) {
-        managers::track(call, &current.old, &mut new);
+}
+
+/// Stage: the defaults and the field managers. Those of an apply are set already.
+fn apply_defaults(
+    cx: Context<'_>,
+    info: &RequestInfo,
+    part: Part,
+    fields: Option<&FieldManager<'_>>,
+    warnings: &Warnings,
+    current: &Current,
+    Requested(mut new): Requested,
+) -> Result<Defaulted, ApiError> {
+    // SPEC: duplicate owner references in a patch are dropped only after its field managers are set.
+    if info.verb == Verb::Update {
+        warnings.extend(rest::drop_duplicate_owners(&mut new, ""));
+    }
+    check_identity(info, cx.row, current, &mut new)?;
+    part.apply_defaults(cx, &current.old, &mut new)?;
+    if let Some(fields) = fields {
+        fields.track(&current.old, &mut new);
     }
     Ok(Defaulted(new))
 }
 
 /// Stage: mutating admission. It cannot make another object of it.
 async fn mutate(
-    call: &Call,
+    chain: &Chain,
     attributes: &Attributes<'_>,
+    info: &RequestInfo,
     current: &Current,
     Defaulted(mut new): Defaulted,
 ) -> Result<Mutated, ApiError> {
-    call.server.admission().mutate(attributes, &mut new).await?;
-    call.warn(rest::drop_duplicate_owners(&mut new, AFTER_ADMISSION).into_iter().collect());
-    check_identity(call, current, &mut new)?;
+    chain.mutate(attributes, &mut new).await?;
+    attributes.warnings.extend(rest::drop_duplicate_owners(&mut new, AFTER_ADMISSION));
+    check_identity(info, attributes.row, current, &mut new)?;
     Ok(Mutated(new))
 }
 
 /// Stage: the fields that the update does not change, those that the server sets, and what it allocates.
 fn prepare(
-    call: &Call,
+    cx: Context<'_>,
     part: Part,
     Current { old, .. }: &Current,
     Mutated(mut object): Mutated,
 ) -> Result<Prepared, ApiError> {
     let managed_fields = managers::take(&mut object);
-    part.prepare_for_update(call.context(), old, &mut object)?;
+    part.prepare_for_update(cx, old, &mut object)?;
     let reserved = match part {
-        Part::Main => call.row.strategy().allocate(call.context(), Some(old), &mut object)?,
-        _ => Reservation::none(call.cluster().allocations()),
+        Part::Main => cx.row.strategy().allocate(cx, Some(old), &mut object)?,
+        _ => Reservation::none(cx.allocations),
     };
-    part.count_generation(&call.row, old, &mut object);
+    part.count_generation(cx.row, old, &mut object);
     managers::put(&mut object, managed_fields);
     managers::settle(old, &mut object);
     Ok(Prepared { object, reserved })
@@ -188,45 +209,47 @@ fn prepare(
 
 /// Stage: validation by the strategy, and warnings about the valid object.
 fn validate(
-    call: &Call,
+    cx: Context<'_>,
+    scope: &RequestScope,
     part: Part,
+    warnings: &Warnings,
     Current { old, .. }: &Current,
     Prepared { object, reserved }: Prepared,
 ) -> Result<Validated, ApiError> {
-    part.validate_update(call, old, &object)?;
-    call.warn(part.warnings(call.row.strategy(), old, &object));
+    part.validate_update(cx, scope, warnings, old, &object)?;
+    warnings.extend(part.warnings(cx.row.strategy(), old, &object));
     Ok(Validated { object, reserved })
 }
 
 /// Stage: validating admission, and the form in which the object is stored.
 async fn admit(
-    call: &Call,
+    chain: &Chain,
     attributes: &Attributes<'_>,
     Validated { mut object, reserved }: Validated,
 ) -> Result<Admitted, ApiError> {
-    call.server.admission().validate(attributes, &object).await?;
-    rest::canonicalize(&call.row, &mut object);
+    chain.validate(attributes, &object).await?;
+    rest::canonicalize(attributes.row, &mut object);
     Ok(Admitted { object, reserved })
 }
 
 /// Stage: one transaction with the quotas, or none in a dry run and where the object would not change.
 async fn store(
-    call: &Call,
+    chain: &Chain,
     attributes: &Attributes<'_>,
     Current { stored, old }: &Current,
     Admitted { object: new, mut reserved }: Admitted,
     attempts: &mut Attempts<'_>,
 ) -> Result<Outcome, ApiError> {
-    let chain = call.server.admission();
+    let (row, called_webhooks) = (attributes.row, attributes.called_webhooks);
     if attributes.dry_run {
         chain.charge(attributes, &new)?;
-        return dry_run(&call.row, new, &call.called_webhooks).await.map(Outcome::DryRun);
+        return dry_run(row, new, called_webhooks).await.map(Outcome::DryRun);
     }
     // Both have the resource version of the stored object by now.
-    if new == *old && is_stored_as(&call.row, stored, &new, &call.called_webhooks).await? {
+    if new == *old && is_stored_as(row, stored, &new, called_webhooks).await? {
         return Ok(Outcome::Unchanged(Arc::clone(stored)));
     }
-    let left = (!is_finalized(&call.row, &new)).then_some(&new);
+    let left = (!is_finalized(row, &new)).then_some(&new);
     let charge = || chain.charge(attributes, &new);
     let event = attempts.commit_reserved(Some(stored), left, charge, &mut reserved).await?;
     Ok(match event {
