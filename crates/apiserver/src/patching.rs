@@ -69,31 +69,36 @@ impl Patch {
         object: &Value,
         strictly: bool,
     ) -> Result<Decoded, ApiError> {
-        let (mut decoded, shown) = self.applied(kind, object)?;
+        let mut decoded = self.decoded(kind, object)?;
         decoded.strict.splice(0..0, self.twice.iter().cloned());
         if strictly && !decoded.strict.is_empty() {
-            return Err(self.refuse(shown, &strict_error(&decoded.strict)));
+            return Err(self.refuse(kind, object, &strict_error(&decoded.strict)));
         }
         Ok(decoded)
     }
 
-    /// The patched object, and its JSON for error messages.
-    fn applied(&self, kind: &impl Readable, object: &Value) -> Result<(Decoded, String), ApiError> {
-        let patched = match &self.change {
+    /// The patched object.
+    fn patched(&self, kind: &impl Readable, object: &Value) -> Result<Value, ApiError> {
+        match &self.change {
             Change::Json(patch) => patch::json::apply(object.clone(), patch.clone())
-                .map_err(|error| refused(error.status(), &error))?,
-            Change::Merge(patch) => patch::merge(object.clone(), patch.clone()),
+                .map_err(|error| refused(error.status(), &error)),
+            Change::Merge(patch) => Ok(patch::merge(object.clone(), patch.clone())),
             Change::Strategic(patch) => {
                 // Custom resources have no merge keys.
                 let kind = kind.builtin().ok_or_else(|| ApiError::unsupported_media_type(CUSTOM_FORMATS))?;
                 patch::strategic::apply(Schema::builtin(), kind, object.clone(), patch.clone())
-                    .map_err(|error| refused(error.status(), &error))?
+                    .map_err(|error| refused(error.status(), &error))
             }
-        };
-        let shown = patched.to_string();
+        }
+    }
+
+    /// The patched object, decoded.
+    fn decoded(&self, kind: &impl Readable, object: &Value) -> Result<Decoded, ApiError> {
+        let patched = self.patched(kind, object)?;
+        let refuse = |why: &dyn Display| Err(self.refuse(kind, object, why));
         if kind.builtin().is_none() {
-            if let Err(why) = naming::is_named(&patched, &shown) {
-                return Err(self.refuse(shown, &why));
+            if let Err(why) = naming::is_named(&patched, &patched) {
+                return refuse(&why);
             }
             if let Some(refusal) = naming::patched_to_another(kind, &patched) {
                 return Err(refusal);
@@ -101,10 +106,10 @@ impl Patch {
             return match kind.decode_value(patched) {
                 // The fields of another kind are unknown.
                 Ok(decoded) if decoded.value["kind"] != kind.name() => {
-                    Ok((Decoded { strict: Vec::new(), ..decoded }, shown))
+                    Ok(Decoded { strict: Vec::new(), ..decoded })
                 }
-                Ok(decoded) => Ok((decoded, shown)),
-                Err(error) => Err(self.refuse(shown, &error)),
+                Ok(decoded) => Ok(decoded),
+                Err(error) => refuse(&error),
             };
         }
         // SPEC: upstream decodes an object without a version as its internal type, which has none of these fields.
@@ -114,28 +119,29 @@ impl Patch {
             let fields = patched.as_object().into_iter().flat_map(|fields| fields.keys());
             let strict = fields.filter(|field| !["apiVersion", "kind"].contains(&field.as_str()));
             let strict = strict.cloned().map(StrictError::Unknown).collect();
-            return Ok((Decoded { value: json!({ "metadata": {} }), strict }, shown));
+            return Ok(Decoded { value: json!({ "metadata": {} }), strict });
         }
         if lays_over && let Err(why) = naming::is_legible(&patched) {
-            return Err(self.refuse(shown, &why));
+            return refuse(&why);
         }
         if lays_over && let Some(refusal) = of_another_kind(kind, &patched) {
-            return Err(self.refuse(shown, &refusal.message));
+            return refuse(&refusal.message);
         }
         match (&self.change, kind.decode_value(patched)) {
-            (_, Ok(decoded)) => Ok((decoded, shown)),
+            (_, Ok(decoded)) => Ok(decoded),
             // SPEC: upstream has decoded the object by then, and reports an internal error.
             (Change::Strategic(_), Err(DecodeError::Unstorable(why))) => Err(ApiError::unexplained(why)),
-            (_, Err(error)) => Err(self.refuse(shown, &error)),
+            (_, Err(error)) => refuse(&error),
         }
     }
 
     /// The error of a patch whose result cannot be decoded as its kind. The message has the patch or the patched object, as
     /// upstream's has.
-    fn refuse(&self, patched: String, why: &dyn Display) -> ApiError {
-        let shown = match &self.change {
-            Change::Strategic(patch) => go::shown(patch),
-            _ => patched,
+    fn refuse(&self, kind: &impl Readable, object: &Value, why: &dyn Display) -> ApiError {
+        let shown = match (&self.change, self.patched(kind, object)) {
+            (Change::Strategic(patch), _) => go::shown(patch),
+            (_, Ok(patched)) => patched.to_string(),
+            (_, Err(error)) => return error,
         };
         ApiError::invalid("", "", "", &[FieldError::invalid("patch", shown, why.to_string())])
     }

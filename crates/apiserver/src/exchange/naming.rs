@@ -47,7 +47,7 @@ pub(crate) fn is_legible(object: &Value) -> Result<(), Unnamed> {
 }
 
 /// Checks that a custom resource has a kind and a version. `text` is its body.
-pub(crate) fn is_named(object: &Value, text: &str) -> Result<(), Unnamed> {
+pub(crate) fn is_named(object: &Value, text: &dyn fmt::Display) -> Result<(), Unnamed> {
     is_legible(object)?;
     if object["kind"].as_str().unwrap_or_default().is_empty() {
         return Err(Unnamed::Unrecognized(format!("Object 'Kind' is missing in '{text}'")));
@@ -110,7 +110,7 @@ mod tests {
                 Some(".apiVersion accessor error: <nil> is of the type <nil>, expected string".to_owned()),
             ),
         ] {
-            let message = is_named(&object, "it").err().map(|error| error.to_string());
+            let message = is_named(&object, &"it").err().map(|error| error.to_string());
             assert_eq!(message, expected, "{object}");
         }
     }
