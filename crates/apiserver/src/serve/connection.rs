@@ -30,7 +30,7 @@ use tower::{Service, ServiceExt as _};
 use super::{
     Limits, Shutdown,
     activity::{Activity, Tracked},
-    connections::{Connections, Open},
+    connections::{ConnectionPermit, Connections, Open},
     permitted::PermittedConnection,
 };
 use crate::{
@@ -101,6 +101,7 @@ pub(super) async fn serve<S, B>(
     }
 }
 
+/// Establishes a connection, and responds to its requests.
 async fn converse<S, B>(
     stream: TcpStream,
     remote: SocketAddr,
@@ -115,38 +116,11 @@ where
     B::Data: Buf + Send,
     B::Error: Into<BoxError>,
 {
-    let limits = shared.limits;
-    let connections = Arc::clone(&shared.connections);
-    let handshake = timeout(limits.handshake, handshake(stream, Arc::clone(&shared.tls)));
-    let done = tokio::select! {
-        done = handshake => done.map_err(BoxError::from).and_then(|done| Ok(done?)),
-        () = pressed(Arc::clone(&connections)) => Err("too many handshakes are under way".into()),
-        // The client has not sent a request yet.
-        () = shared.shutdown.requested() => return Ok(()),
-    };
-    if !matches!(done, Ok(Some(_))) {
-        connections.metrics.failed_handshakes.fetch_add(1, Relaxed);
-    }
-    let Some(stream) = done? else { return Ok(()) };
-    let (_, session) = stream.get_ref();
-    let certificate = session.peer_certificates().and_then(|chain| CertificateIdentity::read(chain.first()?));
-    let is_http2 = session.alpn_protocol() == Some(b"h2");
-    let user = certificate.as_ref().map(|certificate| Arc::clone(certificate.user()));
-    let admitted = tokio::select! {
-        admitted = Arc::clone(&connections).admit(user, limits.handshake) => admitted,
-        () = shared.shutdown.requested() => return Ok(()),
-    };
-    let Some(permit) = admitted else {
-        // No other connection waits for this response.
-        if connections.is_pressed() {
-            return Err("too many connections are open".into());
-        }
-        let refused: BoxFuture<'static, _> = Box::pin(refuse(stream, is_http2));
-        drop(timeout(limits.farewell, refused).await);
-        return Err("too many connections are open".into());
-    };
+    let (limits, connections) = (shared.limits, Arc::clone(&shared.connections));
+    let (tls, shutdown) = (Arc::clone(&shared.tls), &mut shared.shutdown);
+    let established = establish(stream, remote, tls, &connections, limits, shutdown).await?;
+    let Some(Established { stream, is_http2, peer, permit }) = established else { return Ok(()) };
     drop(in_handshake);
-    let peer = Peer::new(remote, certificate);
 
     let activity = Activity::new();
     let respond = {
@@ -187,6 +161,55 @@ where
         // The timeout above closes idle connections.
         drive(connection, shutdown, std::future::pending(), stalled, farewell).await
     }
+}
+
+/// A connection after its handshake.
+struct Established {
+    stream: TlsStream<TcpStream>,
+    is_http2: bool,
+    peer: Peer,
+    /// Its permit in the limits of connections.
+    permit: ConnectionPermit,
+}
+
+/// Performs the handshake, and admits the connection. Returns none if the client does not use TLS, or at the shutdown: the
+/// client has not sent a request yet.
+async fn establish(
+    stream: TcpStream,
+    remote: SocketAddr,
+    tls: Arc<ServerConfig>,
+    connections: &Arc<Connections>,
+    limits: Limits,
+    shutdown: &mut Shutdown,
+) -> Result<Option<Established>, BoxError> {
+    let handshake = timeout(limits.handshake, handshake(stream, tls));
+    let done = tokio::select! {
+        done = handshake => done.map_err(BoxError::from).and_then(|done| Ok(done?)),
+        () = pressed(Arc::clone(connections)) => Err("too many handshakes are under way".into()),
+        () = shutdown.requested() => return Ok(None),
+    };
+    if !matches!(done, Ok(Some(_))) {
+        connections.metrics.failed_handshakes.fetch_add(1, Relaxed);
+    }
+    let Some(stream) = done? else { return Ok(None) };
+    let (_, session) = stream.get_ref();
+    let certificate = session.peer_certificates().and_then(|chain| CertificateIdentity::read(chain.first()?));
+    let is_http2 = session.alpn_protocol() == Some(b"h2");
+    let user = certificate.as_ref().map(|certificate| Arc::clone(certificate.user()));
+    let admitted = tokio::select! {
+        admitted = Arc::clone(connections).admit(user, limits.handshake) => admitted,
+        () = shutdown.requested() => return Ok(None),
+    };
+    let Some(permit) = admitted else {
+        // No other connection waits for this response.
+        if connections.is_pressed() {
+            return Err("too many connections are open".into());
+        }
+        let refused: BoxFuture<'static, _> = Box::pin(refuse(stream, is_http2));
+        drop(timeout(limits.farewell, refused).await);
+        return Err("too many connections are open".into());
+    };
+    Ok(Some(Established { stream, is_http2, peer: Peer::new(remote, certificate), permit }))
 }
 
 /// Returns when a handshake has timed out while more than half of the permits for handshakes are in use.

@@ -149,25 +149,10 @@ fn validate_volume_source(
             }
         }
         "nfs" => validate_nfs(volume, &own, errors),
-        "gitRepo" => {
-            if let Some(repository) = &volume.git_repo {
-                if repository.repository.is_empty() {
-                    errors.push(FieldError::required(own.child("repository"), ""));
-                }
-                let directory = repository.directory.as_deref().unwrap_or_default();
-                files::validate_local_descending_path(directory, &own.child("directory"), errors);
-            }
-        }
+        "gitRepo" => validate_git_repo(volume, &own, errors),
         "csi" => validate_csi(volume, &own, errors),
         "ephemeral" => validate_ephemeral_volume(volume, pod, path, errors),
-        "image" => {
-            if let Some(image) = &volume.image {
-                if options.is_pod && image.reference.as_deref().unwrap_or_default().is_empty() {
-                    errors.push(FieldError::required(own.child("reference"), ""));
-                }
-                validate_pull_policy(image.pull_policy.as_deref(), &own.child("pullPolicy"), errors);
-            }
-        }
+        "image" => validate_image(volume, options, &own, errors),
         // SPEC: kube-apiserver's paths of these differ from the names of the fields.
         "gcePersistentDisk" => {
             remote::validate_remote_volume_source(volume, first, &path.child("persistentDisk"), errors);
@@ -229,6 +214,23 @@ fn validate_nfs(volume: &Volume, path: &Path<'_>, errors: &mut Errors) {
     if !nfs.path.starts_with('/') {
         errors.push(FieldError::invalid(path.child("path"), &nfs.path, "must be an absolute path"));
     }
+}
+
+fn validate_git_repo(volume: &Volume, path: &Path<'_>, errors: &mut Errors) {
+    let Some(repository) = &volume.git_repo else { return };
+    if repository.repository.is_empty() {
+        errors.push(FieldError::required(path.child("repository"), ""));
+    }
+    let directory = repository.directory.as_deref().unwrap_or_default();
+    files::validate_local_descending_path(directory, &path.child("directory"), errors);
+}
+
+fn validate_image(volume: &Volume, options: &PodValidationOptions<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let Some(image) = &volume.image else { return };
+    if options.is_pod && image.reference.as_deref().unwrap_or_default().is_empty() {
+        errors.push(FieldError::required(path.child("reference"), ""));
+    }
+    validate_pull_policy(image.pull_policy.as_deref(), &path.child("pullPolicy"), errors);
 }
 
 fn validate_csi(volume: &Volume, path: &Path<'_>, errors: &mut Errors) {
