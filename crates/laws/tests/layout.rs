@@ -47,6 +47,22 @@ const IMPORT_THE_REGISTRY: &[(&str, &str)] = &[
     ("subresource", "pods/binding and scale"),
 ];
 
+/// The modules of the API server through which requests for objects of every kind go.
+const GENERIC_PATH: &[&str] = &[
+    "call",
+    "delete",
+    "exchange",
+    "kinds",
+    "managers",
+    "patching",
+    "present",
+    "read",
+    "server",
+    "watch",
+    "write",
+    "write_options",
+];
+
 /// The crate whose dependencies are there for their features alone, and that every crate depends on.
 const HACK: &str = "workspace-hack";
 
@@ -225,6 +241,31 @@ fn the_generic_path_of_a_request_does_not_import_the_registry_of_kinds() {
     let found: Vec<&str> = found.map(|(module, _)| module.as_str()).collect();
     let listed: Vec<&str> = IMPORT_THE_REGISTRY.iter().map(|(module, _)| *module).collect();
     assert_eq!(found, listed);
+}
+
+/// The kinds of Kubernetes: the group, if it is not the core, the kind and the plural of each.
+fn names_of_kinds() -> BTreeSet<String> {
+    let facts = fs::read_to_string(root().join("crates/apischema/data/facts/kinds.tsv")).unwrap();
+    let cells = facts.lines().skip(1).map(|line| line.split('\t'));
+    let names = cells.flat_map(|mut cells| [cells.next(), cells.nth(1), cells.next()]);
+    names.flatten().filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_generic_path_of_a_request_names_no_kind() {
+    let source = root().join("crates/apiserver/src");
+    let names = names_of_kinds();
+    assert!(["apps", "Pod", "pods"].iter().all(|name| names.contains(*name)), "{names:?}");
+    let mut found = Vec::new();
+    for module in GENERIC_PATH {
+        let files = sources(&source.join(module)).unwrap();
+        for file in files.into_iter().chain([source.join(module).with_extension("rs")]) {
+            let code = code_without_tests(&file);
+            let named = names.iter().filter(|name| code.contains(&format!("\"{name}\"")));
+            found.extend(named.map(|name| format!("{}: {name}", file.display())));
+        }
+    }
+    assert!(found.is_empty(), "a strategy decides for its kind:\n{}", found.join("\n"));
 }
 
 /// Whether code names a crate: in a path, or in a `use`.
