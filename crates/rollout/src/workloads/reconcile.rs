@@ -327,13 +327,10 @@ impl Rollouts {
     /// Sets the condition `Progressing` of a Deployment, if it is to be set. If that fails, it is due again.
     async fn set_progress(&self, workload: &Workload, progress: Progress) -> Progress {
         let Progress::Patch(patch) = &progress else { return progress };
-        match write::patch_status(&self.client, &self.informers, workload, patch.clone()).await {
-            Ok(()) => progress,
-            Err(error) => {
-                tracing::debug!(%error, workload = ?workload.metadata().name, "cannot set the condition of a workload");
-                Progress::Due(self.clock.now().checked_add(CONDITION_RETRY).unwrap_or(Timestamp::MAX))
-            }
+        if self.patch_status(workload, patch.clone()).await {
+            return progress;
         }
+        Progress::Due(self.clock.now().checked_add(CONDITION_RETRY).unwrap_or(Timestamp::MAX))
     }
 
     pub(super) async fn patch(
