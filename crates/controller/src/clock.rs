@@ -52,3 +52,8 @@ impl fmt::Debug for Clock {
         f.debug_struct("Clock").finish_non_exhaustive()
     }
 }
+
+/// A time as it is in conditions and taints, which have whole seconds.
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

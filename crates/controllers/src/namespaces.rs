@@ -20,6 +20,7 @@ use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams, PropagationPolicy};
 use kube::core::PartialObjectMeta;
 use plumb_client::Api;
+use plumb_controller::clock::whole_seconds;
 use plumb_controller::{Clock, InformerFactory, ObjectRef, Reconciler, Requeue};
 
 use crate::Clients;
@@ -121,7 +122,7 @@ pub fn decide(
             status: status.to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message),
-            last_transition_time: Some(Time(Timestamp::from_second(now.as_second()).unwrap_or(now))),
+            last_transition_time: Some(Time(whole_seconds(now))),
         };
         match after.iter_mut().find(|condition| condition.type_ == type_) {
             None => after.push(wanted),

@@ -12,6 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
+use plumb_controller::clock::whole_seconds;
 use plumb_controller::{Clock, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 use serde_json::json;
 
@@ -65,7 +66,7 @@ pub fn decide(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     let kept: Vec<Taint> = ours.into_iter().filter(|taint| wanted.contains(&&*taint.key)).collect();
     wanted.retain(|key| !kept.iter().any(|taint| taint.key == *key));
     taints.extend(kept);
-    let time_added = Some(Time(Timestamp::from_second(now.as_second()).unwrap_or(now)));
+    let time_added = Some(Time(whole_seconds(now)));
     taints.extend(wanted.into_iter().map(|key| Taint {
         key: key.to_owned(),
         effect: EFFECT.to_owned(),

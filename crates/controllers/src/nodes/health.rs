@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use plumb_controller::clock::whole_seconds;
 
 /// For how long a node may send no heartbeat (`--node-monitor-grace-period`).
 pub const MONITOR_GRACE_PERIOD: Duration = Duration::from_secs(50);
@@ -38,7 +39,7 @@ pub fn unknown_conditions(node: &Node, without_heartbeat: Duration, now: Timesta
     if without_heartbeat < grace_period(node) {
         return Vec::new();
     }
-    let moment = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+    let moment = Time(whole_seconds(now));
     let unknown = CONDITIONS.iter().filter_map(|type_| {
         let (before, reason, message) = match condition(node, type_) {
             Some(before) if before.status == "Unknown" => return None,
@@ -79,7 +80,7 @@ pub fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     taints.extend(wanted.map(|key| Taint {
         key: key.to_owned(),
         effect: EFFECT.to_owned(),
-        time_added: Some(Time(Timestamp::from_second(now.as_second()).unwrap_or(now))),
+        time_added: Some(Time(whole_seconds(now))),
         value: None,
     }));
     Some(taints)

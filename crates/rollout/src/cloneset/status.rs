@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plumb_controller::adoption;
+use plumb_controller::clock::whole_seconds;
 
 use super::scope::{Scope, is_under_way};
 use super::update::Updated;
@@ -131,7 +132,7 @@ impl Scope<'_> {
         if progressed
             && let Some(condition) = status.conditions.iter_mut().find(|one| one.type_ == PROGRESSING)
         {
-            condition.last_update_time = Some(whole_seconds(now));
+            condition.last_update_time = Some(Time(whole_seconds(now)));
         }
         Some(deadline)
     }
@@ -143,10 +144,6 @@ pub(super) fn invalid(set: &CloneSet, message: String, now: Timestamp) -> CloneS
     status.observed_generation = set.metadata.generation;
     set_failure(&mut status, FAILED_UPDATE, Some(("InvalidSpec", message)), now);
     status
-}
-
-fn whole_seconds(time: Timestamp) -> Time {
-    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
 
 fn set_condition(status: &mut CloneSetStatus, is: &str, reason: &str, message: String, now: Timestamp) {
@@ -162,7 +159,7 @@ fn set_failure(status: &mut CloneSetStatus, type_: &str, failure: Option<(&str, 
 
 /// Sets a condition. Its times stay while it is unchanged, and that of its transition while its status stays.
 fn set(status: &mut CloneSetStatus, type_: &str, is: &str, reason: &str, message: String, now: Timestamp) {
-    let now = Some(whole_seconds(now));
+    let now = Some(Time(whole_seconds(now)));
     let position = status.conditions.iter().position(|condition| condition.type_ == type_);
     let old = position.map(|position| status.conditions[position].clone()).unwrap_or_default();
     let same =

@@ -12,6 +12,7 @@ use kube::api::Patch;
 use kube::{Client, Resource, ResourceExt as _};
 use plumb_client::Api;
 use plumb_controller::api_error::is_settled;
+use plumb_controller::clock::whole_seconds;
 use plumb_controller::{
     Change, Clock, Controller, Informer, InformerFactory, Reconciler, Requeue, WorkQueue, Write,
 };
@@ -195,8 +196,7 @@ fn status(policy: &RolloutPolicy, binding: &Binding, now: Timestamp) -> RolloutP
             message,
             observed_generation: generation,
             // Conditions have whole seconds.
-            last_transition_time: since
-                .unwrap_or_else(|| Time(Timestamp::from_second(now.as_second()).unwrap_or(now))),
+            last_transition_time: since.unwrap_or_else(|| Time(whole_seconds(now))),
         }
     };
     let active = match (binding.bound, binding.selected) {

@@ -10,6 +10,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use plumb_controller::clock::whole_seconds;
 use serde_json::{Value, json};
 
 use super::object::Workload;
@@ -71,8 +72,7 @@ fn set(workload: &Workload, is_true: bool, reason: &str, message: &str, now: Tim
         return None;
     }
     let is = if is_true { "True" } else { "False" };
-    // Conditions have whole seconds.
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+    let now = whole_seconds(now).to_string();
     let mut condition = json!({ "type": CONDITION, "status": is, "reason": reason, "message": message, "lastTransitionTime": now });
     if let Workload::Deployment(_) = workload {
         condition["lastUpdateTime"] = json!(now);
@@ -152,8 +152,7 @@ fn paused(deployment: &Deployment, now: Timestamp) -> Value {
 }
 
 fn progressing(deployment: &Deployment, is: &str, reason: &str, message: &str, now: Timestamp) -> Value {
-    // Conditions have whole seconds.
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+    let now = whole_seconds(now).to_string();
     json!({
         "metadata": { "uid": deployment.metadata.uid },
         "status": { "conditions": [{
