@@ -16,7 +16,7 @@ mod check;
 pub use check::{Violation, check, check_prefixes, start_is_safe, start_waits, start_with};
 
 use crate::aggregate::Role;
-use crate::pod::{PodCgroup, PodResources, PodShape, RestartPolicy, positive};
+use crate::pod::{PodCgroup, PodResources, PodShape, positive};
 use crate::resource::{Declared, Requirements, Resource};
 
 /// The state of a pod's cgroups: the last applied resources of each running container and of the pod's own cgroup.
@@ -145,7 +145,7 @@ pub fn plan(shape: &PodShape, now: &CgroupState, target: &PodResources) -> Vec<S
         if from == to {
             continue;
         }
-        if restarts_for(shape, container, from, to) {
+        if shape.containers.get(container).is_some_and(|shape| shape.restarts_for(from, to).is_some()) {
             restarts.push((container, to));
             continue;
         }
@@ -183,14 +183,6 @@ pub fn inherited(resources: &PodResources) -> impl Iterator<Item = Requirements>
             let own = container.limits[r];
             positive(own).or(positive(pod[r])).or(own)
         }),
-    })
-}
-
-/// Whether the resize policy of a container requires a restart for this change.
-fn restarts_for(shape: &PodShape, container: usize, from: Requirements, to: Requirements) -> bool {
-    let Some(container) = shape.containers.get(container) else { return false };
-    container.policy.any(|resource, policy| {
-        *policy == RestartPolicy::RestartContainer && from.of(resource) != to.of(resource)
     })
 }
 

@@ -47,6 +47,15 @@ pub struct ContainerShape {
     pub policy: PerResource<RestartPolicy>,
 }
 
+impl ContainerShape {
+    /// The first resource whose change from `from` to `to` restarts the container, by its resize policies.
+    pub fn restarts_for(&self, from: Requirements, to: Requirements) -> Option<Resource> {
+        Resource::ALL.into_iter().find(|resource| {
+            self.policy[*resource] == RestartPolicy::RestartContainer && from.of(*resource) != to.of(*resource)
+        })
+    }
+}
+
 /// The part of a pod that no resize changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PodShape {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodTemplateSpec, ResourceRequirements};
 use plumb_resize::aggregate::Role;
 use plumb_resize::list::{BadQuantity, WireList, declared};
-use plumb_resize::pod::{PodResources, PodShape, RestartPolicy};
+use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::qos::QosClass;
 use plumb_resize::resource::{Requirements, Resource};
 use plumb_resize::rules::Rules;
@@ -121,16 +121,12 @@ fn vertical(desired: &Desired, pod: &Pod, rules: &Rules) -> Result<Change, BadQu
         if shape.role == Role::Init && !rules.resize_init_containers {
             reasons.push(Reason::InitContainer { container: shape.name.clone() });
         }
-        let differs = |r: Resource| old.of(r) != new.of(r);
-        let restarts = Resource::ALL
-            .into_iter()
-            .any(|r| differs(r) && shape.policy[r] == RestartPolicy::RestartContainer);
         let (before, after) = (resources_at(spec, i), resources_at(&target, i));
         changed.push(ContainerChange {
             name: shape.name.clone(),
             role: shape.role,
             resources: resource_change(before, after, *old, *new),
-            restarts,
+            restarts: shape.restarts_for(*old, *new).is_some(),
         });
     }
     let pod_level = match (old.pod.unwrap_or_default(), new.pod.unwrap_or_default()) {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodTemplateSpec, ResourceRequirements};
 use plumb_resize::defaulting::default_pod;
 use plumb_resize::list::{BadQuantity, ResourceList};
-use plumb_resize::pod::{PodResources, PodShape, RestartPolicy};
+use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::qos::QosClass;
 use plumb_resize::resource::Resource;
 use plumb_resize::rules::Rules;
@@ -120,9 +120,7 @@ pub fn restarted(
     let shape = PodShape::of(&Pod { spec: Some(new), ..Pod::default() })?;
     let mut containers = shape.containers.iter().zip(before.containers.iter().zip(&after.containers));
     Ok(containers.find_map(|(shape, (before, after))| {
-        let mut changed = Resource::ALL.into_iter().filter(|r| before.of(*r) != after.of(*r));
-        let restarts = changed.find(|r| shape.policy[*r] == RestartPolicy::RestartContainer);
-        restarts.map(|resource| (shape.name.clone(), resource))
+        shape.restarts_for(*before, *after).map(|resource| (shape.name.clone(), resource))
     }))
 }
 
