@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 use plumb_resize::admission::Verdict;
 use plumb_resize::pod::PodResources;
 use plumb_resize::status::Allocation;
+use plumb_runtime::types::CpuSet;
 use plumb_store::{Event, Ticket};
 use plumb_supervise::{Panic, Supervisor};
 use tokio::sync::{mpsc, watch};
 
 use crate::Clock;
 use crate::allocator::{AdmissionError, AllocationResult, Allocator, PodInfo, is_any_less};
-use crate::cpus::CpuSet;
 use crate::journal::{Entry, Journal, JournalError};
 use crate::predicates::Predicate;
 use crate::worker::{Message, POD_WORKER};

@@ -19,9 +19,10 @@ use plumb_resize::queue::DeferredResize;
 use plumb_resize::resource::{Amounts, Resource};
 use plumb_resize::rules::Rules;
 use plumb_resize::status::{Allocation, PendingReason, ResizeOutcome};
+use plumb_runtime::types::CpuSet;
 use plumb_supervise::Panic;
 
-use crate::cpus::{CpuAllocator, CpuAssignments, CpuSet, InsufficientCpus};
+use crate::cpus::{CpuAllocator, CpuAssignments, InsufficientCpus};
 use crate::journal::Entry;
 use crate::predicates::Predicate;
 

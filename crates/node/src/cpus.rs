@@ -3,15 +3,12 @@
 //! A container of a Guaranteed pod that requests an integer number of CPUs gets exclusive ones; all others share the
 //! rest. Reserved CPUs are never assigned exclusively. Assignments are part of a pod's allocation and journalled with it.
 
-mod set;
-
 use std::collections::BTreeMap;
 
 use plumb_resize::aggregate::Role;
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::qos::QosClass;
-
-pub use set::{CpuSet, InvalidCpuSet};
+use plumb_runtime::types::CpuSet;
 
 /// The exclusive CPUs of a pod's containers, by name.
 pub type CpuAssignments = BTreeMap<String, CpuSet>;

@@ -4,6 +4,7 @@
 //! [`Timestamp`], shares, quota and period are the kernel's numbers.
 
 mod container;
+mod cpuset;
 mod event;
 mod image;
 mod resources;
@@ -18,6 +19,7 @@ pub use container::{
     Container, ContainerConfig, ContainerFilter, ContainerMeta, ContainerState, ContainerStatus, Device, Env,
     ExecOutput, ImageMount, LogLimits, Mount, Propagation, Rlimit,
 };
+pub use cpuset::{CpuSet, InvalidCpuSet};
 pub use event::{ContainerChange, Event};
 pub use image::{FilesystemUsage, Image};
 pub use jiff::Timestamp;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use plumb_resize::cgroup::{DEFAULT_PERIOD, WeightScale};
 use plumb_runtime::cgroup::Version;
-use plumb_runtime::types::LinuxResources;
+use plumb_runtime::types::{CpuSet, InvalidCpuSet, LinuxResources};
 
 /// The systemd that has `CPUQuotaPeriodUSec`.
 const HAS_PERIOD: u32 = 242;
@@ -122,7 +122,7 @@ fn of_v2(resources: &LinuxResources, site: Site, found: &mut BTreeMap<&'static s
     if site.systemd >= HAS_CPUSETS {
         let sets = [("AllowedCPUs", &resources.cpuset_cpus), ("AllowedMemoryNodes", &resources.cpuset_mems)];
         for (name, list) in sets {
-            if let Some(mask) = list.as_deref().and_then(mask) {
+            if let Some(mask) = list.as_deref().and_then(|list| mask(list).ok()) {
                 found.insert(name, Value::Mask(mask));
             }
         }
@@ -167,21 +167,17 @@ fn per_second(quota: i64, period: u64) -> u64 {
     u64::try_from(exact.div_ceil(QUOTA_STEP) * QUOTA_STEP).unwrap_or(INFINITY)
 }
 
-/// A list of numbers such as `0-2,7` as a mask. `None` if it is not one.
-fn mask(list: &str) -> Option<Vec<u8>> {
+/// A list of CPUs or memory nodes such as `0-2,7` as a mask.
+fn mask(list: &str) -> Result<Vec<u8>, InvalidCpuSet> {
     let mut mask = Vec::new();
-    for range in list.split(',').map(str::trim).filter(|range| !range.is_empty()) {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-        for number in first..=last {
-            let byte = usize::from(number / 8);
-            if mask.len() <= byte {
-                mask.resize(byte + 1, 0);
-            }
-            mask[byte] |= 1 << (number % 8);
+    for number in list.parse::<CpuSet>()?.iter() {
+        let byte = (number / 8) as usize;
+        if mask.len() <= byte {
+            mask.resize(byte + 1, 0);
         }
+        mask[byte] |= 1 << (number % 8);
     }
-    Some(mask)
+    Ok(mask)
 }
 
 #[cfg(test)]
@@ -272,10 +268,11 @@ mod tests {
             ("0", Some(vec![1])),
             ("0-2,7", Some(vec![0b1000_0111])),
             ("8,1", Some(vec![2, 1])),
+            ("2-1", None),
             ("two", None),
         ];
         for (list, expected) in table {
-            assert_eq!(mask(list), expected, "{list}");
+            assert_eq!(mask(list).ok(), expected, "{list}");
         }
         let cpus = LinuxResources { cpuset_cpus: Some("1".into()), ..LinuxResources::default() };
         assert_eq!(of_resources(&cpus, V2), [Property::new("AllowedCPUs", Value::Mask(vec![2]))]);

@@ -1,11 +1,11 @@
 //! Pinning containers to their CPUs.
 
 use plumb_resize::aggregate::Role;
-use plumb_runtime::types::LinuxResources;
+use plumb_runtime::types::{CpuSet, LinuxResources};
 
 use super::Worker;
 use super::error::SyncError;
-use crate::cpus::{CpuSet, all_assigned};
+use crate::cpus::all_assigned;
 
 impl Worker {
     /// The CPUs of a container; none without the static CPU manager policy.

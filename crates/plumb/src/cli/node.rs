@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{ArgAction, Args, ValueEnum};
-use plumb_node::cpus::CpuSet;
 use plumb_node::image_gc::ImageGcConfig;
 use plumb_node::shutdown::GracePeriods;
 use plumb_node::sysctls::UnsafeSysctls;
 use plumb_resize::Quantity;
 use plumb_runtime::cgroup::Layout;
 use plumb_runtime::fault::Call;
+use plumb_runtime::types::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::RegistryFlags;

@@ -30,6 +30,11 @@ impl CpuSet {
         self.0.is_empty()
     }
 
+    /// The CPUs, lowest first.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().copied()
+    }
+
     /// The CPUs in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
