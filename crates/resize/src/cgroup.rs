@@ -69,6 +69,20 @@ pub fn memory_limit(bytes: Option<i64>) -> Option<i64> {
     bytes.filter(|bytes| *bytes > 0)
 }
 
+/// The swap limit of cgroup v2 for a limit of memory and swap together, as cgroup v1 and the CRI have it; -1 is unlimited.
+///
+/// ```
+/// use plumb_resize::cgroup::swap_limit;
+///
+/// assert_eq!(swap_limit(64, 80), 16);
+/// assert_eq!(swap_limit(64, 32), 0);
+/// assert_eq!(swap_limit(-1, 80), -1);
+/// assert_eq!(swap_limit(64, -1), -1);
+/// ```
+pub fn swap_limit(memory: i64, memory_and_swap: i64) -> i64 {
+    if memory < 0 || memory_and_swap < 0 { -1 } else { (memory_and_swap - memory).max(0) }
+}
+
 /// How a cgroup v2 weight was made from shares. Two formulas are in use, so a reader of a weight must know
 /// which one the writer used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

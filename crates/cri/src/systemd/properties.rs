@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use plumb_resize::cgroup::{DEFAULT_PERIOD, WeightScale};
+use plumb_resize::cgroup::{DEFAULT_PERIOD, WeightScale, swap_limit};
 use plumb_runtime::cgroup::Version;
 use plumb_runtime::types::{CpuSet, InvalidCpuSet, LinuxResources};
 
@@ -109,11 +109,7 @@ pub(crate) fn of_resources(resources: &LinuxResources, site: Site) -> Vec<Proper
 /// What only cgroup v2 has properties for.
 fn of_v2(resources: &LinuxResources, site: Site, found: &mut BTreeMap<&'static str, Value>) {
     if let Some(both) = resources.memory_swap_limit {
-        // V2 has swap on its own, not memory and swap together.
-        let swap = match resources.memory_limit {
-            Some(memory) if memory >= 0 && both >= 0 => (both - memory).max(0),
-            _ => -1,
-        };
+        let swap = swap_limit(resources.memory_limit.unwrap_or(-1), both);
         found.insert("MemorySwapMax", Value::Number(limited(swap)));
     }
     if let Some(high) = resources.memory_high {

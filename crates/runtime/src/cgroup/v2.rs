@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use nix::errno::Errno;
+use plumb_resize::cgroup::swap_limit;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use super::device;
@@ -113,11 +114,11 @@ fn set_memory(group: &Group, folder: &Path, to: &LinuxResources) -> Result<()> {
         file::write(&folder.join("memory.max"), or_max(max))?;
     }
     if let Some(both) = to.memory_swap_limit {
-        let plain = match to.memory_limit {
-            Some(plain) => plain,
+        let memory = match to.memory_limit {
+            Some(memory) => memory,
             None => limit(&folder.join("memory.max"))?.unwrap_or(-1),
         };
-        let swap = if both < 0 || plain < 0 { -1 } else { (both - plain).max(0) };
+        let swap = swap_limit(memory, both);
         // Without swap in the kernel there is no such file, and no swap to limit.
         file::write_if_there(&folder.join("memory.swap.max"), or_max(swap))?;
     }
