@@ -115,13 +115,21 @@ struct Inner {
     unbooster: Unbooster,
     /// Whether the API server has `pods/resize`.
     resize_served: AtomicBool,
-    /// When the status of VPAs was written.
-    written: Mutex<BTreeMap<ObjectRef, Instant>>,
-    /// The last evictions of pods of VPAs, and whether it was reported that they did not help.
-    evicted: Mutex<BTreeMap<ObjectRef, (LastEvictions, bool)>>,
-    /// Which events were emitted about VPAs whose pods other VPAs control.
-    overlaps: Mutex<BTreeMap<ObjectRef, String>>,
+    history: Mutex<BTreeMap<ObjectRef, History>>,
     shared_targets: SharedTargets,
+}
+
+/// What the updater did for a VPA and reported about it. It is kept until the VPA is deleted.
+#[derive(Default)]
+struct History {
+    /// When its status was written.
+    status_written: Option<Instant>,
+    /// The last evictions of its pods.
+    evictions: Option<LastEvictions>,
+    /// Whether it was reported that these evictions did not help.
+    is_pause_reported: bool,
+    /// The message of the last event about another VPA that controls its pods.
+    overlap: Option<String>,
 }
 
 impl Updater {
@@ -171,9 +179,7 @@ impl Updater {
             recorder,
             unbooster,
             resize_served: AtomicBool::new(true),
-            written: Mutex::default(),
-            evicted: Mutex::default(),
-            overlaps: Mutex::default(),
+            history: Mutex::default(),
             shared_targets: SharedTargets::default(),
             config,
         });
@@ -256,9 +262,7 @@ impl Inner {
             let keys = inner.index.lock().apply_vpa(key, change.after.cloned());
             if change.after.is_none() {
                 inner.config.updater_metrics.remove_vpa(key);
-                inner.written.lock().remove(key);
-                inner.evicted.lock().remove(key);
-                inner.overlaps.lock().remove(key);
+                inner.history.lock().remove(key);
             }
             // Another condition is no reason to act; it may be that ours is missing, which the next pass finds.
             if is_own { Vec::new() } else { keys }
@@ -658,8 +662,8 @@ impl Inner {
     /// Whether and until when evictions wait, because new pods come up without the recommendation.
     fn pause(&self, key: &ObjectRef, gathered: &Gathered, triage: &Triage) -> Option<Pause> {
         let interval = SignedDuration::try_from(self.config.options.interval).unwrap_or(SignedDuration::MAX);
-        let evicted = self.evicted.lock();
-        let (last, _) = evicted.get(key)?;
+        let history = self.history.lock();
+        let last = history.get(key)?.evictions.as_ref()?;
         last.pause(&gathered.subjects, triage, recommendation_of(&gathered.vpa), interval)
     }
 
@@ -670,17 +674,19 @@ impl Inner {
             at: self.config.clock.now(),
             recommendation: recommendation_of(&gathered.vpa).cloned(),
         };
-        self.evicted.lock().insert(key.clone(), (last, false));
+        let mut history = self.history.lock();
+        let own = history.entry(key.clone()).or_default();
+        own.evictions = Some(last);
+        own.is_pause_reported = false;
     }
 
     /// Says once after evictions that new pods come up without the recommendation.
     fn report_pause(&self, key: &ObjectRef, vpa: &VerticalPodAutoscaler, pause: Pause) {
-        let is_new = self
-            .evicted
-            .lock()
-            .get_mut(key)
-            .is_some_and(|(_, is_reported)| !std::mem::replace(is_reported, true));
-        if !is_new || pause.are_admitted {
+        let is_reported = {
+            let mut history = self.history.lock();
+            std::mem::replace(&mut history.entry(key.clone()).or_default().is_pause_reported, true)
+        };
+        if is_reported || pause.are_admitted {
             return;
         }
         tracing::warn!(

@@ -57,16 +57,19 @@ impl Inner {
 
     /// Says that another VPA controls the pods of a VPA, once each time that it is another one.
     pub(super) fn tell_overlap(&self, key: &ObjectRef, vpa: &VerticalPodAutoscaler, overlap: Option<&str>) {
-        let mut overlaps = self.overlaps.lock();
+        let mut history = self.history.lock();
         let Some(message) = overlap else {
-            overlaps.remove(key);
+            if let Some(own) = history.get_mut(key) {
+                own.overlap = None;
+            }
             return;
         };
-        if overlaps.get(key).is_some_and(|said| said == message) {
+        let emitted = &mut history.entry(key.clone()).or_default().overlap;
+        if emitted.as_deref() == Some(message) {
             return;
         }
-        overlaps.insert(key.clone(), message.to_owned());
-        drop(overlaps);
+        *emitted = Some(message.to_owned());
+        drop(history);
         self.emit(of_vpa(vpa), NewEvent::warning("OverlappingVPA", message));
     }
 

@@ -22,12 +22,15 @@ impl Inner {
         let before = vpa.status.as_ref().map_or(&[][..], |status| &status.conditions);
         let after = conditions(before, own, self.config.clock.now())?;
         let now = self.config.clock.monotonic();
-        let last = self.written.lock().get(key).copied();
-        let wait = last.map(|last| LEAST_PAUSE.saturating_sub(now.saturating_duration_since(last)));
-        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
-            return Some(wait);
+        {
+            let mut history = self.history.lock();
+            let last = &mut history.entry(key.clone()).or_default().status_written;
+            let wait = last.map(|last| LEAST_PAUSE.saturating_sub(now.saturating_duration_since(last)));
+            if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+                return Some(wait);
+            }
+            *last = Some(now);
         }
-        self.written.lock().insert(key.clone(), now);
         let vpas: Api<VerticalPodAutoscaler> = Api::namespaced(self.config.client.clone(), &key.namespace);
         // Made for this version: the recommender writes conditions, too.
         let patch = json!({
