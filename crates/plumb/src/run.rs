@@ -14,6 +14,7 @@ mod informers;
 mod recommender;
 mod rollout;
 mod updater;
+mod webhook;
 
 use std::num::NonZero;
 use std::path::Path;

@@ -51,7 +51,8 @@ impl ContainerShape {
     /// The first resource whose change from `from` to `to` restarts the container, by its resize policies.
     pub fn restarts_for(&self, from: Requirements, to: Requirements) -> Option<Resource> {
         Resource::ALL.into_iter().find(|resource| {
-            self.policy[*resource] == RestartPolicy::RestartContainer && from.of(*resource) != to.of(*resource)
+            self.policy[*resource] == RestartPolicy::RestartContainer
+                && from.of(*resource) != to.of(*resource)
         })
     }
 }

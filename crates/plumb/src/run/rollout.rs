@@ -1,17 +1,14 @@
 //! The rollout as components of `plumb run`: the controllers, which are elected, and the webhook, which every process serves.
 
-use std::sync::Arc;
-
 use futures_util::future::{FutureExt as _, join};
-use parking_lot::Mutex;
 use plumb_controller::Clock;
 use plumb_features::FeatureGates;
 use plumb_resize::rules::{Dialect, Rules};
 use plumb_rollout::features::IN_PLACE_WORKLOAD_VERTICAL_SCALING;
 use plumb_rollout::webhook::{self, HoldWebhook};
 use plumb_rollout::{Config, Rollout};
-use tokio::sync::watch;
 
+use super::webhook::{Listening, warn_of_service};
 use super::{RunContext, RunningComponent};
 use crate::cli::{Elected, RolloutFlags};
 use crate::rollout::unregister;
@@ -57,9 +54,6 @@ fn controllers(lease: String, gates: &FeatureGates, enabled: bool, context: &Run
     }
 }
 
-/// Where the webhook listens, once it does.
-type Listening = Arc<Mutex<Option<watch::Receiver<Option<std::net::SocketAddr>>>>>;
-
 fn webhook(flags: &RolloutFlags, gates: &FeatureGates, context: &RunContext) -> RunningComponent {
     let config = webhook::Config {
         client: context.client.clone(),
@@ -69,18 +63,16 @@ fn webhook(flags: &RolloutFlags, gates: &FeatureGates, context: &RunContext) -> 
         supervisor: context.supervisor.clone(),
         metrics: context.metrics.clone(),
     };
+    warn_of_service(&config.server, "edits of resources replace pods");
     let listening = Listening::default();
     let listens = listening.clone();
     let work = move || {
         let webhook = HoldWebhook::new(config.clone());
-        *listening.lock() = Some(webhook.listening());
+        listening.set(webhook.listening());
         webhook.run()
     };
     RunningComponent {
-        readiness: Box::new(move || {
-            let is_listening = listens.lock().as_ref().is_some_and(|address| address.borrow().is_some());
-            (!is_listening).then(|| "the webhook does not listen yet".to_owned())
-        }),
+        readiness: Box::new(move || listens.unready()),
         ..RunningComponent::new("rollout-webhook", Box::new(work))
     }
 }
