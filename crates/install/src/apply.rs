@@ -2,13 +2,14 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use plumb_client::Api;
 use plumb_controller::crds::{self, DEFINITION_ANNOTATION, InstallError, InstallOutcome, KeepReason};
 use serde_json::json;
 
+use crate::component::Component;
 use crate::manifests::{Options, annotated, definitions, manifests};
 use crate::upstream::{self, REPLICAS_ANNOTATION};
 
@@ -70,6 +71,8 @@ pub enum Change {
     Left,
     /// It was scaled to zero.
     ScaledDown,
+    /// It was deleted: another component does its work now.
+    Deleted,
 }
 
 impl Change {
@@ -81,6 +84,7 @@ impl Change {
             Self::Unchanged => "unchanged",
             Self::Left => "left as another installer made it",
             Self::ScaledDown => "scaled to 0",
+            Self::Deleted => "deleted",
         }
     }
 }
@@ -113,8 +117,45 @@ pub async fn apply(
     for deployment in running {
         scale_down(client, &deployment, mode, report).await?;
     }
+    delete_replaced(client, options, mode, report).await?;
     for object in objects {
         apply_one(client, &object, mode, report).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the processes of an earlier installation whose work components that are installed now do: each of the parts of
+/// one that is several, and the other way round.
+async fn delete_replaced(
+    client: &Client,
+    options: &Options,
+    mode: Mode,
+    report: &mut dyn FnMut(&str, Change),
+) -> Result<(), ApplyError> {
+    let does_the_same = |one: Component, other: Component| {
+        one != other && one.parts().iter().any(|part| other.parts().contains(part))
+    };
+    let replaced = Component::ALL.into_iter().filter(|&component| {
+        !options.components.contains(&component)
+            && options.components.iter().any(|&chosen| does_the_same(chosen, component))
+    });
+    let of_replaced = Options { components: replaced.collect(), crds: false, ..options.clone() };
+    for object in manifests(&of_replaced) {
+        let is_of_process = matches!(kind(&object), "Deployment" | "PodDisruptionBudget" | "ServiceAccount");
+        if !is_of_process {
+            continue;
+        }
+        let (api, what) = api_of(client, &object);
+        let found = api.get_opt(&object.name_any()).await.map_err(failed("reading", &what))?;
+        if found.is_none() {
+            continue;
+        }
+        let params = DeleteParams { dry_run: mode.dry_run, ..DeleteParams::background() };
+        match api.delete(&object.name_any(), &params).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            deleted => deleted.map_err(failed("deleting", &what))?,
+        }
+        report(&what, Change::Deleted);
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ pub fn chart() -> Result<BTreeMap<String, String>, SerializeError> {
         let mut objects = Objects::default();
         of_component(component, &options(component), &mut objects);
         let text = templated(&objects, component.name())?;
-        let condition = format!("if .Values.components.{component}");
+        let condition = condition(component);
         add(format!("templates/{component}.yaml"), format!("{{{{- {condition} }}}}\n{text}{{{{- end }}}}\n"));
     }
     let (mut always, mut monitored) = (Objects::default(), Objects::default());
@@ -56,6 +56,18 @@ pub fn chart() -> Result<BTreeMap<String, String>, SerializeError> {
         format!("{{{{- if .Values.serviceMonitor }}}}\n{text}{{{{- end }}}}\n"),
     );
     Ok(files)
+}
+
+/// When the objects of a component are installed: not if another that is installed has it in its process.
+fn condition(component: Component) -> String {
+    let wholes =
+        Component::ALL.into_iter().filter(|whole| *whole != component && whole.parts().contains(&component));
+    let not: String = wholes.map(|whole| format!(" (not .Values.components.{whole})")).collect();
+    if not.is_empty() {
+        format!("if .Values.components.{component}")
+    } else {
+        format!("if and .Values.components.{component}{not}")
+    }
 }
 
 /// Options whose values are placeholders.
@@ -120,15 +132,15 @@ fn values() -> String {
     let mut text = format!(
         "# `plumb install` has the same options, as flags. Generated: cargo xtask regenerate chart.\n\n\
          # The image of plumb; see docs/kubernetes.md for how to build it.\nimage: {image}\n\n\
-         # Pods of each component.\nreplicas: {replicas}\n\n\
+         # Pods of each component; of `autoscaler` there is one.\nreplicas: {replicas}\n\n\
          # Feature gates of all components, such as InPlace=true,CPUStartupBoost=true.\nfeatureGates: \"\"\n\n\
          # Whether a Prometheus operator is to scrape the components.\nserviceMonitor: false\n\n\
-         # Which components run.\ncomponents:\n"
+         # Which components run. `autoscaler` is recommender, updater and admission in one process, in place of these three.\ncomponents:\n"
     );
     let lines = |value: &dyn Fn(Component) -> String| {
         Component::ALL.map(|component| format!("  {component}: {}\n", value(component))).concat()
     };
-    text.push_str(&lines(&|_| "true".to_owned()));
+    text.push_str(&lines(&|component| Component::DEFAULT.contains(&component).to_string()));
     text.push_str("\n# More flags of a component, such as --recommender-interval=30s.\nextraArgs:\n");
     text.push_str(&lines(&|_| "[]".to_owned()));
     text

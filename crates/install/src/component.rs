@@ -12,21 +12,37 @@ pub enum Component {
     Updater,
     /// Changes new pods and validates VPAs.
     Admission,
+    /// Recommender, updater and admission in one process, without a standby: it holds pods and VPAs in memory once. Components
+    /// that are elected hold their own, because those of an earlier term are out of date.
+    Autoscaler,
     /// Resizes the pods of workloads whose template changed, and runs CloneSets.
     Rollout,
 }
 
 impl Component {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Recommender, Self::Updater, Self::Admission, Self::Rollout];
+    pub const ALL: [Self; 5] =
+        [Self::Recommender, Self::Updater, Self::Admission, Self::Autoscaler, Self::Rollout];
 
-    /// The name that `plumb run` takes.
+    /// Those that are installed by default: each with its own role.
+    pub const DEFAULT: [Self; 4] = [Self::Recommender, Self::Updater, Self::Admission, Self::Rollout];
+
+    /// The name that users choose it by.
     pub fn name(self) -> &'static str {
         match self {
             Self::Recommender => "recommender",
             Self::Updater => "updater",
             Self::Admission => "admission",
+            Self::Autoscaler => "autoscaler",
             Self::Rollout => "rollout",
+        }
+    }
+
+    /// The command of `plumb run` that runs it.
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Autoscaler => "all",
+            other => other.name(),
         }
     }
 
@@ -39,20 +55,66 @@ impl Component {
     pub fn webhook_service(self) -> Option<&'static str> {
         match self {
             Self::Recommender | Self::Updater => None,
-            Self::Admission => Some("plumb-webhook"),
+            Self::Admission | Self::Autoscaler => Some("plumb-webhook"),
             Self::Rollout => Some("plumb-rollout-webhook"),
         }
     }
 
-    /// What it may do.
-    pub fn role(self) -> plumb_roles::Component {
+    /// Whether there is one process of it at a time, whatever the number of replicas of the others.
+    pub fn is_single(self) -> bool {
+        self == Self::Autoscaler
+    }
+
+    /// Whether one of its replicas works at a time, and the others wait. Every replica of the admission webhook answers.
+    pub fn is_elected(self) -> bool {
         match self {
-            Self::Recommender => plumb_roles::RECOMMENDER,
-            Self::Updater => plumb_roles::UPDATER,
-            Self::Admission => plumb_roles::ADMISSION_CONTROLLER,
-            Self::Rollout => plumb_roles::ROLLOUT,
+            Self::Recommender | Self::Updater | Self::Rollout => true,
+            Self::Admission | Self::Autoscaler => false,
         }
     }
+
+    /// The components that are in its process: itself, unless it is several in one.
+    pub fn parts(self) -> &'static [Self] {
+        match self {
+            Self::Recommender => &[Self::Recommender],
+            Self::Updater => &[Self::Updater],
+            Self::Admission => &[Self::Admission],
+            Self::Autoscaler => &[Self::Recommender, Self::Updater, Self::Admission],
+            Self::Rollout => &[Self::Rollout],
+        }
+    }
+
+    /// The roles of its service account, each with the name of the role's objects.
+    pub fn roles(self) -> impl Iterator<Item = (String, plumb_roles::Component)> {
+        let role = |part: &Self| match part {
+            Self::Recommender => Some(plumb_roles::RECOMMENDER),
+            Self::Updater => Some(plumb_roles::UPDATER),
+            Self::Admission => Some(plumb_roles::ADMISSION_CONTROLLER),
+            Self::Rollout => Some(plumb_roles::ROLLOUT),
+            // It is no part of another.
+            Self::Autoscaler => None,
+        };
+        self.parts().iter().filter_map(move |part| Some((part.object_name(), role(part)?)))
+    }
+}
+
+/// A component is chosen together with one that is a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("component {whole} runs {part} in its own process; choose one of the two")]
+pub struct ChosenTwice {
+    whole: Component,
+    part: Component,
+}
+
+/// Checks that no component is chosen twice: by itself, and as a part of another.
+pub fn check_parts(components: &[Component]) -> Result<(), ChosenTwice> {
+    for &whole in components {
+        let mut parts = whole.parts().iter().copied().filter(|part| *part != whole);
+        if let Some(part) = parts.find(|part| components.contains(part)) {
+            return Err(ChosenTwice { whole, part });
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Display for Component {
@@ -63,7 +125,9 @@ impl fmt::Display for Component {
 
 /// There is no such component.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no component {0:?}; known are recommender, updater, admission, rollout")]
+#[error(
+    "there is no component {0:?}; known are recommender, updater, admission, autoscaler (these three in one process), rollout"
+)]
 pub struct UnknownComponent(String);
 
 impl FromStr for Component {

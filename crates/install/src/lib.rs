@@ -18,7 +18,7 @@ mod manifests;
 pub mod uninstall;
 pub mod upstream;
 
-pub use component::{Component, UnknownComponent};
+pub use component::{ChosenTwice, Component, UnknownComponent, check_parts};
 pub use manifests::{LABELS, Options, PART_OF, crds, manifests};
 
 use kube::core::DynamicObject;

@@ -55,7 +55,7 @@ impl Default for Options {
             namespace: "plumb-system".to_owned(),
             // A name that no registry serves: an image is built and imported, or named.
             image: format!("localhost/plumb:{}", env!("CARGO_PKG_VERSION")),
-            components: Component::ALL.to_vec(),
+            components: Component::DEFAULT.to_vec(),
             replicas: 2,
             crds: true,
             service_monitor: false,

@@ -113,6 +113,9 @@ pub async fn uninstall(
         ..Options::default()
     };
     let mut objects = manifests(&options);
+    // Components that are parts of others have objects in common with them.
+    let mut seen = BTreeSet::new();
+    objects.retain(|object| seen.insert((kind(object).to_owned(), object.name_any())));
     let mut remover = Remover { client, removal, report, removed: false };
     let refused = refused_vpas(client, &upstream::feature_gates(replaced.iter().copied())).await?;
     if !refused.is_empty()
@@ -328,7 +331,10 @@ impl Remover<'_> {
 
     /// Removes what the components wrote: Leases and the authorities of the webhooks. The names are those of their roles.
     async fn remove_state(&mut self) -> Result<(), ApplyError> {
-        let rules = Component::ALL.iter().flat_map(|component| component.role().local_with_election());
+        let rules = Component::ALL
+            .iter()
+            .flat_map(|component| component.roles())
+            .flat_map(|(_, role)| role.local_with_election());
         let names: BTreeSet<(&str, &str)> = rules
             .flat_map(|rule| {
                 rule.names.iter().map(move |&name| (rule.resources.first().copied().unwrap_or(""), name))

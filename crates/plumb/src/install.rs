@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Parser as _};
 use plumb_install::apply::{ApplyError, Mode, apply};
 use plumb_install::uninstall::{Removal, UninstallError, UninstallOutcome, uninstall};
-use plumb_install::{Component, Options, manifests, yaml};
+use plumb_install::{Component, Options, check_parts, manifests, yaml};
 
 use crate::cli::Cli;
 use crate::client::{Target, block_on, refusal, write_out};
@@ -24,6 +24,7 @@ const NAMESPACE: &str = "plumb-system";
     plumb install --image registry.example.com/plumb:0.1.0 | kubectl apply -f -\n  \
     plumb install --apply\n  \
     plumb install --apply --replace-vpa --dry-run\n  \
+    plumb install --components autoscaler | kubectl apply -f -\n  \
     plumb install --components recommender --replicas 1 --arg recommender=--cap-by-quota")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Install {
@@ -33,7 +34,8 @@ pub(crate) struct Install {
     /// The image of plumb. [default: localhost/plumb with this version, which has to be imported on every node]
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
-    /// The components to install, separated by commas.
+    /// The components to install, separated by commas. `autoscaler` is recommender, updater and admission in one process, which
+    /// takes the least memory.
     #[arg(
         long,
         value_name = "COMPONENTS",
@@ -41,7 +43,7 @@ pub(crate) struct Install {
         default_value = "recommender,updater,admission,rollout"
     )]
     components: Vec<Component>,
-    /// How many pods each component has.
+    /// How many pods each component has; `autoscaler` has one.
     #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(i32).range(0..))]
     replicas: i32,
     /// Feature gates of all components; `plumb run all --help` lists them.
@@ -129,11 +131,12 @@ impl Install {
     }
 }
 
-/// The error for a command line of a component that the component would refuse: --arg adds flags to it.
+/// Checks the components, and their command lines, to which --arg adds flags that the component may refuse.
 fn check(options: &Options) -> anyhow::Result<()> {
+    check_parts(&options.components).context("--components")?;
     for (component, extra) in &options.extra_args {
         // What the manifests add are flags that are known.
-        let line = ["plumb", "run", component.name()].into_iter().chain(extra.iter().map(String::as_str));
+        let line = ["plumb", "run", component.command()].into_iter().chain(extra.iter().map(String::as_str));
         if let Err(error) = Cli::try_parse_from(line) {
             let error = error.to_string();
             let first = error.lines().next().unwrap_or_default();

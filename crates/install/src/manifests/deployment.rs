@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
     ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec,
@@ -36,7 +36,9 @@ struct Size {
 
 fn size(component: Component) -> Size {
     match component {
-        Component::Recommender => Size { cpu: "25m", memory: "64Mi", memory_limit: "1Gi" },
+        Component::Recommender | Component::Autoscaler => {
+            Size { cpu: "25m", memory: "64Mi", memory_limit: "1Gi" }
+        }
         Component::Updater | Component::Rollout => Size { cpu: "10m", memory: "48Mi", memory_limit: "1Gi" },
         Component::Admission => Size { cpu: "10m", memory: "32Mi", memory_limit: "512Mi" },
     }
@@ -45,12 +47,12 @@ fn size(component: Component) -> Size {
 /// The flags of a component.
 fn args(component: Component, options: &Options) -> Vec<String> {
     let namespace = &options.namespace;
-    let mut args = vec!["run".to_owned(), component.name().to_owned(), format!("--address=:{METRICS_PORT}")];
+    let mut args =
+        vec!["run".to_owned(), component.command().to_owned(), format!("--address=:{METRICS_PORT}")];
     if let Some(service) = component.webhook_service() {
         args.extend([format!("--port={WEBHOOK_PORT}"), format!("--webhook-service={service}")]);
     }
-    // Every replica of the admission webhook answers.
-    if component != Component::Admission {
+    if component.is_elected() {
         args.extend([
             "--leader-elect=true".to_owned(),
             format!("--leader-elect-resource-namespace={namespace}"),
@@ -89,8 +91,11 @@ pub(super) fn deployment(component: Component, options: &Options) -> Deployment 
     Deployment {
         metadata: component_metadata(component, options),
         spec: Some(DeploymentSpec {
-            replicas: Some(options.replicas),
+            replicas: Some(if component.is_single() { 1 } else { options.replicas }),
             selector: selector(Some(component)),
+            strategy: component
+                .is_single()
+                .then(|| DeploymentStrategy { type_: Some("Recreate".to_owned()), rolling_update: None }),
             template,
             ..DeploymentSpec::default()
         }),
@@ -126,6 +131,8 @@ fn container(component: Component, options: &Options) -> Container {
         env: Some(vec![
             from_field("NAMESPACE", "metadata.namespace"),
             from_field("POD_NAME", "metadata.name"),
+            // The allocator returns freed memory at once: the first lists of a controller leave a tenth of its memory unused.
+            EnvVar { name: "MIMALLOC_PURGE_DELAY".to_owned(), value: Some("0".to_owned()), value_from: None },
         ]),
         ports: Some(ports),
         liveness_probe: Some(Probe {

@@ -12,24 +12,38 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Adds the roles and bindings of a component.
 pub(super) fn add(component: Component, options: &Options, objects: &mut Objects) {
-    let rules = component.role();
-    let name = component.object_name();
+    for (name, role) in component.roles() {
+        add_role(component, &name, &role, options, objects);
+    }
+}
+
+/// Adds a role of a component, by its name, and binds the component's service account to it.
+fn add_role(
+    component: Component,
+    name: &str,
+    role: &plumb_roles::Component,
+    options: &Options,
+    objects: &mut Objects,
+) {
     let subjects = Some(vec![Subject {
         kind: "ServiceAccount".to_owned(),
-        name: name.clone(),
+        name: component.object_name(),
         namespace: Some(options.namespace.clone()),
         api_group: None,
     }]);
-    let role_ref =
-        |kind: &str| RoleRef { api_group: Some(GROUP.to_owned()), kind: kind.to_owned(), name: name.clone() };
+    let role_ref = |kind: &str| RoleRef {
+        api_group: Some(GROUP.to_owned()),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+    };
     let cluster_metadata = ObjectMeta {
-        name: Some(name.clone()),
+        name: Some(name.to_owned()),
         labels: Some(component_labels(component)),
         ..ObjectMeta::default()
     };
     objects.push(ClusterRole {
         metadata: cluster_metadata.clone(),
-        rules: Some(rules.cluster.iter().map(policy_rule).collect()),
+        rules: Some(role.cluster.iter().map(policy_rule).collect()),
         aggregation_rule: None,
     });
     objects.push(ClusterRoleBinding {
@@ -37,9 +51,9 @@ pub(super) fn add(component: Component, options: &Options, objects: &mut Objects
         role_ref: role_ref("ClusterRole"),
         subjects: subjects.clone(),
     });
-    let local: Vec<PolicyRule> = rules.local_with_election().iter().map(policy_rule).collect();
+    let local: Vec<PolicyRule> = role.local_with_election().iter().map(policy_rule).collect();
     if !local.is_empty() {
-        let metadata = component_metadata(component, options);
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..component_metadata(component, options) };
         objects.push(Role { metadata: metadata.clone(), rules: Some(local) });
         objects.push(RoleBinding { metadata, role_ref: role_ref("Role"), subjects });
     }

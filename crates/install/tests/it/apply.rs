@@ -13,9 +13,9 @@ use plumb_install::upstream::REPLICAS_ANNOTATION;
 use plumb_install::{Component, Options, manifests};
 use serde_json::json;
 
-/// Every component.
+/// The components that are installed by default.
 pub(crate) fn all() -> Options {
-    Options { components: Component::ALL.to_vec(), ..Options::default() }
+    Options::default()
 }
 
 /// What became of each object.
@@ -62,6 +62,39 @@ async fn installing_twice_changes_nothing_and_an_edit_is_undone() {
     let third = installed(&admin, &options, Mode::default()).await.unwrap();
     let changed: Vec<_> = third.iter().filter(|(_, change)| *change != Change::Unchanged).collect();
     assert_eq!(changed, [&("deployment.apps/plumb-updater".to_owned(), Change::Configured)]);
+}
+
+#[tokio::test]
+async fn the_processes_of_another_layout_are_deleted() {
+    let cluster = TestCluster::start();
+    let admin = cluster.admin();
+    let separate = all();
+    let components = vec![Component::Autoscaler, Component::Rollout];
+    let in_one = Options { components, ..Options::default() };
+    installed(&admin, &separate, Mode::default()).await.unwrap();
+    let deployments: Api<Deployment> = Api::namespaced(admin.clone(), &separate.namespace);
+    let names = async || {
+        let listed = deployments.list(&ListParams::default()).await.unwrap();
+        listed.items.iter().map(|deployment| deployment.name_any()).collect::<Vec<_>>()
+    };
+    let dry = Mode { dry_run: true, ..Mode::default() };
+    installed(&admin, &in_one, dry).await.unwrap();
+    assert_eq!(names().await.len(), 4, "a dry run deletes nothing");
+
+    let said = installed(&admin, &in_one, Mode::default()).await.unwrap();
+    let deleted = said.iter().filter(|(_, change)| *change == Change::Deleted).map(|(what, _)| &**what);
+    let of = |name: &str| {
+        ["serviceaccount", "deployment.apps", "poddisruptionbudget.policy"]
+            .map(|kind| format!("{kind}/{name}"))
+    };
+    assert_eq!(
+        deleted.collect::<Vec<_>>(),
+        ["plumb-recommender", "plumb-updater", "plumb-admission"].map(of).concat()
+    );
+    assert_eq!(names().await, ["plumb-autoscaler", "plumb-rollout"]);
+
+    installed(&admin, &separate, Mode::default()).await.unwrap();
+    assert_eq!(names().await, ["plumb-admission", "plumb-recommender", "plumb-rollout", "plumb-updater"]);
 }
 
 #[tokio::test]

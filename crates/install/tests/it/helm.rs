@@ -83,6 +83,10 @@ fn what_helm_renders_is_what_plumb_install_prints() {
         !["rolloutpolicies.plumb.dev", "clonesets.apps.kruise.io"].contains(&name.as_str())
     });
     assert_eq!(rendered, printed(&options));
+
+    let components = vec![Component::Autoscaler, Component::Rollout];
+    let in_one = Options { components, ..Options::default() };
+    assert_eq!(templated(&in_one, &["components.autoscaler=true"]), printed(&in_one));
 }
 
 #[tokio::test(flavor = "multi_thread")]

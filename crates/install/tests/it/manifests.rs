@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
 use kube::core::DynamicObject;
-use plumb_install::{Component, LABELS, Options, manifests, yaml};
+use plumb_install::{Component, LABELS, Options, check_parts, manifests, yaml};
 use serde_json::Value;
 
-/// Every component.
+/// The components that are installed by default.
 fn all() -> Options {
-    Options { components: Component::ALL.to_vec(), ..Options::default() }
+    Options::default()
 }
 
 fn kind(object: &DynamicObject) -> &str {
@@ -51,18 +51,20 @@ fn a_namespace_that_every_cluster_has_is_not_among_the_objects() {
 
 #[test]
 fn every_component_has_replicas_probes_requests_a_budget_and_nothing_that_restricted_pods_may_not() {
-    let objects = manifests(&all());
     for component in Component::ALL {
+        let objects = manifests(&Options { components: vec![component], ..Options::default() });
         let name = component.object_name();
         let deployment = named(&objects, "Deployment", &name);
         let spec = &deployment.data["spec"];
-        assert_eq!(spec["replicas"], 2, "{name}");
+        let is_single = component == Component::Autoscaler;
+        assert_eq!(spec["replicas"], if is_single { 1 } else { 2 }, "{name}");
+        assert_eq!(spec["strategy"]["type"] == "Recreate", is_single, "{name}");
         let pod = &spec["template"]["spec"];
         assert_eq!(pod["serviceAccountName"], name);
         assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
         assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
         let container = &pod["containers"][0];
-        assert_eq!(container["args"][1], component.name());
+        assert_eq!(container["args"][1], component.command());
         assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/livez");
         assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
         for resource in ["cpu", "memory"] {
@@ -77,9 +79,12 @@ fn every_component_has_replicas_probes_requests_a_budget_and_nothing_that_restri
         let labels = &spec["template"]["metadata"]["labels"];
         assert_eq!(*labels, spec["selector"]["matchLabels"], "{name}");
     }
-    for (service, component) in
-        [("plumb-webhook", Component::Admission), ("plumb-rollout-webhook", Component::Rollout)]
-    {
+    for (service, component) in [
+        ("plumb-webhook", Component::Admission),
+        ("plumb-webhook", Component::Autoscaler),
+        ("plumb-rollout-webhook", Component::Rollout),
+    ] {
+        let objects = manifests(&Options { components: vec![component], ..Options::default() });
         let served = named(&objects, "Service", service);
         let deployment = named(&objects, "Deployment", &component.object_name());
         assert_eq!(served.data["spec"]["selector"], deployment.data["spec"]["selector"]["matchLabels"]);
@@ -109,6 +114,46 @@ fn on_core(objects: &[DynamicObject], component: Component) -> BTreeMap<String, 
 }
 
 #[test]
+fn the_autoscaler_in_one_process_has_the_roles_of_its_parts_and_no_other() {
+    let separate = [Component::Recommender, Component::Updater, Component::Admission];
+    let of = |components: &[Component]| {
+        manifests(&Options { components: components.to_vec(), ..Options::default() })
+    };
+    let roles = |objects: &[DynamicObject]| -> Vec<(String, String, Value)> {
+        let roles = objects.iter().filter(|object| kind(object).ends_with("Role"));
+        roles.map(|role| (kind(role).to_owned(), role.name_any(), role.data["rules"].clone())).collect()
+    };
+    let (whole, parts) = (of(&[Component::Autoscaler]), of(&separate));
+    assert_eq!(roles(&whole), roles(&parts));
+    let bindings: Vec<_> = whole.iter().filter(|object| kind(object).ends_with("RoleBinding")).collect();
+    assert_eq!(bindings.len(), roles(&whole).len());
+    for binding in bindings {
+        assert_eq!(binding.data["subjects"][0]["name"], "plumb-autoscaler", "{}", binding.name_any());
+        assert_eq!(binding.data["roleRef"]["name"], binding.name_any());
+    }
+    let names = |of: &[DynamicObject]| {
+        let deployments = of.iter().filter(|object| kind(object) == "Deployment");
+        deployments.map(|deployment| deployment.name_any()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&whole), ["plumb-autoscaler"]);
+    assert_eq!(crd_names(&whole), crd_names(&parts));
+}
+
+fn crd_names(objects: &[DynamicObject]) -> Vec<String> {
+    let crds = objects.iter().filter(|object| kind(object) == "CustomResourceDefinition");
+    crds.map(ResourceExt::name_any).collect()
+}
+
+#[test]
+fn a_component_cannot_be_chosen_besides_one_that_runs_it() {
+    assert_eq!(check_parts(&Component::DEFAULT), Ok(()));
+    assert_eq!(check_parts(&[Component::Autoscaler, Component::Rollout]), Ok(()));
+    let error = check_parts(&[Component::Updater, Component::Autoscaler]).unwrap_err();
+    let expected = "component autoscaler runs updater in its own process; choose one of the two";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
 fn each_component_writes_pods_only_as_it_must() {
     let objects = manifests(&all());
     let writes = |component, resource: &str| {
@@ -128,7 +173,7 @@ fn each_component_writes_pods_only_as_it_must() {
     assert_eq!(writes(Component::Rollout, "pods"), ["create", "delete", "patch"]);
     assert_eq!(writes(Component::Rollout, "pods/resize"), ["patch"]);
     assert_eq!(writes(Component::Rollout, "pods/eviction"), ["create"]);
-    for component in Component::ALL {
+    for component in Component::DEFAULT {
         let role = named(&objects, "ClusterRole", &component.object_name());
         for rule in role.data["rules"].as_array().unwrap() {
             let verbs = rule["verbs"].as_array().unwrap();

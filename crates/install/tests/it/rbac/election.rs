@@ -7,7 +7,7 @@ use plumb_harness::in_time;
 use plumb_install::{Component, Options};
 use tokio::sync::oneshot;
 
-use super::log::client;
+use super::log::{client, role};
 use super::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,5 +44,5 @@ async fn recommenders_share_the_work_with_every_right_that_they_have_for_it() {
 
 #[test]
 fn the_webhook_takes_part_in_no_election() {
-    assert!(Component::Admission.role().election.is_empty());
+    assert!(role(Component::Admission).election.is_empty());
 }

@@ -31,7 +31,7 @@ const PROGRAMS: [&str; 3] = ["vpa-recommender", "vpa-updater", "vpa-admission-co
 const WITHIN: Duration = Duration::from_mins(5);
 /// How often usage is measured: by metrics-server, every 15 seconds.
 const MEASUREMENTS: usize = 5;
-/// How many further VPAs there are while usage is measured.
+/// How many further VPAs there are while usage is measured; `PLUMB_TEST_VPAS` has another number.
 const LOAD: usize = 300;
 /// What a recommender runs with here, so that a test sees several rounds.
 const INTERVAL: &str = "--recommender-interval=5s";
@@ -148,8 +148,8 @@ async fn measured(client: &Client, namespace: &str, prefix: &str) -> BTreeMap<St
     .collect()
 }
 
-/// The usage of the three programs together: the mean of their cpu and the most of their memory over some measurements.
-async fn usage(watch: &Watch, namespace: &str, prefix: &str) -> Usage {
+/// The usage of so many programs together: the mean of their cpu and the most of their memory over some measurements.
+async fn usage(watch: &Watch, namespace: &str, prefix: &str, programs: usize) -> Usage {
     let mut seen: BTreeMap<String, BTreeMap<String, Usage>> = BTreeMap::new();
     let is_measured = |of: &BTreeMap<String, Usage>| of.len() >= MEASUREMENTS;
     let what = format!("{MEASUREMENTS} measurements of the pods {prefix}* of namespace {namespace}");
@@ -158,7 +158,7 @@ async fn usage(watch: &Watch, namespace: &str, prefix: &str) -> Usage {
             for (pod, (at, usage)) in measured(&watch.client, namespace, prefix).await {
                 seen.entry(pod).or_default().insert(at, usage);
             }
-            seen.values().filter(|of| is_measured(of)).count() == PROGRAMS.len()
+            seen.values().filter(|of| is_measured(of)).count() == programs
         })
         .await;
     let mut sum = Usage::default();
@@ -188,7 +188,7 @@ async fn is_upstreams(client: &Client) -> bool {
 }
 
 /// Workloads with a VPA each, whose pods fit no node: what a larger cluster has the programs hold and compare.
-async fn create_load(watch: &Watch) {
+async fn create_load(watch: &Watch, load: usize) {
     let client = &watch.client;
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
     let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
@@ -204,10 +204,10 @@ async fn create_load(watch: &Watch) {
             vpas.create(&PostParams::default(), &off).await.unwrap();
         }
     };
-    stream::iter(0..LOAD).for_each_concurrent(16, create).await;
+    stream::iter(0..load).for_each_concurrent(16, create).await;
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
-    let are_created = async || pods.list_metadata(&ListParams::default()).await.unwrap().items.len() >= LOAD;
-    watch.until(&format!("{LOAD} workloads with a VPA each"), are_created).await;
+    let are_created = async || pods.list_metadata(&ListParams::default()).await.unwrap().items.len() >= load;
+    watch.until(&format!("{load} workloads with a VPA each"), are_created).await;
 }
 
 /// Waits until upstream recommends for the workload `web`.
@@ -222,16 +222,34 @@ async fn until_upstream_recommends(watch: &Watch) {
     watch.until("upstream's three run", async || running(client, UPSTREAM, "vpa-").await == 3).await;
 }
 
+/// Installs components of ours, one replica each; `recommender` is the one of them that recommends.
+fn install(cluster: &Cluster, components: &str, recommender: &str) {
+    let components = format!("--components={components}");
+    let interval = format!("--arg={recommender}={INTERVAL}");
+    println!(
+        "{}",
+        plumb(cluster, &["install", "--apply", "--replace-vpa", "--replicas=1", &components, &interval])
+    );
+}
+
+/// Has one process do the work of the three, and waits until it continues from their checkpoint.
+async fn run_in_one_process(cluster: &Cluster, watch: &Watch) {
+    let client = &watch.client;
+    let left = checkpoint(client).await;
+    install(cluster, "autoscaler", "autoscaler");
+    let is_one = async || {
+        let ours = running(client, NAMESPACE, "plumb-").await;
+        ours == 1 && running(client, NAMESPACE, "plumb-autoscaler").await == 1
+    };
+    watch.until("one process of ours runs", is_one).await;
+    continues(watch, "plumb in one process", &left).await;
+}
+
 /// Replaces upstream, and waits until Plumb does its work: from its checkpoint on, and in a mode that it refuses.
 async fn replace(cluster: &Cluster, watch: &Watch) {
     let client = &watch.client;
     let left = checkpoint(client).await;
-    let components = "--components=recommender,updater,admission";
-    let interval = format!("--arg=recommender={INTERVAL}");
-    println!(
-        "{}",
-        plumb(cluster, &["install", "--apply", "--replace-vpa", "--replicas=1", components, &interval])
-    );
+    install(cluster, "recommender,updater,admission", "recommender");
     let is_gone = async || running(client, UPSTREAM, "vpa-").await == 0;
     watch.until("upstream's pods are gone", is_gone).await;
     continues(watch, "plumb", &left).await;
@@ -259,7 +277,7 @@ async fn give_back(cluster: &Cluster, watch: &Watch) {
     let refusal = refused_uninstall(cluster);
     println!("{refusal}");
     assert!(refusal.contains("default/scaled") && !refusal.contains("default/web"), "{refusal}");
-    assert_eq!(running(client, NAMESPACE, "plumb-").await, 3, "nothing was removed");
+    assert_eq!(running(client, NAMESPACE, "plumb-").await, 1, "nothing was removed");
     let left = checkpoint(client).await;
     println!("{}", plumb(cluster, &["uninstall", "--force"]));
     watch.until("ours are gone", async || running(client, NAMESPACE, "plumb-").await == 0).await;
@@ -284,19 +302,22 @@ async fn upstream_is_replaced_and_given_back_and_its_history_continues() {
         deployments.create(&PostParams::default(), &workload(name, 2, json!({}))).await.unwrap();
     }
     until_upstream_recommends(&watch()).await;
-    create_load(&watch()).await;
-    let upstream = usage(&watch(), UPSTREAM, "vpa-").await;
+    let load = std::env::var("PLUMB_TEST_VPAS").map_or(LOAD, |number| number.parse().unwrap());
+    create_load(&watch(), load).await;
+    let upstream = usage(&watch(), UPSTREAM, "vpa-", PROGRAMS.len()).await;
     let before = [pods(&client, "web").await, pods(&client, "scaled").await];
     let before = before.each_ref().map(|pods| uids(pods));
     assert_eq!(before.each_ref().map(BTreeSet::len), [2, 2]);
 
     replace(&cluster, &watch()).await;
-    let ours = usage(&watch(), NAMESPACE, "plumb-").await;
+    let ours = usage(&watch(), NAMESPACE, "plumb-", PROGRAMS.len()).await;
+    run_in_one_process(&cluster, &watch()).await;
+    let in_one = usage(&watch(), NAMESPACE, "plumb-autoscaler", 1).await;
     give_back(&cluster, &watch()).await;
     let after = [pods(&client, "web").await, pods(&client, "scaled").await];
     assert_eq!(after.each_ref().map(|pods| uids(pods)), before, "no pod was evicted");
     assert_eq!(after.iter().map(|pods| restarts(pods)).sum::<i32>(), 0);
     cluster.stop().await.unwrap();
 
-    println!("{LOAD} VPAs; upstream's three: {upstream:?}; ours: {ours:?}");
+    println!("{load} VPAs; upstream's three: {upstream:?}; ours: {ours:?}; ours in one process: {in_one:?}");
 }
