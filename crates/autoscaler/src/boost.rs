@@ -14,61 +14,25 @@
 //! request, never makes a pod that would be refused, and never changes the QoS class, since then `/resize` would refuse
 //! the way back.
 
-pub mod annotation;
 mod due;
 mod plan;
 pub mod restart;
 mod unboost;
 
-use k8s_openapi::api::core::v1::Container;
 use plumb_resize::Quantity;
 
+/// The annotations of boosted pods.
+pub use crate::api::startup_boost as annotation;
+pub use annotation::Cpu;
 pub use due::{Due, due, ready_since};
 pub use plan::{
     BoostContext, BoostPlan, BoostedContainer, Headroom, NoBoost, Refused, is_allowed, is_left_out,
 };
 pub use unboost::{Source, Unboost, UnboostedContainer, Unresolved};
 
-use crate::api::{ResourceList, StartupBoostType, VerticalPodAutoscalerSpec};
-use crate::recommendation::OwnResources;
+use crate::api::{StartupBoostType, VerticalPodAutoscalerSpec};
 
 const CPU: &str = "cpu";
-
-/// Request and limit of CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cpu {
-    /// The request, where there is one.
-    pub request: Option<Quantity>,
-    /// The limit, where there is one.
-    pub limit: Option<Quantity>,
-}
-
-impl Cpu {
-    /// The CPU of a container.
-    pub fn of(container: &Container) -> Self {
-        let own = OwnResources::of(container);
-        Self { request: own.requests.cpu, limit: own.limits.cpu }
-    }
-
-    /// Sets request and limit of a container. An absent value is removed.
-    pub fn write_to(self, container: &mut Container) {
-        let resources = container.resources.get_or_insert_default();
-        set_cpu(&mut resources.requests, self.request);
-        set_cpu(&mut resources.limits, self.limit);
-    }
-}
-
-fn set_cpu(list: &mut Option<ResourceList>, amount: Option<Quantity>) {
-    match (list.as_mut(), amount) {
-        (_, Some(amount)) => {
-            list.get_or_insert_default().insert(CPU.to_owned(), amount.into());
-        }
-        (Some(list), None) => {
-            list.remove(CPU);
-        }
-        (None, None) => {}
-    }
-}
 
 /// By how much a request is raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ pub mod crds;
 mod policy;
 mod resources;
 mod schema;
+pub mod startup_boost;
 mod status;
 mod v1beta2;
 mod vpa;

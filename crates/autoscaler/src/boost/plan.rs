@@ -117,6 +117,7 @@ impl BoostPlan {
                         unboosted: candidate.unboosted,
                         boosted: candidate.with(request),
                         restarted: None,
+                        rolled_out: false,
                     },
                 }),
                 Err(reason) => plan.refused.push(Refused { container: container.name.clone(), reason }),

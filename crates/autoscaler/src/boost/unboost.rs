@@ -62,7 +62,8 @@ impl Unboost {
     /// The resources after the boost of the containers for which `is_due` holds.
     ///
     /// A VPA that is not of mode `Off` gives its recommendation of this moment, for containers that it scales; everything
-    /// else gets back to its own values. `template` is the pod template of the pod's controller, for annotations that
+    /// else gets back to its own values. So does a container whose CPU a rollout has changed since in the mode `Initial`,
+    /// in which the template owns the resources of running pods. `template` is the pod template of the pod's controller, for annotations that
     /// cannot be used.
     pub fn new(
         pod: &Pod,
@@ -85,15 +86,18 @@ impl Unboost {
         }
         let applied = vpa.filter(|vpa| vpa.spec.update_mode() != UpdateMode::Off);
         let recommended = applied.map(|vpa| PodRecommendation::new(vpa, &plain, &context.ranges));
+        let is_initial = applied.is_some_and(|vpa| vpa.spec.update_mode() == UpdateMode::Initial);
 
         for name in boosted.into_iter().filter(|name| is_due(name)) {
             let Some(index) = spec.containers.iter().position(|container| container.name == name) else {
                 unboost.unknown.push(name);
                 continue;
             };
+            let is_rolled_out = own.boosts.get(&name).is_some_and(|boost| boost.rolled_out);
             let (damaged, own) = own.of(&name);
             let recommendation = recommended.as_ref().and_then(|recommended| recommended.container(&name));
-            let recommendation = recommendation.filter(|container| container.target.cpu.is_some());
+            let recommendation = recommendation
+                .filter(|container| container.target.cpu.is_some() && !(is_initial && is_rolled_out));
             let own_limit = own.and_then(|(cpu, _)| cpu.limit);
             let to = match recommendation {
                 Some(container) => {

@@ -502,6 +502,36 @@ fn unboosting_gives_the_recommendation_of_that_moment_or_the_containers_own_valu
 }
 
 #[test]
+fn a_container_whose_cpu_a_rollout_has_changed_gets_back_to_that() {
+    let resources = json!({ "requests": { "cpu": "100m" }, "limits": { "cpu": "300m" } });
+    let spec = pod_spec(&json!([{ "name": "c", "resources": resources }]));
+    let mode = |mode: &str| {
+        let spec = json!({ "startupBoost": factor(2), "updatePolicy": { "updateMode": mode } });
+        vpa(&spec, &json!([{ "containerName": "c", "target": { "cpu": "150m" } }]))
+    };
+    // The mode, and what the container gets back to after a rollout to 200m and 600m: where the VPA updates running pods,
+    // it owns the CPU, and no rollout changes it.
+    for (name, expected) in [
+        ("Off", ("200m", "600m", Source::Annotation)),
+        ("Initial", ("200m", "600m", Source::Annotation)),
+        ("InPlace", ("150m", "450m", Source::Recommendation)),
+    ] {
+        let mut pod = boosted_pod(&mode(name), &spec, &BoostContext::default());
+        let quantity = |text: &str| text.parse::<plumb_resize::Quantity>().unwrap();
+        let rolled_out = annotation::RolledOut {
+            container: "c",
+            unboosted: Cpu { request: Some(quantity("200m")), limit: Some(quantity("600m")) },
+            requests: BTreeMap::new(),
+            limits: BTreeMap::new(),
+        };
+        let annotations = annotation::rolled_out_annotations(&pod, &[rolled_out]);
+        pod.metadata.annotations.get_or_insert_default().extend(annotations);
+        let got = unboost_of_c(&pod, Some(&mode(name)), None);
+        assert_eq!(got, Some((expected.0.to_owned(), expected.1.to_owned(), expected.2)), "{name}");
+    }
+}
+
+#[test]
 fn damaged_annotations_do_not_keep_a_pod_boosted() {
     let template = pod_spec(&json!([{ "name": "c", "resources": { "requests": { "cpu": "70m" } } }]));
     let pod = |annotations: Value| -> Pod {

@@ -280,6 +280,62 @@ async fn pods_of_a_deployment_start_with_more_cpu_and_get_back_once_they_are_rea
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_during_a_boost_leaves_the_boost_and_changes_what_comes_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = [&FLAGS[..], &["--feature-gates", "InPlaceWorkloadVerticalScaling=true"]].concat();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &flags);
+    let client = cluster.client().await;
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    for name in ["vpa-webhook-config", "plumb-rollout-webhook"] {
+        until(&configurations, name, |_: &MutatingWebhookConfiguration| true).await;
+    }
+    let boost = json!({ "updatePolicy": { "updateMode": "Off" },
+        "startupBoost": { "cpu": { "type": "Factor", "factor": 3, "durationSeconds": 3600 } } });
+    let template = json!([{ "name": "load", "image": "plumb/load", "args": ["--cpu", "10m"],
+        "resources": { "requests": { "cpu": "100m", "memory": "32Mi" } } }]);
+    create(&client, "web", &boost, &template).await;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let is_ready =
+        |all: &BTreeMap<String, Pod>| all.len() == 2 && all.values().all(|pod| ready_since(pod).is_some());
+    let before = until_all(&pods, is_ready).await;
+
+    let container =
+        json!({ "name": "load", "resources": { "requests": { "cpu": "150m", "memory": "64Mi" } } });
+    let edit = json!({
+        "metadata": { "annotations": { "rollout.plumb.dev/in-place": "true" } },
+        "spec": { "template": { "spec": { "containers": [container] } } },
+    });
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    // The annotation and the edit in one write: the webhook holds what opts in.
+    deployments.patch("web", &PatchParams::default(), &Patch::Strategic(&edit)).await.unwrap();
+    let complete = |deployment: &Deployment| {
+        let status = deployment.annotations().get("rollout.plumb.dev/status");
+        status.is_some_and(|status| status.contains(r#""phase":"Complete""#))
+    };
+    until(&deployments, "web", complete).await;
+    let memory = |pod: &Pod| {
+        let resources = pod.spec.as_ref().unwrap().containers[0].resources.clone().unwrap();
+        resources.requests.unwrap()["memory"].0.clone()
+    };
+    for (name, pod) in until_all(&pods, |all| all.values().all(|pod| memory(pod) == "64Mi")).await {
+        assert!(before.contains_key(&name), "the pods are resized");
+        assert_eq!(cpu_request(&pod).as_deref(), Some("300m"), "{name} keeps its boost");
+        let line = format!("{name}: CPU start-up boost of container load: 300m/- instead of 150m/-");
+        let shown = plumb(&cluster, &["status", &name]);
+        assert!(shown.contains(&line), "{line:?} is not in\n{shown}");
+    }
+    let edited = json!({ "spec": { "startupBoost": { "cpu": { "durationSeconds": 0 } } } });
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
+    vpas.patch("web", &PatchParams::default(), &Patch::Merge(&edited)).await.unwrap();
+    let is_unboosted = |pod: &Pod| annotation(pod, "vpaCpuStartupBoost/load").is_none();
+    let after = until_all(&pods, |all| all.values().all(is_unboosted)).await;
+    for (name, pod) in &after {
+        assert!(before.contains_key(name), "the same pods");
+        assert_eq!(cpu_request(pod).as_deref(), Some("150m"), "{name} has what the rollout gave it");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_starter_is_ready_much_earlier_with_a_boost() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);

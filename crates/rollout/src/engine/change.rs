@@ -1,4 +1,10 @@
 //! The change from a running pod to a template, per container.
+//!
+//! A container with a CPU start-up boost has more CPU than its template for a while, which is no difference. What is
+//! compared is its CPU without the boost, which is in annotations of the pod. A change of it is written there, so that the
+//! container has it once the boost ends; until then the container has the larger of both.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodTemplateSpec, ResourceRequirements};
 use plumb_resize::aggregate::Role;
@@ -8,6 +14,7 @@ use plumb_resize::qos::QosClass;
 use plumb_resize::resource::{Requirements, Resource};
 use plumb_resize::rules::Rules;
 use plumb_resize::validate;
+use plumb_vpa_api::startup_boost::{ActiveBoost, Cpu, RolledOut, active_boosts, rolled_out_annotations};
 use serde_json::{Map, Value, json};
 
 use super::desired::{Desired, is_empty};
@@ -35,6 +42,8 @@ pub struct Vertical {
     pub grows: bool,
     /// Whether a container is restarted.
     pub restarts: bool,
+    /// The annotations of boosted containers after the resize: what they get back to when their boosts end.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// A resize of one container.
@@ -44,8 +53,10 @@ pub struct ContainerChange {
     pub name: String,
     /// Whether it is a main, a sidecar or a plain init container.
     pub role: Role,
-    /// Its resources.
+    /// Its resources, without its CPU start-up boost if it has one.
     pub resources: ResourceChange,
+    /// The quantities of its spec that change now: with a boost, only what it does not have already.
+    pub sent: ResourceRequirements,
     /// Whether its resize policy has it restarted for this.
     pub restarts: bool,
 }
@@ -90,13 +101,15 @@ fn invalid(bad: &BadQuantity) -> Change {
 
 fn vertical(desired: &Desired, pod: &Pod, rules: &Rules) -> Result<Change, BadQuantity> {
     let Some(spec) = &pod.spec else { return Ok(Change::None) };
-    // Most comparisons find no difference, and are made for each change of each pod.
-    if !differs(desired, spec)? {
+    let boosts = active_boosts(pod);
+    // Most pods have no boost, most comparisons find no difference, and are made for each change of each pod.
+    if boosts.is_empty() && !differs(desired, spec)? {
         return Ok(Change::None);
     }
     let shape = PodShape::of(pod)?;
-    let old = PodResources::desired(spec)?;
-    let mut target = spec.clone();
+    let plain = without_boosts(spec, &boosts);
+    let old = PodResources::desired(&plain)?;
+    let mut target = plain.clone();
     let mut reasons = Vec::new();
     for name in desired.containers.keys().filter(|name| shape.position(name).is_none()) {
         reasons.push(Reason::Field { path: format!("spec.containers[{name}]") });
@@ -111,22 +124,27 @@ fn vertical(desired: &Desired, pod: &Pod, rules: &Rules) -> Result<Change, BadQu
         set(target.resources.get_or_insert_default(), wanted);
     }
     let new = PodResources::desired(&target)?;
+    let next = with_boosts(&target, spec, desired, &boosts);
+    let (has, sent) = (PodResources::desired(spec)?, PodResources::desired(&next)?);
     let mut changed = Vec::new();
     for (i, (shape, (old, new))) in
         shape.containers.iter().zip(old.containers.iter().zip(&new.containers)).enumerate()
     {
-        if old == new {
+        let (has, sent) = (&has.containers[i], &sent.containers[i]);
+        if old == new && has == sent {
             continue;
         }
         if shape.role == Role::Init && !rules.resize_init_containers {
             reasons.push(Reason::InitContainer { container: shape.name.clone() });
         }
-        let (before, after) = (resources_at(spec, i), resources_at(&target, i));
+        let (before, after) = (resources_at(&plain, i), resources_at(&target, i));
+        let (now, soon) = (resources_at(spec, i), resources_at(&next, i));
         changed.push(ContainerChange {
             name: shape.name.clone(),
             role: shape.role,
             resources: resource_change(before, after, *old, *new),
-            restarts: shape.restarts_for(*old, *new).is_some(),
+            sent: resource_change(now, soon, *has, *sent).set,
+            restarts: shape.restarts_for(*has, *sent).is_some(),
         });
     }
     let pod_level = match (old.pod.unwrap_or_default(), new.pod.unwrap_or_default()) {
@@ -138,20 +156,86 @@ fn vertical(desired: &Desired, pod: &Pod, rules: &Rules) -> Result<Change, BadQu
             Some(resource_change(spec.resources.as_ref(), target.resources.as_ref(), old, new))
         }
     };
+    if changed.is_empty() && pod_level.is_none() && reasons.is_empty() {
+        return Ok(Change::None);
+    }
     let (from, to) = (QosClass::of_pod(pod)?, QosClass::of_spec(&target)?);
     if from != to {
         reasons.push(Reason::QosClass { from, to });
     }
-    let grows = !shape.requests(&new).within(shape.requests(&old));
-    if reasons.is_empty() {
-        reasons.extend(refusal(pod, target, rules));
+    let grows = !shape.requests(&sent).within(shape.requests(&has));
+    let annotations = boost_annotations(pod, &target, &changed, &boosts);
+    // What the pod has once its boosts end has to be valid, too.
+    for wanted in [Some(next), (!boosts.is_empty()).then_some(target)].into_iter().flatten() {
+        if reasons.is_empty() {
+            reasons.extend(refusal(pod, wanted, rules));
+        }
     }
     if !reasons.is_empty() {
         return Ok(Change::Other(reasons));
     }
     let restarts = changed.iter().any(|container| container.restarts);
-    let vertical = Vertical { containers: changed, pod: pod_level, grows, restarts };
+    let vertical = Vertical { containers: changed, pod: pod_level, grows, restarts, annotations };
     Ok(Change::Vertical(Box::new(vertical)))
+}
+
+/// The spec of a pod as it is without the boosts of its containers.
+fn without_boosts(spec: &PodSpec, boosts: &BTreeMap<String, ActiveBoost>) -> PodSpec {
+    let mut spec = spec.clone();
+    for container in &mut spec.containers {
+        if let Some(boost) = boosts.get(&container.name) {
+            boost.unboosted.write_to(container);
+        }
+    }
+    spec
+}
+
+/// A target in which boosted containers have the larger of the CPU that is desired and of their boost, and the CPU that they
+/// have where none is desired: it is up to an autoscaler. A container without a limit gets one when its boost ends.
+fn with_boosts(
+    target: &PodSpec,
+    has: &PodSpec,
+    desired: &Desired,
+    boosts: &BTreeMap<String, ActiveBoost>,
+) -> PodSpec {
+    let names_cpu =
+        |list: Option<&WireList>| list.is_some_and(|list| list.contains_key(Resource::Cpu.name()));
+    let mut next = target.clone();
+    for (container, has) in next.containers.iter_mut().zip(&has.containers) {
+        let Some(ActiveBoost { boosted, .. }) = boosts.get(&container.name) else { continue };
+        let (mut cpu, wanted) = (Cpu::of(has), Cpu::of(container));
+        let desired = desired.containers.get(&container.name);
+        if names_cpu(desired.and_then(|desired| desired.requests.as_ref())) {
+            cpu.request = boosted.request.max(wanted.request);
+        }
+        if names_cpu(desired.and_then(|desired| desired.limits.as_ref())) {
+            cpu.limit = boosted.limit.map(|limit| limit.max(wanted.limit.unwrap_or(limit)));
+        }
+        cpu.write_to(container);
+    }
+    next
+}
+
+/// The annotations of the boosted containers among those that change.
+fn boost_annotations(
+    pod: &Pod,
+    target: &PodSpec,
+    changed: &[ContainerChange],
+    boosts: &BTreeMap<String, ActiveBoost>,
+) -> BTreeMap<String, String> {
+    let boosted = changed.iter().filter(|container| boosts.contains_key(&container.name));
+    let rolled_out =
+        boosted.filter(|container| !is_empty(&container.resources.set)).filter_map(|container| {
+            let after = target.containers.iter().find(|after| after.name == container.name)?;
+            Some(RolledOut {
+                container: &container.name,
+                unboosted: Cpu::of(after),
+                requests: container.resources.set.requests.clone().unwrap_or_default(),
+                limits: container.resources.set.limits.clone().unwrap_or_default(),
+            })
+        });
+    let rolled_out: Vec<RolledOut<'_>> = rolled_out.collect();
+    if rolled_out.is_empty() { BTreeMap::new() } else { rolled_out_annotations(pod, &rolled_out) }
 }
 
 /// Whether any amount that is desired is another one in the spec.
@@ -233,13 +317,19 @@ fn resource_change(
 }
 
 impl Vertical {
+    /// Whether anything is sent to `/resize`: not if only that changes which boosted containers get back to.
+    pub fn is_sent(&self) -> bool {
+        self.pod.is_some() || self.containers.iter().any(|container| !is_empty(&container.sent))
+    }
+
     /// The strategic merge patch for `/resize`. It has only the quantities that change, so that it does not undo what
     /// others have changed meanwhile.
     pub fn patch(&self) -> Value {
         let list = |wanted: &dyn Fn(Role) -> bool| -> Vec<Value> {
             let containers = self.containers.iter().filter(|container| wanted(container.role));
             containers
-                .map(|container| json!({ "name": container.name, "resources": container.resources.set }))
+                .filter(|container| !is_empty(&container.sent))
+                .map(|container| json!({ "name": container.name, "resources": container.sent }))
                 .collect()
         };
         let (main, init) = (list(&|role| role == Role::Main), list(&|role| role != Role::Main));

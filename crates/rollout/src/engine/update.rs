@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::change::Change;
+use super::change::{Change, Vertical};
 use super::failure::{Failure, Refusal};
 use super::hooks::Hooks;
 use super::pod_state::NextWrite;
@@ -79,7 +79,7 @@ pub fn plan(pod: &Pod, next: &NextWrite, hooks: &impl Hooks, now: Timestamp) -> 
             }
             let intent = merged(record.patch(pod), hooks.on_begin(pod));
             let mut writes = vec![PodWrite::Patch(intent)];
-            writes.extend(change.as_ref().map(|change| PodWrite::Resize(change.patch())));
+            writes.extend(change.iter().flat_map(|change| resize(pod, change)));
             Some(Plan { record, writes })
         }
         NextWrite::Send(change) => {
@@ -87,7 +87,8 @@ pub fn plan(pod: &Pod, next: &NextWrite, hooks: &impl Hooks, now: Timestamp) -> 
             // An accepted resize that the pod does not have afterwards is not sent again at once.
             let sent =
                 PodRecord { failure: Some(Failure::resent(record.failure.as_ref(), now)), ..record.clone() };
-            let writes = vec![PodWrite::Resize(change.patch()), PodWrite::Patch(sent.patch(pod))];
+            let mut writes = resize(pod, change);
+            writes.push(PodWrite::Patch(sent.patch(pod)));
             Some(Plan { record, writes })
         }
         NextWrite::MarkApplied => {
@@ -122,8 +123,22 @@ pub fn plan_back(pod: &Pod, failure: Option<Failure>, hooks: &impl Hooks, now: T
     };
     let record = record.back(pod, change.as_deref(), failure, now);
     let mut writes = vec![PodWrite::Patch(record.patch(pod))];
-    writes.extend(change.map(|change| PodWrite::Resize(change.patch())));
+    writes.extend(change.iter().flat_map(|change| resize(pod, change)));
     Some(Plan { record, writes })
+}
+
+/// The writes by which a pod is resized: the resize, and then what its boosted containers get back to, so that a resize which
+/// the API server refuses does not change that.
+fn resize(pod: &Pod, change: &Vertical) -> Vec<PodWrite> {
+    let mut writes = Vec::new();
+    if change.is_sent() {
+        writes.push(PodWrite::Resize(change.patch()));
+    }
+    if !change.annotations.is_empty() {
+        let metadata = json!({ "uid": pod.metadata.uid, "annotations": change.annotations });
+        writes.push(PodWrite::Patch(json!({ "metadata": metadata })));
+    }
+    writes
 }
 
 /// Sends the writes of a plan, and records a refused resize on the pod.

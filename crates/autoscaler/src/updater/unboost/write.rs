@@ -8,7 +8,9 @@ use plumb_client::Api;
 use serde_json::{Value, json};
 
 use super::{Inner, UnboostError};
-use crate::boost::annotation::{BOOSTS, RESTARTS, boosted_restarts, boosts_text, key, read_boosts};
+use crate::boost::annotation::{
+    BOOSTS, RESTARTS, boosted_containers, boosted_restarts, boosts_text, key, read_boosts,
+};
 use crate::boost::restart::Restart;
 use crate::boost::{BoostPlan, Cpu, Unboost};
 use crate::updater::attempt::IN_PLACE_UPDATED;
@@ -57,7 +59,8 @@ impl Inner {
         Ok(found.is_some_and(|found| found.metadata.uid == pod.metadata.uid))
     }
 
-    /// Removes the annotations of the boosts that have ended.
+    /// Removes the annotations of the boosts that have ended, of this version of the pod alone: a rollout may have written
+    /// since that a container gets back to other resources.
     pub(super) async fn finish(&self, pod: &Pod, unboost: &Unboost) -> Result<(), UnboostError> {
         let ended: BTreeSet<&str> = unboost
             .containers
@@ -66,13 +69,16 @@ impl Inner {
             .chain(unboost.unknown.iter().map(String::as_str))
             .collect();
         let mut annotations: Annotations = ended.iter().map(|name| (key(name), None)).collect();
-        let left: BTreeMap<_, _> =
-            read_boosts(pod).into_iter().filter(|(name, _)| !ended.contains(name.as_str())).collect();
+        let boosted = boosted_containers(pod);
+        let left: BTreeMap<_, _> = read_boosts(pod)
+            .into_iter()
+            .filter(|(name, _)| !ended.contains(name.as_str()) && boosted.contains(name))
+            .collect();
         let boosts =
             (!left.is_empty()).then(|| boosts_text(left.iter().map(|(name, boost)| (name.as_str(), *boost))));
         annotations.insert(BOOSTS.to_owned(), boosts);
         annotations.insert(IN_PLACE_UPDATED.to_owned(), Some("true".to_owned()));
-        self.annotate(pod, None, &annotations).await.map(drop)
+        self.annotate(pod, &annotations).await.map(drop)
     }
 
     /// Annotates the boosts of containers that restart. None if the pod has changed since, and comes again.
@@ -96,20 +102,16 @@ impl Inner {
             let text = boosts_text(boosts.iter().map(|(name, boost)| (name.as_str(), *boost)));
             annotations.insert(BOOSTS.to_owned(), Some(text));
         }
-        self.annotate(pod, pod.metadata.resource_version.as_deref(), &annotations).await
+        self.annotate(pod, &annotations).await
     }
 
-    /// Changes annotations of a pod, if wanted only of this version of it. None if it has changed since.
-    async fn annotate(
-        &self,
-        pod: &Pod,
-        version: Option<&str>,
-        annotations: &Annotations,
-    ) -> Result<Option<Pod>, UnboostError> {
-        let mut metadata = json!({ "uid": pod.metadata.uid, "annotations": annotations });
-        if let Some(version) = version {
-            metadata["resourceVersion"] = json!(version);
-        }
+    /// Changes annotations of this version of a pod. None if it has changed since.
+    async fn annotate(&self, pod: &Pod, annotations: &Annotations) -> Result<Option<Pod>, UnboostError> {
+        let metadata = json!({
+            "uid": pod.metadata.uid,
+            "resourceVersion": pod.metadata.resource_version,
+            "annotations": annotations,
+        });
         let patch = json!({ "metadata": metadata });
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         match self.pods(pod).patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {

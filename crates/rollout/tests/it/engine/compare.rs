@@ -1,10 +1,12 @@
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use plumb_harness::object;
+use plumb_resize::resource::Resource;
 use plumb_resize::rules::Rules;
-use plumb_rollout::engine::{Change, Reason, Vertical, compare};
+use plumb_rollout::engine::{Change, Desired, Reason, Vertical, compare, compare_desired};
+use plumb_vpa_api::startup_boost::{self, Boost, Cpu, Original};
 use serde_json::json;
 
-use crate::objects::{pod, resized, sized, template, template_of};
+use crate::objects::{patched, pod, resized, sized, template, template_of};
 
 fn vertical(change: Change) -> Vertical {
     match change {
@@ -146,4 +148,111 @@ fn a_pod_that_the_api_server_would_not_resize_is_found_before_it_is_asked() {
     let mut without = pod(&sized("100m", "64Mi"));
     without.spec.as_mut().unwrap().containers[0].name = "other".to_owned();
     assert_eq!(codes(compare(&sized("200m", "64Mi"), &without, &rules)), ["OtherFieldsChanged"]);
+}
+
+/// A pod of a template whose container `app` has a CPU start-up boost, which this annotation and upstream's describe.
+fn boosted(template: &PodTemplateSpec, cpu: Cpu) -> Pod {
+    let mut pod = pod(template);
+    let container = &mut pod.spec.as_mut().unwrap().containers[0];
+    let boost = Boost { unboosted: Cpu::of(container), boosted: cpu, restarted: None, rolled_out: false };
+    let original = Original::of(container).to_text();
+    cpu.write_to(container);
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(startup_boost::BOOSTS.to_owned(), startup_boost::boosts_text([("app", boost)]));
+    annotations.insert(startup_boost::key("app"), original);
+    pod
+}
+
+fn cpu(request: &str, limit: Option<&str>) -> Cpu {
+    let read = |text: &str| text.parse().unwrap();
+    Cpu { request: Some(read(request)), limit: limit.map(read) }
+}
+
+/// A pod after the writes of a change.
+fn changed(pod: &Pod, change: &Vertical) -> Pod {
+    let pod = if change.is_sent() { resized(pod, &change.patch()) } else { pod.clone() };
+    patched(&pod, &json!({ "metadata": { "annotations": change.annotations } }))
+}
+
+/// The CPU that container `app` gets back to, by our own annotation and by upstream's.
+fn gets_back_to(pod: &Pod) -> (Cpu, Cpu) {
+    let ours = startup_boost::read_boosts(pod)["app"].unboosted;
+    (ours, Original::read(pod, "app").unwrap().cpu().unwrap())
+}
+
+#[test]
+fn a_cpu_start_up_boost_is_no_difference() {
+    let (template, rules) = (sized("100m", "64Mi"), Rules::v1_36());
+    assert_eq!(compare(&template, &boosted(&template, cpu("300m", None)), &rules), Change::None);
+    // The updater has ended it, and the node has yet to apply that.
+    let mut ending = boosted(&template, cpu("300m", None));
+    cpu("100m", None).write_to(&mut ending.spec.as_mut().unwrap().containers[0]);
+    assert_eq!(compare(&template, &ending, &rules), Change::None);
+}
+
+#[test]
+fn a_boosted_container_keeps_its_boost_and_gets_back_to_the_new_cpu() {
+    let rules = Rules::v1_36();
+    let of = |request: &str, limit: Option<&str>| {
+        let list = |amount: Option<&str>| amount.map_or(json!({}), |amount| json!({ "cpu": amount }));
+        template(list(Some(request)), list(limit))
+    };
+    // The CPU of the old template, of the boost and of the new template; what the container has until its boost ends.
+    let table = [
+        (("100m", None), ("300m", None), ("200m", None), ("300m", None)),
+        (("100m", None), ("300m", None), ("50m", None), ("300m", None)),
+        (("100m", None), ("300m", None), ("400m", None), ("400m", None)),
+        (("100m", Some("200m")), ("300m", Some("600m")), ("50m", Some("100m")), ("300m", Some("600m"))),
+        (("100m", Some("200m")), ("300m", Some("600m")), ("400m", Some("800m")), ("400m", Some("800m"))),
+        // Under RequestsOnly the boost stays below the limit.
+        (("100m", Some("200m")), ("199m", Some("200m")), ("150m", Some("160m")), ("199m", Some("200m"))),
+        (("100m", Some("200m")), ("199m", Some("200m")), ("100m", Some("300m")), ("199m", Some("300m"))),
+    ];
+    for (old, boost, new, meanwhile) in table {
+        let pod = boosted(&of(old.0, old.1), cpu(boost.0, boost.1));
+        let new_template = of(new.0, new.1);
+        let change = vertical(compare(&new_template, &pod, &rules));
+        assert_eq!(change.is_sent(), boost != meanwhile, "{new:?}");
+        let after = changed(&pod, &change);
+        assert_eq!(
+            Cpu::of(&after.spec.as_ref().unwrap().containers[0]),
+            cpu(meanwhile.0, meanwhile.1),
+            "{new:?}"
+        );
+        let new = cpu(new.0, new.1);
+        assert_eq!(gets_back_to(&after), (new, new));
+        assert_eq!(compare(&new_template, &after, &rules), Change::None, "{new:?}");
+        // An undo sets what the container had without its boost, and leaves the boost.
+        let desired = Desired { containers: change.previous().containers, pod: None };
+        let undo = vertical(compare_desired(&desired, &after, &rules));
+        let undone = changed(&after, &undo);
+        let old = cpu(old.0, old.1);
+        assert_eq!(gets_back_to(&undone), (old, old));
+        assert_eq!(Cpu::of(&undone.spec.unwrap().containers[0]), cpu(boost.0, boost.1), "{new:?}");
+    }
+}
+
+#[test]
+fn a_change_of_memory_alone_leaves_the_cpu_of_a_boosted_container() {
+    let pod = boosted(&sized("100m", "64Mi"), cpu("300m", None));
+    let change = vertical(compare(&sized("100m", "128Mi"), &pod, &Rules::v1_36()));
+    let sent = json!({ "name": "app", "resources": { "requests": { "memory": "128Mi" } } });
+    assert_eq!(change.patch(), json!({ "spec": { "containers": [sent] } }));
+    let after = changed(&pod, &change);
+    assert_eq!(gets_back_to(&after).0, cpu("100m", None));
+    assert!(!startup_boost::read_boosts(&after)["app"].rolled_out, "its CPU is as before");
+    // Upstream's updater sets the memory of its annotation, too.
+    let original = Original::read(&after, "app").unwrap();
+    assert_eq!(json!(original.requests), json!({ "cpu": "100m", "memory": "128Mi" }));
+}
+
+#[test]
+fn the_cpu_that_an_autoscaler_owns_is_left_alone_while_its_boost_ends() {
+    let mut pod = boosted(&sized("100m", "64Mi"), cpu("300m", None));
+    // The updater has applied a recommendation that is lower than what admission wrote down.
+    cpu("50m", None).write_to(&mut pod.spec.as_mut().unwrap().containers[0]);
+    let rules = Rules::v1_36();
+    let desired = Desired::of(&sized("200m", "64Mi"), &rules).unwrap();
+    let memory_only = desired.without(|_, _, resource| resource == Resource::Cpu);
+    assert_eq!(compare_desired(&memory_only, &pod, &rules), Change::None);
 }

@@ -249,6 +249,12 @@ fn what_another_actor_resizes_afterwards_is_left_unless_the_policy_enforces_the_
     assert_eq!(state(&drifted, &hooks, &PodPolicy::default(), 2), PodState::Done);
     let enforcing = PodPolicy { enforce_drift: true, ..PodPolicy::default() };
     assert_eq!(state(&drifted, &hooks, &enforcing, 2), PodState::Pending);
+    // A container that restarted, and that the updater of a VPA has boosted.
+    let boost = r#"{"app":{"unboosted":{"request":"200m"},"boosted":{"request":"600m"}}}"#;
+    let annotations = json!({ "plumb.dev/cpu-startup-boost": boost });
+    let boosted = patched(&done, &json!({ "metadata": { "annotations": annotations } }));
+    let patch = json!({ "spec": { "containers": [{ "name": "app", "resources": { "requests": { "cpu": "600m" } } }] } });
+    assert_eq!(state(&resized(&boosted, &patch), &hooks, &enforcing, 2), PodState::Done);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The annotations of a boosted pod: admission writes them, and the updater reads them to unboost the pod.
+//! The annotations of a pod with a CPU start-up boost (AEP-7862): admission writes them, and the updater reads them to
+//! unboost the pod. A rollout that resizes a boosted pod writes what the container gets back to.
 //!
 //! `vpaCpuStartupBoost/<container>` is upstream's: the container's own requests and limits of CPU and memory. A pod with it
 //! is boosted; either implementation unboosts the pods of the other.
@@ -15,8 +16,49 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use plumb_resize::Quantity;
 use serde::{Deserialize, Serialize};
 
-use super::{CPU, Cpu};
-use crate::api::ResourceList;
+use crate::{ResourceList, Resources, read_resources};
+
+const CPU: &str = "cpu";
+
+/// Request and limit of CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cpu {
+    /// The request, where there is one.
+    pub request: Option<Quantity>,
+    /// The limit, where there is one.
+    pub limit: Option<Quantity>,
+}
+
+impl Cpu {
+    /// The CPU of a container. A quantity that cannot be read counts as absent.
+    pub fn of(container: &Container) -> Self {
+        let resources = container.resources.as_ref();
+        let cpu = |list: Option<&ResourceList>| list.map(read_resources).and_then(|read: Resources| read.cpu);
+        Self {
+            request: cpu(resources.and_then(|resources| resources.requests.as_ref())),
+            limit: cpu(resources.and_then(|resources| resources.limits.as_ref())),
+        }
+    }
+
+    /// Sets request and limit of a container. An absent value is removed.
+    pub fn write_to(self, container: &mut Container) {
+        let resources = container.resources.get_or_insert_default();
+        set_cpu(&mut resources.requests, self.request);
+        set_cpu(&mut resources.limits, self.limit);
+    }
+}
+
+fn set_cpu(list: &mut Option<ResourceList>, amount: Option<Quantity>) {
+    match (list.as_mut(), amount) {
+        (_, Some(amount)) => {
+            list.get_or_insert_default().insert(CPU.to_owned(), amount.into());
+        }
+        (Some(list), None) => {
+            list.remove(CPU);
+        }
+        (None, None) => {}
+    }
+}
 
 /// The prefix of the names of upstream's annotations; the name of the container follows.
 pub const PREFIX: &str = "vpaCpuStartupBoost/";
@@ -144,6 +186,8 @@ pub struct Boost {
     pub boosted: Cpu,
     /// When it got it, if that was at a restart of the container and not at the creation of the pod.
     pub restarted: Option<Timestamp>,
+    /// Whether a rollout has changed its resources without the boost since.
+    pub rolled_out: bool,
 }
 
 /// The entry of a container as it is written.
@@ -153,6 +197,8 @@ struct Entry {
     boosted: Amounts,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     restarted: Option<Timestamp>,
+    #[serde(default, rename = "rolledOut", skip_serializing_if = "std::ops::Not::not")]
+    rolled_out: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -184,6 +230,7 @@ pub fn boosts_text<'a>(boosts: impl IntoIterator<Item = (&'a str, Boost)>) -> St
         unboosted: boost.unboosted.into(),
         boosted: boost.boosted.into(),
         restarted: boost.restarted,
+        rolled_out: boost.rolled_out,
     };
     let entries: BTreeMap<&str, Entry> =
         boosts.into_iter().map(|(container, boost)| (container, entry(boost))).collect();
@@ -202,6 +249,7 @@ pub fn read_boosts(pod: &Pod) -> BTreeMap<String, Boost> {
             unboosted: entry.unboosted.read()?,
             boosted: entry.boosted.read()?,
             restarted: entry.restarted,
+            rolled_out: entry.rolled_out,
         })
     };
     let entries = entries.unwrap_or_default().into_iter();
@@ -212,4 +260,78 @@ pub fn read_boosts(pod: &Pod) -> BTreeMap<String, Boost> {
 pub fn boosted_restarts(pod: &Pod) -> BTreeMap<String, i32> {
     let text = pod.metadata.annotations.as_ref().and_then(|all| all.get(RESTARTS));
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// The CPU of a container that is boosted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActiveBoost {
+    /// Its CPU once the boost ends.
+    pub unboosted: Cpu,
+    /// Its CPU with the boost, as far as its spec has that: no more than its spec has, and no more than the boost gave.
+    pub boosted: Cpu,
+}
+
+/// The boosts of a pod's containers, as far as the annotations have what they get back to: our own, else upstream's.
+pub fn active_boosts(pod: &Pod) -> BTreeMap<String, ActiveBoost> {
+    if !is_boosted(pod) {
+        return BTreeMap::new();
+    }
+    let (marked, boosts) = (boosted_containers(pod), read_boosts(pod));
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let active = |container: &Container| {
+        let (name, has) = (&container.name, Cpu::of(container));
+        let recorded = boosts.get(name);
+        let original = || Original::read(pod, name).and_then(|original| original.cpu()).ok();
+        let unboosted = recorded.map(|boost| boost.unboosted).or_else(original);
+        let given = recorded.map_or(has, |boost| boost.boosted);
+        let boosted = Cpu {
+            request: has.request.min(given.request),
+            limit: has.limit.map(|limit| given.limit.map_or(limit, |given| limit.min(given))),
+        };
+        Some((
+            name.clone(),
+            ActiveBoost { unboosted: unboosted.filter(|cpu| cpu.request.is_some())?, boosted },
+        ))
+    };
+    containers.filter(|container| marked.contains(&container.name)).filter_map(active).collect()
+}
+
+/// The resources that a rollout gives a boosted container, which it has once its boost ends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RolledOut<'a> {
+    /// The name of the container.
+    pub container: &'a str,
+    /// Its CPU without the boost, from now on.
+    pub unboosted: Cpu,
+    /// The requests that the rollout changes.
+    pub requests: ResourceList,
+    /// The limits that the rollout changes.
+    pub limits: ResourceList,
+}
+
+/// The annotations of a boosted pod once a rollout has resized it. An annotation that cannot be read stays as it is.
+pub fn rolled_out_annotations(pod: &Pod, changed: &[RolledOut<'_>]) -> BTreeMap<String, String> {
+    let mut annotations = BTreeMap::new();
+    let mut boosts = read_boosts(pod);
+    for rolled_out in changed {
+        if let Ok(mut original) = Original::read(pod, rolled_out.container) {
+            for (own, changed, cpu) in [
+                (&mut original.requests, &rolled_out.requests, rolled_out.unboosted.request),
+                (&mut original.limits, &rolled_out.limits, rolled_out.unboosted.limit),
+            ] {
+                own.extend(changed.clone());
+                own.extend(cpu.map(|cpu| (CPU.to_owned(), cpu.into())));
+            }
+            annotations.insert(key(rolled_out.container), original.to_text());
+        }
+        if let Some(boost) = boosts.get_mut(rolled_out.container) {
+            boost.rolled_out |= boost.unboosted != rolled_out.unboosted;
+            boost.unboosted = rolled_out.unboosted;
+        }
+    }
+    if !boosts.is_empty() {
+        let boosts = boosts.iter().map(|(name, boost)| (name.as_str(), *boost));
+        annotations.insert(BOOSTS.to_owned(), boosts_text(boosts));
+    }
+    annotations
 }
