@@ -68,13 +68,18 @@ impl Denial {
             let causes = status.details.iter().flat_map(|details| &details.causes);
             causes.into_iter().any(|cause| cause.reason == reason)
         };
-        match () {
-            () if status.code != 403 => None,
-            () if has_cause("NodeCapacity") => Some(Self::NodeCapacity),
-            () if has_cause("UnsupportedPlatform") => Some(Self::UnsupportedPlatform),
-            () if QUOTA.into_iter().any(says) => Some(Self::Quota),
-            () if LIMIT_RANGE.into_iter().any(says) => Some(Self::LimitRange),
-            () => None,
+        if status.code != 403 {
+            None
+        } else if has_cause("NodeCapacity") {
+            Some(Self::NodeCapacity)
+        } else if has_cause("UnsupportedPlatform") {
+            Some(Self::UnsupportedPlatform)
+        } else if QUOTA.into_iter().any(says) {
+            Some(Self::Quota)
+        } else if LIMIT_RANGE.into_iter().any(says) {
+            Some(Self::LimitRange)
+        } else {
+            None
         }
     }
 }

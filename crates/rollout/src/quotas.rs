@@ -1,10 +1,11 @@
 //! When the limits of quotas changed: a resize that a quota refused is sent again then, before its backoff is over.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceQuota;
+use parking_lot::Mutex;
 use plumb_controller::Change;
 
 /// When the limits of quotas changed last, by namespace. Namespaces without such a change are not in it.
@@ -14,7 +15,7 @@ pub(crate) struct Quotas(Arc<Mutex<HashMap<String, Timestamp>>>);
 impl Quotas {
     /// When the limits of a quota in a namespace changed last; none if they have not since this process started.
     pub(crate) fn changed_at(&self, namespace: &str) -> Option<Timestamp> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(namespace).copied()
+        self.0.lock().get(namespace).copied()
     }
 
     /// Notes a change of a quota, and returns its namespace if what the API server enforces is another limit now, or none.
@@ -26,7 +27,7 @@ impl Quotas {
             return None;
         }
         let namespace = change.latest()?.metadata.namespace.clone()?;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.clone(), now);
+        self.0.lock().insert(namespace.clone(), now);
         Some(namespace)
     }
 }

@@ -6,11 +6,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Event, Pod};
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Resource, ResourceExt as _};
+use parking_lot::{Mutex, MutexGuard};
 use plumb_controller::pods::phase;
 use plumb_controller::{Change, ObjectRef, WatchEvent};
 use tokio::sync::Notify;
@@ -189,11 +190,11 @@ impl Feed {
     }
 
     fn changes(&self) -> MutexGuard<'_, Changes> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changes.lock()
     }
 
     fn unmatched(&self) -> MutexGuard<'_, HashMap<String, Vec<Unmatched>>> {
-        self.unmatched.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unmatched.lock()
     }
 }
 

@@ -18,7 +18,7 @@ mod statuses;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -26,6 +26,7 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream;
 use k8s_openapi::api::core::v1::Event;
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use plumb_client::Api;
 use plumb_controller::{Clock, ObjectRef, Reflector, WatchConfig};
 use plumb_supervise::Supervisor;
@@ -113,7 +114,7 @@ impl SharedState {
 
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
         // After a panic the recommender starts anew, with a new state.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

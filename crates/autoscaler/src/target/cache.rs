@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
@@ -122,7 +123,7 @@ impl Cache {
 
     /// Has a controller read again. It is used as it was read if that fails.
     pub(super) fn expire(&self, controller: &ControllerRef) {
-        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let generations = self.generations.lock();
         let slot = generations.recent.get(controller).or_else(|| generations.older.get(controller));
         if let Some(slot) = slot {
             slot.changed.store(true, Ordering::SeqCst);
@@ -130,7 +131,7 @@ impl Cache {
     }
 
     fn slot(&self, controller: &ControllerRef) -> Arc<Slot> {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.generations.lock();
         if let Some(slot) = generations.recent.get(controller) {
             return slot.clone();
         }

@@ -88,14 +88,20 @@ impl Summary {
             }
             Plan::InPlace(_) | Plan::Recreating(_) => {
                 let waiting: usize = self.waiting.values().sum();
-                let reason = match () {
-                    () if self.infeasible > 0 => "PodsInfeasible",
-                    () if waiting > 0 => "PodsWaiting",
-                    () if self.without_recommendation > 0 => "NoRecommendation",
-                    () if self.boosted > 0 => "PodsBoosted",
-                    () if !has_recommendation => "NoRecommendation",
-                    () if self.updated == 0 => "NoPodsMatched",
-                    () => "AllPodsUpdated",
+                let reason = if self.infeasible > 0 {
+                    "PodsInfeasible"
+                } else if waiting > 0 {
+                    "PodsWaiting"
+                } else if self.without_recommendation > 0 {
+                    "NoRecommendation"
+                } else if self.boosted > 0 {
+                    "PodsBoosted"
+                } else if !has_recommendation {
+                    "NoRecommendation"
+                } else if self.updated == 0 {
+                    "NoPodsMatched"
+                } else {
+                    "AllPodsUpdated"
                 };
                 (reason == "AllPodsUpdated", reason, self.message(waiting))
             }

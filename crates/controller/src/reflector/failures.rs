@@ -72,10 +72,12 @@ enum Kind {
 
 impl Kind {
     fn of(failure: &dyn Failure) -> Self {
-        match () {
-            () if failure.is_forbidden() => Self::Forbidden,
-            () if failure.is_not_served() => Self::NotServed,
-            () => Self::Other,
+        if failure.is_forbidden() {
+            Self::Forbidden
+        } else if failure.is_not_served() {
+            Self::NotServed
+        } else {
+            Self::Other
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The controller: informers, work queue, and the reconciler that decides and performs.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod, Re
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
+use parking_lot::Mutex;
 use plumb_client::Api;
 use plumb_controller::adoption::{self, Claim, adoption_patch, release_patch};
 use plumb_controller::api_error::{is_conflict, is_settled};
@@ -177,7 +178,7 @@ impl CloneSets {
     /// Whether OpenKruise runs. It is logged when that changes.
     fn is_stopped(&self) -> bool {
         let sign = self.openkruise.sign();
-        let mut before = self.stopped_by.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = self.stopped_by.lock();
         if *before != sign {
             if let Some(sign) = sign {
                 tracing::info!(%sign, "OpenKruise runs: its controller takes care of CloneSets");
@@ -190,12 +191,12 @@ impl CloneSets {
     }
 
     fn failures(&self, key: &ObjectRef) -> Failures {
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = self.failures.lock();
         failures.get(key).cloned().unwrap_or_default()
     }
 
     fn set_failures(&self, key: &ObjectRef, new: Failures) {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         if new == Failures::default() {
             failures.remove(key);
         } else {

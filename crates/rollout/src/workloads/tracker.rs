@@ -1,11 +1,12 @@
 //! The state of one workload in memory: the index of its pods, updated pod by pod.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+use parking_lot::Mutex;
 use plumb_controller::object_ref::resource_version;
 use plumb_controller::pods::is_active;
 use plumb_controller::{ObjectRef, Store, controller_of};
@@ -85,15 +86,10 @@ pub(super) struct Retry {
     pub(super) refused: Option<(StuckReason, String)>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each step leaves it whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Trackers {
     /// The tracker of a workload, from now on with these pods.
     pub(super) fn track(&self, key: &Key, owner: &str) -> Arc<Tracker> {
-        let mut tables = lock(&self.0);
+        let mut tables = self.0.lock();
         let tracker = tables.by_key.entry(key.clone()).or_insert_with(|| {
             Arc::new(Tracker {
                 key: key.clone(),
@@ -112,14 +108,14 @@ impl Trackers {
 
     /// The uid of the live ReplicaSet of a Deployment, if these were found to be right before.
     pub(super) fn prepared(&self, key: &Key, sets: &Sets) -> Option<String> {
-        let tracker = lock(&self.0).by_key.get(key)?.clone();
-        let prepared = lock(&tracker.prepared);
+        let tracker = self.0.lock().by_key.get(key)?.clone();
+        let prepared = tracker.prepared.lock();
         prepared.as_ref().filter(|(known, _)| known == sets).map(|(_, live)| live.clone())
     }
 
     /// Forgets a workload.
     pub(super) fn forget(&self, key: &Key) {
-        let mut tables = lock(&self.0);
+        let mut tables = self.0.lock();
         if tables.by_key.remove(key).is_some() {
             tables.by_owner.retain(|_, tracker| tracker.key != *key);
         }
@@ -128,8 +124,8 @@ impl Trackers {
     /// Notes that a pod changed. Returns the workload that it belongs to, if that is tracked.
     pub(super) fn pod_changed(&self, pod: &Pod) -> Option<Key> {
         let owner = controller_of(&pod.metadata)?;
-        let tracker = lock(&self.0).by_owner.get(&owner.uid)?.clone();
-        lock(&tracker.dirty).insert(pod.name_any());
+        let tracker = self.0.lock().by_owner.get(&owner.uid)?.clone();
+        tracker.dirty.lock().insert(pod.name_any());
         Some(tracker.key.clone())
     }
 }
@@ -137,11 +133,11 @@ impl Trackers {
 impl Tracker {
     /// Notes which `ReplicaSets` are right.
     pub(super) fn set_prepared(&self, sets: Sets, live: &str) {
-        *lock(&self.prepared) = Some((sets, live.to_owned()));
+        *self.prepared.lock() = Some((sets, live.to_owned()));
     }
 
     pub(super) fn take_dirty(&self) -> BTreeSet<String> {
-        std::mem::take(&mut *lock(&self.dirty))
+        std::mem::take(&mut *self.dirty.lock())
     }
 }
 

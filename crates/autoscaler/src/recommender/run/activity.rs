@@ -1,8 +1,8 @@
 //! Whether runs take place when they are due, for health checks.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// How many intervals late a run may be.
@@ -25,12 +25,12 @@ impl Activity {
 
     /// For how long a run has been overdue, if one is.
     pub(super) fn overdue(&self, now: Instant) -> Option<Duration> {
-        let deadline = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = *self.0.lock();
         now.checked_duration_since(deadline?).filter(|late| !late.is_zero())
     }
 
     fn set(&self, deadline: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+        *self.0.lock() = deadline;
     }
 }
 
