@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams, Patch, Preconditions};
 use plumb_client::Api;
+use plumb_controller::ObjectRef;
 use plumb_supervise::Exponential;
 use serde_json::json;
 
@@ -16,6 +17,7 @@ use super::reconcile::Rollouts;
 use super::tracker::{Retry, TrackerState};
 use crate::engine::{self, Action, Hooks as _, Plan, Refusal, patch_params};
 use crate::metrics::RolloutMetrics;
+use crate::request::RequestError;
 
 /// How many pods are written at a time for one workload.
 const WRITES_AT_A_TIME: usize = 32;
@@ -96,15 +98,15 @@ impl Rollouts {
     }
 
     /// Labels the pods that do not follow, because they were resized back or could not be, with the revision of their
-    /// workload: its own controller would recreate them. Whether all have the label.
+    /// workload: its own controller would recreate them. Fails with the first of the errors, once all writes were answered.
     pub(super) async fn label_pods(
         &self,
         workload: &Workload,
         state: &mut TrackerState,
         now: Timestamp,
-    ) -> bool {
+    ) -> Result<(), RequestError> {
         let hooks = state.hooks().cloned().filter(|hooks| hooks.revision_label.is_some());
-        let Some(hooks) = hooks else { return true };
+        let Some(hooks) = hooks else { return Ok(()) };
         let namespace = workload.metadata().namespace.clone().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
         let names: Vec<String> = state.pods.iter().map(|(name, _)| name.to_owned()).collect();
@@ -113,26 +115,28 @@ impl Rollouts {
             let pod = state.pod(&namespace, &name, &self.informers.pods);
             pods.extend(pod.filter(|pod| !hooks.follows(pod)));
         }
-        let results: Vec<kube::Result<Pod>> = stream::iter(pods)
-            .map(|pod| {
-                let (api, patch) = (api.clone(), hooks.on_done(&pod).unwrap_or_default());
-                let patch = engine::merged(patch, Some(json!({ "metadata": { "uid": pod.metadata.uid } })));
-                let name = pod.metadata.name.clone().unwrap_or_default();
-                async move { api.patch(&name, &patch_params(), &Patch::Strategic(patch)).await }
-            })
-            .buffer_unordered(WRITES_AT_A_TIME)
-            .collect()
-            .await;
-        let mut labelled = true;
+        let results: Vec<Result<Pod, RequestError>> =
+            stream::iter(pods)
+                .map(|pod| {
+                    let (api, patch) = (api.clone(), hooks.on_done(&pod).unwrap_or_default());
+                    let patch =
+                        engine::merged(patch, Some(json!({ "metadata": { "uid": pod.metadata.uid } })));
+                    let name = pod.metadata.name.clone().unwrap_or_default();
+                    let failed = RequestError::of("labelling", "Pod", ObjectRef::of(&*pod));
+                    async move {
+                        api.patch(&name, &patch_params(), &Patch::Strategic(patch)).await.map_err(failed)
+                    }
+                })
+                .buffer_unordered(WRITES_AT_A_TIME)
+                .collect()
+                .await;
+        let mut labelled = Ok(());
         for result in results {
             match result {
                 Ok(pod) => state.wrote(pod, &|pod: &Pod| workload.order(pod), now),
                 // One that is gone needs no label.
-                Err(error) if Refusal::of(&error) == Refusal::Gone => {}
-                Err(error) => {
-                    tracing::debug!(%error, "cannot label a pod, will retry");
-                    labelled = false;
-                }
+                Err(error) if Refusal::of(&error.source) == Refusal::Gone => {}
+                Err(error) => labelled = labelled.and(Err(error)),
             }
         }
         labelled

@@ -26,7 +26,6 @@ use crate::metrics::RolloutMetrics;
 use crate::quotas::Quotas;
 use crate::request::RequestError;
 
-const FIRST_RETRY: Duration = Duration::from_millis(200);
 /// After which time a condition that could not be set is set again.
 const CONDITION_RETRY: Duration = Duration::from_secs(10);
 
@@ -256,9 +255,7 @@ impl Rollouts {
         match action {
             Action::Finish(_) if !observed => return Ok(None),
             Action::Finish(outcome) => {
-                if !self.label_pods(workload, state, now).await {
-                    return Ok(Some(Requeue::After(FIRST_RETRY)));
-                }
+                self.label_pods(workload, state, now).await?;
                 // The outcome is written before the release: whichever write is the last one of this process, the
                 // next process continues from it. The status is reported with the release.
                 record.rollout.outcome = Some(*outcome);

@@ -6,12 +6,15 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{LimitRange, Pod, ResourceQuota};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use plumb_controller::metrics::ReconcileResult;
 use plumb_harness::{eventually, object};
+use plumb_rollout::Rollout;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::commands::{Command, CommandError, command};
 use plumb_rollout::engine::{Phase, PodFailure, PodRecord};
 use plumb_rollout::workloads::{HELD_ANNOTATION, WorkloadKind};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::cluster::{Answer, Cluster, actual_cpu, cpu, is_resize_pending, rolled_out, status};
 use super::deployments::{condition, deployment, is, policy, running, sized};
@@ -290,6 +293,53 @@ async fn a_stateful_set_whose_pods_go_back_recreates_none_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_label_that_a_policy_denies_at_the_end_of_a_rollout_is_written_after_a_backoff() {
+    let cluster = sets::stateful_set(1).await;
+    let mut object = policy(json!({ "onFailure": "RollbackPod" }));
+    object["spec"]["targetRef"] = json!({ "kind": "StatefulSet", "name": "db" });
+    cluster.create::<RolloutPolicy>(object).await;
+    let label = "metadata.labels['controller-revision-hash']";
+    deny(&cluster, "no-labels", &format!("object.{label} == oldObject.{label}")).await;
+    let (pods, dry_run) = (cluster.api::<Pod>(), PatchParams { dry_run: true, ..PatchParams::default() });
+    let relabel = Patch::Merge(json!({ "metadata": { "labels": { "controller-revision-hash": "other" } } }));
+    eventually(async || pods.patch("db-0", &dry_run, &relabel).await.is_err()).await;
+    cluster.answer("db-0", "200m", Answer::Infeasible);
+    let config = cluster.config(true);
+    let metrics = config.metrics.clone();
+    let mut running = JoinSet::new();
+    running.spawn(Rollout::new(config).run());
+    cluster.edit::<StatefulSet>("db", sets::sized("200m")).await;
+    // The work queue waits longer after each failure.
+    let controller = metrics.controller("rollout-controller");
+    eventually(async || controller.count(ReconcileResult::Error) >= 3).await;
+    let bindings: kube::Api<ValidatingAdmissionPolicyBinding> = kube::Api::all(cluster.client.clone());
+    bindings.delete("no-labels", &DeleteParams::default()).await.unwrap();
+    eventually(async || pods.patch("db-0", &dry_run, &relabel).await.is_ok()).await;
+    cluster.clock.advance(Duration::from_mins(1));
+    cluster.touch("db-0").await;
+    let complete = |set: &StatefulSet| status(set).is_some_and(|status| status.phase == Phase::Complete);
+    let set = cluster.until("db", complete).await;
+    let pod = pods.get("db-0").await.unwrap();
+    let labels = pod.metadata.labels.unwrap();
+    assert_eq!(Some(&labels["controller-revision-hash"]), set.status.unwrap().update_revision.as_ref());
+}
+
+/// Has a policy deny updates of pods for which an expression is false.
+async fn deny(cluster: &Cluster, name: &str, unless: &str) {
+    let policies: kube::Api<ValidatingAdmissionPolicy> = kube::Api::all(cluster.client.clone());
+    let bindings: kube::Api<ValidatingAdmissionPolicyBinding> = kube::Api::all(cluster.client.clone());
+    let metadata = json!({ "name": name });
+    let rules = json!([{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"] }]);
+    let validations = json!([{ "expression": unless, "message": "pods stay as they are" }]);
+    let spec = json!({ "matchConstraints": { "resourceRules": rules }, "validations": validations });
+    let policy = object(json!({ "metadata": metadata, "spec": spec }));
+    policies.create(&PostParams::default(), &policy).await.unwrap();
+    let spec = json!({ "policyName": name, "validationActions": ["Deny"] });
+    let binding = object(json!({ "metadata": metadata, "spec": spec }));
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stuck_pod_of_a_stateful_set_is_recreated_once_and_has_the_new_size() {
     let mut cluster = sets::stateful_set(3).await;
     let before = cluster.pods().await;
@@ -405,18 +455,8 @@ async fn a_pod_that_becomes_unready_while_it_soaks_is_taken_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_that_a_policy_keeps_from_being_annotated_are_reported_and_resized_once_it_does_not() {
     let (mut cluster, before) = running(2, 2).await;
-    let policies: kube::Api<ValidatingAdmissionPolicy> = kube::Api::all(cluster.client.clone());
     let bindings: kube::Api<ValidatingAdmissionPolicyBinding> = kube::Api::all(cluster.client.clone());
-    let name = json!({ "name": "no-annotations" });
-    let rules = json!([{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"] }]);
-    let validations =
-        json!([{ "expression": "!has(object.metadata.annotations)", "message": "pods stay as they are" }]);
-    let spec = json!({ "matchConstraints": { "resourceRules": rules }, "validations": validations });
-    let policy = object(json!({ "metadata": name, "spec": spec }));
-    policies.create(&PostParams::default(), &policy).await.unwrap();
-    let spec = json!({ "policyName": "no-annotations", "validationActions": ["Deny"] });
-    let binding = object(json!({ "metadata": name, "spec": spec }));
-    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    deny(&cluster, "no-annotations", "!has(object.metadata.annotations)").await;
     let (pods, dry_run) = (cluster.api::<Pod>(), PatchParams { dry_run: true, ..PatchParams::default() });
     let annotation = Patch::Merge(json!({ "metadata": { "annotations": { "test/touched": "yes" } } }));
     eventually(async || pods.patch(&before[0], &dry_run, &annotation).await.is_err()).await;
