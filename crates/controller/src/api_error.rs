@@ -39,6 +39,17 @@ pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409 && !status.is_already_exists())
 }
 
+/// Whether the API server does not serve the path of a request, such as a subresource of a version before the one that added
+/// it: a missing object is named in the details, a missing path is not. A path that no API group has is answered with text.
+pub fn is_not_served(status: &Status) -> bool {
+    let names_object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    let message = status.message.to_lowercase();
+    status.code == 404 && !names_object && NOT_SERVED.into_iter().any(|words| message.contains(words))
+}
+
+/// The words of an API server for a path that it does not serve.
+const NOT_SERVED: [&str; 2] = ["could not find the requested resource", "page not found"];
+
 /// Why admission denied the write of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Denial {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::core::Status;
-use plumb_controller::api_error::Denial;
+use plumb_controller::api_error::{Denial, is_not_served};
 
 /// The longest wait after failures and refusals.
 pub const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
@@ -83,6 +83,8 @@ impl Refusal {
             };
         }
         match status.code {
+            // The pod may exist: the updater discovers later whether the subresource is served.
+            404 if is_not_served(status) => Self::Unavailable(message),
             403 => Self::Forbidden(message),
             400 | 405 | 413 | 415 | 422 => Self::Invalid(message),
             404 | 410 => Self::Gone(message),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::Status;
-use plumb_controller::api_error::{Denial, is_replaced};
+use plumb_controller::api_error::{Denial, is_not_served, is_replaced};
 use plumb_supervise::Exponential;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,8 @@ pub enum StuckReason {
     LimitRange,
     /// The API server refused the resize for another reason.
     Refused,
+    /// The API server does not serve the `/resize` subresource of pods.
+    ResizeNotServed,
     /// No resize makes the pod follow: its QoS class would change, for example.
     NotResizable,
     /// A container was restarted for the resize, and the pod is not ready within the deadline.
@@ -42,7 +44,7 @@ pub enum StuckReason {
 
 impl StuckReason {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Deferred,
         Self::Infeasible,
         Self::Error,
@@ -51,6 +53,7 @@ impl StuckReason {
         Self::Quota,
         Self::LimitRange,
         Self::Refused,
+        Self::ResizeNotServed,
         Self::NotResizable,
         Self::NotReady,
         Self::SoakNotReady,
@@ -69,6 +72,7 @@ impl StuckReason {
             Self::Quota => "Quota",
             Self::LimitRange => "LimitRange",
             Self::Refused => "Refused",
+            Self::ResizeNotServed => "ResizeNotServed",
             Self::NotResizable => "NotResizable",
             Self::NotReady => "NotReady",
             Self::SoakNotReady => "SoakNotReady",
@@ -128,6 +132,10 @@ impl Failure {
     }
 }
 
+/// The message for an API server without `pods/resize`: what it needs.
+const NOT_SERVED: &str = "the API server does not serve pods/resize, which Kubernetes has from 1.33 on with the feature gate \
+     InPlacePodVerticalScaling; enable it, or opt the workload out of in-place rollouts";
+
 /// The meaning of an error of the API server for the pod of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -145,6 +153,16 @@ impl Refusal {
         match error {
             kube::Error::Api(status) => Self::of_status(status),
             other => Self::Transient(other.to_string()),
+        }
+    }
+
+    /// Reads the error of a resize.
+    pub fn of_resize(error: &kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if is_not_served(status) => {
+                Self::Refused(StuckReason::ResizeNotServed, NOT_SERVED.to_owned())
+            }
+            _ => Self::of(error),
         }
     }
 

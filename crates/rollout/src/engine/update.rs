@@ -152,7 +152,10 @@ pub async fn update(api: &Api<Pod>, pod: &Pod, plan: &Plan, now: Timestamp) -> U
                 result.pod = Some(Box::new(pod));
             }
             Err(error) => {
-                let refusal = Refusal::of(&error);
+                let refusal = match write {
+                    PodWrite::Resize(_) => Refusal::of_resize(&error),
+                    PodWrite::Patch(_) => Refusal::of(&error),
+                };
                 if let (Refusal::Refused(reason, message), PodWrite::Resize(_)) = (&refusal, write) {
                     record_refusal(api, pod, plan, (*reason, message), now, &mut result).await;
                 }

@@ -70,6 +70,10 @@ fn each_refusal_has_its_consequence() {
         (json!({ "code": 503, "message": "oops" }), ("Unavailable", second.clone(), false)),
         (json!({ "code": 504, "message": "timeout" }), ("Unavailable", second, false)),
         (json!({ "code": 404, "message": "not found" }), ("NotFound", RefusalAction::Forget, false)),
+        (
+            json!({ "code": 404, "message": "the server could not find the requested resource" }),
+            ("Unavailable", RefusalAction::Retry(Duration::from_secs(1)), false),
+        ),
     ];
     for (status, (reason, next, evicts)) in table {
         let refusal = refusal(status.clone());

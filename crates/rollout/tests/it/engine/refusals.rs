@@ -4,7 +4,7 @@ use plumb_rollout::engine::{Refusal, StuckReason};
 use serde_json::{Value, json};
 
 fn refusal(status: Value) -> Refusal {
-    Refusal::of(&kube::Error::Api(Box::new(object::<Status>(status))))
+    Refusal::of_resize(&kube::Error::Api(Box::new(object::<Status>(status))))
 }
 
 #[test]
@@ -24,6 +24,13 @@ fn refusals_of_the_api_server_are_classified() {
             StuckReason::LimitRange,
         ),
         (message(403, "User cannot patch resource"), StuckReason::Refused),
+        // Of kube-apiserver before 1.33, and of one that does not know the path at all.
+        (
+            json!({ "code": 404, "reason": "NotFound", "details": {},
+                "message": "the server could not find the requested resource" }),
+            StuckReason::ResizeNotServed,
+        ),
+        (message(404, "404 page not found\n"), StuckReason::ResizeNotServed),
         (message(422, "Pod is invalid: spec: Forbidden: only cpu and memory"), StuckReason::Refused),
         // A webhook may deny with any code.
         (message(429, "admission webhook \"x\" denied the request: not now"), StuckReason::Refused),
@@ -36,6 +43,9 @@ fn refusals_of_the_api_server_are_classified() {
         let Refusal::Refused(is, _) = refusal(status.clone()) else { panic!("not refused: {status}") };
         assert_eq!(is, reason, "{status}");
     }
+    let gone = json!({ "code": 404, "reason": "NotFound", "message": "pods \"web\" not found",
+        "details": { "name": "web", "kind": "pods" } });
+    assert_eq!(refusal(gone), Refusal::Gone);
     assert_eq!(refusal(message(404, "not found")), Refusal::Gone);
     assert_eq!(refusal(message(409, "Precondition failed: UID in precondition: a")), Refusal::Gone);
     let conflict = "Operation cannot be fulfilled on pods \"druid-0\": the object has been modified";

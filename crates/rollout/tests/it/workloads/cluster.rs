@@ -118,6 +118,17 @@ impl Cluster {
         }
     }
 
+    /// A client of an API server that does not serve `pods/resize`. Its user may do anything: a request of a user without
+    /// rights is forbidden, whatever the server serves.
+    pub(super) fn without_resize(&self) -> Client {
+        self.test.intercepted("admin", ["system:masters"], |uri: &mut http::Uri| {
+            if uri.path().ends_with("/resize") {
+                *uri = uri.to_string().replace("/resize", "/unserved").parse().unwrap();
+            }
+            Ok::<_, io::Error>(())
+        })
+    }
+
     /// A client that our controllers watch with, and the paths of its requests.
     pub(super) fn noting(&self) -> (Client, Arc<Mutex<Vec<String>>>) {
         let (paths, user) = (Arc::<Mutex<Vec<String>>>::default(), user_of(plumb_roles::ROLLOUT.account));

@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{LimitRange, Pod, ResourceQuota};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_controller::metrics::ReconcileResult;
 use plumb_harness::{eventually, object};
-use plumb_rollout::Rollout;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::commands::{Command, CommandError, command};
 use plumb_rollout::engine::{Phase, PodFailure, PodRecord};
 use plumb_rollout::workloads::{HELD_ANNOTATION, WorkloadKind};
+use plumb_rollout::{Config, Rollout};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -124,6 +124,27 @@ async fn a_refusal_by_a_limit_range_is_reported_and_tried_again() {
     for pod in &before {
         cluster.touch(pod).await;
     }
+    cluster.until("web", is(Phase::Complete)).await;
+    assert_eq!(cluster.pods().await.into_keys().collect::<Vec<_>>(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_without_the_resize_subresource_is_reported_as_such() {
+    let (mut cluster, before) = running(2, 2).await;
+    let mut old = JoinSet::new();
+    let config = Config { write: cluster.without_resize(), ..cluster.config(true) };
+    old.spawn(Rollout::new(config).run());
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    let is_reported = |web: &Deployment| status(web).is_some_and(|status| !status.stuck.is_empty());
+    let web = cluster.until("web", is_reported).await;
+    let stuck = status(&web).unwrap().stuck.remove(0);
+    assert_eq!(stuck.reason.name(), "ResizeNotServed");
+    assert!(stuck.message.contains("InPlacePodVerticalScaling"), "{}", stuck.message);
+    plumb_harness::event(&cluster.client, &stuck.pod, "InPlaceRolloutStuck", 1).await;
+    // A control plane that was upgraded since.
+    old.shutdown().await;
+    cluster.roll_out(true);
+    cluster.clock.advance(Duration::from_mins(1));
     cluster.until("web", is(Phase::Complete)).await;
     assert_eq!(cluster.pods().await.into_keys().collect::<Vec<_>>(), before);
 }
