@@ -19,4 +19,4 @@ pub mod trust;
 
 pub use registration::{Endpoint, Registration};
 pub use run::{Certificates, Options, SetupError, WebhookServer};
-pub use server::{MinTls, Reviewer, TlsSettings};
+pub use server::{MinTls, Reviewer, TlsSettings, Transfer};

@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +12,7 @@ use futures_util::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -22,13 +24,29 @@ use rustls::{ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 
 /// Answers admission reviews.
 pub trait Reviewer: Send + Sync {
     /// Answers a review. `None` if the body is none.
     fn review<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Option<Vec<u8>>>;
+
+    /// A review was answered, and its transfer took so long.
+    fn transferred(&self, transfer: Transfer) {
+        let _ = transfer;
+    }
+}
+
+/// How long the server took for a review, apart from the reviewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// From the head of the request until its body was read.
+    pub read: Duration,
+    /// From the response until the connection had taken it, or had ended.
+    pub write: Duration,
+    /// From the head of the request until then.
+    pub total: Duration,
 }
 
 /// The largest review that is read: upstream's.
@@ -155,7 +173,7 @@ async fn connection(
     let stream = accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let respond = service_fn(move |request| {
         let reviewer = reviewer.clone();
-        async move { Ok::<_, Infallible>(respond(request, &*reviewer).await) }
+        async move { Ok::<_, Infallible>(respond(request, reviewer).await) }
     });
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
@@ -163,7 +181,8 @@ async fn connection(
     http.serve_connection(TokioIo::new(stream), respond).await
 }
 
-async fn respond(request: Request<Incoming>, reviewer: &dyn Reviewer) -> Response<Full<Bytes>> {
+async fn respond(request: Request<Incoming>, reviewer: Arc<dyn Reviewer>) -> Response<Answer> {
+    let began = Instant::now();
     let is_json = request.headers().get(CONTENT_TYPE).is_some_and(|content_type| {
         content_type.to_str().is_ok_and(|content_type| content_type.starts_with("application/json"))
     });
@@ -180,9 +199,12 @@ async fn respond(request: Request<Incoming>, reviewer: &dyn Reviewer) -> Respons
         }
         Ok(Err(_)) | Err(_) => return refused(StatusCode::BAD_REQUEST, "the body did not arrive"),
     };
+    let read = began.elapsed();
     match reviewer.review(&body).await {
         Some(answer) => {
-            let mut response = Response::new(Full::new(Bytes::from(answer)));
+            let written = Written { reviewer, began, read, answered: Instant::now() };
+            let body = Full::new(Bytes::from(answer));
+            let mut response = Response::new(Answer { body, _written: Some(written) });
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
@@ -190,8 +212,50 @@ async fn respond(request: Request<Incoming>, reviewer: &dyn Reviewer) -> Respons
     }
 }
 
-fn refused(status: StatusCode, why: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from_static(why.as_bytes())));
+/// The body of a response. The connection drops it once it has taken all of it.
+struct Answer {
+    body: Full<Bytes>,
+    _written: Option<Written>,
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Passes the times of a review on when it is dropped.
+struct Written {
+    reviewer: Arc<dyn Reviewer>,
+    began: Instant,
+    read: Duration,
+    answered: Instant,
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let (write, total) = (self.answered.elapsed(), self.began.elapsed());
+        self.reviewer.transferred(Transfer { read: self.read, write, total });
+    }
+}
+
+fn refused(status: StatusCode, why: &'static str) -> Response<Answer> {
+    let body = Full::new(Bytes::from_static(why.as_bytes()));
+    let mut response = Response::new(Answer { body, _written: None });
     *response.status_mut() = status;
     response
 }

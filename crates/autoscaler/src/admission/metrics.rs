@@ -12,6 +12,12 @@ const BOUNDS: &[u64] = &milliseconds([
     30_000, 60_000, 120_000, 300_000,
 ]);
 
+/// Upstream's bounds of the steps, and the same finer ones below.
+const STEP_BOUNDS: &[u64] = &milliseconds([
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000,
+    70_000, 80_000, 90_000, 100_000, 120_000, 150_000, 240_000, 300_000,
+]);
+
 const fn milliseconds<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
     let mut at = 0;
     while at < N {
@@ -41,6 +47,36 @@ pub enum Object {
     Pod,
     /// A VPA.
     Vpa,
+}
+
+/// A step of the response to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The body of the request arrives.
+    ReadRequest,
+    /// The webhook decides.
+    Admit,
+    /// The response is encoded.
+    BuildResponse,
+    /// The connection takes the response.
+    WriteResponse,
+    /// All of it.
+    Total,
+}
+
+impl Step {
+    const ALL: [Self; 5] =
+        [Self::ReadRequest, Self::Admit, Self::BuildResponse, Self::WriteResponse, Self::Total];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::ReadRequest => "read_request",
+            Self::Admit => "admit",
+            Self::BuildResponse => "build_response",
+            Self::WriteResponse => "write_response",
+            Self::Total => "total",
+        }
+    }
 }
 
 impl Status {
@@ -74,6 +110,7 @@ pub struct AdmissionMetrics(Arc<Families>);
 #[derive(Debug)]
 struct Families {
     latency: [[Histogram; Object::ALL.len()]; Status::ALL.len()],
+    steps: [Histogram; Step::ALL.len()],
     boosts: AtomicU64,
     refused_boosts: AtomicU64,
 }
@@ -83,6 +120,7 @@ impl Default for Families {
         let histogram = || Histogram::new(Unit::Time, BOUNDS);
         Self {
             latency: std::array::from_fn(|_| std::array::from_fn(|_| histogram())),
+            steps: std::array::from_fn(|_| Histogram::new(Unit::Time, STEP_BOUNDS)),
             boosts: AtomicU64::default(),
             refused_boosts: AtomicU64::default(),
         }
@@ -93,6 +131,11 @@ impl AdmissionMetrics {
     /// Counts a request.
     pub fn answered(&self, status: Status, object: Object, took: Duration) {
         self.0.latency[status as usize][object as usize].observe_duration(took);
+    }
+
+    /// Counts the time of a step.
+    pub fn step(&self, step: Step, took: Duration) {
+        self.0.steps[step as usize].observe_duration(took);
     }
 
     /// Counts the containers of a pod that were boosted, and those that should have been.
@@ -123,6 +166,11 @@ impl AdmissionMetrics {
                     histogram.render(text, name, &labels, |_| true);
                 }
             }
+        }
+        let name = "vpa_admission_controller_execution_latency_seconds";
+        text.histogram(name, "time that the steps of the response to a request take");
+        for (step, histogram) in Step::ALL.into_iter().zip(&self.0.steps) {
+            histogram.render(text, name, &[("step", step.name())], |_| true);
         }
         let name = "vpa_admission_controller_startup_boosts_total";
         text.counter(name, "containers with a CPU start-up boost, by whether they got it");

@@ -12,13 +12,13 @@ use plumb_controller::Clock;
 use plumb_controller::events::{EventRecorder, NewEvent};
 use plumb_resize::Quantity;
 use plumb_supervise::Supervisor;
-use plumb_webhook::Reviewer;
 use plumb_webhook::review::{Refusal, Request, Response, Review, uid_of};
+use plumb_webhook::{Reviewer, Transfer};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::limits::NamespaceLimits;
-use super::metrics::{AdmissionMetrics, Object, Status};
+use super::metrics::{AdmissionMetrics, Object, Status, Step};
 use super::pod::{PodContext, PodPatch};
 use super::vpa::{Gates, Verdict};
 use crate::api::{GROUP, VerticalPodAutoscaler};
@@ -83,6 +83,12 @@ impl Reviewer for Webhook {
     fn review<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Option<Vec<u8>>> {
         self.reviewed(body).boxed()
     }
+
+    fn transferred(&self, transfer: Transfer) {
+        self.metrics.step(Step::ReadRequest, transfer.read);
+        self.metrics.step(Step::WriteResponse, transfer.write);
+        self.metrics.step(Step::Total, transfer.total);
+    }
 }
 
 impl Webhook {
@@ -99,8 +105,13 @@ impl Webhook {
             // It is logged and counted.
             Err(_panic) => (Response::default(), Status::Error, Object::Unknown),
         };
-        self.metrics.answered(status, object, self.clock.monotonic().saturating_duration_since(started));
-        Some(response.to_body(&uid))
+        let decided = self.clock.monotonic();
+        let took = decided.saturating_duration_since(started);
+        self.metrics.answered(status, object, took);
+        self.metrics.step(Step::Admit, took);
+        let body = response.to_body(&uid);
+        self.metrics.step(Step::BuildResponse, self.clock.monotonic().saturating_duration_since(decided));
+        Some(body)
     }
 
     async fn answer(&self, body: &[u8]) -> (Response, Status, Object) {

@@ -99,6 +99,18 @@ async fn every_example_of_aep_7862_does_what_it_says() {
         )
     );
     assert_eq!(webhook.metrics.count(Status::Applied, Object::Pod), 6);
+    for step in ["read_request", "admit", "build_response", "write_response", "total"] {
+        let none = format!("vpa_admission_controller_execution_latency_seconds_count{{step=\"{step}\"}} 0\n");
+        let is_timed = async || {
+            let mut text = plumb_metrics::Text::default();
+            webhook.metrics.render(&mut text);
+            let text = text.finish();
+            assert!(text.contains(none.trim_end_matches("0\n")), "{step} is not in\n{text}");
+            !text.contains(&none)
+        };
+        // A response is written after the API server has read it.
+        eventually(is_timed).await;
+    }
 }
 
 #[tokio::test]
