@@ -40,6 +40,7 @@ mod sample;
 pub mod shards;
 pub mod state;
 mod time;
+mod window_peak;
 mod workload;
 
 pub use aggregate::Aggregate;
@@ -57,4 +58,5 @@ pub use policy::{ContainerPolicy, MemorySettings, ResourcePolicy, ScalingMode, i
 pub use run::{Config, Recommender, Run, SharedState, TASK};
 pub use sample::{Discarded, Sample};
 pub use time::{Time, TimeOutOfRange};
+pub use window_peak::{WINDOW_PEAK_ANNOTATION, WindowPeak};
 pub use workload::Workload;

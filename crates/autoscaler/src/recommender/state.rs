@@ -28,7 +28,10 @@ use super::oom::OomKill;
 use super::options::{CHECKPOINTS_LATEST, CHECKPOINTS_PART, Options, Storage};
 use super::prometheus::ContainerUsage;
 use super::shards::Ownership;
-use super::{COUNTED_KILLS_ANNOTATION, CheckpointError, CheckpointStatus, CountedKills, Discarded, Time};
+use super::{
+    COUNTED_KILLS_ANNOTATION, CheckpointError, CheckpointStatus, CountedKills, Discarded, Time,
+    WINDOW_PEAK_ANNOTATION, WindowPeak,
+};
 use crate::api::{
     CrossVersionObjectReference, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
     VerticalPodAutoscalerStatus,
@@ -468,6 +471,9 @@ impl State {
                     let kills = CountedKills::from_annotation(text);
                     self.cluster.restore_kills(&key, &spec.container_name, kills);
                 }
+                let peak = annotations.and_then(|of| of.get(WINDOW_PEAK_ANNOTATION));
+                let peak = peak.and_then(|text| WindowPeak::from_annotation(text));
+                self.cluster.restore_window_peak(&key, &spec.container_name, peak);
             }
             Ok(Restored::Known | Restored::UnknownVpa) => {}
             Err(error @ (CheckpointError::Version(_) | CheckpointError::Future(_))) => {
@@ -498,11 +504,12 @@ impl State {
     }
 
     /// Whether the checkpoints of a VPA have waited long enough for more to come: with a sample a minute each would be written
-    /// every minute, and the part of a long history that a crash loses does not matter.
+    /// every minute, and the part of a long history that a crash loses does not matter. Those with a higher memory peak do
+    /// not wait: the updater must not lower memory below it.
     fn has_waited(&self, key: &VpaKey) -> bool {
         let Some((written, history)) = self.cluster.checkpoint_age(key) else { return false };
         let wait = CHECKPOINTS_LATEST.min(history / CHECKPOINTS_PART);
-        self.cluster.time().duration_since(written) >= wait
+        self.cluster.time().duration_since(written) >= wait || self.cluster.has_higher_peak(key)
     }
 
     /// The checkpoints of a VPA that are to be written.
@@ -513,7 +520,7 @@ impl State {
     /// Notes that a checkpoint was written.
     pub fn checkpoint_written(&mut self, key: &VpaKey, checkpoint: &ContainerCheckpoint) {
         self.cluster.checkpoint_written(key, &checkpoint.container, checkpoint.digest);
-        self.cluster.kills_written(key, checkpoint);
+        self.cluster.annotations_written(key, checkpoint);
     }
 
     /// Notes that a checkpoint could not be written.

@@ -586,7 +586,7 @@ impl Inner {
         let recommended = recommendation_of(&gathered.vpa).into_iter();
         let containers = recommended.flat_map(|all| &all.container_recommendations);
         let names = containers.map(|container| container.container_name.as_str());
-        let peaks = peaks(&self.config.client, key, names).await;
+        let peaks = peaks(&self.config.client, key, names, self.config.clock.now()).await;
         for subject in &mut gathered.subjects {
             if let Some(recommendation) = &mut subject.recommendation {
                 let guarded = memory_guard::guard(

@@ -10,6 +10,7 @@ use super::super::checkpoint::{CheckpointError, CheckpointStatus};
 use super::super::counted_kills::CountedKills;
 use super::super::policy::MemorySettings;
 use super::super::time::{Time, nanos};
+use super::super::window_peak::WindowPeak;
 use super::vpas::Vpa;
 use super::{Cluster, VpaKey};
 
@@ -24,7 +25,11 @@ pub struct ContainerCheckpoint {
     pub kills: CountedKills,
     /// Whether the object names others, or none.
     pub names_other_kills: bool,
-    /// A hash of status and kills.
+    /// The memory peak of the container's windows that are not over, which is not in the status.
+    pub window_peak: Option<WindowPeak>,
+    /// Whether the object has another one, or none.
+    pub has_other_peak: bool,
+    /// A hash of status, kills and peak.
     pub digest: u64,
 }
 
@@ -103,6 +108,13 @@ impl Cluster {
         vpa.history.set_kills(name, kills);
     }
 
+    /// Records which memory peak of windows that are not over a checkpoint has, by its object.
+    pub fn restore_window_peak(&mut self, key: &VpaKey, container: &str, peak: Option<WindowPeak>) {
+        let name = self.container_name(container);
+        let Some(vpa) = self.vpa_id(key).and_then(|id| self.vpas.get_mut(id)) else { return };
+        vpa.history.set_peak(name, peak);
+    }
+
     /// Whether an OOM kill of a container counts already: it was counted, or the checkpoint of the oldest VPA that selects
     /// the pod holds it.
     pub fn has_counted_kill(&self, namespace: &str, pod: &str, container: &str, at: Time) -> bool {
@@ -168,6 +180,7 @@ impl Cluster {
         let Some(id) = self.vpa_id(key) else { return Vec::new() };
         let Some(vpa) = self.vpas.get(id) else { return Vec::new() };
         let mut kills = self.settled_kills(vpa);
+        let peaks = self.window_peaks(vpa);
         let checkpoints = self
             .closed_windows(vpa)
             .into_iter()
@@ -178,10 +191,18 @@ impl Cluster {
                 let known = vpa.history.kills_of(name);
                 let names_other_kills =
                     known.map_or(kills != CountedKills::default(), |known| *known != kills);
+                let window_peak = peaks.get(name).copied();
                 let mut hasher = DefaultHasher::new();
-                (status.digest(), &kills).hash(&mut hasher);
-                let digest = hasher.finish();
-                ContainerCheckpoint { container: name.clone(), status, kills, names_other_kills, digest }
+                (status.digest(), &kills, window_peak).hash(&mut hasher);
+                ContainerCheckpoint {
+                    container: name.clone(),
+                    status,
+                    kills,
+                    names_other_kills,
+                    window_peak,
+                    has_other_peak: vpa.history.peak_of(name) != window_peak,
+                    digest: hasher.finish(),
+                }
             })
             .filter(|new| {
                 let written = vpa.history.written.iter().find(|(name, _)| *name == new.container);
@@ -194,9 +215,33 @@ impl Cluster {
         checkpoints
     }
 
-    /// Notes that the object of a checkpoint names the OOM kills in it.
-    pub fn kills_written(&mut self, key: &VpaKey, checkpoint: &ContainerCheckpoint) {
+    /// Notes that the object of a checkpoint has the annotations: the OOM kills in it, and the peak that is not.
+    pub fn annotations_written(&mut self, key: &VpaKey, checkpoint: &ContainerCheckpoint) {
         self.restore_kills(key, &checkpoint.container, checkpoint.kills.clone());
+        self.restore_window_peak(key, &checkpoint.container, checkpoint.window_peak);
+    }
+
+    /// Whether a container of a VPA uses more memory than its checkpoint shows: it is not to wait then.
+    pub fn has_higher_peak(&self, key: &VpaKey) -> bool {
+        let Some(vpa) = self.vpa_of(key) else { return false };
+        self.window_peaks(vpa)
+            .iter()
+            .any(|(name, peak)| vpa.history.peak_of(name).is_none_or(|known| peak.bytes > known.bytes))
+    }
+
+    /// The highest memory peaks of windows that are not over, by container. Peaks from before a restart, which checkpoints
+    /// have, count as long as their windows.
+    fn window_peaks(&self, vpa: &Vpa) -> HashMap<Arc<str>, WindowPeak> {
+        let known = vpa.history.peaks.iter().filter(|(_, peak)| self.now < peak.until);
+        let mut peaks: HashMap<Arc<str>, WindowPeak> = known.cloned().collect();
+        let sets = vpa.label_sets.iter().filter_map(|&set| self.label_sets.get(set));
+        let pods = sets.flat_map(|set| &set.pods).filter_map(|&pod| self.pods.get(pod));
+        for (name, state) in pods.flat_map(|pod| &pod.containers) {
+            let Some((window_end, peak)) = state.open_window(self.now) else { continue };
+            let peak = WindowPeak::new(&self.config, peak, window_end.truncated_to_seconds());
+            peaks.entry(name.clone()).and_modify(|known| *known = known.max(peak)).or_insert(peak);
+        }
+        peaks
     }
 
     /// Notes that a checkpoint was written.

@@ -11,6 +11,7 @@ use super::super::counted_kills::CountedKills;
 use super::super::estimate::VpaSettings;
 use super::super::policy::ContainerPolicy;
 use super::super::time::Time;
+use super::super::window_peak::WindowPeak;
 use super::namespace::Registration;
 use super::recommendations::VpaOutcome;
 use super::selector::PodSelector;
@@ -76,6 +77,8 @@ pub(super) struct History {
     pub(super) unreadable: Vec<Arc<str>>,
     /// The OOM kills that checkpoints hold and that pods may still show, by container.
     pub(super) kills: Vec<(Arc<str>, CountedKills)>,
+    /// The memory peaks of windows that are not over which checkpoints have, by container.
+    pub(super) peaks: Vec<(Arc<str>, WindowPeak)>,
 }
 
 /// The history of a VPA that is gone, or that selects other pods now.
@@ -283,6 +286,17 @@ impl History {
         if kills != CountedKills::default() {
             self.kills.push((container, kills));
         }
+    }
+
+    /// The memory peak of windows that are not over which the checkpoint of a container has.
+    pub(super) fn peak_of(&self, container: &str) -> Option<WindowPeak> {
+        self.peaks.iter().find(|(name, _)| **name == *container).map(|(_, peak)| *peak)
+    }
+
+    /// Notes the memory peak which the checkpoint of a container has.
+    pub(super) fn set_peak(&mut self, container: Arc<str>, peak: Option<WindowPeak>) {
+        self.peaks.retain(|(name, _)| *name != container);
+        self.peaks.extend(peak.map(|peak| (container, peak)));
     }
 
     pub(super) fn is_empty(&self) -> bool {

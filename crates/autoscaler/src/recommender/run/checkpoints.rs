@@ -18,7 +18,7 @@ use crate::informers::Informers;
 use crate::recommender::cluster::{ContainerCheckpoint, VpaKey};
 use crate::recommender::options::{Options, Storage};
 use crate::recommender::shards::Ownership;
-use crate::recommender::{COUNTED_KILLS_ANNOTATION, Time};
+use crate::recommender::{COUNTED_KILLS_ANNOTATION, Time, WINDOW_PEAK_ANNOTATION, WindowPeak};
 
 /// How many checkpoints a page of a list has: each has a few kilobytes.
 const PAGE: u32 = 500;
@@ -138,10 +138,11 @@ impl Checkpoints {
         let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
         let patch = Patch::Json::<()>(serde_json::from_value(patch).map_err(kube::Error::SerdeError)?);
         let kills = checkpoint.kills.to_annotation();
+        let peak = checkpoint.window_peak.and_then(WindowPeak::to_annotation);
         match api.patch_metadata(&name, &PatchParams::default(), &patch).await {
             Err(kube::Error::Api(answer)) if answer.is_not_found() => {}
-            Ok(_) if checkpoint.names_other_kills => {
-                let annotations = json!({ COUNTED_KILLS_ANNOTATION: kills });
+            Ok(_) if checkpoint.names_other_kills || checkpoint.has_other_peak => {
+                let annotations = json!({ COUNTED_KILLS_ANNOTATION: kills, WINDOW_PEAK_ANNOTATION: peak });
                 let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
                 return api.patch_metadata(&name, &PatchParams::default(), &patch).await.map(drop);
             }
@@ -153,8 +154,10 @@ impl Checkpoints {
         };
         let mut object = VerticalPodAutoscalerCheckpoint::new(&name, spec);
         object.status = Some(status);
-        object.metadata.annotations =
-            kills.map(|kills| [(COUNTED_KILLS_ANNOTATION.to_owned(), kills)].into());
+        let annotations = [(COUNTED_KILLS_ANNOTATION, kills), (WINDOW_PEAK_ANNOTATION, peak)];
+        let annotations: BTreeMap<String, String> =
+            annotations.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect();
+        object.metadata.annotations = (!annotations.is_empty()).then_some(annotations);
         api.create(&PostParams::default(), &object).await.map(drop)
     }
 

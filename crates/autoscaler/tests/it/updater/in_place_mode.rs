@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::Uri;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_autoscaler::api::VerticalPodAutoscalerCheckpoint;
+use plumb_autoscaler::recommender::WINDOW_PEAK_ANNOTATION;
 use plumb_autoscaler::updater::Options;
 use plumb_autoscaler::updater::attempt::{ANNOTATION, IN_PLACE_UPDATED, Record};
 use plumb_autoscaler::updater::mode::Modes;
@@ -13,7 +14,7 @@ use plumb_client::Api;
 use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_resize::status::Stage;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::make::amounts;
 use super::world::{Answer, MOMENT, World, dialects, options};
@@ -362,10 +363,25 @@ async fn a_pod_that_was_changed_meanwhile_is_read_again() {
 
 #[tokio::test(start_paused = true)]
 async fn with_the_guard_memory_is_not_lowered_below_what_the_checkpoints_say_was_in_use() {
+    // The end of bucket 36 is where bucket 37 starts, a little over a gigabyte; and 15 percent.
+    assert_eq!(guarded_memory(json!({})).await, 1_168_723_597);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_guard_memory_is_not_lowered_below_the_peak_of_a_window_that_is_not_over() {
+    let peak = |until: &str| json!({ WINDOW_PEAK_ANNOTATION: format!(r#"{{"bytes":2147483648,"until":"{until}"}}"#) });
+    assert_eq!(guarded_memory(peak("2026-03-01T18:00:00Z")).await, 2_469_606_195);
+    // The recommender that wrote it is gone.
+    assert_eq!(guarded_memory(peak("2026-03-01T08:00:00Z")).await, 1_168_723_597);
+}
+
+/// The memory of a pod with 4 GiB after 256 MiB were recommended, with the guard and a checkpoint that has these annotations.
+async fn guarded_memory(annotations: Value) -> i64 {
     let [rules, _] = dialects();
     let world = World::start(rules, "InPlace").await;
     let checkpoint = json!({
-        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscalerCheckpoint", "metadata": { "name": "web-app" },
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscalerCheckpoint",
+        "metadata": { "name": "web-app", "annotations": annotations },
         "spec": { "vpaObjectName": "web", "containerName": "app" },
         "status": { "version": "v3", "memoryHistogram": { "bucketWeights": { "8": 10000, "36": 1 }, "totalWeight": 2.0 } },
     });
@@ -376,9 +392,7 @@ async fn with_the_guard_memory_is_not_lowered_below_what_the_checkpoints_say_was
     world.pod("web-1", "1/4Gi").await;
     world.recommend("2/256Mi").await;
     world.pass(MOMENT).await;
-    // The end of bucket 36 is where bucket 37 starts, a little over a gigabyte; and 15 percent.
-    let memory = world.requests("web-1").await.memory.unwrap();
-    assert_eq!(memory, 1_168_723_597);
+    world.requests("web-1").await.memory.unwrap()
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plumb_autoscaler::recommender::cluster::{ContainerCheckpoint, Restored, VpaUpdate};
 use plumb_autoscaler::recommender::{
-    CheckpointError, CheckpointStatus, ContainerPolicy, CountedKills, ResourcePolicy, VpaSettings,
+    CheckpointError, CheckpointStatus, ContainerPolicy, CountedKills, ResourcePolicy, VpaSettings, WindowPeak,
 };
 use proptest::prelude::*;
 
@@ -45,6 +45,46 @@ fn the_peak_of_a_window_that_is_not_over_is_left_out() {
 }
 
 #[test]
+fn an_annotation_has_the_peak_of_windows_that_are_not_over() {
+    let mut before = used();
+    let peak = |bed: &mut Bed| checkpoint(bed).window_peak;
+    let first = peak(&mut before).unwrap();
+    // The end of its bucket, which is up to five percent larger.
+    assert!(first.bytes >= 1 << 30 && first.bytes < (1 << 30) * 21 / 20, "{first:?}");
+    assert_eq!(first.until, at(DAY));
+    before.pod("other", APP);
+    before.pass(HOUR);
+    before.sample("other", memory(HOUR, 3 << 30)).unwrap();
+    let written = checkpoint(&mut before);
+    let higher = written.window_peak.unwrap();
+    assert!(higher.bytes >= 3 << 30 && written.has_other_peak, "{written:?}");
+    assert_eq!(higher.until, at(25 * HOUR), "the later of both");
+    assert!(before.cluster.has_higher_peak(&key("v")));
+    before.cluster.annotations_written(&key("v"), &written);
+    assert!(!before.cluster.has_higher_peak(&key("v")) && !checkpoint(&mut before).has_other_peak);
+    let text = higher.to_annotation().unwrap();
+    assert_eq!(WindowPeak::from_annotation(&text), Some(higher), "{text}");
+
+    // Another process counts less at first, and keeps the peak until its window is over.
+    let mut after = bed();
+    after.vpa("v", APP);
+    after.cluster.restore_checkpoint(&key("v"), "app", &written.status).unwrap();
+    after.cluster.restore_window_peak(&key("v"), "app", Some(higher));
+    after.pass(2 * HOUR);
+    after.pod("p", APP);
+    after.sample("p", memory(2 * HOUR, 1 << 30)).unwrap();
+    let restored = peak(&mut after).unwrap();
+    assert_eq!((restored.bytes, restored.until), (higher.bytes, at(26 * HOUR)));
+    after.pass(DAY);
+    assert_eq!(peak(&mut after), None);
+    assert!(higher.counts_at(at(25 * HOUR)), "until the next checkpoint is written");
+    assert!(!higher.counts_at(at(26 * HOUR)));
+    for text in ["", "null", "{}", r#"{"bytes":1}"#, r#"{"bytes":1,"until":"tomorrow"}"#] {
+        assert_eq!(WindowPeak::from_annotation(text), None, "{text}");
+    }
+}
+
+#[test]
 fn the_peak_of_a_pod_that_is_gone_stays() {
     let mut bed = used();
     bed.delete_pod("p");
@@ -62,11 +102,15 @@ fn a_checkpoint_is_written_when_it_has_changed() {
     assert_eq!(checkpoint(&mut bed), first);
     bed.cluster.checkpoint_written(&key("v"), "app", first.digest);
 
-    // Nothing has changed, and then only what no checkpoint holds.
+    // Nothing has changed, and then only the peak of a window that is not over, within its bucket and beyond it.
     assert_eq!(bed.cluster.checkpoints(&key("v")), []);
-    bed.sample("p", memory(MINUTE, 1 << 31)).unwrap();
+    bed.sample("p", memory(MINUTE, (1 << 30) + 1)).unwrap();
     assert_eq!(due(&bed), ["v"]);
     assert_eq!(bed.cluster.checkpoints(&key("v")), []);
+    bed.sample("p", memory(MINUTE, 1 << 31)).unwrap();
+    let peak = checkpoint(&mut bed);
+    assert_eq!((&peak.status, peak.has_other_peak), (&first.status, true));
+    bed.cluster.checkpoint_written(&key("v"), "app", peak.digest);
 
     bed.sample("p", cpu(MINUTE, 100)).unwrap();
     let second = checkpoint(&mut bed);
@@ -157,7 +201,7 @@ fn a_checkpoint_names_the_oom_kills_that_are_in_it() {
     assert!(written.names_other_kills);
     let text = written.kills.to_annotation().unwrap();
     assert_eq!(text, r#"{"p0":"2026-01-01T23:00:00Z"}"#);
-    before.cluster.kills_written(&key("v"), &written);
+    before.cluster.annotations_written(&key("v"), &written);
     assert!(!checkpoint(&mut before).names_other_kills);
 
     let mut bed = bed();
