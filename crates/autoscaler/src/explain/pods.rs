@@ -12,7 +12,8 @@ use plumb_resize::resource::Declared;
 use plumb_resize::status::Stage;
 
 use super::boost::BoostView;
-use crate::api::VerticalPodAutoscaler;
+use crate::api::{UpdateMode, VerticalPodAutoscaler};
+use crate::boost::annotation::read_boosts;
 use crate::updater::Options;
 use crate::updater::decide::{Plan, Policy, Standing, Subject, Surroundings, plan, triage};
 use crate::updater::in_place::{InPlace, Recreating, Wait};
@@ -33,6 +34,25 @@ pub struct PodView {
     pub containers: Vec<ContainerView>,
     /// The boosts that it has.
     pub boosts: Vec<BoostView>,
+    /// Whether the update mode changes running pods.
+    pub managed: bool,
+}
+
+impl PodView {
+    /// The state of a container: of a pod with a boost only the boosted ones are `Boosted`.
+    pub fn state_of(&self, container: &ContainerView) -> PodUpdateState {
+        let is_boosted = self.boosts.iter().any(|boost| boost.container == container.name);
+        match (self.state, &container.target) {
+            (PodUpdateState::Boosted, _) if is_boosted => PodUpdateState::Boosted,
+            (PodUpdateState::Boosted, None) => PodUpdateState::NoRecommendation,
+            (PodUpdateState::Boosted, Some(_)) if !self.managed => PodUpdateState::Unmanaged,
+            (PodUpdateState::Boosted, Some(target)) if *target == container.current => {
+                PodUpdateState::Updated
+            }
+            (PodUpdateState::Boosted, Some(_)) => PodUpdateState::Waiting,
+            (state, _) => state,
+        }
+    }
 }
 
 /// How a pod stands.
@@ -73,7 +93,7 @@ pub struct ContainerView {
     pub name: String,
     /// Its present requests.
     pub current: Declared,
-    /// Its recommended requests; none without a recommendation.
+    /// Its recommended requests; none without a recommendation. Of a boosted container the CPU is that after its boost.
     pub target: Option<Declared>,
 }
 
@@ -188,13 +208,15 @@ pub fn pods(
             if state == PodUpdateState::Updated {
                 since = said.and_then(|said| said.resized).or(subject.pod.started);
             }
+            let boosts = BoostView::all(object, Some(vpa));
             PodView {
                 pod: subject.pod.object.clone(),
                 state,
                 since,
                 why,
-                containers: containers(subject),
-                boosts: BoostView::all(object, Some(vpa)),
+                containers: containers(vpa, subject, object, &boosts),
+                boosts,
+                managed: !matches!(vpa.spec.update_mode(), UpdateMode::Off | UpdateMode::Initial),
             }
         })
         .collect()
@@ -235,17 +257,33 @@ fn unmanaged(vpa: &VerticalPodAutoscaler, why: &NoActuation) -> String {
     }
 }
 
-fn containers(subject: &Subject) -> Vec<ContainerView> {
+fn containers(
+    vpa: &VerticalPodAutoscaler,
+    subject: &Subject,
+    object: &Pod,
+    boosts: &[BoostView],
+) -> Vec<ContainerView> {
     let pod = &subject.pod;
     let recommendation = subject.recommendation.as_deref();
+    let recorded = read_boosts(object);
     let view = |container: &crate::updater::state::ContainerState| {
-        let wanted = recommendation.and_then(|all| all.get(&container.name));
+        let name = &container.name;
+        let wanted = recommendation.and_then(|all| all.get(name));
         let wanted = wanted.filter(|wanted| !wanted.target.is_none());
-        ContainerView {
-            name: container.name.clone(),
-            current: container.current(&pod.stage).requests,
-            target: wanted.map(|wanted| wanted.change_of(container.desired).requests),
+        let current = container.current(&pod.stage).requests;
+        let mut target = wanted.map(|wanted| wanted.change_of(container.desired).requests);
+        let is_rolled_out = recorded.get(name).is_some_and(|boost| boost.rolled_out);
+        let gets_recommendation = match vpa.spec.update_mode() {
+            UpdateMode::Off => false,
+            UpdateMode::Initial if is_rolled_out => false,
+            _ => wanted.is_some_and(|wanted| wanted.target.cpu.is_some()),
+        };
+        let boost = boosts.iter().find(|boost| boost.container == *name);
+        let own = boost.and_then(|boost| boost.unboosted?.request).filter(|_| !gets_recommendation);
+        if let Some(own) = own {
+            target.get_or_insert(current).cpu = Some(own.saturating_milli());
         }
+        ContainerView { name: name.clone(), current, target }
     };
     pod.containers.iter().map(view).collect()
 }

@@ -10,10 +10,13 @@ use serde_json::{Value, json};
 
 use super::container::{self, other_in_status};
 use super::printable;
-use crate::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
+use crate::api::{
+    ConditionStatus, ConditionType, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
+    VerticalPodAutoscalerCondition,
+};
 use crate::recommender::{
     Aggregate, AggregationConfig, CheckpointError, CheckpointStatus, ContainerExplanation,
-    ContainerRecommendation, EstimationSettings, VpaKey, VpaSettings, estimate,
+    ContainerRecommendation, DEFAULT_NAME, EstimationSettings, VpaKey, VpaSettings, estimate,
 };
 
 /// The explanation of the recommendation of a VPA.
@@ -96,7 +99,9 @@ impl VpaExplanation {
         let mut notes = Vec::new();
         let mut known = known(vpa, &key, checkpoints, &mut notes);
         let asked = VpaSettings::from_api(&vpa.spec, vpa.annotations(), true);
-        if known.values().all(|container| container.checkpoint.is_none()) {
+        if let Some(why) = no_recommendation(vpa) {
+            notes.insert(0, format!("there is no recommendation yet: {why}"));
+        } else if known.values().all(|container| container.checkpoint.is_none()) {
             notes.push(NO_CHECKPOINTS.to_owned());
         }
         let restored: BTreeMap<&str, Result<Aggregate, Unexplained>> =
@@ -191,6 +196,47 @@ impl VpaExplanation {
 
 const NO_CHECKPOINTS: &str = "the VPA has no VerticalPodAutoscalerCheckpoint; a recommender writes them within a minute or \
      two, but none with --storage=prometheus";
+
+/// Why a VPA has no recommendation, by the conditions that recommenders write; none if it has one.
+fn no_recommendation(vpa: &VerticalPodAutoscaler) -> Option<String> {
+    let recommended = vpa.status.iter().flat_map(|status| &status.recommendation);
+    if recommended.flat_map(|recommended| &recommended.container_recommendations).next().is_some() {
+        return None;
+    }
+    let conditions = || vpa.status.iter().flat_map(|status| &status.conditions);
+    let find = |type_: &ConditionType, status: &ConditionStatus| {
+        conditions().find(|condition| condition.type_ == *type_ && condition.status == *status)
+    };
+    let holds = |type_: ConditionType| find(&type_, &ConditionStatus::True);
+    let provided = find(&ConditionType::RecommendationProvided, &ConditionStatus::False);
+    let message = |condition: &VerticalPodAutoscalerCondition| {
+        condition.message.clone().filter(|message| !message.is_empty())
+    };
+    let target = format!("{} {}", vpa.spec.target_ref.kind, vpa.spec.target_ref.name);
+    if let Some(unsupported) = holds(ConditionType::ConfigUnsupported) {
+        return Some(message(unsupported).unwrap_or_else(|| "its configuration is not supported".to_owned()));
+    }
+    if holds(ConditionType::NoPodsMatched).is_some() {
+        return Some(format!("{target} has no pod that was started"));
+    }
+    if holds(ConditionType::FetchingHistory).is_some() {
+        return Some("the recommender is still reading the history".to_owned());
+    }
+    if let Some(provided) = provided {
+        let why =
+            message(provided).unwrap_or_else(|| format!("no usage of the pods of {target} was measured"));
+        return Some(format!(
+            "{why}. The first sample comes within a minute or two of the start of a pod; if it does not, `kubectl top pods` \
+             shows whether metrics.k8s.io has any"
+        ));
+    }
+    let recommender = vpa.spec.recommenders.first().map(|selected| &selected.name);
+    let named = recommender.map_or_else(|| DEFAULT_NAME.to_owned(), Clone::clone);
+    Some(format!(
+        "no recommender has written its status; the one named {named:?} is responsible for it: does it run, and may it read the \
+         VPA?"
+    ))
+}
 
 impl ExplainedContainer {
     /// Why the status may have another amount than the explanation, where it has.

@@ -1,17 +1,25 @@
 //! The explanation of a VPA from its checkpoints.
 
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::ObjectMeta;
 use plumb_autoscaler::api::{
     RecommendedContainerResources, RecommendedPodResources, VerticalPodAutoscaler,
     VerticalPodAutoscalerCheckpoint, VerticalPodAutoscalerCheckpointSpec,
     VerticalPodAutoscalerCheckpointStatus, VerticalPodAutoscalerSpec, VerticalPodAutoscalerStatus,
 };
-use plumb_autoscaler::explain::VpaExplanation;
+use plumb_autoscaler::explain::{PodEvents, PodUpdateState, PodView, VpaExplanation, pods};
+use plumb_autoscaler::recommendation::{LimitRanges, PodRecommendation};
 use plumb_autoscaler::recommender::{
     AggregationConfig, AggregationSettings, CheckpointStatus, ContainerRecommendation, EstimationSettings,
     Sample, Time, VpaSettings, Workload,
 };
-use plumb_resize::resource::Resource;
+use plumb_autoscaler::updater::Options;
+use plumb_autoscaler::updater::decide::Subject;
+use plumb_autoscaler::updater::state::{PodState, Recommendation};
+use plumb_resize::resource::{Declared, Resource};
 use serde_json::{Value, json};
 
 const START: i64 = 1_767_225_600;
@@ -169,6 +177,33 @@ fn a_checkpoint_that_is_missing_corrupt_or_a_second_one_is_named() {
 }
 
 #[test]
+fn a_vpa_without_a_recommendation_says_why() {
+    let condition = |type_: &str, status: &str, message: &str| {
+        let (since, reason) = ("2026-01-01T00:00:00Z", "Because");
+        json!({ "type": type_, "status": status, "lastTransitionTime": since, "reason": reason, "message": message })
+    };
+    let no_samples = condition("RecommendationProvided", "False", "No usage has been measured yet for: web");
+    let no_pods = condition("NoPodsMatched", "True", "No pods match this VPA object");
+    let unsupported = condition("ConfigUnsupported", "True", "Deployment web does not exist");
+    let table = [
+        (json!([]), "no recommender has written its status; the one named \"default\" is responsible for it"),
+        (json!([no_samples]), "No usage has been measured yet for: web. The first sample comes within"),
+        (json!([no_samples, no_pods]), "Deployment web has no pod that was started"),
+        (json!([no_samples, no_pods, unsupported]), "Deployment web does not exist"),
+        (json!([condition("FetchingHistory", "True", "")]), "the recommender is still reading the history"),
+    ];
+    for (conditions, expected) in table {
+        let mut vpa = vpa(&config(), json!({}));
+        vpa.status = Some(serde_json::from_value(json!({ "conditions": conditions })).unwrap());
+        let explained = explained(&vpa, &[]);
+        let text = explained.text();
+        assert!(text.contains(&format!("note: there is no recommendation yet: {expected}")), "{text}");
+        assert_eq!(explained.notes.len(), 1, "{text}");
+        assert_eq!(explained.json()["notes"][0], explained.notes[0]);
+    }
+}
+
+#[test]
 fn checkpoints_of_other_vpas_and_namespaces_do_not_count() {
     let config = config();
     let mut others = checkpoints(&config);
@@ -191,4 +226,55 @@ fn what_objects_contain_cannot_act_on_the_terminal() {
     assert_eq!(text.chars().find(acts), None, "{text}");
     assert_has(&text, "container \\u{1b}[2J\\u{202e}\\u{a}root");
     assert!(text.len() < 20_000, "{}", text.len());
+}
+
+/// A pod of the VPA with a boosted container `app` and a container `side`; 200m are recommended for both.
+fn boosted_pod(mode: &str) -> PodView {
+    let boost = r#"{"app":{"unboosted":{"request":"100m"},"boosted":{"request":"300m"}}}"#;
+    let container =
+        |name: &str, cpu: &str| json!({ "name": name, "resources": { "requests": { "cpu": cpu } } });
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": { "name": "web-1", "namespace": "ns", "uid": "u", "annotations": {
+            "vpaCpuStartupBoost/app": r#"{"requests":{"cpu":"100m"}}"#, "plumb.dev/cpu-startup-boost": boost,
+        } },
+        "spec": { "nodeName": "n", "containers": [container("app", "300m"), container("side", "50m")] },
+        "status": { "phase": "Running" },
+    }))
+    .unwrap();
+    let recommended = |name: &str| json!({ "containerName": name, "target": { "cpu": "200m" } });
+    let vpa: VerticalPodAutoscaler = serde_json::from_value(json!({
+        "metadata": { "name": "web", "namespace": "ns" },
+        "spec": { "targetRef": { "kind": "Deployment", "name": "web" }, "updatePolicy": { "updateMode": mode } },
+        "status": { "recommendation": { "containerRecommendations": [recommended("app"), recommended("side")] } },
+    }))
+    .unwrap();
+    let recommendation = PodRecommendation::new(&vpa, pod.spec.as_ref().unwrap(), &LimitRanges::default());
+    let subject = Subject {
+        recommendation: Some(Arc::new(Recommendation::from(&recommendation))),
+        allocatable: Declared::default(),
+        observed: Timestamp::UNIX_EPOCH,
+        backoff: None,
+        arrival: 0,
+        pod: Arc::new(PodState::of(&pod).unwrap()),
+    };
+    let events = PodEvents::default();
+    pods(&vpa, &[subject], &[pod], &events, &Options::default(), Timestamp::UNIX_EPOCH).remove(0)
+}
+
+#[test]
+fn a_boosted_pod_shows_what_its_containers_get_back_to_and_which_are_left_alone() {
+    // The mode; the CPU after the boost; the state of the container without one.
+    let table = [
+        ("Off", 100, PodUpdateState::Unmanaged),
+        ("Initial", 200, PodUpdateState::Unmanaged),
+        ("InPlace", 200, PodUpdateState::Waiting),
+    ];
+    for (mode, cpu, state) in table {
+        let pod = boosted_pod(mode);
+        let states: Vec<PodUpdateState> =
+            pod.containers.iter().map(|container| pod.state_of(container)).collect();
+        assert_eq!(states, [PodUpdateState::Boosted, state], "{mode}");
+        assert_eq!(pod.containers[0].target.unwrap().cpu, Some(cpu), "{mode}");
+        assert_eq!(pod.containers[1].target.unwrap().cpu, Some(200), "{mode}");
+    }
 }

@@ -227,10 +227,10 @@ async fn pods_of_a_deployment_start_with_more_cpu_and_get_back_once_they_are_rea
         }
         let row: Vec<String> = plumb(&cluster, &["status", "vpa/web"])
             .lines()
-            .map(|line| line.split_whitespace().take(6).collect::<Vec<_>>().join(" "))
+            .map(|line| line.split_whitespace().take(8).collect::<Vec<_>>().join(" "))
             .filter(|line| line.contains(name))
             .collect();
-        assert!(row.contains(&format!("web {name} load 2 - Boosted")), "{row:?}");
+        assert!(row.contains(&format!("web {name} load 2 → 100m - Boosted")), "{row:?}");
         let value: Value = serde_json::from_str(&plumb(&cluster, &["status", name, "-o", "json"])).unwrap();
         let expected = json!([{ "container": "load", "boosted": { "request": "2", "limit": "4" },
             "unboosted": { "request": "100m", "limit": "200m" }, "until": until.to_string(), "durationSeconds": 3600 }]);

@@ -11,9 +11,7 @@ use kube::api::ListParams;
 use kube::core::SelectorExt as _;
 use kube::{Client, ResourceExt};
 use plumb_autoscaler::api::{ConditionStatus, ConditionType, UpdateMode, VerticalPodAutoscaler};
-use plumb_autoscaler::explain::{
-    self, BoostView, ContainerView, PodEvents, PodUpdateState, PodView, printable,
-};
+use plumb_autoscaler::explain::{self, BoostView, ContainerView, PodEvents, PodView, printable};
 use plumb_autoscaler::node_groups::{node_of, node_selector, selects_nodes};
 use plumb_autoscaler::recommendation::{LimitRanges, PodRecommendation};
 use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
@@ -252,7 +250,7 @@ pub(super) fn text(
                     container.name.clone(),
                     change(container, Resource::Cpu, wide),
                     change(container, Resource::Memory, wide),
-                    state(pod, container).as_str().to_owned(),
+                    pod.state_of(container).as_str().to_owned(),
                     pod.since.map_or_else(|| "-".to_owned(), |since| since.to_string()),
                 ];
                 rows.push(namespace.iter().cloned().chain(row).collect());
@@ -263,19 +261,6 @@ pub(super) fn text(
         }
     }
     below(&rows, why)
-}
-
-/// The state of a container: of a pod with a boost only the boosted ones are.
-fn state(pod: &PodView, container: &ContainerView) -> PodUpdateState {
-    let is_boosted = pod.boosts.iter().any(|boost| boost.container == container.name);
-    match pod.state {
-        PodUpdateState::Boosted if !is_boosted => match &container.target {
-            None => PodUpdateState::NoRecommendation,
-            Some(target) if *target == container.current => PodUpdateState::Updated,
-            Some(_) => PodUpdateState::Waiting,
-        },
-        state => state,
-    }
 }
 
 /// A table that is below another one, if it has rows, and lines below it.
