@@ -111,6 +111,10 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     let asked = match pods.patch_resize(name, &params, &Patch::Strategic(patch)).await {
         Err(kube::Error::Api(status)) if is_over_capacity(&status) => {
             say!("plumb: pod/{name} is not resized: infeasible: {}", status.message);
+            if let Some(output @ (Output::Json | Output::Yaml)) = args.output {
+                let stage = Stage::Infeasible { message: status.message };
+                print(&with_outcome(&before, &stage, begun.elapsed())?, output)?;
+            }
             return Ok(reading::INFEASIBLE.into());
         }
         asked => asked.map_err(refusal)?,
@@ -130,14 +134,12 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     if stage == Stage::Applied && awaits_restart(&before, &last) {
         stage = Stage::InProgress;
     }
-    let took = short(begun.elapsed());
+    let elapsed = begun.elapsed();
+    let took = short(elapsed);
     match args.output {
         Some(Output::Name) => write_out(&format!("pod/{name}\n"))?,
         Some(Output::Wide) => write_out(&status::table(&[last], false, true)?)?,
-        Some(output) => {
-            let json = last.encode().and_then(|json| serde_json::from_slice(&json));
-            print(&json.context("writing the pod")?, output)?;
-        }
+        Some(output) => print(&with_outcome(&last, &stage, elapsed)?, output)?,
         None if args.no_wait => write_out(&format!("pod/{name} asked for: {stage}\n"))?,
         None if stage == Stage::Applied => {
             write_out(&format!("pod/{name} resized in {took}{}\n", what_changed(&before, &last)))?;
@@ -148,6 +150,19 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if args.no_wait { ExitCode::SUCCESS } else { reading::exit_code(&stage) })
+}
+
+/// The pod for programs, with the outcome of its resize in a field that no pod has.
+fn with_outcome(pod: &Pod, stage: &Stage, took: Duration) -> anyhow::Result<Value> {
+    let json = pod.encode().and_then(|json| serde_json::from_slice(&json));
+    let mut json: Value = json.context("writing the pod")?;
+    let outcome = if *stage == Stage::Applied { "Applied" } else { reading::word(stage) };
+    json["outcome"] = json!({
+        "resize": outcome,
+        "message": reading::reason(stage),
+        "milliseconds": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+    });
+    Ok(json)
 }
 
 /// Whether the API server refuses a resize because the node can never hold it, as Kubernetes does from 1.36 on.

@@ -92,6 +92,9 @@ async fn a_resize_is_awaited_and_reported() {
         pod["spec"]["containers"][0]["resources"]["limits"],
         json!({ "cpu": "700m", "memory": "96Mi" })
     );
+    assert_eq!((&pod["kind"], &pod["metadata"]["name"]), (&json!("Pod"), &json!("web")));
+    assert_eq!((&pod["outcome"]["resize"], &pod["outcome"]["message"]), (&json!("Applied"), &json!("")));
+    assert!(pod["outcome"]["milliseconds"].is_u64(), "{}", pod["outcome"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,6 +111,9 @@ async fn a_script_learns_from_the_exit_code_what_became_of_a_resize() {
     let not_now = plumb(&cluster, &["resize", "web", "--cpu", "1800m", "--timeout", "10s"]);
     assert_eq!(not_now.status.code(), Some(3), "{}", said(&not_now));
     assert!(said(&not_now).contains("deferred: "), "{}", said(&not_now));
+    let args = ["resize", "web", "--cpu", "1800m", "--timeout", "1s", "-o", "json"];
+    let pod: Value = serde_json::from_slice(&plumb(&cluster, &args).stdout).unwrap();
+    assert_eq!(pod["outcome"]["resize"], "Deferred", "{}", pod["outcome"]);
 
     let lonely: Pod = serde_json::from_value(json!({
         "metadata": { "name": "lonely" },
@@ -147,6 +153,11 @@ async fn a_resize_that_the_api_server_refuses_for_the_capacity_of_the_node_is_in
         let never = plumb(&cluster, &[&["resize", "web", "--cpu", "64"][..], more].concat());
         assert_eq!(never.status.code(), Some(4), "{}", said(&never));
         assert!(said(&never).contains("pod/web is not resized: infeasible: "), "{}", said(&never));
+        if more.contains(&"json") {
+            let pod: Value = serde_json::from_slice(&never.stdout).unwrap();
+            assert_eq!(pod["outcome"]["resize"], "Infeasible");
+            assert!(said(&never).contains(pod["outcome"]["message"].as_str().unwrap()), "{}", pod["outcome"]);
+        }
     }
     let pods: Api<Pod> = Api::namespaced(cluster.client().await, "default");
     assert_eq!(pods.get("web").await.unwrap().metadata.generation, Some(1));
