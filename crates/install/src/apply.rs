@@ -5,12 +5,15 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
+use plumb_autoscaler::admission::registration;
 use plumb_client::Api;
 use plumb_controller::crds::{self, DEFINITION_ANNOTATION, InstallError, InstallOutcome, KeepReason};
+use plumb_rollout::webhook;
 use serde_json::json;
 
 use crate::component::Component;
 use crate::manifests::{Options, annotated, definitions, manifests};
+use crate::uninstall::{Registration, registration_of};
 use crate::upstream::{self, REPLICAS_ANNOTATION};
 
 /// The manager of the fields that are applied.
@@ -33,6 +36,12 @@ pub enum ApplyError {
         .0.join(", ")
     )]
     Upstream(Vec<String>),
+    /// Two of each component would work against each other.
+    #[error(
+        "`plumb up` runs {} of this cluster itself; `plumb up --components` can leave that out, or --components here; nothing was installed",
+        .0.join(" and ")
+    )]
+    PlumbUp(Vec<&'static str>),
     /// A request failed.
     #[error("{doing} {what}")]
     Request {
@@ -105,6 +114,10 @@ pub async fn apply(
         let names = running.iter().map(|found| format!("{}/{}", namespace_of(found), found.name_any()));
         return Err(ApplyError::Upstream(names.collect()));
     }
+    let own = run_by_plumb_up(client, &options.components).await?;
+    if !own.is_empty() {
+        return Err(ApplyError::PlumbUp(own));
+    }
     let without_crds = Options { crds: false, ..options.clone() };
     let mut objects = manifests(&without_crds).into_iter().peekable();
     while let Some(namespace) = objects.next_if(|object| kind(object) == "Namespace") {
@@ -158,6 +171,24 @@ async fn delete_replaced(
         report(&what, Change::Deleted);
     }
     Ok(())
+}
+
+/// Which of the components `plumb up` runs in its own process, by the webhooks that it has registered for itself.
+async fn run_by_plumb_up(client: &Client, components: &[Component]) -> Result<Vec<&'static str>, ApplyError> {
+    let mut own = Vec::new();
+    let is_rollout = |component: &Component| *component == Component::Rollout;
+    if components.iter().any(|component| !is_rollout(component))
+        && registration_of(client, registration::NAME, registration::FIELD_MANAGER).await?
+            == Registration::OfPlumbUp
+    {
+        own.push("the autoscaler");
+    }
+    if components.iter().any(is_rollout)
+        && registration_of(client, webhook::NAME, webhook::FIELD_MANAGER).await? == Registration::OfPlumbUp
+    {
+        own.push("the rollout controllers");
+    }
+    Ok(own)
 }
 
 /// By discovery: a version tells nothing of feature gates.

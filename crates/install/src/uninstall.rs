@@ -198,7 +198,7 @@ fn is_on_api_servers_machine(webhook: &MutatingWebhook) -> bool {
 
 /// Who registered a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Registration {
+pub(crate) enum Registration {
     /// The webhook is not registered.
     Missing,
     /// A webhook of an installation.
@@ -207,6 +207,22 @@ enum Registration {
     OfPlumbUp,
     /// Another program.
     Foreign,
+}
+
+/// Finds out who registered a webhook.
+pub(crate) async fn registration_of(
+    client: &Client,
+    name: &str,
+    manager: &str,
+) -> Result<Registration, ApplyError> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let found = api.get_opt(name).await.map_err(failed("reading", &webhook_configuration(name)))?;
+    let Some(found) = found else { return Ok(Registration::Missing) };
+    if !found.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(manager)) {
+        return Ok(Registration::Foreign);
+    }
+    let is_of_plumb_up = found.webhooks.iter().flatten().any(is_on_api_servers_machine);
+    Ok(if is_of_plumb_up { Registration::OfPlumbUp } else { Registration::OfInstallation })
 }
 
 /// Removes objects one by one.
@@ -224,7 +240,7 @@ impl Remover<'_> {
         for (name, manager) in
             [(registration::NAME, registration::FIELD_MANAGER), (webhook::NAME, webhook::FIELD_MANAGER)]
         {
-            if self.registration(name, manager).await? == Registration::OfInstallation {
+            if registration_of(self.client, name, manager).await? == Registration::OfInstallation {
                 return Ok(true);
             }
         }
@@ -281,22 +297,10 @@ impl Remover<'_> {
         (self.report)(what, done);
     }
 
-    /// Finds out who registered a webhook.
-    async fn registration(&self, name: &str, manager: &str) -> Result<Registration, ApplyError> {
-        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
-        let found = api.get_opt(name).await.map_err(failed("reading", &webhook_configuration(name)))?;
-        let Some(found) = found else { return Ok(Registration::Missing) };
-        if !found.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(manager)) {
-            return Ok(Registration::Foreign);
-        }
-        let is_of_plumb_up = found.webhooks.iter().flatten().any(is_on_api_servers_machine);
-        Ok(if is_of_plumb_up { Registration::OfPlumbUp } else { Registration::OfInstallation })
-    }
-
     /// Removes a webhook configuration if our webhook registered it. Upstream's registers itself again when it starts.
     async fn remove_registration(&mut self, name: &str, manager: &str) -> Result<Registration, ApplyError> {
         let what = webhook_configuration(name);
-        let registration = self.registration(name, manager).await?;
+        let registration = registration_of(self.client, name, manager).await?;
         match registration {
             Registration::Missing => {}
             Registration::Foreign => (self.report)(&what, "left: another webhook registered it"),

@@ -32,7 +32,7 @@ pub(crate) struct Install {
     #[arg(short, long, value_name = "NAME", default_value = NAMESPACE)]
     namespace: String,
     /// The image of plumb. [default: localhost/plumb with this version, which has to be imported on every node]
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, value_name = "IMAGE", value_parser = image)]
     image: Option<String>,
     /// The components to install, separated by commas. `autoscaler` is recommender, updater and admission in one process, which
     /// takes the least memory.
@@ -43,8 +43,8 @@ pub(crate) struct Install {
         default_value = "recommender,updater,admission,rollout"
     )]
     components: Vec<Component>,
-    /// How many pods each component has; `autoscaler` has one.
-    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(i32).range(0..))]
+    /// How many pods each component has, at least 1; `autoscaler` has one.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = replicas)]
     replicas: i32,
     /// Feature gates of all components; `plumb run all --help` lists them.
     #[arg(long, value_name = "A=true,B=false", default_value = "", hide_default_value = true, value_parser = known_gates)]
@@ -96,6 +96,22 @@ pub(crate) struct Uninstall {
     dry_run: bool,
     #[command(flatten)]
     target: Target,
+}
+
+fn image(text: &str) -> anyhow::Result<String> {
+    if text.is_empty() || text.contains(char::is_whitespace) {
+        bail!("an image has a name without blanks, such as registry.example.com/plumb:0.1.0");
+    }
+    Ok(text.to_owned())
+}
+
+fn replicas(text: &str) -> anyhow::Result<i32> {
+    match text.parse::<i32>().context("it is no number of pods")? {
+        replicas if replicas < 1 => bail!(
+            "a component needs at least one pod; --components says which are installed, and `plumb uninstall` removes them"
+        ),
+        replicas => Ok(replicas),
+    }
 }
 
 fn known_gates(text: &str) -> anyhow::Result<String> {
@@ -246,6 +262,22 @@ mod tests {
         for flag in ["recommender=--nope", "updater=--cap-by-quota", "updater=--min-replicas=many"] {
             let refused = check(&options(&["--arg", flag])).unwrap_err().to_string();
             assert!(refused.starts_with(&format!("--arg {flag}: ")), "{refused}");
+        }
+    }
+
+    #[test]
+    fn an_installation_that_cannot_run_is_refused_by_its_flags() {
+        for (flag, value, expected) in [
+            ("--image", "", "an image has a name"),
+            ("--image", "plumb 1", "an image has a name"),
+            ("--replicas", "0", "a component needs at least one pod"),
+            ("--replicas", "-1", "a component needs at least one pod"),
+            ("--replicas", "two", "it is no number of pods"),
+        ] {
+            let error = Cli::try_parse_from(["plumb", "install", &format!("{flag}={value}")]).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            let error = error.to_string();
+            assert!(error.contains(expected) && error.contains(flag), "{error}");
         }
     }
 

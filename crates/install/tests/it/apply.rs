@@ -1,11 +1,13 @@
 //! Installation on an API server.
 
 use http::{Request, Response};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt as _};
+use plumb_autoscaler::admission::registration;
 use plumb_client::Api;
 use plumb_harness::{TestCluster, object};
 use plumb_install::apply::{ApplyError, Change, Mode, apply};
@@ -127,6 +129,32 @@ async fn without_the_resize_subresource_nothing_is_installed() {
     let client = Client::new(service, "default");
     let refused = installed(&client, &Options::default(), Mode::default()).await;
     assert!(matches!(refused, Err(ApplyError::NoResize)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn in_a_cluster_of_plumb_up_its_own_components_are_not_installed_again() {
+    let cluster = TestCluster::start();
+    let admin = cluster.admin();
+    let webhook = object::<MutatingWebhookConfiguration>(json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": { "name": registration::NAME },
+        "webhooks": [{
+            "name": "vpa.k8s.io", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": { "url": "https://127.0.0.1:7000/" },
+        }],
+    }));
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(admin.clone());
+    let params = PatchParams::apply(registration::FIELD_MANAGER).force();
+    webhooks.patch(registration::NAME, &params, &Patch::Apply(webhook)).await.unwrap();
+    for dry_run in [true, false] {
+        let mode = Mode { dry_run, ..Mode::default() };
+        let refused = installed(&admin, &all(), mode).await.unwrap_err().to_string();
+        assert!(refused.contains("`plumb up` runs the autoscaler of this cluster itself"), "{refused}");
+        let rollout = Options { components: vec![Component::Rollout], ..Options::default() };
+        installed(&admin, &rollout, Mode { dry_run: true, ..mode }).await.unwrap();
+    }
+    let deployments: Api<Deployment> = Api::all(admin);
+    assert!(deployments.list(&ListParams::default()).await.unwrap().items.is_empty());
 }
 
 #[tokio::test]
