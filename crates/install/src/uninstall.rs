@@ -14,6 +14,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy,
@@ -22,6 +23,7 @@ use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use plumb_autoscaler::admission::registration;
 use plumb_autoscaler::api::VerticalPodAutoscaler;
+use plumb_autoscaler::boost::annotation::is_boosted;
 use plumb_autoscaler::recommender::shards::DEFAULT_LEASE;
 use plumb_client::Api;
 use plumb_controller::crds::DEFINITION_ANNOTATION;
@@ -34,6 +36,8 @@ use crate::manifests::{Options, PART_OF, crds, manifests};
 use crate::upstream::{self, REPLICAS_ANNOTATION};
 
 const NOT_FOUND: u16 = 404;
+/// How many pods are listed at a time.
+const PAGE: u32 = 500;
 
 /// What is removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -136,7 +140,7 @@ pub async fn uninstall(
     for object in &bindings {
         remover.remove(object).await?;
     }
-    remover.remove_registration(registration::NAME, registration::FIELD_MANAGER).await?;
+    let autoscaler = remover.remove_registration(registration::NAME, registration::FIELD_MANAGER).await?;
     let rollouts = remover.remove_registration(webhook::NAME, webhook::FIELD_MANAGER).await?;
     for object in &others {
         if kind(object) == "Namespace" {
@@ -158,6 +162,9 @@ pub async fn uninstall(
     }
     if removal.delete_crds {
         remover.remove_definitions().await?;
+    }
+    if remover.removed && autoscaler != Registration::OfPlumbUp {
+        remover.report_boosted().await?;
     }
     Ok(if remover.removed { UninstallOutcome::Removed } else { UninstallOutcome::NotInstalled })
 }
@@ -287,6 +294,24 @@ impl Remover<'_> {
                 deleted.map_err(failed("deleting", what))?;
                 self.did(what, "deleted");
                 Ok(())
+            }
+        }
+    }
+
+    /// Reports the pods that have a CPU start-up boost: there is no updater any more that ends it.
+    async fn report_boosted(&mut self) -> Result<(), ApplyError> {
+        let api: Api<Pod> = Api::all(self.client.clone());
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let pods = api.list(&page).await.map_err(failed("listing", "Pods"))?;
+            for pod in pods.items.iter().filter(|pod| is_boosted(pod)) {
+                let what =
+                    format!("pod/{} of namespace {}", pod.name_any(), pod.namespace().unwrap_or_default());
+                (self.report)(&what, "left with its CPU start-up boost: resize or recreate it");
+            }
+            match pods.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(()),
             }
         }
     }

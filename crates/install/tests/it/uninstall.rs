@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
@@ -197,6 +198,31 @@ async fn workloads_of_openkruise_that_a_rollout_holds_are_released() {
     assert!(released.iter().all(|line| said.contains(line)), "{said:?}");
     for api in &sets {
         assert!(!is_paused(api).await);
+    }
+}
+
+#[tokio::test]
+async fn pods_whose_boost_no_updater_ends_any_more_are_named() {
+    let cluster = TestCluster::start();
+    let (admin, options) = (cluster.admin(), all());
+    installed(&admin, &options, Mode::default()).await.unwrap();
+    let pods: Api<Pod> = Api::default_namespaced(admin.clone());
+    for (name, annotations) in [
+        ("boosted", json!({ "vpaCpuStartupBoost/app": r#"{"requests":{"cpu":"100m"}}"# })),
+        ("plain", json!({})),
+    ] {
+        let container =
+            json!({ "name": "app", "image": "i", "resources": { "requests": { "cpu": "300m" } } });
+        let pod = json!({ "metadata": { "name": name, "annotations": annotations },
+            "spec": { "automountServiceAccountToken": false, "containers": [container] } });
+        pods.create(&PostParams::default(), &object(pod)).await.unwrap();
+    }
+    let removal = Removal { namespace: options.namespace.clone(), ..Removal::default() };
+    let left = "pod/boosted of namespace default left with its CPU start-up boost: resize or recreate it";
+    for dry_run in [true, false] {
+        let said = removed(&admin, &Removal { dry_run, ..removal.clone() }).await.unwrap();
+        let of_pods: Vec<&String> = said.iter().filter(|line| line.starts_with("pod/")).collect();
+        assert_eq!(of_pods, [left], "{said:?}");
     }
 }
 
