@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, IoContext as _};
 
 /// How long a group may stay busy after its last process was killed: the kernel empties it on its own time.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Every mounted cgroup hierarchy, v1 and v2.
 pub(crate) fn hierarchies() -> Result<Vec<PathBuf>, Error> {
@@ -49,7 +49,7 @@ pub(crate) fn create(name: &str) -> Result<(), Error> {
 
 /// Removes the group and all below it, in every hierarchy. Nothing is killed: a group that stays busy is an error.
 pub(crate) fn remove(name: &str) -> Result<(), Error> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     for hierarchy in hierarchies()? {
         let group = hierarchy.join(name);
         loop {

@@ -13,7 +13,7 @@ use crate::error::{Error, IoContext as _, full_text};
 use crate::image::ProgramImage;
 use crate::instance::NODES;
 use crate::release::{self, Release};
-use crate::{assets, cache::Cache, conductor, init, keeper, leftovers, obtain};
+use crate::{assets, cache::Cache, init, launcher, leftovers, monitor, obtain};
 
 /// A real Kubernetes in processes, for tests.
 #[derive(Debug, Parser)]
@@ -54,11 +54,11 @@ enum Subject {
     /// Removes what dead clusters left behind.
     Clean,
     #[command(hide = true)]
-    Keep { order: String },
+    Monitor { spec: String },
     #[command(hide = true)]
     Init { dir: PathBuf },
     #[command(hide = true)]
-    Conduct {
+    Launch {
         #[arg(long)]
         lifeline: bool,
         dir: PathBuf,
@@ -139,9 +139,9 @@ pub fn run() -> ExitCode {
                 println!("removed what was left of {}", dir.display());
             }
         }),
-        Subject::Keep { order } => return keeper::run(&order),
+        Subject::Monitor { spec } => return monitor::run(&spec),
         Subject::Init { dir } => return init::run(&dir),
-        Subject::Conduct { lifeline, dir } => return conductor::run(&dir, lifeline),
+        Subject::Launch { lifeline, dir } => return launcher::run(&dir, lifeline),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -191,7 +191,7 @@ fn run_up(arguments: Up) -> Result<(), Error> {
 
 async fn containerd_up(dir: Option<PathBuf>) -> Result<(), Error> {
     let started = Instant::now();
-    let stopped = stop_asked()?;
+    let stopped = stop_signal()?;
     let containerd = Containerd::start_in(dir).await?;
     println!("ready after {:.1} s; {}", started.elapsed().as_secs_f64(), containerd.endpoint());
     stopped.await;
@@ -214,12 +214,12 @@ async fn up(arguments: Up) -> Result<(), Error> {
         nodes: arguments.nodes,
         metrics: arguments.metrics,
         images: arguments.image,
-        keeper: None,
+        monitor: None,
     };
-    let start = Cluster::start_telling(config, |step| {
+    let start = Cluster::start_with_progress(config, |step| {
         eprintln!("{step} ({:.1} s)", started.elapsed().as_secs_f64());
     });
-    let mut stopped = std::pin::pin!(stop_asked()?);
+    let mut stopped = std::pin::pin!(stop_signal()?);
     let mut cluster = tokio::select! {
         cluster = start => cluster?,
         () = &mut stopped => return Ok(()),
@@ -248,7 +248,7 @@ async fn up(arguments: Up) -> Result<(), Error> {
 }
 
 /// Ends when Ctrl-C or a request to terminate comes.
-fn stop_asked() -> Result<impl Future<Output = ()>, Error> {
+fn stop_signal() -> Result<impl Future<Output = ()>, Error> {
     use tokio::signal::unix::{SignalKind, signal};
     let listen = |kind| signal(kind).map_err(|source| Error::System { doing: "listen for signals", source });
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);

@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::event::{Endpoints, Event};
 use crate::image::ProgramImage;
 use crate::instance::NODES;
-use crate::keeper::Order;
 use crate::lifeline::{Lifeline, Start};
+use crate::monitor::InstanceSpec;
 use crate::release::{self, Release};
 
 /// How long a whole start may take before it is given up.
@@ -53,7 +53,7 @@ pub struct Config {
     /// Images of programs of this machine, beside the two that every node has.
     pub images: Vec<ProgramImage>,
     /// The `testbed` program; found beside the running program if `None`.
-    pub keeper: Option<PathBuf>,
+    pub monitor: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -67,7 +67,7 @@ impl Default for Config {
             nodes: 1,
             metrics: false,
             images: Vec::new(),
-            keeper: None,
+            monitor: None,
         }
     }
 }
@@ -92,11 +92,11 @@ pub struct Cluster {
 impl Cluster {
     /// Starts a cluster and waits until it is ready.
     pub async fn start(config: Config) -> Result<Self, Error> {
-        Self::start_telling(config, |_| {}).await
+        Self::start_with_progress(config, |_| {}).await
     }
 
     /// The same; `on_step` hears of each step.
-    pub async fn start_telling(config: Config, mut on_step: impl FnMut(&str)) -> Result<Self, Error> {
+    pub async fn start_with_progress(config: Config, mut on_step: impl FnMut(&str)) -> Result<Self, Error> {
         let cache = Cache::of_user()?;
         if config.parts == Parts::Cluster && !nix::unistd::geteuid().is_root() {
             return Err(Error::NotRoot);
@@ -111,7 +111,7 @@ impl Cluster {
             let wanted = config.release.version();
             on_step(&format!("KUBEBUILDER_ASSETS has {version}, not Kubernetes {wanted}"));
         }
-        let order = Order {
+        let spec = InstanceSpec {
             dir: config.dir,
             programs: Programs::Kubernetes(Box::new(assets)),
             apiserver_flags: config.apiserver_flags,
@@ -120,7 +120,7 @@ impl Cluster {
             images: config.images,
             kept_logs: cache.logs(),
         };
-        let (mut lifeline, mut events) = Lifeline::start(config.keeper, &order)?;
+        let (mut lifeline, mut events) = Lifeline::start(config.monitor, &spec)?;
         let start = Start { what: "the start of the cluster", timeout: TIMEOUT, logs: cache.logs() };
         let ready = |event| if let Event::Ready(endpoints) = event { Some(endpoints) } else { None };
         let (endpoints, dir) = lifeline.wait(&mut events, start, on_step, ready).await?;
@@ -148,7 +148,7 @@ impl Cluster {
     }
 
     /// The process that removes the cluster when its owner is gone.
-    pub fn keeper_id(&self) -> u32 {
+    pub fn monitor_id(&self) -> u32 {
         self.lifeline.id()
     }
 
@@ -165,21 +165,21 @@ impl Cluster {
             match event {
                 Event::Failed(why) => failure = Some(why),
                 Event::LogsKept(logs) => {
-                    let reason = failure.unwrap_or_else(|| String::from("its keeper was asked to end it"));
+                    let reason = failure.unwrap_or_else(|| String::from("its monitor was asked to end it"));
                     return Error::Gone { reason, logs };
                 }
                 _ => {}
             }
         }
         let reason = failure
-            .unwrap_or_else(|| String::from("its keeper was killed; `testbed clean` removes the rest"));
+            .unwrap_or_else(|| String::from("its monitor was killed; `testbed clean` removes the rest"));
         Error::Gone { reason, logs: self.dir.join("logs") }
     }
 
     /// Stops the cluster and waits until all it made is gone. Dropping it does the same, but can't say that something
     /// resisted; a test that panics keeps the logs.
     pub async fn stop(mut self) -> Result<(), Error> {
-        if self.lifeline.let_go().await?.success() {
+        if self.lifeline.stop().await?.success() {
             return Ok(());
         }
         Err(self.ended().await)

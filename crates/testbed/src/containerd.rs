@@ -9,8 +9,8 @@ use crate::assets::{Programs, RuntimeAssets};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::event::{Event, RuntimeEndpoints};
-use crate::keeper::Order;
 use crate::lifeline::{Lifeline, Start};
+use crate::monitor::InstanceSpec;
 
 /// How long a start may take before it is given up.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -40,7 +40,7 @@ impl Containerd {
             return Err(Error::NotRoot);
         }
         let assets = RuntimeAssets::find(&cache)?;
-        let order = Order {
+        let spec = InstanceSpec {
             dir,
             programs: Programs::Containerd(assets.clone()),
             apiserver_flags: Vec::new(),
@@ -49,7 +49,7 @@ impl Containerd {
             images: Vec::new(),
             kept_logs: cache.logs(),
         };
-        let (mut lifeline, mut events) = Lifeline::start(None, &order)?;
+        let (mut lifeline, mut events) = Lifeline::start(None, &spec)?;
         let start = Start { what: "the start of containerd", timeout: TIMEOUT, logs: cache.logs() };
         let ready = |event| if let Event::RuntimeReady(endpoints) = event { Some(endpoints) } else { None };
         let (endpoints, dir) = lifeline.wait(&mut events, start, |_| {}, ready).await?;
@@ -103,7 +103,7 @@ impl Containerd {
 
     /// Stops it and waits until all that it made is gone.
     pub async fn stop(mut self) -> Result<(), Error> {
-        if self.lifeline.let_go().await?.success() {
+        if self.lifeline.stop().await?.success() {
             return Ok(());
         }
         let reason = String::from("its process could not clean up");

@@ -56,7 +56,7 @@ pub enum Error {
         "the testbed program is not there (looked in {places}); run `cargo build -p plumb-testbed` or set \
          PLUMB_TESTBED to it"
     )]
-    NoKeeper {
+    NoMonitor {
         /// Where it was looked for.
         places: String,
     },

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A line from the keeper or the conductor to the owner.
+/// A line from the monitor or the launcher to the owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Event {
@@ -58,7 +58,7 @@ pub struct RuntimeEndpoints {
 }
 
 /// Tells the owner. An owner that is gone is noticed elsewhere, by its closed pipe.
-pub(crate) fn tell(event: &Event) {
+pub(crate) fn emit(event: &Event) {
     if let Ok(mut line) = serde_json::to_vec(event) {
         line.push(b'\n');
         let mut out = std::io::stdout().lock();

@@ -1,7 +1,7 @@
 //! Process 1 of the cluster's own PID and mount namespaces.
 //!
-//! It starts the conductor, reaps orphans, and ends with it; the kernel then kills everything else in the
-//! namespace and takes down every mount that was made in it. It cannot outlive the keeper.
+//! It starts the launcher, reaps orphans, and ends with it; the kernel then kills everything else in the
+//! namespace and takes down every mount that was made in it. It cannot outlive the monitor.
 
 use std::fs;
 use std::io::Read as _;
@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, wait};
 
 use crate::error::{Error, IoContext as _, full_text};
-use crate::event::{Event, tell};
+use crate::event::{Event, emit};
 use crate::instance::Instance;
 
 /// Kernel settings that a kubelet changes for the whole machine; it gets files of its own in their place.
@@ -31,18 +31,18 @@ const KUBELET_SETTINGS: [&str; 6] = [
 
 /// Runs process 1 for the cluster in `dir`.
 pub(crate) fn run(dir: &Path) -> ExitCode {
-    let entered = Instance::read(dir).and_then(|instance| enter(dir, instance.has_node()));
-    match entered.and_then(|()| tend(dir)) {
+    let entered = Instance::read(dir).and_then(|instance| set_up_namespaces(dir, instance.has_node()));
+    match entered.and_then(|()| run_launcher(dir)) {
         Ok(code) => code,
         Err(error) => {
-            tell(&Event::Failed(full_text(&error)));
+            emit(&Event::Failed(full_text(&error)));
             ExitCode::FAILURE
         }
     }
 }
 
-fn enter(dir: &Path, has_node: bool) -> Result<(), Error> {
-    set_pdeathsig(Signal::SIGKILL).doing("tie the life to the keeper's of", dir)?;
+fn set_up_namespaces(dir: &Path, has_node: bool) -> Result<(), Error> {
+    set_pdeathsig(Signal::SIGKILL).doing("tie the life to the monitor's of", dir)?;
     unshare(CloneFlags::CLONE_NEWNS).doing("make a mount namespace for", dir)?;
     let root = Path::new("/");
     let none: Option<&str> = None;
@@ -62,7 +62,7 @@ fn enter(dir: &Path, has_node: bool) -> Result<(), Error> {
         overlay(dir, Path::new(lower))?;
     }
     for setting in KUBELET_SETTINGS {
-        stand_in(dir, setting)?;
+        bind_copy(dir, setting)?;
     }
     Ok(())
 }
@@ -80,7 +80,7 @@ fn overlay(dir: &Path, lower: &Path) -> Result<(), Error> {
         .doing("lay a layer over", lower)
 }
 
-fn stand_in(dir: &Path, setting: &str) -> Result<(), Error> {
+fn bind_copy(dir: &Path, setting: &str) -> Result<(), Error> {
     let real = PathBuf::from("/proc/sys").join(setting);
     let Ok(value) = fs::read(&real) else { return Ok(()) };
     let copy = dir.join("sysctl").join(setting.replace('/', "."));
@@ -90,26 +90,26 @@ fn stand_in(dir: &Path, setting: &str) -> Result<(), Error> {
     mount(Some(copy.as_path()), real.as_path(), none, MsFlags::MS_BIND, none).doing("stand in for", &real)
 }
 
-fn tend(dir: &Path) -> Result<ExitCode, Error> {
+fn run_launcher(dir: &Path) -> Result<ExitCode, Error> {
     let program = std::env::current_exe().doing("find", "the own program")?;
-    // The keeper may have died before it could be tied to it; its end of this pipe tells.
+    // The monitor may have died before it could be tied to it; its end of this pipe tells.
     thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(1);
     });
-    let conductor = Command::new(&program)
-        .arg("conduct")
+    let launcher = Command::new(&program)
+        .arg("launch")
         .arg(dir)
         .stdin(std::process::Stdio::null())
         .spawn()
         .doing("run", &program)?;
     loop {
         match wait().doing("wait for", &program)? {
-            WaitStatus::Exited(pid, code) if is(pid, &conductor) => {
+            WaitStatus::Exited(pid, code) if is(pid, &launcher) => {
                 return Ok(if code == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
-            WaitStatus::Signaled(pid, signal, _) if is(pid, &conductor) => {
-                tell(&Event::Failed(format!("the conductor was killed by {signal}")));
+            WaitStatus::Signaled(pid, signal, _) if is(pid, &launcher) => {
+                emit(&Event::Failed(format!("the launcher was killed by {signal}")));
                 return Ok(ExitCode::FAILURE);
             }
             _ => {}

@@ -26,14 +26,14 @@ pub(crate) fn remove(instance: &Instance) -> Result<(), Error> {
     outcomes.into_iter().collect()
 }
 
-/// Removes what clusters left whose keepers were killed. Returns their folders.
+/// Removes what clusters left whose monitors were killed. Returns their folders.
 pub fn clean() -> Result<Vec<PathBuf>, Error> {
     let mut cleaned = Vec::new();
     for slot in Slot::abandoned()? {
         if let Some(instance) = slot.read()? {
             // It is on its way out already; what it still writes must not come after the removal.
             if let Some(first) = instance.first {
-                first.end(&instance.dir);
+                first.kill(&instance.dir);
             }
             remove(&instance)?;
             cleaned.push(instance.dir);
@@ -72,11 +72,11 @@ pub(crate) fn keep_logs(instance: &Instance, kept: &Path) -> Result<PathBuf, Err
             fs::copy(entry.path(), &to).doing("write", &to)?;
         }
     }
-    make_room(kept)?;
+    remove_oldest(kept)?;
     Ok(target)
 }
 
-fn make_room(kept: &Path) -> Result<(), Error> {
+fn remove_oldest(kept: &Path) -> Result<(), Error> {
     let mut folders: Vec<(SystemTime, PathBuf)> = fs::read_dir(kept)
         .doing("list", kept)?
         .flatten()

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  owner (a test, or `testbed up`)          holds a pipe; its end is the cluster's end
-//!    └─ keeper                              owns what has a name: slot, folder, cgroups, bridge
-//!         └─ init                           process 1 of a PID and a mount namespace; dies with the keeper
-//!              └─ conductor                 starts the parts, waits for each, says when all is ready
+//!    └─ monitor                              owns what has a name: slot, folder, cgroups, bridge
+//!         └─ init                           process 1 of a PID and a mount namespace; dies with the monitor
+//!              └─ launcher                 starts the parts, waits for each, says when all is ready
 //!                   ├─ etcd, kube-apiserver, kube-controller-manager, kube-scheduler, metrics-server
 //!                   └─ containerd, kubelet  and below them the pods
 //! ```
 //!
 //! Whatever is killed, and however, the rest follows: the kernel ends a PID namespace with its process 1, and with
-//! the last process go its mounts and network namespaces. The keeper removes what is left; if the keeper itself was
+//! the last process go its mounts and network namespaces. The monitor removes what is left; if the monitor itself was
 //! killed, [`clean`] does, or the next start.
 //!
 //! ```no_run
@@ -31,17 +31,17 @@ mod cgroup;
 pub mod cli;
 mod client;
 mod cluster;
-mod conductor;
 mod containerd;
 mod error;
 mod event;
 mod image;
 mod init;
 mod instance;
-mod keeper;
+mod launcher;
 mod leftovers;
 mod lifeline;
 mod link;
+mod monitor;
 mod obtain;
 mod pki;
 mod process;

@@ -1,4 +1,4 @@
-//! The owner's end of the pipe to a keeper. Letting go of it, in whatever way, ends the cluster.
+//! The owner's end of the pipe to a monitor. Letting go of it, in whatever way, ends the cluster.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use tokio::sync::mpsc;
 
 use crate::error::{Error, IoContext as _};
 use crate::event::Event;
-use crate::keeper::{DISCARD, Order};
+use crate::monitor::{DISCARD, InstanceSpec};
 
 /// More lines than a cluster has to tell, so that the reader never waits for us.
 const EVENTS: usize = 64;
-/// Between two looks whether the keeper is gone.
+/// Between two looks whether the monitor is gone.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A start that is waited for.
@@ -23,44 +23,44 @@ pub(crate) struct Start {
     pub(crate) what: &'static str,
     /// How long it may take.
     pub(crate) timeout: Duration,
-    /// Where logs are if the keeper does not say.
+    /// Where logs are if the monitor does not say.
     pub(crate) logs: PathBuf,
 }
 
-/// A keeper, for as long as its cluster is wanted.
+/// A monitor, for as long as its cluster is wanted.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
-    keeper: Child,
+    monitor: Child,
     pipe: Option<ChildStdin>,
     /// Whether the logs are worth keeping if nothing bad happens from now on.
     pub(crate) keep_logs: bool,
 }
 
 impl Lifeline {
-    /// Starts a keeper; what it tells comes through the channel.
+    /// Starts a monitor; what it tells comes through the channel.
     pub(crate) fn start(
         program: Option<PathBuf>,
-        order: &Order,
+        spec: &InstanceSpec,
     ) -> Result<(Self, mpsc::Receiver<Event>), Error> {
         let program = match program {
             Some(program) => program,
-            None => find_keeper()?,
+            None => find_monitor()?,
         };
-        let order =
-            serde_json::to_string(order).map_err(|source| Error::Encoding { what: "the order", source })?;
-        let mut keeper = Command::new(&program)
-            .arg("keep")
-            .arg(order)
+        let spec = serde_json::to_string(spec)
+            .map_err(|source| Error::Encoding { what: "the instance spec", source })?;
+        let mut monitor = Command::new(&program)
+            .arg("monitor")
+            .arg(spec)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .doing("run", &program)?;
-        let (told, events) = mpsc::channel(EVENTS);
-        if let Some(output) = keeper.stdout.take() {
-            thread::spawn(move || pass_on(output, told));
+        let (sender, events) = mpsc::channel(EVENTS);
+        if let Some(output) = monitor.stdout.take() {
+            thread::spawn(move || pass_on(output, sender));
         }
-        let pipe = keeper.stdin.take();
-        Ok((Self { keeper, pipe, keep_logs: true }, events))
+        let pipe = monitor.stdin.take();
+        Ok((Self { monitor, pipe, keep_logs: true }, events))
     }
 
     /// Waits until an event says that what was ordered is ready, and returns it with its folder. What fails, or takes too
@@ -75,7 +75,7 @@ impl Lifeline {
         let Start { what, timeout, logs } = start;
         let mut dir = PathBuf::new();
         let wait = async {
-            let mut reason = String::from("its keeper ended without a word");
+            let mut reason = String::from("its monitor ended without a word");
             while let Some(event) = events.recv().await {
                 match event {
                     Event::Placed { dir: placed, .. } => dir = placed,
@@ -98,25 +98,25 @@ impl Lifeline {
                 Ok((ready, dir))
             }
             Err(error) => {
-                self.let_go().await?;
+                self.stop().await?;
                 Err(error)
             }
         }
     }
 
-    /// The keeper's process id.
+    /// The monitor's process id.
     pub(crate) fn id(&self) -> u32 {
-        self.keeper.id()
+        self.monitor.id()
     }
 
     /// Lets go and waits until the cluster is gone.
-    pub(crate) async fn let_go(&mut self) -> Result<ExitStatus, Error> {
+    pub(crate) async fn stop(&mut self) -> Result<ExitStatus, Error> {
         self.close();
         loop {
-            match self.keeper.try_wait() {
+            match self.monitor.try_wait() {
                 Ok(Some(status)) => return Ok(status),
                 Ok(None) => tokio::time::sleep(POLL).await,
-                Err(source) => return Err(Error::System { doing: "wait for the keeper", source }),
+                Err(source) => return Err(Error::System { doing: "wait for the monitor", source }),
             }
         }
     }
@@ -126,7 +126,7 @@ impl Lifeline {
             && !self.keep_logs
             && !thread::panicking()
         {
-            // A keeper that is gone shows in its exit status.
+            // A monitor that is gone shows in its exit status.
             let _ = pipe.write_all(DISCARD.as_bytes());
         }
     }
@@ -135,14 +135,14 @@ impl Lifeline {
 impl Drop for Lifeline {
     fn drop(&mut self) {
         self.close();
-        let _ = self.keeper.wait();
+        let _ = self.monitor.wait();
     }
 }
 
-fn pass_on(output: ChildStdout, told: mpsc::Sender<Event>) {
+fn pass_on(output: ChildStdout, sender: mpsc::Sender<Event>) {
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         if let Ok(event) = serde_json::from_str(&line)
-            && told.blocking_send(event).is_err()
+            && sender.blocking_send(event).is_err()
         {
             return;
         }
@@ -151,7 +151,7 @@ fn pass_on(output: ChildStdout, told: mpsc::Sender<Event>) {
 
 /// The `testbed` program: named by `PLUMB_TESTBED`, or the running program itself, or beside it. A test's program is
 /// in a folder below the one that programs are in.
-fn find_keeper() -> Result<PathBuf, Error> {
+fn find_monitor() -> Result<PathBuf, Error> {
     if let Some(given) = std::env::var_os("PLUMB_TESTBED") {
         return Ok(given.into());
     }
@@ -159,6 +159,6 @@ fn find_keeper() -> Result<PathBuf, Error> {
     let folders: Vec<&Path> = own.ancestors().skip(1).take(2).collect();
     folders.iter().map(|folder| folder.join("testbed")).find(|path| path.is_file()).ok_or_else(|| {
         let places: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        Error::NoKeeper { places: places.join(", ") }
+        Error::NoMonitor { places: places.join(", ") }
     })
 }

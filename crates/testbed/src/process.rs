@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 /// How long a killed process may take to go.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A process, and when it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,11 +31,11 @@ impl Process {
     /// only after all others in the namespace have.
     ///
     /// Membership of the group alone is not enough: long after the cluster's end the number may be another group's.
-    pub(crate) fn end(self, dir: &Path) {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) fn kill(self, dir: &Path) {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let ours: Vec<i32> =
-                all().filter(|(id, stat)| self.leads(*id, stat, dir)).map(|(id, _)| id).collect();
+                all().filter(|(id, stat)| self.includes(*id, stat, dir)).map(|(id, _)| id).collect();
             if ours.is_empty() || Instant::now() >= deadline {
                 return;
             }
@@ -46,7 +46,7 @@ impl Process {
         }
     }
 
-    fn leads(self, id: i32, stat: &Stat, dir: &Path) -> bool {
+    fn includes(self, id: i32, stat: &Stat, dir: &Path) -> bool {
         let is_it = id == self.id && stat.began == self.began;
         !stat.is_over && (is_it || stat.group == self.id && mentions(id, dir))
     }
@@ -98,21 +98,21 @@ mod tests {
     }
 
     #[test]
-    fn a_process_leads_itself_and_those_of_its_group_that_work_in_its_folder() {
+    fn a_process_includes_itself_and_those_of_its_group_that_work_in_its_folder() {
         let id = i32::try_from(std::process::id()).expect("it is a process id");
         let own = Process::of(std::process::id()).expect("this process is there");
         let program = std::env::current_exe().expect("this program has a path");
         let folder = program.parent().expect("it is in a folder");
         let elsewhere = Path::new("/nonexistent/folder");
         let stat = |group, began| Stat { is_over: false, group, began };
-        for (number, stat, folder, leads, what) in [
+        for (number, stat, folder, includes, what) in [
             (id, stat(0, own.began), elsewhere, true, "itself"),
             (id, stat(0, own.began + 1), folder, false, "a later one of the same number"),
             (id, stat(id, own.began + 1), folder, true, "one of the group, in the folder"),
             (id, stat(id, own.began + 1), elsewhere, false, "one of the group, elsewhere"),
             (id, Stat { is_over: true, group: id, began: own.began }, folder, false, "one that is over"),
         ] {
-            assert_eq!(own.leads(number, &stat, folder), leads, "{what}");
+            assert_eq!(own.includes(number, &stat, folder), includes, "{what}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Instance numbers, and the record of who holds which.
 //!
-//! A slot is a file whose lock is held by the cluster's keeper. The kernel drops the lock when the keeper dies,
+//! A slot is a file whose lock is held by the cluster's monitor. The kernel drops the lock when the monitor dies,
 //! however it dies, so an unlocked slot file means: this cluster is dead, and the record in it says what it left.
 
 use std::fs::{self, File, OpenOptions};
@@ -50,7 +50,7 @@ impl Slot {
         Err(Error::NoSlot(SLOTS))
     }
 
-    /// The slots whose keepers are dead, held so that nobody else cleans them at the same time.
+    /// The slots whose monitors are dead, held so that nobody else cleans them at the same time.
     pub(crate) fn abandoned() -> Result<Vec<Self>, Error> {
         let registry = registry();
         let mut found = Vec::new();

@@ -5,12 +5,12 @@
 
 #![expect(clippy::expect_used, reason = "what these tests build on must hold, or there is nothing to test")]
 
-#[path = "testbed/census.rs"]
-mod census;
 #[path = "testbed/cluster.rs"]
 mod cluster;
 #[path = "testbed/command.rs"]
 mod command;
+#[path = "testbed/machine_state.rs"]
+mod machine_state;
 #[path = "testbed/obtain.rs"]
 mod obtain;
 #[path = "testbed/scratch.rs"]

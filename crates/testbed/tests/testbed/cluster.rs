@@ -15,12 +15,12 @@ use plumb_testbed::{BUSYBOX, Cluster, Config, Parts};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use crate::census::Census;
+use crate::machine_state::MachineState;
 
 /// A census sees the whole machine, so only one of these tests may run at a time.
 static MACHINE: Mutex<()> = Mutex::const_new(());
 
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Runs a pod with an address of its own, until the kubelet has reached it there.
 async fn run_pod(client: &Client) {
@@ -38,7 +38,7 @@ async fn run_pod(client: &Client) {
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     pods.create(&PostParams::default(), &pod).await.expect("the pod is accepted");
     let ready = await_condition(pods.clone(), "server", is_ready);
-    tokio::time::timeout(PATIENCE, ready).await.expect("the pod is ready in time").expect("the watch holds");
+    tokio::time::timeout(TIMEOUT, ready).await.expect("the pod is ready in time").expect("the watch holds");
 }
 
 /// Runs a pod on a node, which reaches the API server by the Service `kubernetes`.
@@ -58,7 +58,7 @@ async fn run_on(client: &Client, node: &str) {
         phase == Some("Succeeded")
     };
     let done = await_condition(pods.clone(), node, succeeded);
-    tokio::time::timeout(PATIENCE, done).await.expect("the pod is done in time").expect("the watch holds");
+    tokio::time::timeout(TIMEOUT, done).await.expect("the pod is done in time").expect("the watch holds");
 }
 
 fn is_ready(pod: Option<&Pod>) -> bool {
@@ -80,7 +80,7 @@ fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
 #[ignore = "needs root and the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
 async fn two_clusters_run_pods_at_once_and_leave_nothing_behind() {
     let _machine = MACHINE.lock().await;
-    let census = Census::take();
+    let before = MachineState::read();
     let mut two_nodes = Config::default();
     two_nodes.nodes = 2;
     let (one, other) = tokio::join!(Cluster::start(Config::default()), Cluster::start(two_nodes));
@@ -101,14 +101,14 @@ async fn two_clusters_run_pods_at_once_and_leave_nothing_behind() {
             kubectl(cluster, &["version"]).contains(&format!("Server Version: {}", plumb_testbed::VERSION))
         );
     }
-    assert_ne!(census.news(), Vec::<String>::new(), "the census sees what a cluster is made of");
+    assert_ne!(before.additions(), Vec::<String>::new(), "the census sees what a cluster is made of");
     one.stop().await.expect("one is gone");
     kubectl(&other, &["get", "pod", "server"]);
     other.stop().await.expect("the other is gone");
-    assert_eq!(census.news(), Vec::<String>::new());
+    assert_eq!(before.additions(), Vec::<String>::new());
 }
 
-/// `testbed up`, and what it writes. Its keeper holds the other end of its standard error too, and nobody after it.
+/// `testbed up`, and what it writes. Its monitor holds the other end of its standard error too, and nobody after it.
 struct Owner {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -136,7 +136,7 @@ impl Owner {
         line.trim().rsplit_once("KUBECONFIG=").expect("it says where the kubeconfig is").1.to_owned()
     }
 
-    /// Waits until it and its keeper are gone.
+    /// Waits until it and its monitor are gone.
     fn gone(mut self) {
         self.process.wait().expect("it can be waited for");
         self.errors.read_to_end(&mut Vec::new()).expect("it can be read");
@@ -159,46 +159,46 @@ fn signal(process: u32, signal: Signal) {
 #[ignore = "needs root and the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
 async fn a_killed_owner_leaves_nothing_behind() {
     let _machine = MACHINE.lock().await;
-    let census = Census::take();
+    let before = MachineState::read();
     let mut owner = Owner::start();
     run_pod(&client_of(&owner.ready()).await).await;
     owner.process.kill().expect("it can be killed");
     owner.gone();
-    assert_eq!(census.news(), Vec::<String>::new());
+    assert_eq!(before.additions(), Vec::<String>::new());
 }
 
 #[tokio::test]
 #[ignore = "needs root and the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
 async fn an_interrupted_start_leaves_nothing_behind() {
     let _machine = MACHINE.lock().await;
-    let census = Census::take();
+    let before = MachineState::read();
     let mut owner = Owner::start();
     let mut line = String::new();
     owner.errors.read_line(&mut line).expect("it can be read");
     assert!(line.starts_with("kube-apiserver is ready"), "{line}");
     signal(owner.process.id(), Signal::SIGINT);
     owner.gone();
-    assert_eq!(census.news(), Vec::<String>::new());
+    assert_eq!(before.additions(), Vec::<String>::new());
 }
 
 #[tokio::test]
 #[ignore = "needs root and the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
 async fn a_killed_keeper_takes_the_processes_along_and_clean_removes_the_rest() {
     let _machine = MACHINE.lock().await;
-    let census = Census::take();
+    let before = MachineState::read();
     let cluster = Cluster::start(Config::default()).await.expect("it starts");
     run_pod(&cluster.client().await.expect("a client")).await;
-    signal(cluster.keeper_id(), Signal::SIGKILL);
+    signal(cluster.monitor_id(), Signal::SIGKILL);
     drop(cluster);
     assert_eq!(plumb_testbed::clean().expect("all can be removed").len(), 1);
-    assert_eq!(census.news(), Vec::<String>::new());
+    assert_eq!(before.additions(), Vec::<String>::new());
 }
 
 #[tokio::test]
 #[ignore = "needs the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
 async fn an_api_server_alone_takes_objects_and_leaves_nothing_behind() {
     let _machine = MACHINE.lock().await;
-    let census = Census::take();
+    let before = MachineState::read();
     let cluster = Cluster::start(Config::of(Parts::ApiServer)).await.expect("it starts");
     let objects: Api<ConfigMap> = Api::default_namespaced(cluster.client().await.expect("a client"));
     let mut object = ConfigMap::default();
@@ -206,5 +206,5 @@ async fn an_api_server_alone_takes_objects_and_leaves_nothing_behind() {
     objects.create(&PostParams::default(), &object).await.expect("it is accepted");
     assert_eq!(cluster.endpoints().node, None);
     cluster.stop().await.expect("it is gone");
-    assert_eq!(census.news(), Vec::<String>::new());
+    assert_eq!(before.additions(), Vec::<String>::new());
 }

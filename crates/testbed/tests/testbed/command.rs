@@ -5,7 +5,7 @@ use std::fs;
 use crate::scratch::{Scratch, said};
 
 /// A program that knows its version and otherwise does nothing for a while.
-const PATIENT: &str = r#"[ "$1" != --version ] || { echo Kubernetes v1.2.3; exit; }; exec /bin/sleep 60"#;
+const SLEEPING: &str = r#"[ "$1" != --version ] || { echo Kubernetes v1.2.3; exit; }; exec /bin/sleep 60"#;
 
 #[test]
 fn a_start_without_programs_says_what_to_run() {
@@ -20,7 +20,7 @@ fn a_start_that_fails_says_why_and_keeps_only_the_logs() {
     let machine = Scratch::new("failing");
     machine.script("etcd", "echo no room for a database; exit 3");
     for program in ["kube-apiserver", "kubectl"] {
-        machine.script(program, PATIENT);
+        machine.script(program, SLEEPING);
     }
     let output = machine
         .testbed(&["up", "--control-plane-only"])
@@ -43,7 +43,7 @@ fn a_start_that_fails_says_why_and_keeps_only_the_logs() {
 fn a_folder_with_something_in_it_is_not_used() {
     let machine = Scratch::new("full");
     for program in ["etcd", "kube-apiserver", "kubectl"] {
-        machine.script(program, PATIENT);
+        machine.script(program, SLEEPING);
     }
     let folder = machine.path("full");
     fs::create_dir(&folder).expect("a folder can be made");

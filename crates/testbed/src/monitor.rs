@@ -1,7 +1,7 @@
 //! The process that outlives whoever asked for a cluster, just long enough to remove it.
 //!
 //! The owner holds a pipe to it. When the pipe closes, because the owner is done or because it was killed, the
-//! keeper kills the cluster's process 1 and removes what has a name: cgroups, bridge, folder, slot. When the keeper
+//! monitor kills the cluster's process 1 and removes what has a name: cgroups, bridge, folder, slot. When the monitor
 //! itself is killed, process 1 dies with it and `testbed clean` (or the next start) removes the rest.
 
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::assets::Programs;
 use crate::error::{Error, IoContext as _, full_text};
-use crate::event::{Event, tell};
+use crate::event::{Event, emit};
 use crate::image::ProgramImage;
 use crate::instance::Instance;
 use crate::process::Process;
@@ -34,7 +34,7 @@ const LONGEST_FOLDER: usize = 90;
 
 /// What is asked for.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct InstanceSpec {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) programs: Programs,
     pub(crate) apiserver_flags: Vec<String>,
@@ -45,45 +45,45 @@ pub(crate) struct Order {
 }
 
 /// Keeps one cluster.
-pub(crate) fn run(order: &str) -> ExitCode {
-    match keep(order) {
+pub(crate) fn run(spec: &str) -> ExitCode {
+    match monitor(spec) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell(&Event::Failed(full_text(&error)));
+            emit(&Event::Failed(full_text(&error)));
             ExitCode::FAILURE
         }
     }
 }
 
-fn keep(order: &str) -> Result<(), Error> {
-    let order: Order =
-        serde_json::from_str(order).map_err(|source| Error::Encoding { what: "the order", source })?;
+fn monitor(spec: &str) -> Result<(), Error> {
+    let spec: InstanceSpec =
+        serde_json::from_str(spec).map_err(|source| Error::Encoding { what: "the instance spec", source })?;
     // Ctrl-C in the owner's terminal is for the owner.
     nix::unistd::setsid().map_err(system("leave the terminal"))?;
     let signals = blocked_signals()?;
     if let Err(error) = leftovers::clean() {
         // Its number stays taken; ours is another.
-        tell(&Event::Step(format!("a dead cluster's leftovers resist: {}", full_text(&error))));
+        emit(&Event::Step(format!("a dead cluster's leftovers resist: {}", full_text(&error))));
     }
     let mut slot = Slot::take()?;
-    let mut instance = place(&order, slot.number())?;
+    let mut instance = new_instance(&spec, slot.number())?;
     slot.record(&instance)?;
-    tell(&Event::Placed { dir: instance.dir.clone(), slot: instance.slot });
-    let orderly = match start(&instance) {
+    emit(&Event::Placed { dir: instance.dir.clone(), slot: instance.slot });
+    let discards_logs = match start(&instance) {
         Ok(mut cluster) => {
             instance.first = Process::of(cluster.process.id());
             slot.record(&instance)?;
-            let orderly = watch(&mut cluster, &signals);
+            let discards_logs = watch(&mut cluster, &signals);
             end(cluster, &instance)?;
-            orderly
+            discards_logs
         }
         Err(error) => {
-            tell(&Event::Failed(full_text(&error)));
+            emit(&Event::Failed(full_text(&error)));
             false
         }
     };
-    if !orderly {
-        tell(&Event::LogsKept(leftovers::keep_logs(&instance, &order.kept_logs)?));
+    if !discards_logs {
+        emit(&Event::LogsKept(leftovers::keep_logs(&instance, &spec.kept_logs)?));
     }
     leftovers::remove(&instance)?;
     slot.release()
@@ -103,8 +103,8 @@ fn blocked_signals() -> Result<SignalFd, Error> {
     SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC).map_err(system("listen for signals"))
 }
 
-fn place(order: &Order, slot: u8) -> Result<Instance, Error> {
-    let dir = order
+fn new_instance(spec: &InstanceSpec, slot: u8) -> Result<Instance, Error> {
+    let dir = spec
         .dir
         .clone()
         .unwrap_or_else(|| std::env::temp_dir().join(format!("plumb-testbed-{slot}-{}", std::process::id())));
@@ -124,15 +124,15 @@ fn place(order: &Order, slot: u8) -> Result<Instance, Error> {
         dir,
         dir_was_given,
         first: None,
-        programs: order.programs.clone(),
-        apiserver_flags: order.apiserver_flags.clone(),
-        controllers_flags: order.controllers_flags.clone(),
-        nodes: order.nodes,
-        images: order.images.clone(),
+        programs: spec.programs.clone(),
+        apiserver_flags: spec.apiserver_flags.clone(),
+        controllers_flags: spec.controllers_flags.clone(),
+        nodes: spec.nodes,
+        images: spec.images.clone(),
     })
 }
 
-/// The cluster's first process: process 1 of its namespaces, or the conductor where there may be none.
+/// The cluster's first process: process 1 of its namespaces, or the launcher where there may be none.
 struct First {
     process: Child,
     output: ChildStdout,
@@ -154,12 +154,12 @@ fn start(instance: &Instance) -> Result<First, Error> {
     let mut command = Command::new(&program);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.stderr(File::create(&log).doing("create", &log)?).process_group(0);
-    // A control plane can do without namespaces; its conductor then ends its processes when the keeper is gone.
+    // A control plane can do without namespaces; its launcher then ends its processes when the monitor is gone.
     let mut process = if instance.has_node() || may_make_namespaces() {
         command.arg("init").arg(&instance.dir);
         in_new_pid_namespace(|| command.spawn().doing("run", &program))?
     } else {
-        command.arg("conduct").arg("--lifeline").arg(&instance.dir);
+        command.arg("launch").arg("--lifeline").arg(&instance.dir);
         command.spawn().doing("run", &program)?
     };
     match process.stdout.take() {
@@ -229,7 +229,7 @@ fn pass_on(bytes: &[u8]) {
 /// Kills the cluster and waits until it is dead. Where there is no namespace, all are in the group of the first.
 fn end(mut cluster: First, instance: &Instance) -> Result<(), Error> {
     if let Some(first) = instance.first {
-        first.end(&instance.dir);
+        first.kill(&instance.dir);
     }
     // Already dead is as good.
     let _ = cluster.process.kill();

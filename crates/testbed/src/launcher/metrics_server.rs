@@ -10,9 +10,9 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::PATIENCE;
+use super::TIMEOUT;
+use super::components::{self, Components};
 use super::control_plane::{self, ControlPlane};
-use super::crew::{self, Crew};
 use crate::error::{Error, IoContext as _};
 use crate::instance::Instance;
 
@@ -26,7 +26,7 @@ pub(super) async fn start(
     instance: &Instance,
     plane: &ControlPlane<'_>,
     client: &Client,
-    crew: &mut Crew,
+    components: &mut Components,
 ) -> Result<(), Error> {
     let authority = plane.authority().identity().certificate;
     let serving =
@@ -53,13 +53,13 @@ pub(super) async fn start(
     ] {
         server.arg(flag).arg(path);
     }
-    crew.start(NAME, server)?;
+    components.start(NAME, server)?;
     let bundle = BASE64.encode(&fs::read(&authority).doing("read", &authority)?);
     for object in objects(&instance.gateway(), port, &bundle) {
         create(client, object).await?;
     }
     let services = api(client, &registration());
-    crew::poll("metrics.k8s.io", PATIENCE, async || services.get(API).await.ok().filter(is_available))
+    components::poll("metrics.k8s.io", TIMEOUT, async || services.get(API).await.ok().filter(is_available))
         .await?;
     Ok(())
 }

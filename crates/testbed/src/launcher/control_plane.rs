@@ -9,8 +9,8 @@ use kube::api::GetParams;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::process::Command;
 
-use super::crew::{self, Crew};
-use super::{PATIENCE, kubeconfig};
+use super::components::{self, Components};
+use super::{TIMEOUT, kubeconfig};
 use crate::assets::Assets;
 use crate::error::{Error, IoContext as _};
 use crate::event::Endpoints;
@@ -70,7 +70,7 @@ impl ControlPlane<'_> {
         &self.authority
     }
 
-    pub(super) fn start_etcd(&self, crew: &mut Crew) -> Result<(), Error> {
+    pub(super) fn start_etcd(&self, components: &mut Components) -> Result<(), Error> {
         let mut etcd = Command::new(&self.assets.etcd);
         let client = format!("http://127.0.0.1:{}", self.etcd_port);
         // One member talks to no peer: the kernel picks that port and nobody needs to know it.
@@ -80,10 +80,10 @@ impl ControlPlane<'_> {
         etcd.args(["--initial-cluster", "testbed=http://127.0.0.1:2380"]);
         etcd.args(["--initial-advertise-peer-urls", "http://127.0.0.1:2380"]);
         etcd.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        crew.start("etcd", etcd)
+        components.start("etcd", etcd)
     }
 
-    pub(super) fn start_apiserver(&self, crew: &mut Crew) -> Result<(), Error> {
+    pub(super) fn start_apiserver(&self, components: &mut Components) -> Result<(), Error> {
         let address = self.instance.service_address();
         let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", &address];
         let serving = self.authority.server("apiserver", &names)?;
@@ -99,7 +99,7 @@ impl ControlPlane<'_> {
 
         let mut server = Command::new(&self.assets.apiserver);
         server.args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"]);
-        // A loopback address is no endpoint for the Service `kubernetes`; pods reach its address by the conductor's proxy.
+        // A loopback address is no endpoint for the Service `kubernetes`; pods reach its address by the launcher's proxy.
         server.arg("--endpoint-reconciler-type=none").arg("--allow-privileged=true");
         server.arg(format!("--service-cluster-ip-range={}", self.instance.service_subnet()));
         if self.instance.has_node() {
@@ -129,7 +129,7 @@ impl ControlPlane<'_> {
             server.arg(flag).arg(path);
         }
         server.args(&self.instance.apiserver_flags);
-        crew.start("kube-apiserver", server)
+        components.start("kube-apiserver", server)
     }
 
     /// Lets it call webhooks and aggregated API servers. There is no kube-proxy: it connects to the endpoints of a Service.
@@ -158,7 +158,7 @@ impl ControlPlane<'_> {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    pub(super) fn start_controllers(&self, program: &Path, crew: &mut Crew) -> Result<(), Error> {
+    pub(super) fn start_controllers(&self, program: &Path, components: &mut Components) -> Result<(), Error> {
         let name = "kube-controller-manager";
         let authority = self.authority.identity();
         let mut controllers = Command::new(program);
@@ -174,15 +174,15 @@ impl ControlPlane<'_> {
             controllers.arg(flag).arg(path);
         }
         controllers.args(&self.instance.controllers_flags);
-        crew.start(name, controllers)
+        components.start(name, controllers)
     }
 
-    pub(super) fn start_scheduler(&self, program: &Path, crew: &mut Crew) -> Result<(), Error> {
+    pub(super) fn start_scheduler(&self, program: &Path, components: &mut Components) -> Result<(), Error> {
         let name = "kube-scheduler";
         let mut scheduler = Command::new(program);
         scheduler.args(["--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=0"]);
         scheduler.arg("--kubeconfig").arg(self.component_kubeconfig(name)?);
-        crew.start(name, scheduler)
+        components.start(name, scheduler)
     }
 
     fn component_kubeconfig(&self, component: &str) -> Result<PathBuf, Error> {
@@ -205,7 +205,7 @@ impl ControlPlane<'_> {
     /// Waits until the API server says that it is ready, which includes its built-in roles.
     pub(super) async fn wait_until_ready(&self) -> Result<Client, Error> {
         let client = crate::client::from_kubeconfig(&self.instance.kubeconfig()).await?;
-        crew::poll("readiness of kube-apiserver", PATIENCE, async || {
+        components::poll("readiness of kube-apiserver", TIMEOUT, async || {
             let request = kube::core::Request::new("").get("readyz", &GetParams::default()).ok()?;
             client.request_text(request).await.ok()
         })

@@ -1,4 +1,4 @@
-//! The processes of a cluster: started with a log each, watched, and killed when the conductor lets go.
+//! The processes of a cluster: started with a log each, watched, and killed when the launcher lets go.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ const TAIL_LINES: usize = 12;
 const POLL: Duration = Duration::from_millis(50);
 
 /// Starts processes and reports their ends.
-pub(crate) struct Crew {
+pub(crate) struct Components {
     logs: PathBuf,
     ends: mpsc::Sender<Error>,
 }
 
-impl Crew {
-    /// A crew that logs to `logs`, and the channel on which the end of a part is told.
+impl Components {
+    /// Components that log to `logs`, and the channel on which the end of a part is told.
     pub(crate) fn new(logs: PathBuf) -> (Self, mpsc::Receiver<Error>) {
-        let (ends, told) = mpsc::channel(PARTS);
-        (Self { logs, ends }, told)
+        let (ends, receiver) = mpsc::channel(PARTS);
+        (Self { logs, ends }, receiver)
     }
 
     /// Starts a part that is to run until the cluster ends.
@@ -47,14 +47,14 @@ impl Crew {
         tokio::spawn(async move {
             let status =
                 child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
-            // Nobody listens any more once the conductor is on its way out.
+            // Nobody listens any more once the launcher is on its way out.
             let _ = ends.send(Error::Ended { part, status, detail: tail(&path) }).await;
         });
         Ok(())
     }
 
     /// Starts a part that is started again whenever it ends.
-    pub(crate) fn start_again_and_again(
+    pub(crate) fn start_with_restarts(
         &mut self,
         part: &str,
         command: impl Fn() -> Command + Send + 'static,
@@ -111,19 +111,19 @@ fn tail(path: &Path) -> String {
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }
 
-/// Asks until there is an answer, or until `patience` is over.
+/// Asks until there is an answer, or until `timeout` is over.
 pub(crate) async fn poll<T>(
     what: &str,
-    patience: Duration,
+    timeout: Duration,
     mut ask: impl AsyncFnMut() -> Option<T>,
 ) -> Result<T, Error> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         if let Some(answer) = ask().await {
             return Ok(answer);
         }
         if Instant::now() >= deadline {
-            return Err(Error::Late { what: what.to_owned(), seconds: patience.as_secs() });
+            return Err(Error::Late { what: what.to_owned(), seconds: timeout.as_secs() });
         }
         sleep(POLL).await;
     }

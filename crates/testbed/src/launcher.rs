@@ -1,7 +1,7 @@
 //! Starts the parts of a cluster in order, says when all is ready, and ends when one of them does.
 
+mod components;
 mod control_plane;
-mod crew;
 mod kubeconfig;
 mod metrics_server;
 mod node;
@@ -17,13 +17,13 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::assets::{Assets, Programs};
 use crate::error::{Error, IoContext as _, full_text};
-use crate::event::{Endpoints, Event, RuntimeEndpoints, tell};
+use crate::event::{Endpoints, Event, RuntimeEndpoints, emit};
 use crate::instance::Instance;
-use crew::Crew;
-use node::Life;
+use components::Components;
+use node::RestartPolicy;
 
 /// How long each single thing may take to come up; a cold page cache on a busy machine needs some of it.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Conducts the cluster in `dir` until a part ends or, with `lifeline`, until standard input does.
 pub(crate) fn run(dir: &Path, lifeline: bool) -> ExitCode {
@@ -32,7 +32,7 @@ pub(crate) fn run(dir: &Path, lifeline: bool) -> ExitCode {
         .build()
         .doing("start a runtime for", dir)
         .and_then(|runtime| {
-            let outcome = runtime.block_on(conduct(dir, lifeline));
+            let outcome = runtime.block_on(launch(dir, lifeline));
             // Standard input may never end: don't wait for the thread that reads it.
             runtime.shutdown_background();
             outcome
@@ -40,27 +40,27 @@ pub(crate) fn run(dir: &Path, lifeline: bool) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell(&Event::Failed(full_text(&error)));
+            emit(&Event::Failed(full_text(&error)));
             ExitCode::FAILURE
         }
     }
 }
 
-async fn conduct(dir: &Path, lifeline: bool) -> Result<(), Error> {
+async fn launch(dir: &Path, lifeline: bool) -> Result<(), Error> {
     crate::install_crypto();
     let instance = Instance::read(dir)?;
-    let (mut crew, mut ends) = Crew::new(instance.logs());
+    let (mut components, mut ends) = Components::new(instance.logs());
     let work = async {
         match &instance.programs {
             Programs::Kubernetes(assets) => {
-                let endpoints = bring_up(&instance, assets, &mut crew).await?;
-                tell(&Event::Ready(endpoints));
+                let endpoints = bring_up(&instance, assets, &mut components).await?;
+                emit(&Event::Ready(endpoints));
             }
             Programs::Containerd(assets) => {
                 let site = node::Site::first(&instance);
                 node::write_images(&instance, assets)?;
-                node::start_containerd(site, assets, &mut crew, Life::OutlivesIt).await?;
-                tell(&Event::RuntimeReady(RuntimeEndpoints {
+                node::start_containerd(site, assets, &mut components, RestartPolicy::Always).await?;
+                emit(&Event::RuntimeReady(RuntimeEndpoints {
                     socket: site.socket(),
                     cgroup: instance.cgroup(),
                     subnet: instance.subnet_text(),
@@ -88,22 +88,26 @@ async fn owner_left(lifeline: bool) {
     }
 }
 
-async fn bring_up(instance: &Instance, assets: &Assets, crew: &mut Crew) -> Result<Endpoints, Error> {
+async fn bring_up(
+    instance: &Instance,
+    assets: &Assets,
+    components: &mut Components,
+) -> Result<Endpoints, Error> {
     let plane = control_plane::prepare(instance, assets)?;
-    plane.start_etcd(crew)?;
-    plane.start_apiserver(crew)?;
+    plane.start_etcd(components)?;
+    plane.start_apiserver(components)?;
     // containerd needs no API server: it comes up and takes its images in the meantime.
     if let Some(node) = &assets.node {
         node::write_images(instance, &node.runtime)?;
         for site in node::Site::all(instance) {
-            node::start_containerd(site, &node.runtime, crew, Life::EndsWithIt).await?;
+            node::start_containerd(site, &node.runtime, components, RestartPolicy::Never).await?;
         }
     }
     let client = plane.wait_until_ready().await?;
-    tell(&Event::Step("kube-apiserver is ready".to_owned()));
+    emit(&Event::Step("kube-apiserver is ready".to_owned()));
     let controllers = assets.controller_manager.as_deref();
     if let Some(program) = controllers {
-        plane.start_controllers(program, crew)?;
+        plane.start_controllers(program, components)?;
     }
     let mut node_name = None;
     if let Some(assets) = &assets.node {
@@ -111,23 +115,23 @@ async fn bring_up(instance: &Instance, assets: &Assets, crew: &mut Crew) -> Resu
         let sites = node::Site::all(instance);
         for &site in &sites {
             node::register(site, &client).await?;
-            node::start_kubelet(site, assets, &plane, crew)?;
+            node::start_kubelet(site, assets, &plane, components)?;
         }
-        plane.start_scheduler(&assets.scheduler, crew)?;
+        plane.start_scheduler(&assets.scheduler, components)?;
         for &site in &sites {
             node::wait_until_ready(site, &client).await?;
-            tell(&Event::Step(format!("node {} is ready", site.name())));
+            emit(&Event::Step(format!("node {} is ready", site.name())));
         }
         node_name = sites.first().map(|site| site.name());
         if let Some(program) = &assets.metrics_server {
-            metrics_server::start(program, instance, &plane, &client, crew).await?;
-            tell(&Event::Step("metrics-server is ready".to_owned()));
+            metrics_server::start(program, instance, &plane, &client, components).await?;
+            emit(&Event::Step("metrics-server is ready".to_owned()));
         }
     }
     if controllers.is_some() {
         // Pods are refused until their namespace has this account.
         let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
-        crew::poll("the default service account", PATIENCE, async || {
+        components::poll("the default service account", TIMEOUT, async || {
             accounts.get_opt("default").await.ok().flatten()
         })
         .await?;

@@ -21,10 +21,10 @@ const FOLDERS: [&str; 8] =
 
 /// Everything, each thing as a line of text. Other programs at work on this machine don't show: their processes run in
 /// this one's namespaces, and their cgroups lie below groups of theirs.
-pub(crate) struct Census(BTreeSet<String>);
+pub(crate) struct MachineState(BTreeSet<String>);
 
-impl Census {
-    pub(crate) fn take() -> Self {
+impl MachineState {
+    pub(crate) fn read() -> Self {
         let mut all = BTreeSet::new();
         all.extend(processes());
         all.extend(cgroups());
@@ -40,8 +40,8 @@ impl Census {
     }
 
     /// What is there now and was not before.
-    pub(crate) fn news(&self) -> Vec<String> {
-        let news: Vec<String> = Self::take().0.difference(&self.0).cloned().collect();
+    pub(crate) fn additions(&self) -> Vec<String> {
+        let added: Vec<String> = Self::read().0.difference(&self.0).cloned().collect();
         let is_of_another = |line: &String| {
             // Groups below one that was there before belong to its owner.
             line.strip_prefix("cgroup ").is_some_and(|path| {
@@ -51,7 +51,7 @@ impl Census {
                     .any(|above| self.0.contains(&format!("cgroup {}", above.display())))
             })
         };
-        news.into_iter().filter(|line| !is_of_another(line)).collect()
+        added.into_iter().filter(|line| !is_of_another(line)).collect()
     }
 }
 

@@ -10,9 +10,9 @@ use kube::{Client, ResourceExt as _};
 use serde_json::json;
 use tokio::process::Command;
 
-use super::PATIENCE;
+use super::TIMEOUT;
+use super::components::{self, Components};
 use super::control_plane::{self, ControlPlane};
-use super::crew::{self, Crew};
 use crate::assets::{NodeAssets, Programs, RuntimeAssets};
 use crate::error::{Error, IoContext as _};
 use crate::image;
@@ -72,19 +72,19 @@ fn archive(instance: &Instance) -> PathBuf {
 
 /// What becomes of the testbed when containerd ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum RestartPolicy {
     /// It ends, too.
-    EndsWithIt,
+    Never,
     /// containerd is started again: tests kill it.
-    OutlivesIt,
+    Always,
 }
 
 /// Starts containerd and gives it the images.
 pub(super) async fn start_containerd(
     site: Site<'_>,
     assets: &RuntimeAssets,
-    crew: &mut Crew,
-    life: Life,
+    components: &mut Components,
+    restart_policy: RestartPolicy,
 ) -> Result<(), Error> {
     let network = site.file("cni");
     fs::create_dir_all(&network).doing("create", &network)?;
@@ -100,16 +100,18 @@ pub(super) async fn start_containerd(
         containerd
     };
     let part = site.named("containerd");
-    match life {
-        Life::EndsWithIt => crew.start(&part, containerd())?,
-        Life::OutlivesIt => crew.start_again_and_again(&part, containerd)?,
+    match restart_policy {
+        RestartPolicy::Never => components.start(&part, containerd())?,
+        RestartPolicy::Always => components.start_with_restarts(&part, containerd)?,
     }
     let socket = site.socket();
-    crew::poll("containerd's socket", PATIENCE, async || tokio::net::UnixStream::connect(&socket).await.ok())
-        .await?;
+    components::poll("containerd's socket", TIMEOUT, async || {
+        tokio::net::UnixStream::connect(&socket).await.ok()
+    })
+    .await?;
     let mut import = Command::new(&assets.ctr);
     import.arg("--address").arg(&socket).args(["--namespace", "k8s.io", "images", "import"]).arg(&archive);
-    crew.finish("importing the images", import).await
+    components.finish("importing the images", import).await
 }
 
 /// Registers the node in the kubelet's stead. The kubelet refuses a loopback address of its own, but leaves
@@ -137,7 +139,7 @@ pub(super) fn start_kubelet(
     site: Site<'_>,
     assets: &NodeAssets,
     plane: &ControlPlane<'_>,
-    crew: &mut Crew,
+    components: &mut Components,
 ) -> Result<(), Error> {
     let (name, part) = (site.name(), site.named("kubelet"));
     let serving = plane.authority().server(&site.named("kubelet-serving"), &[&name])?;
@@ -180,7 +182,7 @@ pub(super) fn start_kubelet(
     let search_path = path_with(&[&assets.runtime.runc]);
     // Restarted as systemd does: a kubelet that starts while another one sets the sysctls of the machine may read one of them as
     // empty, and ends.
-    crew.start_again_and_again(&part, move || {
+    components.start_with_restarts(&part, move || {
         let mut kubelet = Command::new(&program);
         kubelet.arg("--config").arg(&path).arg("--kubeconfig").arg(&kubeconfig);
         kubelet.arg("--root-dir").arg(&root);
@@ -193,7 +195,7 @@ pub(super) fn start_kubelet(
 /// Waits until the node is ready and takes pods.
 pub(super) async fn wait_until_ready(site: Site<'_>, client: &Client) -> Result<(), Error> {
     let (nodes, name): (Api<Node>, String) = (Api::all(client.clone()), site.name());
-    crew::poll("readiness of the node", PATIENCE, async || nodes.get(&name).await.ok().filter(is_ready))
+    components::poll("readiness of the node", TIMEOUT, async || nodes.get(&name).await.ok().filter(is_ready))
         .await?;
     Ok(())
 }
