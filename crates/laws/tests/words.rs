@@ -40,15 +40,19 @@ const CLEAN: &[&str] = &[
     "crates/registry",
     "crates/plumb",
     "crates/resize",
+    "crates/roles",
     "crates/rollout",
     "crates/scheduler",
+    "crates/skip",
     "crates/spdy",
     "crates/supervise",
     "crates/store",
+    "crates/testbed",
     "crates/validation",
     "crates/vpa-api",
     "crates/runtime",
     "crates/webhook",
+    "crates/workspace-hack",
     "docs/demo",
     "docs/quick-start.md",
     "docs/cli.md",
@@ -56,6 +60,7 @@ const CLEAN: &[&str] = &[
     "docs/resize.md",
     "docs/scheduler.md",
     "docs/store.md",
+    "docs/testbed.md",
 ];
 
 /// What is not written, and what is written instead.

@@ -38,7 +38,7 @@ impl Package {
         }
     }
 
-    /// What the cluster runs from it.
+    /// The programs of the package that the cluster runs.
     pub(crate) fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Etcd => &["etcd"],
@@ -66,7 +66,7 @@ pub struct Assets {
     pub controller_manager: Option<PathBuf>,
     /// kubectl.
     pub kubectl: PathBuf,
-    /// What a node takes on top; `None` for a control plane alone.
+    /// The programs of a node; `None` for a control plane alone.
     pub node: Option<NodeAssets>,
 }
 
@@ -77,7 +77,7 @@ pub struct NodeAssets {
     pub scheduler: PathBuf,
     /// kubelet.
     pub kubelet: PathBuf,
-    /// What its containers run on.
+    /// The programs of its container runtime.
     pub runtime: RuntimeAssets,
     /// metrics-server, if it is to run.
     pub metrics_server: Option<PathBuf>,
@@ -101,8 +101,8 @@ pub struct RuntimeAssets {
 }
 
 impl Assets {
-    /// Finds what the given parts need, or says what is missing. A folder that has only etcd, kube-apiserver and kubectl,
-    /// as the ecosystem's tools fetch it, is enough for [`Parts::ApiServer`].
+    /// Finds the programs of the given parts; the error names a missing one. A folder that has only etcd,
+    /// kube-apiserver and kubectl, as the ecosystem's tools fetch it, is enough for [`Parts::ApiServer`].
     pub fn find(cache: &Cache, release: Release, parts: Parts) -> Result<Self, Error> {
         let search = Search { cache, release, given: given_folder() };
         Ok(Self {
@@ -119,7 +119,7 @@ impl Assets {
 }
 
 impl RuntimeAssets {
-    /// Finds them, or says what is missing.
+    /// Finds them; the error names a missing one.
     pub fn find(cache: &Cache) -> Result<Self, Error> {
         Search { cache, release: Release::default(), given: given_folder() }.runtime()
     }
@@ -143,7 +143,7 @@ impl Programs {
 }
 
 impl Assets {
-    /// What the API server calls itself, if it was given and is of another release than ours would be.
+    /// The version that kube-apiserver of `KUBEBUILDER_ASSETS` reports, if it differs from that of the release.
     pub(crate) fn other_version(&self, release: Release) -> Option<String> {
         given_folder()?;
         let output = Command::new(&self.apiserver).arg("--version").stdin(Stdio::null()).output().ok()?;
@@ -179,7 +179,7 @@ impl Search<'_> {
         })
     }
 
-    /// Kubernetes' own programs must be of the pinned release, so the PATH is not asked.
+    /// Kubernetes' own programs must be of the pinned release, so the PATH is not searched.
     fn kubernetes(&self, program: &str) -> Result<PathBuf, Error> {
         kubernetes_program(self.cache, self.release, program)
     }
@@ -223,7 +223,7 @@ fn missing(program: &str, places: &[&Path]) -> Error {
     Error::Missing { program: program.to_owned(), places: places.join(", ") }
 }
 
-/// The folder the ecosystem's variable names, if it is set.
+/// The folder that `KUBEBUILDER_ASSETS` names, if it is set.
 pub(crate) fn given_folder() -> Option<PathBuf> {
     std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()).map(PathBuf::from)
 }

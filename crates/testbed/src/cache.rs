@@ -1,4 +1,4 @@
-//! Where obtained programs live between runs, and how one gets there whole or not at all.
+//! The cache of obtained programs. A program is renamed into it when it is complete.
 
 use std::fs::{self, File};
 use std::io;
@@ -89,7 +89,7 @@ impl Cache {
         self.root.join("logs")
     }
 
-    /// Keeps a second `obtain` out until the returned file is dropped.
+    /// Locks the cache against a second `obtain` until the returned file is dropped.
     pub(crate) fn lock(&self, on_wait: impl FnOnce()) -> Result<File, Error> {
         fs::create_dir_all(&self.root).doing("create", &self.root)?;
         let path = self.root.join("obtain.lock");
@@ -102,7 +102,7 @@ impl Cache {
     }
 }
 
-/// The name something has until it is complete: beside its final place, so that the rename is atomic.
+/// The path of a file until it is complete: beside its final path, so that the rename is atomic.
 pub(crate) fn partial(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     target.with_file_name(format!(".{name}.partial"))

@@ -1,4 +1,5 @@
-//! The cluster's own cgroup in every hierarchy: made before the kubelet asks for it, removed when all is dead.
+//! The cluster's own cgroup in every hierarchy: created before the kubelet starts, removed after all processes have
+//! ended.
 
 use std::fs;
 use std::io;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, IoContext as _};
 
-/// How long a group may stay busy after its last process was killed: the kernel empties it on its own time.
+/// How long a cgroup may stay busy after its last process was killed: the kernel removes processes asynchronously.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Every mounted cgroup hierarchy, v1 and v2.
@@ -47,7 +48,7 @@ pub(crate) fn create(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes the group and all below it, in every hierarchy. Nothing is killed: a group that stays busy is an error.
+/// Removes the group and all below it, in every hierarchy. It kills no process: a group that stays busy is an error.
 pub(crate) fn remove(name: &str) -> Result<(), Error> {
     let deadline = Instant::now() + TIMEOUT;
     for hierarchy in hierarchies()? {

@@ -25,7 +25,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Subject {
-    /// Gets the programs into the cache folder; what is there already is not fetched again.
+    /// Downloads and builds the programs into the cache folder; cached ones are kept.
     Obtain {
         /// The release of Kubernetes.
         #[arg(long, value_enum, default_value_t)]
@@ -40,10 +40,10 @@ enum Subject {
         #[arg(long, conflicts_with_all = ["autoscaler", "helm"])]
         packages: bool,
     },
-    /// Starts a cluster and keeps it until Ctrl-C.
+    /// Starts a cluster and runs it until Ctrl-C.
     Up(Up),
-    /// Prints the path of one of Kubernetes' programs, such as kubectl, or of vpa-recommender, vpa-updater, vpa-admission-controller,
-    /// metrics-server or helm.
+    /// Prints the path of one of Kubernetes' programs, such as kubectl, or of vpa-recommender, vpa-updater,
+    /// vpa-admission-controller, metrics-server or helm.
     Which {
         /// The release of Kubernetes.
         #[arg(long, value_enum, default_value_t)]
@@ -51,7 +51,7 @@ enum Subject {
         /// The program.
         program: String,
     },
-    /// Removes what dead clusters left behind.
+    /// Removes the folders, cgroups and bridges of dead clusters.
     Clean,
     #[command(hide = true)]
     Monitor { spec: String },
@@ -67,16 +67,16 @@ enum Subject {
 
 #[derive(Debug, clap::Args)]
 struct Up {
-    /// What to start.
+    /// The target to start.
     #[arg(long, value_enum, default_value_t = Target::Kubernetes)]
     target: Target,
     /// The release of Kubernetes.
     #[arg(long, value_enum, default_value_t)]
     release: Release,
-    /// No node: etcd and kube-apiserver alone.
+    /// Start etcd and kube-apiserver, and no node.
     #[arg(long)]
     control_plane_only: bool,
-    /// With --control-plane-only: kube-controller-manager as well.
+    /// With --control-plane-only: start kube-controller-manager, too.
     #[arg(long, requires = "control_plane_only")]
     controllers: bool,
     /// A flag for kube-apiserver, such as `--apiserver-flag=--v=4`; may be given several times.
@@ -85,29 +85,29 @@ struct Up {
     /// The same for kube-controller-manager.
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     controllers_flag: Vec<String>,
-    /// How many nodes; each is a kubelet and a containerd that take the whole machine for their own.
+    /// The number of nodes; each is a kubelet and a containerd, and reports the whole machine as capacity.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(NODES)), conflicts_with = "control_plane_only")]
     nodes: u8,
-    /// metrics-server as well.
+    /// Start metrics-server, too.
     #[arg(long, conflicts_with = "control_plane_only")]
     metrics: bool,
-    /// An image made of a program of this machine and its libraries, such as
+    /// An image to build from a program of this machine and its libraries, such as
     /// `localhost/plumb:0.1.0=target/debug/plumb`; may be given several times.
     #[arg(long, value_name = "NAME=PROGRAM", value_parser = program_image, conflicts_with = "control_plane_only")]
     image: Vec<ProgramImage>,
-    /// The cluster's folder; must be empty or not be there yet.
+    /// The cluster's folder; must be empty or not exist.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Where to put a copy of the kubeconfig; removed at the end.
+    /// The path for a copy of the kubeconfig; removed at the end.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Target {
-    /// Kubernetes itself, from its own release.
+    /// A Kubernetes cluster.
     Kubernetes,
-    /// containerd alone, as a node of Kubernetes has it.
+    /// containerd without Kubernetes, configured as on a node.
     Containerd,
 }
 
@@ -238,7 +238,7 @@ async fn up(arguments: Up) -> Result<(), Error> {
         () = &mut stopped => Ok(()),
     };
     if let Some(copy) = copy {
-        // Somebody else may have removed it already.
+        // An error means that the file was removed already.
         let _ = fs::remove_file(copy);
     }
     match outcome {
@@ -247,7 +247,7 @@ async fn up(arguments: Up) -> Result<(), Error> {
     }
 }
 
-/// Ends when Ctrl-C or a request to terminate comes.
+/// A future that ends on SIGINT or SIGTERM.
 fn stop_signal() -> Result<impl Future<Output = ()>, Error> {
     use tokio::signal::unix::{SignalKind, signal};
     let listen = |kind| signal(kind).map_err(|source| Error::System { doing: "listen for signals", source });

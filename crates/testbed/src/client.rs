@@ -1,4 +1,4 @@
-//! A client for a cluster of ours.
+//! A client for a cluster of the testbed.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A cluster as a test holds it.
+//! A handle of a running cluster, for tests.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::lifeline::{Lifeline, Start};
 use crate::monitor::InstanceSpec;
 use crate::release::{self, Release};
 
-/// How long a whole start may take before it is given up.
+/// The timeout of the start of a cluster.
 const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Which parts of Kubernetes are started.
@@ -40,9 +40,9 @@ pub struct Config {
     pub release: Release,
     /// Which parts.
     pub parts: Parts,
-    /// The folder for its files; must be empty or not be there yet. A temporary one if `None`.
+    /// The folder for its files; must be empty or not exist. A temporary one if `None`.
     pub dir: Option<PathBuf>,
-    /// Flags for kube-apiserver, after those it gets anyway: of two that say the same, the later one counts.
+    /// Flags for kube-apiserver, after those that the testbed sets: the last of two equal flags takes effect.
     pub apiserver_flags: Vec<String>,
     /// The same for kube-controller-manager.
     pub controllers_flags: Vec<String>,
@@ -79,7 +79,7 @@ impl Config {
     }
 }
 
-/// A running cluster. It is gone when this is dropped, and also when the process that holds this is killed.
+/// A running cluster. Its monitor removes it when this is dropped, and also when the process that holds this is killed.
 #[derive(Debug)]
 pub struct Cluster {
     endpoints: Endpoints,
@@ -95,7 +95,7 @@ impl Cluster {
         Self::start_with_progress(config, |_| {}).await
     }
 
-    /// The same; `on_step` hears of each step.
+    /// The same; calls `on_step` for each step of the start.
     pub async fn start_with_progress(config: Config, mut on_step: impl FnMut(&str)) -> Result<Self, Error> {
         let cache = Cache::of_user()?;
         if config.parts == Parts::Cluster && !nix::unistd::geteuid().is_root() {
@@ -108,8 +108,8 @@ impl Cluster {
         }
         let kubectl = assets.kubectl.clone();
         if let Some(version) = assets.other_version(config.release) {
-            let wanted = config.release.version();
-            on_step(&format!("KUBEBUILDER_ASSETS has {version}, not Kubernetes {wanted}"));
+            let expected = config.release.version();
+            on_step(&format!("KUBEBUILDER_ASSETS has {version}, not Kubernetes {expected}"));
         }
         let spec = InstanceSpec {
             dir: config.dir,
@@ -147,7 +147,7 @@ impl Cluster {
         &self.dir
     }
 
-    /// The process that removes the cluster when its owner is gone.
+    /// The process id of the monitor, which removes the cluster when its owner ends.
     pub fn monitor_id(&self) -> u32 {
         self.lifeline.id()
     }
@@ -158,14 +158,14 @@ impl Cluster {
         crate::client::from_kubeconfig(self.kubeconfig_path()).await
     }
 
-    /// Waits until the cluster ends although nobody stopped it, and says why and where its logs are.
+    /// Waits until the cluster ends without [`Cluster::stop`], and returns why and where its logs are.
     pub async fn ended(&mut self) -> Error {
         let mut failure = None;
         while let Some(event) = self.events.recv().await {
             match event {
                 Event::Failed(why) => failure = Some(why),
                 Event::LogsKept(logs) => {
-                    let reason = failure.unwrap_or_else(|| String::from("its monitor was asked to end it"));
+                    let reason = failure.unwrap_or_else(|| String::from("a signal terminated its monitor"));
                     return Error::Gone { reason, logs };
                 }
                 _ => {}
@@ -176,8 +176,8 @@ impl Cluster {
         Error::Gone { reason, logs: self.dir.join("logs") }
     }
 
-    /// Stops the cluster and waits until all it made is gone. Dropping it does the same, but can't say that something
-    /// resisted; a test that panics keeps the logs.
+    /// Stops the cluster and waits until its monitor has removed it. Dropping it does the same, but cannot report that
+    /// the removal failed; after a panic of the test the monitor keeps the logs.
     pub async fn stop(mut self) -> Result<(), Error> {
         if self.lifeline.stop().await?.success() {
             return Ok(());

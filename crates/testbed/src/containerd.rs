@@ -1,4 +1,4 @@
-//! A containerd alone, as a test holds it.
+//! A handle of a running containerd without Kubernetes, for tests.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::event::{Event, RuntimeEndpoints};
 use crate::lifeline::{Lifeline, Start};
 use crate::monitor::InstanceSpec;
 
-/// How long a start may take before it is given up.
+/// The timeout of the start.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A running containerd with a pod network and the images [`BUSYBOX`](crate::BUSYBOX) and [`PAUSE`](crate::PAUSE). It is
-/// in namespaces of its own, and its end, however it comes about, is the end of all containers, too.
+/// in namespaces of its own; when they end, for whichever reason, all containers end, too.
 ///
-/// containerd is started again when it ends, so that a test can kill it.
+/// The launcher restarts containerd when it ends, so that a test can kill it.
 #[derive(Debug)]
 pub struct Containerd {
     endpoints: RuntimeEndpoints,
@@ -33,7 +33,7 @@ impl Containerd {
         Self::start_in(None).await
     }
 
-    /// The same in this folder, which must be empty or not be there yet.
+    /// The same in this folder, which must be empty or not exist.
     pub async fn start_in(dir: Option<PathBuf>) -> Result<Self, Error> {
         let cache = Cache::of_user()?;
         if !nix::unistd::geteuid().is_root() {
@@ -66,7 +66,7 @@ impl Containerd {
         format!("unix://{}", self.endpoints.socket.display())
     }
 
-    /// Its folder, which is removed at the end; its logs are in `logs` there.
+    /// Its folder, which the monitor removes at the end; its logs are in `logs` there.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -101,7 +101,7 @@ impl Containerd {
         Some(enter)
     }
 
-    /// Stops it and waits until all that it made is gone.
+    /// Stops it and waits until its monitor has removed it.
     pub async fn stop(mut self) -> Result<(), Error> {
         if self.lifeline.stop().await?.success() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What can go wrong, said so that the reader knows what to do next.
+//! The errors of this crate; their messages say what to do next.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub enum Error {
         /// The last lines it wrote.
         detail: String,
     },
-    /// A program the cluster needs is in none of the places it may be.
+    /// A program that the cluster needs is missing.
     #[error("{program} is not there (looked in {places}); run `testbed obtain`")]
     Missing {
         /// The program.
@@ -48,10 +48,10 @@ pub enum Error {
         /// Where it was looked for.
         places: String,
     },
-    /// A real node needs what only root may do.
+    /// A node needs privileges that only root has.
     #[error("a node needs root (namespaces, cgroups, mounts); `--control-plane-only` does not")]
     NotRoot,
-    /// The `testbed` program, which keeps the cluster, is not there.
+    /// The `testbed` program, which runs the monitor, is missing.
     #[error(
         "the testbed program is not there (looked in {places}); run `cargo build -p plumb-testbed` or set \
          PLUMB_TESTBED to it"
@@ -60,8 +60,8 @@ pub enum Error {
         /// Where it was looked for.
         places: String,
     },
-    /// The folder asked for would be hidden from the cluster, which has a `/run` of its own.
-    #[error("{} lies under /run, which the cluster has its own of; choose another folder", .0.display())]
+    /// The cluster mounts a `/run` of its own, which would hide the requested folder.
+    #[error("{} is below /run, which the cluster mounts a tmpfs over; choose another folder", .0.display())]
     HiddenFolder(PathBuf),
     /// All instance numbers are taken.
     #[error("no instance number is free: {0} clusters run already, or their subnets are routed elsewhere")]
@@ -116,7 +116,7 @@ pub enum Error {
         /// The library's answer.
         source: Box<kube::config::KubeconfigError>,
     },
-    /// A part ended although nobody asked it to.
+    /// A component ended by itself.
     #[error("{part} ended by itself ({status})\n{detail}")]
     Ended {
         /// Which part.
@@ -126,15 +126,15 @@ pub enum Error {
         /// The last lines of its log.
         detail: String,
     },
-    /// Something did not become true in time.
+    /// A timeout was exceeded.
     #[error("{what} did not happen within {seconds} s")]
     Late {
-        /// What was waited for.
+        /// The event that did not happen.
         what: String,
         /// How long.
         seconds: u64,
     },
-    /// The cluster ended although nobody stopped it, or could not be removed whole.
+    /// The cluster ended by itself, or could not be removed completely.
     #[error("the cluster is gone: {reason}\nits logs are in {}", logs.display())]
     Gone {
         /// What the cluster's own processes said.

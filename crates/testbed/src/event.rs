@@ -1,4 +1,4 @@
-//! What the processes of a cluster tell the one that asked for it: one JSON object per line.
+//! The events that the processes of a cluster emit to its owner: one JSON object per line.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -13,17 +13,17 @@ pub(crate) enum Event {
     Placed { dir: PathBuf, slot: u8 },
     /// A step of the start is done.
     Step(String),
-    /// Everything is up.
+    /// All components are ready.
     Ready(Endpoints),
-    /// The container runtime is up, which is all that was asked for.
+    /// The container runtime is ready, and the instance has no other component.
     RuntimeReady(RuntimeEndpoints),
-    /// It did not come up, or ended by itself later.
+    /// The cluster did not start, or a component ended by itself later.
     Failed(String),
-    /// The logs were put aside, here.
+    /// The monitor kept the logs in this folder.
     LogsKept(PathBuf),
 }
 
-/// How to reach a cluster that is up.
+/// How to reach a running cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoints {
@@ -35,17 +35,17 @@ pub struct Endpoints {
     pub token: String,
     /// The administrator's certificate.
     pub certificate: PathBuf,
-    /// The key to it.
+    /// The private key of the certificate.
     pub key: PathBuf,
-    /// The authority that signed the API server's certificate.
+    /// The certificate authority that signed the API server's certificate.
     pub authority: PathBuf,
     /// The node's name, if there is one.
     pub node: Option<String>,
-    /// The cgroup that the kubelet's `kubepods` lies in, relative to each hierarchy, if there is a node.
+    /// The parent cgroup of the kubelet's `kubepods`, relative to each hierarchy, if there is a node.
     pub cgroup: Option<String>,
 }
 
-/// How to reach a container runtime that is up.
+/// How to reach a running container runtime.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeEndpoints {
@@ -57,7 +57,7 @@ pub struct RuntimeEndpoints {
     pub subnet: String,
 }
 
-/// Tells the owner. An owner that is gone is noticed elsewhere, by its closed pipe.
+/// Writes an event to the owner. If the owner has ended, its closed pipe ends this process.
 pub(crate) fn emit(event: &Event) {
     if let Ok(mut line) = serde_json::to_vec(event) {
         line.push(b'\n');

@@ -1,4 +1,4 @@
-//! Container images made on the spot: no registry is asked. One docker-archive holds all of them.
+//! Container images built on this machine without a registry. One docker-archive has all of them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,11 +21,11 @@ pub const PAUSE: &str = "localhost/pause:1";
 /// An image with one program of this machine in it, its shared libraries, and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramImage {
-    /// The name that pods call it by, with a tag.
+    /// The reference of the image in pods, with a tag.
     pub name: String,
-    /// The program; it stands in the root folder of the image.
+    /// The program; it is in the root folder of the image.
     pub program: PathBuf,
-    /// Arguments that it is always run with, before those of a pod.
+    /// The entrypoint's arguments, before those of a pod.
     #[serde(default)]
     pub args: Vec<String>,
 }
@@ -131,8 +131,8 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(library).map(PathBuf::from).collect())
 }
 
-/// The path in a line of ldd: `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x…)`, or the loader without a name. The kernel's own
-/// has none.
+/// The path in a line of ldd: `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x…)`, or the loader without a name. The
+/// kernel's own has none.
 fn library(line: &str) -> Option<&str> {
     let path = line.split_once("=> ").map_or(line, |(_, path)| path).trim();
     path.split(" (").next().filter(|path| path.starts_with('/'))

@@ -1,7 +1,7 @@
 //! Process 1 of the cluster's own PID and mount namespaces.
 //!
 //! It starts the launcher, reaps orphans, and ends with it; the kernel then kills everything else in the
-//! namespace and takes down every mount that was made in it. It cannot outlive the monitor.
+//! namespace and unmounts everything that was mounted in it. It cannot outlive the monitor.
 
 use std::fs;
 use std::io::Read as _;
@@ -19,7 +19,7 @@ use crate::error::{Error, IoContext as _, full_text};
 use crate::event::{Event, emit};
 use crate::instance::Instance;
 
-/// Kernel settings that a kubelet changes for the whole machine; it gets files of its own in their place.
+/// Sysctls that a kubelet changes for the whole machine; a copy is mounted over each in the cluster's namespace.
 const KUBELET_SETTINGS: [&str; 6] = [
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -42,7 +42,7 @@ pub(crate) fn run(dir: &Path) -> ExitCode {
 }
 
 fn set_up_namespaces(dir: &Path, has_node: bool) -> Result<(), Error> {
-    set_pdeathsig(Signal::SIGKILL).doing("tie the life to the monitor's of", dir)?;
+    set_pdeathsig(Signal::SIGKILL).doing("set the parent death signal of process 1 of", dir)?;
     unshare(CloneFlags::CLONE_NEWNS).doing("make a mount namespace for", dir)?;
     let root = Path::new("/");
     let none: Option<&str> = None;
@@ -54,10 +54,10 @@ fn set_up_namespaces(dir: &Path, has_node: bool) -> Result<(), Error> {
     if !has_node {
         return Ok(());
     }
-    // Shim sockets, namespaces' mount points and runc's state: at fixed places under /run.
+    // Shim sockets, mount points of namespaces and runc's state have fixed paths under /run.
     let run = Path::new("/run");
     mount(Some("tmpfs"), run, Some("tmpfs"), MsFlags::empty(), Some("mode=755")).doing("mount", run)?;
-    // The CNI's result cache and the kubelet's log links: at fixed places too.
+    // The CNI's result cache and the kubelet's log links have fixed paths, too.
     for lower in ["/var/lib", "/var/log"] {
         overlay(dir, Path::new(lower))?;
     }
@@ -67,7 +67,7 @@ fn set_up_namespaces(dir: &Path, has_node: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lays a writable layer in the cluster's folder over `lower`: all is readable as before, nothing is written to it.
+/// Mounts an overlay on `lower` whose upper layer is in the cluster's folder: files stay readable, and none is written.
 fn overlay(dir: &Path, lower: &Path) -> Result<(), Error> {
     let folder = dir.join("overlay").join(lower.strip_prefix("/").unwrap_or(lower));
     let (upper, work) = (folder.join("upper"), folder.join("work"));
@@ -77,9 +77,10 @@ fn overlay(dir: &Path, lower: &Path) -> Result<(), Error> {
     let options =
         format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
     mount(Some("overlay"), lower, Some("overlay"), MsFlags::empty(), Some(options.as_str()))
-        .doing("lay a layer over", lower)
+        .doing("mount an overlay on", lower)
 }
 
+/// Mounts a copy of a sysctl over it, so that a write does not reach the kernel.
 fn bind_copy(dir: &Path, setting: &str) -> Result<(), Error> {
     let real = PathBuf::from("/proc/sys").join(setting);
     let Ok(value) = fs::read(&real) else { return Ok(()) };
@@ -87,12 +88,14 @@ fn bind_copy(dir: &Path, setting: &str) -> Result<(), Error> {
     fs::create_dir_all(dir.join("sysctl")).doing("create", &copy)?;
     fs::write(&copy, value).doing("write", &copy)?;
     let none: Option<&str> = None;
-    mount(Some(copy.as_path()), real.as_path(), none, MsFlags::MS_BIND, none).doing("stand in for", &real)
+    mount(Some(copy.as_path()), real.as_path(), none, MsFlags::MS_BIND, none)
+        .doing("mount a copy over", &real)
 }
 
+/// Starts the launcher and reaps processes until the launcher ends.
 fn run_launcher(dir: &Path) -> Result<ExitCode, Error> {
     let program = std::env::current_exe().doing("find", "the own program")?;
-    // The monitor may have died before it could be tied to it; its end of this pipe tells.
+    // The monitor may have died before the death signal was set; then its end of this pipe is closed.
     thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(1);

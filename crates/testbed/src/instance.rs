@@ -1,4 +1,4 @@
-//! What one cluster owns on this machine: a number, and everything that is named after it.
+//! An instance: the number of a cluster on this machine, and the cgroups, bridge, subnets and files named after it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,24 +16,24 @@ pub(crate) const SLOTS: u8 = 64;
 /// How many nodes a cluster may have: each is a kubelet and a containerd.
 pub(crate) const NODES: u8 = 16;
 
-/// One cluster's possessions. Written down before any of them is made, so that whoever comes later can
-/// remove them even when all its processes are dead.
+/// The record of what one cluster owns. The monitor writes it before it creates any of it, so that `testbed clean` can
+/// remove it even when all processes of the cluster are dead.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Instance {
-    /// The number nobody else has while this cluster lives.
+    /// The number of the cluster; no other running cluster has the same.
     pub(crate) slot: u8,
     /// Its folder.
     pub(crate) dir: PathBuf,
-    /// Whether the folder was there before and only its content is ours.
+    /// Whether the folder existed before, so that only its content is removed.
     pub(crate) dir_was_given: bool,
-    /// Its first process, once there is one: all others end with it.
+    /// Its first process, once it is started: all others end with it.
     pub(crate) first: Option<Process>,
-    /// What its programs are.
+    /// The programs that it runs.
     pub(crate) programs: Programs,
-    /// What kube-apiserver is told beside the usual.
+    /// Additional flags of kube-apiserver.
     #[serde(default)]
     pub(crate) apiserver_flags: Vec<String>,
-    /// What kube-controller-manager is told beside the usual.
+    /// Additional flags of kube-controller-manager.
     #[serde(default)]
     pub(crate) controllers_flags: Vec<String>,
     /// How many nodes it has, if any.
@@ -46,7 +46,7 @@ pub(crate) struct Instance {
 impl Instance {
     const FILE: &str = "instance.json";
 
-    /// Writes it down in its own folder, for its processes.
+    /// Writes the record to the cluster's folder, where its processes read it.
     pub(crate) fn write(&self) -> Result<(), Error> {
         let path = self.file(Self::FILE);
         let text =
@@ -54,7 +54,7 @@ impl Instance {
         fs::write(&path, text).doing("write", &path)
     }
 
-    /// The one whose folder is `dir`.
+    /// Reads the record in `dir`.
     pub(crate) fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(Self::FILE);
         let text = fs::read(&path).doing("read", &path)?;
@@ -66,7 +66,7 @@ impl Instance {
         self.programs.runtime().is_some()
     }
 
-    /// The cgroup that everything the kubelet makes lies under, in every hierarchy.
+    /// The parent of all cgroups that the kubelet creates, in every hierarchy.
     pub(crate) fn cgroup(&self) -> String {
         format!("plumb-testbed-{}", self.slot)
     }
@@ -77,7 +77,7 @@ impl Instance {
         if number == 1 { all } else { format!("{all}/node-{number}") }
     }
 
-    /// The bridge that its pods hang on.
+    /// The bridge that its pods are connected to.
     pub(crate) fn bridge(&self) -> String {
         format!("plumbtb{}", self.slot)
     }

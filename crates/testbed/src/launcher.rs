@@ -1,4 +1,4 @@
-//! Starts the parts of a cluster in order, says when all is ready, and ends when one of them does.
+//! Starts the components of a cluster in order, reports when all are ready, and ends when one of them does.
 
 mod components;
 mod control_plane;
@@ -22,10 +22,10 @@ use crate::instance::Instance;
 use components::Components;
 use node::RestartPolicy;
 
-/// How long each single thing may take to come up; a cold page cache on a busy machine needs some of it.
+/// The timeout of each component's start; with a cold page cache and a busy machine a start takes long.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Conducts the cluster in `dir` until a part ends or, with `lifeline`, until standard input does.
+/// Runs the cluster in `dir` until a component ends or, with `lifeline`, until standard input is closed.
 pub(crate) fn run(dir: &Path, lifeline: bool) -> ExitCode {
     let outcome = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -33,7 +33,7 @@ pub(crate) fn run(dir: &Path, lifeline: bool) -> ExitCode {
         .doing("start a runtime for", dir)
         .and_then(|runtime| {
             let outcome = runtime.block_on(launch(dir, lifeline));
-            // Standard input may never end: don't wait for the thread that reads it.
+            // Standard input may stay open: don't wait for the thread that reads it.
             runtime.shutdown_background();
             outcome
         });
@@ -96,7 +96,7 @@ async fn bring_up(
     let plane = control_plane::prepare(instance, assets)?;
     plane.start_etcd(components)?;
     plane.start_apiserver(components)?;
-    // containerd needs no API server: it comes up and takes its images in the meantime.
+    // containerd needs no API server: it starts and imports its images in the meantime.
     if let Some(node) = &assets.node {
         node::write_images(instance, &node.runtime)?;
         for site in node::Site::all(instance) {
@@ -129,7 +129,7 @@ async fn bring_up(
         }
     }
     if controllers.is_some() {
-        // Pods are refused until their namespace has this account.
+        // The API server rejects pods until their namespace has this account.
         let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
         components::poll("the default service account", TIMEOUT, async || {
             accounts.get_opt("default").await.ok().flatten()

@@ -1,5 +1,5 @@
-//! Removes what a cluster owned. Its processes, mounts, network namespaces and the pods' ends of links are gone
-//! with its process 1; what is left is what has a name on this machine.
+//! Removes what a cluster owned. Its processes, mounts, network namespaces and the pods' ends of links ended
+//! with its process 1; cgroups, bridge, folder and slot are left.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::slot::Slot;
 /// How many failed clusters' logs are kept.
 const KEPT_LOGS: usize = 10;
 
-/// Removes what `instance` owned: as much as can be, even when one thing resists; the first reason is returned.
+/// Removes what `instance` owned. If one removal fails it goes on with the others, and returns the first error.
 pub(crate) fn remove(instance: &Instance) -> Result<(), Error> {
     let mut outcomes = Vec::new();
     if let Some(runtime) = instance.programs.runtime() {
@@ -31,7 +31,7 @@ pub fn clean() -> Result<Vec<PathBuf>, Error> {
     let mut cleaned = Vec::new();
     for slot in Slot::abandoned()? {
         if let Some(instance) = slot.read()? {
-            // It is on its way out already; what it still writes must not come after the removal.
+            // Its processes are ending; they must not write to the folder after its removal.
             if let Some(first) = instance.first {
                 first.kill(&instance.dir);
             }
@@ -59,7 +59,7 @@ fn remove_folder(instance: &Instance) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts the logs of a cluster aside before its folder goes; older ones make room. Returns where they are now.
+/// Copies the logs of a cluster before its folder is removed, and removes the oldest copies. Returns the new folder.
 pub(crate) fn keep_logs(instance: &Instance, kept: &Path) -> Result<PathBuf, Error> {
     let name = instance.dir.file_name().unwrap_or_default();
     let target = kept.join(name);

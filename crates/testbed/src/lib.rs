@@ -1,17 +1,17 @@
-//! A real Kubernetes as a test target: obtained from pinned sources, started in processes, gone without a trace.
+//! A real Kubernetes as a test target: built from pinned sources, run as processes, removed without a trace.
 //!
 //! ```text
-//!  owner (a test, or `testbed up`)          holds a pipe; its end is the cluster's end
-//!    └─ monitor                              owns what has a name: slot, folder, cgroups, bridge
+//!  owner (a test, or `testbed up`)          holds a pipe; the cluster ends when it closes
+//!    └─ monitor                             owns what has a name: slot, folder, cgroups, bridge
 //!         └─ init                           process 1 of a PID and a mount namespace; dies with the monitor
-//!              └─ launcher                 starts the parts, waits for each, says when all is ready
+//!              └─ launcher                  starts the components and reports when all are ready
 //!                   ├─ etcd, kube-apiserver, kube-controller-manager, kube-scheduler, metrics-server
 //!                   └─ containerd, kubelet  and below them the pods
 //! ```
 //!
-//! Whatever is killed, and however, the rest follows: the kernel ends a PID namespace with its process 1, and with
-//! the last process go its mounts and network namespaces. The monitor removes what is left; if the monitor itself was
-//! killed, [`clean`] does, or the next start.
+//! Whichever process is killed, the others end too: the kernel ends a PID namespace with its process 1, and with the
+//! last process it removes the mounts and network namespaces. The monitor removes what is left; if the monitor itself
+//! was killed, [`clean`] does, or the next start.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), plumb_testbed::Error> {

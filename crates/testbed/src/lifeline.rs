@@ -1,4 +1,4 @@
-//! The owner's end of the pipe to a monitor. Letting go of it, in whatever way, ends the cluster.
+//! The owner's end of the pipe to a monitor. When it closes, the monitor ends the cluster.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,32 +12,32 @@ use crate::error::{Error, IoContext as _};
 use crate::event::Event;
 use crate::monitor::{DISCARD, InstanceSpec};
 
-/// More lines than a cluster has to tell, so that the reader never waits for us.
+/// More events than a cluster emits, so that the thread that reads them never blocks.
 const EVENTS: usize = 64;
-/// Between two looks whether the monitor is gone.
+/// The interval between two checks whether the monitor has ended.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A start that is waited for.
+/// How to wait for a cluster or a runtime to become ready.
 pub(crate) struct Start {
-    /// What it is called in an error.
+    /// The name of the start in an error.
     pub(crate) what: &'static str,
-    /// How long it may take.
+    /// The timeout of the start.
     pub(crate) timeout: Duration,
-    /// Where logs are if the monitor does not say.
+    /// The folder of logs that an error names if the monitor reported none.
     pub(crate) logs: PathBuf,
 }
 
-/// A monitor, for as long as its cluster is wanted.
+/// A monitor that runs a cluster; dropping it stops the cluster.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     monitor: Child,
     pipe: Option<ChildStdin>,
-    /// Whether the logs are worth keeping if nothing bad happens from now on.
+    /// Whether the monitor keeps the logs when the owner closes the pipe without a panic.
     pub(crate) keep_logs: bool,
 }
 
 impl Lifeline {
-    /// Starts a monitor; what it tells comes through the channel.
+    /// Starts a monitor, and returns the channel of its events.
     pub(crate) fn start(
         program: Option<PathBuf>,
         spec: &InstanceSpec,
@@ -63,8 +63,8 @@ impl Lifeline {
         Ok((Self { monitor, pipe, keep_logs: true }, events))
     }
 
-    /// Waits until an event says that what was ordered is ready, and returns it with its folder. What fails, or takes too
-    /// long, is ended.
+    /// Waits for the event for which `ready` returns a value, and returns that value with the cluster's folder. A start
+    /// that fails or exceeds its timeout is stopped.
     pub(crate) async fn wait<T>(
         &mut self,
         events: &mut mpsc::Receiver<Event>,
@@ -75,7 +75,7 @@ impl Lifeline {
         let Start { what, timeout, logs } = start;
         let mut dir = PathBuf::new();
         let wait = async {
-            let mut reason = String::from("its monitor ended without a word");
+            let mut reason = String::from("its monitor ended without reporting a reason");
             while let Some(event) = events.recv().await {
                 match event {
                     Event::Placed { dir: placed, .. } => dir = placed,
@@ -109,7 +109,7 @@ impl Lifeline {
         self.monitor.id()
     }
 
-    /// Lets go and waits until the cluster is gone.
+    /// Closes the pipe and waits until the monitor has removed the cluster and ended.
     pub(crate) async fn stop(&mut self) -> Result<ExitStatus, Error> {
         self.close();
         loop {
@@ -126,7 +126,7 @@ impl Lifeline {
             && !self.keep_logs
             && !thread::panicking()
         {
-            // A monitor that is gone shows in its exit status.
+            // If the monitor has ended, its exit status says so.
             let _ = pipe.write_all(DISCARD.as_bytes());
         }
     }
@@ -149,8 +149,8 @@ fn pass_on(output: ChildStdout, sender: mpsc::Sender<Event>) {
     }
 }
 
-/// The `testbed` program: named by `PLUMB_TESTBED`, or the running program itself, or beside it. A test's program is
-/// in a folder below the one that programs are in.
+/// Finds the `testbed` program: `PLUMB_TESTBED` names it, or it is in the folder of the running program or the one
+/// above. The program of a test is in a folder below that of programs.
 fn find_monitor() -> Result<PathBuf, Error> {
     if let Some(given) = std::env::var_os("PLUMB_TESTBED") {
         return Ok(given.into());

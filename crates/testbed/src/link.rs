@@ -1,5 +1,5 @@
-//! The bridge that pods hang on. Made here and not by the CNI plugin, because a plugin that gives the bridge an
-//! address also switches on forwarding for the whole machine, and nobody switches it off again.
+//! The bridge that pods are connected to. The CNI plugin does not create it, because a plugin that gives the bridge an
+//! address also switches on forwarding for the whole machine, and does not switch it off again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ pub(crate) fn create(instance: &Instance, busybox: &Path) -> Result<(), Error> {
     ip(busybox, &["link", "set", &bridge, "up"])
 }
 
-/// Removes the bridge and what still hangs on it. The kernel takes the pods' ends down with their namespaces, but
-/// at a time of its choosing; removing our ends makes it now.
+/// Removes the bridge and its remaining ports. The kernel removes the pods' ends with their namespaces, but
+/// asynchronously; removing the host's ends removes both at once.
 pub(crate) fn remove(instance: &Instance, busybox: &Path) -> Result<(), Error> {
     let bridge = instance.bridge();
     let folder = PathBuf::from("/sys/class/net").join(&bridge);
@@ -29,7 +29,7 @@ pub(crate) fn remove(instance: &Instance, busybox: &Path) -> Result<(), Error> {
         for port in ports.flatten() {
             let name = port.file_name();
             let gone = ip(busybox, &["link", "delete", &name.to_string_lossy()]);
-            // Gone by itself in the meantime is as good.
+            // An error is ignored if the kernel has removed the link in the meantime.
             if Path::new("/sys/class/net").join(&name).exists() {
                 gone?;
             }

@@ -1,4 +1,4 @@
-//! The process that outlives whoever asked for a cluster, just long enough to remove it.
+//! The process that outlives the owner of a cluster just long enough to remove the cluster.
 //!
 //! The owner holds a pipe to it. When the pipe closes, because the owner is done or because it was killed, the
 //! monitor kills the cluster's process 1 and removes what has a name: cgroups, bridge, folder, slot. When the monitor
@@ -27,12 +27,12 @@ use crate::process::Process;
 use crate::slot::Slot;
 use crate::{cgroup, leftovers, link};
 
-/// What the owner writes when it is done and the logs are of no interest.
+/// The owner writes this to the pipe when the logs need not be kept.
 pub(crate) const DISCARD: &str = "discard\n";
-/// A socket's path has room for 107 bytes; ours is in the cluster's folder.
+/// The path of a Unix socket has at most 107 bytes; the sockets are in the cluster's folder.
 const LONGEST_FOLDER: usize = 90;
 
-/// What is asked for.
+/// What the monitor starts, as the owner passes it on the command line.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct InstanceSpec {
     pub(crate) dir: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub(crate) struct InstanceSpec {
     pub(crate) kept_logs: PathBuf,
 }
 
-/// Keeps one cluster.
+/// Starts a cluster, and removes it when the owner closes its pipe.
 pub(crate) fn run(spec: &str) -> ExitCode {
     match monitor(spec) {
         Ok(()) => ExitCode::SUCCESS,
@@ -62,8 +62,8 @@ fn monitor(spec: &str) -> Result<(), Error> {
     nix::unistd::setsid().map_err(system("leave the terminal"))?;
     let signals = blocked_signals()?;
     if let Err(error) = leftovers::clean() {
-        // Its number stays taken; ours is another.
-        emit(&Event::Step(format!("a dead cluster's leftovers resist: {}", full_text(&error))));
+        // The slot of that cluster stays taken; this cluster takes another.
+        emit(&Event::Step(format!("could not remove what a dead cluster left: {}", full_text(&error))));
     }
     let mut slot = Slot::take()?;
     let mut instance = new_instance(&spec, slot.number())?;
@@ -93,7 +93,7 @@ fn system(doing: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| Error::System { doing, source: errno.into() }
 }
 
-/// Signals that ask for an end arrive as something to read, so that the end is an orderly one.
+/// A descriptor from which the signals that terminate a process are read, so that the cluster is removed first.
 fn blocked_signals() -> Result<SignalFd, Error> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
@@ -132,7 +132,7 @@ fn new_instance(spec: &InstanceSpec, slot: u8) -> Result<Instance, Error> {
     })
 }
 
-/// The cluster's first process: process 1 of its namespaces, or the launcher where there may be none.
+/// The cluster's first process: process 1 of its namespaces, or the launcher if namespaces are not permitted.
 struct First {
     process: Child,
     output: ChildStdout,
@@ -154,7 +154,7 @@ fn start(instance: &Instance) -> Result<First, Error> {
     let mut command = Command::new(&program);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.stderr(File::create(&log).doing("create", &log)?).process_group(0);
-    // A control plane can do without namespaces; its launcher then ends its processes when the monitor is gone.
+    // A control plane needs no namespaces; without them the launcher ends its processes when the monitor ends.
     let mut process = if instance.has_node() || may_make_namespaces() {
         command.arg("init").arg(&instance.dir);
         in_new_pid_namespace(|| command.spawn().doing("run", &program))?
@@ -168,12 +168,13 @@ fn start(instance: &Instance) -> Result<First, Error> {
     }
 }
 
-/// Whether this process may make namespaces: asked by making one that changes nothing.
+/// Whether this process may make namespaces. It tries with a UTS namespace, which changes nothing.
 fn may_make_namespaces() -> bool {
     unshare(CloneFlags::CLONE_NEWUTS).is_ok()
 }
 
-/// Lets `spawn` start the first process of a new PID namespace; later ones are started in our own again.
+/// Runs `spawn` so that it starts the first process of a new PID namespace; later processes start in the current one
+/// again.
 fn in_new_pid_namespace<T>(spawn: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let path = Path::new("/proc/self/ns/pid");
     let own = File::open(path).doing("open", path)?;
@@ -183,11 +184,11 @@ fn in_new_pid_namespace<T>(spawn: impl FnOnce() -> Result<T, Error>) -> Result<T
     spawned
 }
 
-/// Passes on what the cluster says until it ends, the owner leaves, or a signal asks for the end. Whether the owner
-/// said that the logs are of no interest.
+/// Passes on the events of the cluster until the cluster ends, the owner closes its pipe, or a signal arrives. Returns
+/// whether the owner wrote [`DISCARD`].
 fn watch(cluster: &mut First, signals: &SignalFd) -> bool {
     let stdin = io::stdin();
-    let mut said = Vec::new();
+    let mut received = Vec::new();
     loop {
         let mut fds = [
             PollFd::new(stdin.as_fd(), PollFlags::POLLIN),
@@ -209,8 +210,8 @@ fn watch(cluster: &mut First, signals: &SignalFd) -> bool {
         }
         if owner {
             match nix::unistd::read(stdin.as_fd(), &mut buffer) {
-                Ok(0) | Err(_) => return said == DISCARD.as_bytes(),
-                Ok(length) if said.len() < DISCARD.len() => said.extend_from_slice(&buffer[..length]),
+                Ok(0) | Err(_) => return received == DISCARD.as_bytes(),
+                Ok(length) if received.len() < DISCARD.len() => received.extend_from_slice(&buffer[..length]),
                 Ok(_) => {}
             }
         }
@@ -222,16 +223,17 @@ fn watch(cluster: &mut First, signals: &SignalFd) -> bool {
 
 fn pass_on(bytes: &[u8]) {
     let mut out = io::stdout().lock();
-    // An owner that is gone shows on standard input.
+    // When the owner has ended, standard input is closed, which `watch` notices.
     let _ = out.write_all(bytes).and_then(|()| out.flush());
 }
 
-/// Kills the cluster and waits until it is dead. Where there is no namespace, all are in the group of the first.
+/// Kills the cluster and waits until its processes have ended. Without namespaces all are in the process group of the
+/// first.
 fn end(mut cluster: First, instance: &Instance) -> Result<(), Error> {
     if let Some(first) = instance.first {
         first.kill(&instance.dir);
     }
-    // Already dead is as good.
+    // An error means that the process has ended already.
     let _ = cluster.process.kill();
     cluster.process.wait().map_err(|source| Error::System { doing: "wait for the cluster", source })?;
     Ok(())

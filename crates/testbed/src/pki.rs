@@ -47,7 +47,7 @@ impl Authority {
         self.named("ca")
     }
 
-    /// A certificate for a server on loopback that answers to `names`.
+    /// A serving certificate for loopback and `names`.
     pub(crate) fn server(&self, file: &str, names: &[&str]) -> Result<Identity, Error> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names)
@@ -69,7 +69,7 @@ impl Authority {
         self.sign(file, params)
     }
 
-    /// The pair of keys that service account tokens are signed and checked with: `(private, public)`.
+    /// The key pair of service account tokens: `(private, public)`.
     pub(crate) fn service_account_keys(&self) -> Result<(PathBuf, PathBuf), Error> {
         let key = KeyPair::generate()
             .map_err(|source| Error::Certificate { subject: "service accounts".to_owned(), source })?;

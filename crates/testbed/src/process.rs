@@ -1,4 +1,4 @@
-//! A process that is known by more than its number, which the kernel gives to somebody else later.
+//! A process, identified by its id and its start time, because the kernel reuses ids.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-/// How long a killed process may take to go.
+/// How long a killed process may take to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A process, and when it began.
+/// A process id with the time at which that process started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
     id: i32,
@@ -21,16 +21,16 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The process that has this number now.
+    /// The process that has this id now.
     pub(crate) fn of(id: u32) -> Option<Self> {
         let id = i32::try_from(id).ok()?;
         Some(Self { id, began: stat(id)?.began })
     }
 
-    /// Kills it and those of its group that work in `dir`, and waits until all have ended. Process 1 of a namespace ends
-    /// only after all others in the namespace have.
+    /// Kills it and those of its process group whose arguments mention `dir`, and waits until all have ended. Process 1
+    /// of a namespace ends only after all others in the namespace have.
     ///
-    /// Membership of the group alone is not enough: long after the cluster's end the number may be another group's.
+    /// Membership of the group alone is not enough: after the cluster's end another process group may have its id.
     pub(crate) fn kill(self, dir: &Path) {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -65,10 +65,10 @@ fn all() -> impl Iterator<Item = (i32, Stat)> {
     })
 }
 
-/// What the kernel says about a process.
+/// The fields of `/proc/PID/stat` that are read here.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
-    /// Whether it has ended and only waits to be noticed.
+    /// Whether it is a zombie or dead.
     is_over: bool,
     group: i32,
     began: u64,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_includes_itself_and_those_of_its_group_that_work_in_its_folder() {
+    fn a_process_includes_itself_and_those_of_its_group_whose_arguments_mention_the_folder() {
         let id = i32::try_from(std::process::id()).expect("it is a process id");
         let own = Process::of(std::process::id()).expect("this process is there");
         let program = std::env::current_exe().expect("this program has a path");

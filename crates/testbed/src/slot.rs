@@ -1,7 +1,7 @@
-//! Instance numbers, and the record of who holds which.
+//! Slots: the numbers of instances, and the records of the clusters that hold them.
 //!
-//! A slot is a file whose lock is held by the cluster's monitor. The kernel drops the lock when the monitor dies,
-//! however it dies, so an unlocked slot file means: this cluster is dead, and the record in it says what it left.
+//! A slot is a file that the cluster's monitor has locked. The kernel drops the lock when the monitor dies,
+//! for whichever reason, so an unlocked slot file means that this cluster is dead; its record says what it left.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -50,7 +50,7 @@ impl Slot {
         Err(Error::NoSlot(SLOTS))
     }
 
-    /// The slots whose monitors are dead, held so that nobody else cleans them at the same time.
+    /// The slots whose monitors are dead, locked so that no other process cleans them at the same time.
     pub(crate) fn abandoned() -> Result<Vec<Self>, Error> {
         let registry = registry();
         let mut found = Vec::new();
@@ -67,7 +67,7 @@ impl Slot {
         let opened = OpenOptions::new().read(true).write(true).create(create).truncate(false).open(&path);
         let file = match opened {
             Ok(file) => file,
-            // Released between the look and the opening.
+            // The slot was released between `exists` and `open`.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).doing("open", &path),
         };
@@ -82,7 +82,7 @@ impl Slot {
         self.number
     }
 
-    /// Writes down what the cluster will own.
+    /// Writes the record of what the cluster will own.
     pub(crate) fn record(&mut self, instance: &Instance) -> Result<(), Error> {
         let text = serde_json::to_vec(instance)
             .map_err(|source| Error::Encoding { what: "the instance record", source })?;
@@ -91,7 +91,7 @@ impl Slot {
         self.file.write_all(&text).doing("write", &self.path)
     }
 
-    /// What the record says; `None` if none was written (or not to its end).
+    /// Reads the record; `None` if there is none or it is incomplete.
     pub(crate) fn read(&self) -> Result<Option<Instance>, Error> {
         let mut text = String::new();
         let mut file = &self.file;
@@ -100,11 +100,11 @@ impl Slot {
         Ok(serde_json::from_str(&text).ok())
     }
 
-    /// Gives the number back. The registry folder goes with its last slot.
+    /// Releases the slot. The last one to be released removes the registry folder.
     pub(crate) fn release(self) -> Result<(), Error> {
         fs::remove_file(&self.path).doing("remove", &self.path)?;
         if let Some(registry) = self.path.parent() {
-            // Not empty means somebody else is in it; that is fine.
+            // This fails if another cluster has a slot in the folder, which then stays.
             let _ = fs::remove_dir(registry);
         }
         Ok(())

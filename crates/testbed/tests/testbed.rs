@@ -1,9 +1,9 @@
-//! The testbed through its public door.
+//! Tests of the testbed through its public API.
 //!
 //! Tests in `obtain` and `command` need nothing but a shell. Those in `cluster` start a real Kubernetes: they are
-//! ignored aloud by a plain `cargo test`, and `.ci/kubernetes` runs them.
+//! `#[ignore]`d with a reason, and `.ci/kubernetes` runs them.
 
-#![expect(clippy::expect_used, reason = "what these tests build on must hold, or there is nothing to test")]
+#![expect(clippy::expect_used, reason = "a failure of the set-up is a failure of the test")]
 
 #[path = "testbed/cluster.rs"]
 mod cluster;

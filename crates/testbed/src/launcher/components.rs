@@ -1,4 +1,4 @@
-//! The processes of a cluster: started with a log each, watched, and killed when the launcher lets go.
+//! The processes of a cluster: the launcher starts each with a log file, and the runtime kills them when it is dropped.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::error::{Error, IoContext as _};
 
-/// More than there are parts, so that no end is ever lost.
+/// More than there are components, so that sending never blocks.
 const PARTS: usize = 64;
-/// How much of a part's log an error carries.
+/// How many lines of a component's log an error has.
 const TAIL_LINES: usize = 12;
-/// Between two questions whether something is up.
+/// The interval between two polls.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Starts processes and reports their ends.
@@ -25,13 +25,13 @@ pub(crate) struct Components {
 }
 
 impl Components {
-    /// Components that log to `logs`, and the channel on which the end of a part is told.
+    /// No components yet, with `logs` as the folder of their logs, and the channel that receives the end of each.
     pub(crate) fn new(logs: PathBuf) -> (Self, mpsc::Receiver<Error>) {
         let (ends, receiver) = mpsc::channel(PARTS);
         (Self { logs, ends }, receiver)
     }
 
-    /// Starts a part that is to run until the cluster ends.
+    /// Starts a component that must run until the cluster ends.
     pub(crate) fn start(&mut self, part: &str, mut command: Command) -> Result<(), Error> {
         let path = self.log(part);
         let log = File::create(&path).doing("create", &path)?;
@@ -47,13 +47,13 @@ impl Components {
         tokio::spawn(async move {
             let status =
                 child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
-            // Nobody listens any more once the launcher is on its way out.
+            // The receiver is dropped when the launcher ends.
             let _ = ends.send(Error::Ended { part, status, detail: tail(&path) }).await;
         });
         Ok(())
     }
 
-    /// Starts a part that is started again whenever it ends.
+    /// Starts a component, and restarts it whenever it ends.
     pub(crate) fn start_with_restarts(
         &mut self,
         part: &str,
@@ -111,7 +111,7 @@ fn tail(path: &Path) -> String {
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }
 
-/// Asks until there is an answer, or until `timeout` is over.
+/// Calls `ask` until it returns a value, or until `timeout` has elapsed.
 pub(crate) async fn poll<T>(
     what: &str,
     timeout: Duration,

@@ -17,7 +17,7 @@ use crate::event::Endpoints;
 use crate::instance::Instance;
 use crate::pki::{Authority, Identity};
 
-/// The administrator: every check passes for this group.
+/// The administrator: the API server authorizes every request of this group.
 const ADMIN: (&str, &str) = ("plumb-admin", "system:masters");
 
 /// A control plane whose files are written.
@@ -29,7 +29,7 @@ pub(super) struct ControlPlane<'a> {
     token: String,
     etcd_port: u16,
     port: u16,
-    /// Service account tokens are signed with the first and checked with the second.
+    /// The API server signs service account tokens with the first and verifies them with the second.
     account_keys: (PathBuf, PathBuf),
 }
 
@@ -65,7 +65,7 @@ impl ControlPlane<'_> {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// The authority that everyone in the cluster trusts.
+    /// The certificate authority of the cluster.
     pub(super) fn authority(&self) -> &Authority {
         &self.authority
     }
@@ -73,7 +73,7 @@ impl ControlPlane<'_> {
     pub(super) fn start_etcd(&self, components: &mut Components) -> Result<(), Error> {
         let mut etcd = Command::new(&self.assets.etcd);
         let client = format!("http://127.0.0.1:{}", self.etcd_port);
-        // One member talks to no peer: the kernel picks that port and nobody needs to know it.
+        // A single member has no peers: the kernel picks that port.
         let peer = "http://127.0.0.1:0";
         etcd.arg("--data-dir").arg(self.instance.file("etcd"));
         etcd.args(["--name", "testbed", "--listen-peer-urls", peer]);
@@ -107,7 +107,7 @@ impl ControlPlane<'_> {
         }
         server.args(["--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"]);
         if self.assets.controller_manager.is_none() {
-            // Nobody makes the accounts that this plugin waits for.
+            // Without kube-controller-manager no service accounts exist, which this plugin requires.
             server.arg("--disable-admission-plugins=ServiceAccount");
         }
         server.arg("--service-account-issuer=https://kubernetes.default.svc");
@@ -132,7 +132,8 @@ impl ControlPlane<'_> {
         components.start("kube-apiserver", server)
     }
 
-    /// Lets it call webhooks and aggregated API servers. There is no kube-proxy: it connects to the endpoints of a Service.
+    /// Adds the flags for webhooks and aggregated API servers. There is no kube-proxy: kube-apiserver connects to the
+    /// endpoints of a Service.
     fn aggregate(&self, server: &mut Command) -> Result<(), Error> {
         let name = "front-proxy-client";
         let identity = self.authority.client(name, name, None)?;
@@ -227,7 +228,7 @@ impl ControlPlane<'_> {
     }
 }
 
-/// Ports that nobody listens on. All are held at once, so that they differ.
+/// Free ports. All listeners are open at once, so that the ports differ.
 pub(super) fn free_ports<const N: usize>() -> Result<[u16; N], Error> {
     let system = |source| Error::System { doing: "find a free port", source };
     let mut held = Vec::with_capacity(N);

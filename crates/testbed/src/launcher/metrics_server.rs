@@ -1,4 +1,4 @@
-//! metrics-server, as a process beside the others: registered with the API server by a Service without a selector.
+//! metrics-server as a process: the API server reaches it by a Service without a selector.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,8 @@ const NAME: &str = "metrics-server";
 const NAMESPACE: &str = "kube-system";
 const API: &str = "v1beta1.metrics.k8s.io";
 
-/// Starts it, registers it, and waits until the API server reaches it. First values come two of its rounds later.
+/// Starts metrics-server, registers it, and waits until its `APIService` is available. The first values come after two
+/// scrapes.
 pub(super) async fn start(
     program: &Path,
     instance: &Instance,
@@ -36,7 +37,7 @@ pub(super) async fn start(
     let mut server = Command::new(program);
     // No endpoint of a Service may be a loopback address.
     server.arg(format!("--bind-address={}", instance.gateway())).arg(format!("--secure-port={port}"));
-    // The shortest that it takes.
+    // The shortest resolution that metrics-server accepts.
     server.args([
         "--metric-resolution=10s",
         "--kubelet-request-timeout=9s",
@@ -68,7 +69,7 @@ fn registration() -> GroupVersionKind {
     GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService")
 }
 
-/// Its Service, where that leads, and which API is served there.
+/// The Service, the EndpointSlice and the `APIService` of metrics-server.
 fn objects(address: &str, port: u16, bundle: &str) -> [(GroupVersionKind, Value); 3] {
     let metadata = json!({ "name": NAME, "namespace": NAMESPACE });
     let service = json!({

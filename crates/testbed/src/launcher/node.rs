@@ -1,4 +1,5 @@
-//! A node: containerd with its images, and the kubelet. Several share the machine, and each takes all of it for its own.
+//! A node: containerd with its images, and the kubelet. Several nodes share the machine; each reports all of it as
+//! capacity.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,7 +19,7 @@ use crate::error::{Error, IoContext as _};
 use crate::image;
 use crate::instance::Instance;
 
-/// One of the nodes of a cluster, and what it is called by.
+/// One node of a cluster: its number, from which its name, files and cgroup follow.
 #[derive(Clone, Copy)]
 pub(super) struct Site<'a> {
     instance: &'a Instance,
@@ -37,7 +38,7 @@ impl<'a> Site<'a> {
         Self { instance, number: 1 }
     }
 
-    /// The node's name; of the first one it is the same however many there are.
+    /// The node's name; that of the first node has no number.
     pub(super) fn name(self) -> String {
         self.named("testbed-node")
     }
@@ -61,7 +62,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Writes the images down, for every node.
+/// Writes the archive of images that every node imports.
 pub(super) fn write_images(instance: &Instance, assets: &RuntimeAssets) -> Result<(), Error> {
     image::write_archive(&archive(instance), &assets.busybox, &instance.images)
 }
@@ -70,16 +71,16 @@ fn archive(instance: &Instance) -> PathBuf {
     instance.file("images.tar")
 }
 
-/// What becomes of the testbed when containerd ends.
+/// What the launcher does when containerd ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RestartPolicy {
-    /// It ends, too.
+    /// It ends the cluster.
     Never,
-    /// containerd is started again: tests kill it.
+    /// It restarts containerd: tests kill it.
     Always,
 }
 
-/// Starts containerd and gives it the images.
+/// Starts containerd and imports the images.
 pub(super) async fn start_containerd(
     site: Site<'_>,
     assets: &RuntimeAssets,
@@ -114,8 +115,8 @@ pub(super) async fn start_containerd(
     components.finish("importing the images", import).await
 }
 
-/// Registers the node in the kubelet's stead. The kubelet refuses a loopback address of its own, but leaves
-/// alone one that it finds, as it would a cloud provider's.
+/// Registers the node before the kubelet does. The kubelet does not report a loopback address itself, but keeps
+/// one that is in the status, as it keeps that of a cloud provider.
 pub(super) async fn register(site: Site<'_>, client: &Client) -> Result<(), Error> {
     let name = site.name();
     let nodes: Api<Node> = Api::all(client.clone());
@@ -165,10 +166,10 @@ pub(super) fn start_kubelet(
         "cgroupRoot": format!("/{}", site.instance.node_cgroup(site.number)),
         "failCgroupV1": false,
         "failSwapOn": false,
-        // A machine that is short of disk or memory is no reason to evict a test's pods or images.
+        // The kubelet must not evict pods or remove images of a test when the machine is short of disk or memory.
         "evictionHard": {},
         "imageGCHighThresholdPercent": 100,
-        // A negative score needs a capability that a container for builds seldom has.
+        // A negative score needs CAP_SYS_RESOURCE, which a container for builds seldom has.
         "oomScoreAdj": 0,
         "makeIPTablesUtilChains": false,
         "resolvConf": "",
@@ -180,8 +181,8 @@ pub(super) fn start_kubelet(
 
     let (program, root) = (assets.kubelet.clone(), site.file("kubelet"));
     let search_path = path_with(&[&assets.runtime.runc]);
-    // Restarted as systemd does: a kubelet that starts while another one sets the sysctls of the machine may read one of them as
-    // empty, and ends.
+    // It is restarted, as systemd does: a kubelet that starts while another sets the sysctls of the machine may read
+    // one of them as empty, and ends.
     components.start_with_restarts(&part, move || {
         let mut kubelet = Command::new(&program);
         kubelet.arg("--config").arg(&path).arg("--kubeconfig").arg(&kubeconfig);
@@ -192,7 +193,7 @@ pub(super) fn start_kubelet(
     })
 }
 
-/// Waits until the node is ready and takes pods.
+/// Waits until the node is ready and has no taint.
 pub(super) async fn wait_until_ready(site: Site<'_>, client: &Client) -> Result<(), Error> {
     let (nodes, name): (Api<Node>, String) = (Api::all(client.clone()), site.name());
     components::poll("readiness of the node", TIMEOUT, async || nodes.get(&name).await.ok().filter(is_ready))
@@ -210,7 +211,7 @@ fn is_ready(node: &Node) -> bool {
         .as_ref()
         .and_then(|spec| spec.taints.as_ref())
         .is_some_and(|taints| taints.iter().any(|taint| taint.effect != "PreferNoSchedule"));
-    // Registered in its stead the node has no labels; the kubelet's come with its first write, and pods may select them.
+    // The node was registered without labels; the kubelet adds its own with its first update, and pods may select them.
     ready && !tainted && node.labels().contains_key("kubernetes.io/os")
 }
 

@@ -1,4 +1,4 @@
-//! The way of pods to the API server: what connects to the Service `kubernetes` is passed on to loopback.
+//! A proxy through which pods reach the API server: it forwards connections to the Service `kubernetes` to loopback.
 //!
 //! ```text
 //!   pod ──▶ 10.214.n.1:443, an address of the bridge ──▶ copied both ways ──▶ 127.0.0.1:PORT
@@ -17,10 +17,10 @@ use crate::instance::Instance;
 
 /// The port of the Service `kubernetes`.
 const PORT: u16 = 443;
-/// Until the next attempt, when a connection could not be accepted.
+/// The time until the next attempt after a connection could not be accepted.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Listens, and passes on until the process ends.
+/// Listens, and forwards connections until the process ends.
 pub(super) async fn start(instance: &Instance, server: SocketAddr) -> Result<(), Error> {
     let address = format!("{}:{PORT}", instance.service_address());
     let listener = TcpListener::bind(&address).await.doing("listen at", &address)?;
@@ -28,7 +28,7 @@ pub(super) async fn start(instance: &Instance, server: SocketAddr) -> Result<(),
         loop {
             match listener.accept().await {
                 Ok((client, _)) => _ = tokio::spawn(pass_on(client, server)),
-                // Out of descriptors: some are free again soon.
+                // The process is out of file descriptors; other connections will close theirs.
                 Err(_) => tokio::time::sleep(RETRY).await,
             }
         }

@@ -63,7 +63,7 @@ fn fetch(
     let mut outcome = download(&archives, package)?;
     if !outcome.status.success() && !*lists_are_fresh {
         say("the package lists don't lead to it; refreshing them");
-        // Its own failure shows in the download after it: an old list may still do.
+        // An old list may suffice; if it does not, the download fails and reports it.
         tool::run(Command::new("apt-get").args(["-q", "update"]), |_, _| {})?;
         *lists_are_fresh = true;
         outcome = download(&archives, package)?;

@@ -78,7 +78,7 @@ fn lay_out(of: &GoModule) -> Result<(), Error> {
     Ok(())
 }
 
-/// A step of its own, so that a registry that can't be reached is told apart from a build that fails.
+/// This is a step of its own, so that the error distinguishes an unreachable registry from a build that fails.
 fn download(of: &GoModule, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     say(&format!("{}: fetching Go modules", of.title));
     let started = Instant::now();

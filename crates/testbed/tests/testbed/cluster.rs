@@ -1,4 +1,4 @@
-//! A real cluster: that it works, and that nothing is left of it whatever is killed.
+//! A real cluster runs pods, and leaves nothing behind whichever of its processes is killed.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
@@ -17,12 +17,12 @@ use tokio::sync::Mutex;
 
 use crate::machine_state::MachineState;
 
-/// A census sees the whole machine, so only one of these tests may run at a time.
+/// The state of the whole machine is compared, so only one of these tests may run at a time.
 static MACHINE: Mutex<()> = Mutex::const_new(());
 
 const TIMEOUT: Duration = Duration::from_mins(3);
 
-/// Runs a pod with an address of its own, until the kubelet has reached it there.
+/// Runs a pod, and waits until the kubelet's readiness probe has reached its address.
 async fn run_pod(client: &Client) {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": { "name": "server" },
@@ -94,21 +94,25 @@ async fn two_clusters_run_pods_at_once_and_leave_nothing_behind() {
         run_on(&other_client, node).await;
     }
 
-    // Both have a pod of this name: each is asked in its own cluster, through API server and kubelet.
+    // Both clusters have a pod of this name: `exec` reaches each through its own API server and kubelet.
     for cluster in [&one, &other] {
-        assert_eq!(kubectl(cluster, &["exec", "server", "--", "echo", "heard"]), "heard\n");
+        assert_eq!(
+            kubectl(cluster, &["exec", "server", "--", "echo", "hello"]),
+            "hello
+"
+        );
         assert!(
             kubectl(cluster, &["version"]).contains(&format!("Server Version: {}", plumb_testbed::VERSION))
         );
     }
-    assert_ne!(before.additions(), Vec::<String>::new(), "the census sees what a cluster is made of");
+    assert_ne!(before.additions(), Vec::<String>::new(), "the state has the items of a running cluster");
     one.stop().await.expect("one is gone");
     kubectl(&other, &["get", "pod", "server"]);
     other.stop().await.expect("the other is gone");
     assert_eq!(before.additions(), Vec::<String>::new());
 }
 
-/// `testbed up`, and what it writes. Its monitor holds the other end of its standard error too, and nobody after it.
+/// `testbed up`, and its output. The monitor, too, holds its standard error open, and no other process does.
 struct Owner {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -124,8 +128,8 @@ impl Owner {
             .stderr(Stdio::piped())
             .spawn()
             .expect("testbed runs");
-        let output = BufReader::new(process.stdout.take().expect("it was asked to be a pipe"));
-        let errors = BufReader::new(process.stderr.take().expect("it was asked to be a pipe"));
+        let output = BufReader::new(process.stdout.take().expect("it is a pipe"));
+        let errors = BufReader::new(process.stderr.take().expect("it is a pipe"));
         Self { process, output, errors }
     }
 
@@ -136,8 +140,8 @@ impl Owner {
         line.trim().rsplit_once("KUBECONFIG=").expect("it says where the kubeconfig is").1.to_owned()
     }
 
-    /// Waits until it and its monitor are gone.
-    fn gone(mut self) {
+    /// Waits until it and its monitor have ended.
+    fn wait(mut self) {
         self.process.wait().expect("it can be waited for");
         self.errors.read_to_end(&mut Vec::new()).expect("it can be read");
     }
@@ -163,7 +167,7 @@ async fn a_killed_owner_leaves_nothing_behind() {
     let mut owner = Owner::start();
     run_pod(&client_of(&owner.ready()).await).await;
     owner.process.kill().expect("it can be killed");
-    owner.gone();
+    owner.wait();
     assert_eq!(before.additions(), Vec::<String>::new());
 }
 
@@ -177,13 +181,13 @@ async fn an_interrupted_start_leaves_nothing_behind() {
     owner.errors.read_line(&mut line).expect("it can be read");
     assert!(line.starts_with("kube-apiserver is ready"), "{line}");
     signal(owner.process.id(), Signal::SIGINT);
-    owner.gone();
+    owner.wait();
     assert_eq!(before.additions(), Vec::<String>::new());
 }
 
 #[tokio::test]
 #[ignore = "needs root and the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
-async fn a_killed_keeper_takes_the_processes_along_and_clean_removes_the_rest() {
+async fn processes_end_with_a_killed_monitor_and_clean_removes_the_rest() {
     let _machine = MACHINE.lock().await;
     let before = MachineState::read();
     let cluster = Cluster::start(Config::default()).await.expect("it starts");
@@ -202,7 +206,7 @@ async fn an_api_server_alone_takes_objects_and_leaves_nothing_behind() {
     let cluster = Cluster::start(Config::of(Parts::ApiServer)).await.expect("it starts");
     let objects: Api<ConfigMap> = Api::default_namespaced(cluster.client().await.expect("a client"));
     let mut object = ConfigMap::default();
-    object.meta_mut().name = Some("noted".to_owned());
+    object.meta_mut().name = Some("object".to_owned());
     objects.create(&PostParams::default(), &object).await.expect("it is accepted");
     assert_eq!(cluster.endpoints().node, None);
     cluster.stop().await.expect("it is gone");

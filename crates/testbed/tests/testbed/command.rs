@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::scratch::{Scratch, said};
 
-/// A program that knows its version and otherwise does nothing for a while.
+/// A program that reports its version, and else sleeps.
 const SLEEPING: &str = r#"[ "$1" != --version ] || { echo Kubernetes v1.2.3; exit; }; exec /bin/sleep 60"#;
 
 #[test]
@@ -18,7 +18,7 @@ fn a_start_without_programs_says_what_to_run() {
 #[test]
 fn a_start_that_fails_says_why_and_keeps_only_the_logs() {
     let machine = Scratch::new("failing");
-    machine.script("etcd", "echo no room for a database; exit 3");
+    machine.script("etcd", "echo no space for a database; exit 3");
     for program in ["kube-apiserver", "kubectl"] {
         machine.script(program, SLEEPING);
     }
@@ -30,11 +30,11 @@ fn a_start_that_fails_says_why_and_keeps_only_the_logs() {
     assert!(!output.status.success());
     let said = said(&output);
     assert!(said.contains("etcd ended by itself (exit status: 3)"), "{said}");
-    assert!(said.contains("no room for a database"), "{said}");
+    assert!(said.contains("no space for a database"), "{said}");
     assert!(said.contains("KUBEBUILDER_ASSETS has Kubernetes v1.2.3, not Kubernetes v1.36"), "{said}");
     let kept = said.rsplit_once("its logs are in ").map(|(_, path)| path.trim()).expect("it says where");
     let log = fs::read_to_string(std::path::Path::new(kept).join("etcd.log")).expect("the log is there");
-    assert_eq!(log, "no room for a database\n");
+    assert_eq!(log, "no space for a database\n");
     let left: Vec<_> = fs::read_dir(machine.path("tmp")).expect("the folder is there").collect();
     assert!(left.is_empty(), "{left:?}");
 }

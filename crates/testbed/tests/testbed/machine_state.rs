@@ -1,10 +1,10 @@
-//! What exists on this machine that a cluster could leave behind.
+//! The processes, cgroups, mounts, links, files and sysctls of this machine that a cluster could leave behind.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Settings of the whole machine that a node's programs like to change.
+/// Sysctls of the whole machine that a kubelet or a container runtime may change.
 const SETTINGS: [&str; 7] = [
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -19,8 +19,8 @@ const SETTINGS: [&str; 7] = [
 const FOLDERS: [&str; 8] =
     ["/run", "/run/netns", "/run/containerd", "/var/lib", "/var/lib/cni", "/var/log", "/etc", "/etc/cni"];
 
-/// Everything, each thing as a line of text. Other programs at work on this machine don't show: their processes run in
-/// this one's namespaces, and their cgroups lie below groups of theirs.
+/// The state, each item as a line of text. Items of other programs on this machine are left out: their processes run in
+/// this process's namespaces, and their cgroups are below cgroups that existed before.
 pub(crate) struct MachineState(BTreeSet<String>);
 
 impl MachineState {
@@ -39,11 +39,11 @@ impl MachineState {
         Self(all)
     }
 
-    /// What is there now and was not before.
+    /// The items that exist now and are not in this state.
     pub(crate) fn additions(&self) -> Vec<String> {
         let added: Vec<String> = Self::read().0.difference(&self.0).cloned().collect();
         let is_of_another = |line: &String| {
-            // Groups below one that was there before belong to its owner.
+            // Groups below one that existed before belong to its owner.
             line.strip_prefix("cgroup ").is_some_and(|path| {
                 Path::new(path)
                     .ancestors()

@@ -6,7 +6,7 @@ use plumb_testbed::Release;
 
 use crate::scratch::{Scratch, said};
 
-/// Writes the program it is asked to build, unless that is the one named in the file `broken`.
+/// Writes the program that is to be built, unless the file `broken` names it.
 const GO: &str = r#"
 case "$1" in
 mod) echo "modules" >>"$CALLS"; [ ! -e "$XDG_CACHE_HOME/unreachable" ] || { echo "no answer" >&2; exit 1; } ;;
@@ -46,7 +46,7 @@ fn builds(calls: &[String]) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_there_is_not_obtained_again() {
+fn cached_programs_are_not_obtained_again() {
     let machine = machine("again");
     let first = machine.testbed(&["obtain"]).output().expect("testbed runs");
     assert!(first.status.success(), "{}", said(&first));
@@ -100,7 +100,7 @@ fn each_release_is_obtained_into_a_folder_of_its_own() {
 }
 
 #[test]
-fn a_build_that_broke_off_is_taken_up_where_it_stopped() {
+fn an_interrupted_build_continues_with_the_program_that_failed() {
     let machine = machine("broken");
     let broken = machine.path("cache/broken");
     fs::write(&broken, "kube-scheduler\n").expect("the cache can be written");
@@ -140,7 +140,7 @@ fn a_registry_that_does_not_answer_is_named_by_its_kind() {
 }
 
 #[test]
-fn a_machine_without_go_is_told_how_to_get_it() {
+fn without_go_the_error_says_how_to_get_it() {
     let machine = machine("without-go");
     fs::remove_file(machine.path("bin/go")).expect("a script can be removed");
     let output = machine.testbed(&["obtain"]).output().expect("testbed runs");

@@ -1,10 +1,10 @@
-//! A folder for one test, and the `testbed` program in a world of the test's own making.
+//! A folder for one test, and the `testbed` program with an environment of the test's own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder that goes with the test.
+/// A folder that is removed at the end of the test.
 pub(crate) struct Scratch {
     root: PathBuf,
 }
@@ -49,7 +49,7 @@ impl Scratch {
         command
     }
 
-    /// What the scripts wrote down about their calls, and forgets it.
+    /// The calls that the scripts recorded since the last call of this function.
     pub(crate) fn calls(&self) -> Vec<String> {
         let path = self.path("calls");
         let text = fs::read_to_string(&path).unwrap_or_default();
