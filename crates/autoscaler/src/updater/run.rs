@@ -482,7 +482,7 @@ impl Inner {
         }
         let summary = Summary::new(&triage, &plan);
         let overlap = gathered.stronger.as_ref().map(|stronger| overlap(stronger, &gathered.vpa));
-        self.tell_overlap(key, &gathered.vpa, overlap.as_deref());
+        self.emit_overlap(key, &gathered.vpa, overlap.as_deref());
         let condition = summary.condition(&plan, has_recommendation(&gathered.vpa), overlap.as_deref());
         let written = self.write_condition(key, condition.as_ref()).await;
         self.config.updater_metrics.step(Step::Total, self.since(began));
@@ -694,7 +694,7 @@ impl Inner {
             "the API server creates pods without the admission webhook: evictions wait for the updater interval; check that \
              the API server reaches the service or URL in the MutatingWebhookConfiguration"
         );
-        self.tell_not_admitted(vpa, self.config.options.interval);
+        self.emit_not_admitted(vpa, self.config.options.interval);
     }
 
     fn set_gauges(&self, key: &ObjectRef, gathered: &Gathered, triage: &Triage, plan: &Plan) {

@@ -1,4 +1,4 @@
-//! Events about pods and VPAs: every act, wait and refusal, once each time that it is another one.
+//! Events about pods and VPAs: every resize, eviction, wait and refusal, unless it equals the last one.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::updater::state::PodState;
 
 impl Inner {
     /// Emits that a pod was resized.
-    pub(super) fn tell_resized(&self, vpa: &VerticalPodAutoscaler, pod: &PodState) {
-        self.tell(vpa, pod, None);
+    pub(super) fn emit_resized(&self, vpa: &VerticalPodAutoscaler, pod: &PodState) {
+        self.emit_once(vpa, pod, None);
         self.emit(
             of_pod(pod),
             NewEvent::normal("InPlaceResizedByVPA", "Pod was resized in place by VPA Updater."),
@@ -27,7 +27,7 @@ impl Inner {
     }
 
     /// Emits that a pod was evicted.
-    pub(super) fn tell_evicted(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, cause: &Cause) {
+    pub(super) fn emit_evicted(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, cause: &Cause) {
         let why = if *cause == Cause::Mode { String::new() } else { format!(" In place: {cause}.") };
         let message = format!("Pod was evicted by VPA Updater to apply resource recommendation.{why}");
         self.emit(of_pod(pod), NewEvent::normal("EvictedByVPA", message));
@@ -38,13 +38,13 @@ impl Inner {
 
     /// Emits what a pod waits for. The node reports its own actions on a resize; here only pods that wait for it are
     /// reported.
-    pub(super) fn tell_wait(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, wait: &Wait) {
+    pub(super) fn emit_wait(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, wait: &Wait) {
         let is_routine = matches!(
             wait,
             Wait::InProgress { newer: false, .. }
                 | Wait::Proposed { newer: false, .. }
                 | Wait::Pending
-                // Said once, of the VPA.
+                // Emitted once, for the VPA.
                 | Wait::Replacements { .. }
         );
         // Emitted when it began.
@@ -52,11 +52,15 @@ impl Inner {
         if is_routine || is_backoff {
             return;
         }
-        self.tell(vpa, pod, Some(NewEvent::normal("VPAUpdateWaiting", format!("{}: {wait}", wait.reason()))));
+        self.emit_once(
+            vpa,
+            pod,
+            Some(NewEvent::normal("VPAUpdateWaiting", format!("{}: {wait}", wait.reason()))),
+        );
     }
 
-    /// Says that another VPA controls the pods of a VPA, once each time that it is another one.
-    pub(super) fn tell_overlap(&self, key: &ObjectRef, vpa: &VerticalPodAutoscaler, overlap: Option<&str>) {
+    /// Emits that another VPA controls the pods of a VPA, unless the last event said the same.
+    pub(super) fn emit_overlap(&self, key: &ObjectRef, vpa: &VerticalPodAutoscaler, overlap: Option<&str>) {
         let mut history = self.history.lock();
         let Some(message) = overlap else {
             if let Some(own) = history.get_mut(key) {
@@ -73,8 +77,8 @@ impl Inner {
         self.emit(of_vpa(vpa), NewEvent::warning("OverlappingVPA", message));
     }
 
-    /// Says that pods of a VPA are created without the admission webhook, and what to do.
-    pub(super) fn tell_not_admitted(&self, vpa: &VerticalPodAutoscaler, interval: Duration) {
+    /// Emits that pods of a VPA are created without the admission webhook, and what to do.
+    pub(super) fn emit_not_admitted(&self, vpa: &VerticalPodAutoscaler, interval: Duration) {
         let message = format!(
             "Pods that replace evicted ones are created without the recommendation, so pods are evicted at most once in \
              {} s. Check that the API server reaches the service or URL in the MutatingWebhookConfiguration of the \
@@ -85,15 +89,15 @@ impl Inner {
         self.emit(of_vpa(vpa), NewEvent::warning("AdmissionNotReached", message));
     }
 
-    /// Emits that the node of a pod cannot hold the recommendation. Returns whether that was emitted before.
-    pub(super) fn tell_infeasible(&self, vpa: &VerticalPodAutoscaler, pod: &PodState) -> bool {
+    /// Emits that the node of a pod cannot hold the recommendation. Returns whether it was emitted.
+    pub(super) fn emit_infeasible(&self, vpa: &VerticalPodAutoscaler, pod: &PodState) -> bool {
         let message = "Previously recorded in-place update was infeasible, current recommendation is not lower than \
                        previous, skipping resize";
-        self.tell(vpa, pod, Some(NewEvent::normal("InPlaceResizeSkipped", message)))
+        self.emit_once(vpa, pod, Some(NewEvent::normal("InPlaceResizeSkipped", message)))
     }
 
     /// Emits that a request was refused.
-    pub(super) fn tell_refused(
+    pub(super) fn emit_refused(
         &self,
         vpa: &VerticalPodAutoscaler,
         pod: &PodState,
@@ -101,12 +105,12 @@ impl Inner {
         refusal: &Refusal,
     ) {
         let message = format!("{}: {what} was refused: {refusal}", refusal.reason());
-        self.tell(vpa, pod, Some(NewEvent::warning("VPAUpdateRefused", message)));
+        self.emit_once(vpa, pod, Some(NewEvent::warning("VPAUpdateRefused", message)));
     }
 
-    /// Emits an event about a pod, and about it to the VPA, unless it equals the last one. Returns whether it was
-    /// emitted.
-    fn tell(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, event: Option<NewEvent>) -> bool {
+    /// Emits an event for a pod and for its VPA, unless it equals the last one. Returns whether it was emitted. `None` only
+    /// forgets the last one.
+    fn emit_once(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, event: Option<NewEvent>) -> bool {
         let mut index = self.index.lock();
         let Some(memory) = index.memory(&pod.object, &pod.uid) else { return false };
         let text = event.as_ref().map(|event| format!("{} {}", event.reason, event.message));

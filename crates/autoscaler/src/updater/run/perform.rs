@@ -76,11 +76,11 @@ impl Inner {
         match decision {
             InPlace::Updated => false,
             InPlace::Wait(wait) => {
-                self.tell_wait(vpa, &subject.pod, wait);
+                self.emit_wait(vpa, &subject.pod, wait);
                 false
             }
             InPlace::Infeasible { record: None } => {
-                if self.tell_infeasible(vpa, &subject.pod) {
+                if self.emit_infeasible(vpa, &subject.pod) {
                     self.config.updater_metrics.skipped(key);
                 }
                 false
@@ -134,7 +134,7 @@ impl Inner {
                     memory.sent = Some((generation, sent));
                 }
                 self.config.updater_metrics.updated(task.key);
-                self.tell_resized(task.vpa, pod);
+                self.emit_resized(task.vpa, pod);
                 let accepted =
                     task.records_accepted.then(|| Accepted { generation, at: self.config.clock.now() });
                 self.observed(&Write::updated(&resized.metadata)).await;
@@ -167,7 +167,7 @@ impl Inner {
             Ok(()) => {
                 tracing::debug!(pod = %pod.object, %cause, "evicted a pod");
                 self.config.updater_metrics.evicted(task.key);
-                self.tell_evicted(task.vpa, pod, cause);
+                self.emit_evicted(task.vpa, pod, cause);
                 self.observed(&Write::deleted(pod.object.clone(), &*pod.uid)).await;
                 false
             }
@@ -206,7 +206,7 @@ impl Inner {
             return false;
         }
         count(&self.config.updater_metrics, task.key);
-        self.tell_refused(task.vpa, pod, what, refusal);
+        self.emit_refused(task.vpa, pod, what, refusal);
         let Some(recommendation) = &task.subject.recommendation else { return false };
         let mut record = pod.record.clone();
         let is_retried = matches!(next, RefusalAction::Retry(_));
