@@ -112,7 +112,7 @@ fn get_as_a_node_among_many_pods(bencher: Bencher<'_, '_>) {
 
 #[divan::bench]
 fn get_refused(bencher: Bencher<'_, '_>) {
-    get(bencher, User::new("nobody", "", ["a", "b", "c"]), 403);
+    get(bencher, User::new("unbound", "", ["a", "b", "c"]), 403);
 }
 
 fn main() {

@@ -38,7 +38,7 @@ pub struct Settings {
     pub issuer: String,
     /// The audiences of the API server, and of a token that is requested without audiences.
     pub audiences: Vec<String>,
-    /// Where clients reach the server, such as `https://127.0.0.1:6443`: told to those who verify tokens themselves.
+    /// The address of the server for clients, such as `https://127.0.0.1:6443`; the discovery document of tokens has it.
     pub address: String,
     /// The longest lifetime of a token.
     pub longest: Option<SignedDuration>,

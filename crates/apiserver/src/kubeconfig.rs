@@ -49,7 +49,7 @@ pub enum KubeconfigError {
     },
 }
 
-/// What a merge does with the context that `kubectl` uses if it is not told one.
+/// What a merge does with `current-context`, which `kubectl` uses without `--context`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CurrentContext {
     /// It becomes this cluster's.
@@ -208,7 +208,8 @@ fn parse(path: &Path) -> Result<Map<String, Value>, KubeconfigError> {
     if text.trim().is_empty() {
         return Ok(Map::new());
     }
-    // Old octal numbers are read as kubectl reads them. The error is told by its place alone: around it stand secrets.
+    // Old octal numbers are read as kubectl reads them. The error has the position and no
+    // snippet, which could contain secrets.
     let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
     match serde_saphyr::from_str_with_options(&text, options) {
         Ok(Value::Object(config)) => Ok(config),

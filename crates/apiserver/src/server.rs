@@ -37,8 +37,8 @@ use crate::{
 /// The timeout of a request that is neither a watch nor a connection: upstream's default for `--request-timeout`.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What the server knows of a request before its response, successful or not.
-struct Noted {
+/// The facts of a request that its response needs, whether it succeeds or not.
+struct ResponseContext {
     encoding: ResponseEncoding,
     series: Option<Arc<Series>>,
     /// Its permit in the limits of requests in flight, until the response is sent.
@@ -66,18 +66,18 @@ impl ApiServer {
 
     async fn timed(&self, request: Request<Received>) -> Response<Body> {
         let began = Instant::now();
-        let mut noted =
-            Noted { encoding: ResponseEncoding::of(request.headers()), series: None, permit: None };
-        let response = match self.respond(request, &mut noted).await {
+        let mut context =
+            ResponseContext { encoding: ResponseEncoding::of(request.headers()), series: None, permit: None };
+        let response = match self.respond(request, &mut context).await {
             Ok(response) => response,
             Err(error) => refuse(&error),
         };
-        let response = noted.encoding.encode(response).await;
-        let response = match noted.permit {
+        let response = context.encoding.encode(response).await;
+        let response = match context.permit {
             Some(permit) if response.status().is_success() => response.map(|body| body.with_permit(permit)),
             _ => response,
         };
-        let Some(series) = noted.series else { return response };
+        let Some(series) = context.series else { return response };
         let (code, size) = (response.status(), response.body().whole().map(Bytes::len));
         if series.is_long_running() && size.is_none() {
             return response.map(|body| body.holding(series.run(code, began)));
@@ -89,7 +89,7 @@ impl ApiServer {
     async fn respond(
         &self,
         request: Request<Received>,
-        noted: &mut Noted,
+        context: &mut ResponseContext,
     ) -> Result<Response<Body>, ApiError> {
         let (mut head, body) = request.into_parts();
         let user = self.authenticator().authenticate(&mut head).map_err(|why| {
@@ -98,7 +98,7 @@ impl ApiServer {
         })?;
         let target = match Address::parse(head.uri.path())? {
             Address::Objects(target) => target,
-            address => return self.respond_to_path(address, user, head, noted).await,
+            address => return self.respond_to_path(address, user, head, context).await,
         };
         // The whole request uses one snapshot of the kinds: a kind that is redefined meanwhile must not be authorized in
         // one scope and served in another.
@@ -116,13 +116,13 @@ impl ApiServer {
         let user = self.admit(user, &mut head.headers, verb.name(), &selectors.about(verb, &target))?;
         let scope = self.scope(row.ok_or_else(ApiError::no_such_path)?)?;
         let labels = Labels::of_request(&target, &scope.row, verb, &head, &query);
-        noted.series = labels.map(|labels| self.metrics().series(&labels));
+        context.series = labels.map(|labels| self.metrics().series(&labels));
         let accepted = match verb {
             Verb::Watch => Accepted::of_watch(&head.headers)?,
             Verb::Create if scope.row.is_review() => Accepted::without_tables(&head.headers)?,
             _ => Accepted::of(&head.headers)?,
         };
-        noted.encoding.format = accepted.format;
+        context.encoding.format = accepted.format;
         let request_body = self.request_bodies().read(&head.headers, body, user.name()).await?;
         let origin = Origin::of(&head, &user);
         let permit = self.in_flight().acquire(origin, &user, verb, &target).await?;
@@ -142,7 +142,7 @@ impl ApiServer {
         } else {
             respond_to(call, request_body).await
         };
-        noted.permit = Some(permit);
+        context.permit = Some(permit);
         Ok(response)
     }
 
@@ -152,7 +152,7 @@ impl ApiServer {
         address: Address,
         user: Arc<User>,
         mut head: http::request::Parts,
-        noted: &mut Noted,
+        context: &mut ResponseContext,
     ) -> Result<Response<Body>, ApiError> {
         let method = head.method.as_str().to_ascii_lowercase();
         let about = About::Path(head.uri.path());
@@ -160,10 +160,10 @@ impl ApiServer {
         // Probes are exempt from the limit of requests in flight, as in upstream's `exempt` priority level.
         if !matches!(&address, Address::Other(path) if health::is_health(path)) {
             let origin = Origin::of(&head, &user);
-            noted.permit = Some(self.in_flight().acquire_for_path(origin, &user).await?);
+            context.permit = Some(self.in_flight().acquire_for_path(origin, &user).await?);
             self.cluster().definitions().serve_current()?;
         }
-        self.answer_path(address, &head, noted)
+        self.answer_path(address, &head, context)
     }
 
     fn metrics_text(&self) -> Response<Body> {
@@ -204,12 +204,12 @@ impl ApiServer {
         &self,
         address: Address,
         head: &http::request::Parts,
-        noted: &mut Noted,
+        context: &mut ResponseContext,
     ) -> Result<Response<Body>, ApiError> {
         match address {
             _ if head.method != Method::GET => Err(ApiError::method_not_allowed()),
             Address::Other(path) => {
-                noted.series = Labels::of_path(&path).map(|labels| self.metrics().series(&labels));
+                context.series = Labels::of_path(&path).map(|labels| self.metrics().series(&labels));
                 self.other(&path, head)
             }
             address => discovery::answer(&self.cluster().kinds(), &address, &head.headers),

@@ -165,7 +165,7 @@ fn authorities(bundle: Option<&[u8]>) -> Result<RootCertStore, String> {
     };
     match bundle {
         Some(bundle) => trust(bundle)?,
-        // Whatever this machine trusts; one that trusts nobody calls nobody.
+        // The certificate authorities of this machine; without any, every call fails.
         None => {
             if let Some(bundle) = SYSTEM_BUNDLES.iter().find_map(|path| std::fs::read(path).ok()) {
                 trust(&bundle)?;

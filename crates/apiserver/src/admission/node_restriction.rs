@@ -41,7 +41,7 @@ impl Plugin for NodeRestriction {
             Some("eviction") => Some(find(attributes, "pods", attributes.name)?),
             _ => None,
         };
-        let wanted = Wanted {
+        let request = NodeRequest {
             user: attributes.user,
             operation: attributes.operation,
             row: attributes.row,
@@ -51,7 +51,7 @@ impl Plugin for NodeRestriction {
             old: evicted.as_ref().or(Some(attributes.old)).filter(|old| !old.is_null()),
             new: Some(&*new).filter(|new| !new.is_null()),
         };
-        node_restriction(&wanted, |node| find(attributes, "nodes", node).ok())
+        node_restriction(&request, |node| find(attributes, "nodes", node).ok())
     }
 }
 
@@ -63,9 +63,9 @@ fn find(attributes: &Attributes<'_>, plural: &str, name: &str) -> Result<Value, 
     decode(&attributes.cluster.store().get(&key).ok_or_else(|| row.not_found(name))?.value)
 }
 
-/// The attributes of a write.
+/// The write request of a node agent.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct NodeRequest<'a> {
     /// The user.
     user: &'a User,
     /// The operation.
@@ -84,7 +84,7 @@ struct Wanted<'a> {
     new: Option<&'a Value>,
 }
 
-impl Wanted<'_> {
+impl NodeRequest<'_> {
     fn refuse(&self, why: &str) -> ApiError {
         ApiError::forbidden(self.row.group(), self.row.plural(), self.name, why)
     }
@@ -100,67 +100,67 @@ fn node_name(object: Option<&Value>) -> &str {
 
 /// Rejects writes that a node agent may not make; other users pass. `find_node` finds a Node by its name.
 fn node_restriction(
-    wanted: &Wanted<'_>,
+    request: &NodeRequest<'_>,
     find_node: impl FnOnce(&str) -> Option<Value>,
 ) -> Result<(), ApiError> {
-    let Some(node) = node_of(wanted.user) else { return Ok(()) };
+    let Some(node) = node_of(request.user) else { return Ok(()) };
     if node.is_empty() {
-        let why = format!("could not determine node from user {:?}", wanted.user.name());
-        return Err(wanted.refuse(&why));
+        let why = format!("could not determine node from user {:?}", request.user.name());
+        return Err(request.refuse(&why));
     }
-    match (wanted.row.group(), wanted.row.plural()) {
-        ("", "pods") => match wanted.subresource {
-            "" => pod(node, wanted, find_node),
-            "status" => pod_status(node, wanted),
-            "eviction" => eviction(node, wanted),
-            other => Err(wanted.refuse(&format!(
+    match (request.row.group(), request.row.plural()) {
+        ("", "pods") => match request.subresource {
+            "" => pod(node, request, find_node),
+            "status" => pod_status(node, request),
+            "eviction" => eviction(node, request),
+            other => Err(request.refuse(&format!(
                 "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
             ))),
         },
-        ("", "nodes") => own_node(node, wanted),
-        ("", "persistentvolumeclaims") if wanted.subresource == "status" => claim_status(node, wanted),
-        ("", "persistentvolumeclaims") => Err(wanted.refuse("may only update PVC status")),
+        ("", "nodes") => own_node(node, request),
+        ("", "persistentvolumeclaims") if request.subresource == "status" => claim_status(node, request),
+        ("", "persistentvolumeclaims") => Err(request.refuse("may only update PVC status")),
         ("coordination.k8s.io", "leases") => {
-            if wanted.namespace != LEASES {
+            if request.namespace != LEASES {
                 let why = format!("can only access leases in the {LEASES:?} system namespace");
-                return Err(wanted.refuse(&why));
+                return Err(request.refuse(&why));
             }
-            named_like(node, wanted, "node lease")
+            named_like(node, request, "node lease")
         }
-        ("storage.k8s.io", "csinodes") => named_like(node, wanted, "CSINode"),
-        ("resource.k8s.io", "resourceslices") => slice(node, wanted),
-        ("certificates.k8s.io", "certificatesigningrequests") => signing_request(node, wanted),
+        ("storage.k8s.io", "csinodes") => named_like(node, request, "CSINode"),
+        ("resource.k8s.io", "resourceslices") => slice(node, request),
+        ("certificates.k8s.io", "certificatesigningrequests") => signing_request(node, request),
         _ => Ok(()),
     }
 }
 
 fn pod(
     node: &str,
-    wanted: &Wanted<'_>,
+    request: &NodeRequest<'_>,
     find_node: impl FnOnce(&str) -> Option<Value>,
 ) -> Result<(), ApiError> {
-    match wanted.operation {
-        Operation::Create => mirror::check(node, wanted, find_node),
-        Operation::Delete if node_name(wanted.old) != node => {
+    match request.operation {
+        Operation::Create => mirror::check(node, request, find_node),
+        Operation::Delete if node_name(request.old) != node => {
             let why = format!("node {node:?} can only delete pods with spec.nodeName set to itself");
-            Err(wanted.refuse(&why))
+            Err(request.refuse(&why))
         }
         Operation::Delete => Ok(()),
-        Operation::Update | Operation::Connect => Err(wanted.refuse(&format!(
+        Operation::Update | Operation::Connect => Err(request.refuse(&format!(
             "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
-            wanted.operation.name()
+            request.operation.name()
         ))),
     }
 }
 
-fn pod_status(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
-    let (Operation::Update, Some(old), Some(new)) = (wanted.operation, wanted.old, wanted.new) else {
-        return Err(wanted.unexpected());
+fn pod_status(node: &str, request: &NodeRequest<'_>) -> Result<(), ApiError> {
+    let (Operation::Update, Some(old), Some(new)) = (request.operation, request.old, request.new) else {
+        return Err(request.unexpected());
     };
     if node_name(Some(old)) != node {
         let why =
             format!("node {node:?} can only update pod status for pods with spec.nodeName set to itself");
-        return Err(wanted.refuse(&why));
+        return Err(request.refuse(&why));
     }
     let differ = |pointer: &str| empty_as_none(old.pointer(pointer)) != empty_as_none(new.pointer(pointer));
     for (pointer, what) in [
@@ -169,7 +169,7 @@ fn pod_status(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
         ("/status/extendedResourceClaimStatus", "extended resource claim status"),
     ] {
         if differ(pointer) {
-            return Err(wanted.refuse(&format!("node {node:?} cannot update {what}")));
+            return Err(request.refuse(&format!("node {node:?} cannot update {what}")));
         }
     }
     Ok(())
@@ -184,38 +184,38 @@ fn empty_as_none(value: Option<&Value>) -> Option<&Value> {
     })
 }
 
-fn eviction(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
-    if wanted.operation != Operation::Create {
-        return Err(wanted.unexpected());
+fn eviction(node: &str, request: &NodeRequest<'_>) -> Result<(), ApiError> {
+    if request.operation != Operation::Create {
+        return Err(request.unexpected());
     }
-    if node_name(wanted.old) != node {
+    if node_name(request.old) != node {
         let why = format!("node {node} can only evict pods with spec.nodeName set to itself");
-        return Err(wanted.refuse(&why));
+        return Err(request.refuse(&why));
     }
     Ok(())
 }
 
-fn own_node(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
-    let name = match (wanted.operation, wanted.new) {
+fn own_node(node: &str, request: &NodeRequest<'_>) -> Result<(), ApiError> {
+    let name = match (request.operation, request.new) {
         (Operation::Create, Some(new)) => meta(new, "name"),
-        _ => wanted.name,
+        _ => request.name,
     };
     if name != node {
-        return Err(wanted.refuse(&format!("node {node:?} is not allowed to modify node {name:?}")));
+        return Err(request.refuse(&format!("node {node:?} is not allowed to modify node {name:?}")));
     }
-    let Some(new) = wanted.new else { return Ok(()) };
+    let Some(new) = request.new else { return Ok(()) };
     let source = |object: &Value| empty_as_none(object.pointer("/spec/configSource")).cloned();
-    match (wanted.operation, wanted.old) {
+    match (request.operation, request.old) {
         (Operation::Create, _) => {
             if source(new).is_some() {
                 let why = format!("node {node:?} is not allowed to create pods with a non-nil configSource");
-                return Err(wanted.refuse(&why));
+                return Err(request.refuse(&why));
             }
             let forbidden = labels::forbidden(None, new);
             if !forbidden.is_empty() {
                 let labels = forbidden.join(", ");
                 let why = format!("node {node:?} is not allowed to set the following labels: {labels}");
-                return Err(wanted.refuse(&why));
+                return Err(request.refuse(&why));
             }
         }
         (Operation::Update, Some(old)) => {
@@ -223,21 +223,21 @@ fn own_node(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
                 let why = format!(
                     "node {node:?} is not allowed to update configSource to a new non-nil configSource"
                 );
-                return Err(wanted.refuse(&why));
+                return Err(request.refuse(&why));
             }
             let differ =
                 |pointer: &str| empty_as_none(old.pointer(pointer)) != empty_as_none(new.pointer(pointer));
             if differ("/spec/taints") {
-                return Err(wanted.refuse(&format!("node {node:?} is not allowed to modify taints")));
+                return Err(request.refuse(&format!("node {node:?} is not allowed to modify taints")));
             }
             if differ("/metadata/ownerReferences") {
                 let why = format!("node {node:?} is not allowed to modify ownerReferences");
-                return Err(wanted.refuse(&why));
+                return Err(request.refuse(&why));
             }
             let forbidden = labels::forbidden(Some(old), new);
             if !forbidden.is_empty() {
                 let why = format!("is not allowed to modify labels: {}", forbidden.join(", "));
-                return Err(wanted.refuse(&why));
+                return Err(request.refuse(&why));
             }
         }
         _ => {}
@@ -246,9 +246,9 @@ fn own_node(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
 }
 
 /// Rejects updates of a claim's status that change other fields than those that the node agent reports.
-fn claim_status(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
-    let (Operation::Update, Some(old), Some(new)) = (wanted.operation, wanted.old, wanted.new) else {
-        return Err(wanted.unexpected());
+fn claim_status(node: &str, request: &NodeRequest<'_>) -> Result<(), ApiError> {
+    let (Operation::Update, Some(old), Some(new)) = (request.operation, request.old, request.new) else {
+        return Err(request.unexpected());
     };
     let rest = |claim: &Value| {
         let mut rest = claim.clone();
@@ -271,44 +271,44 @@ fn claim_status(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
     let why = format!(
         "node {node:?} is not allowed to update fields other than status.quantity and status.conditions"
     );
-    Err(wanted.refuse(&why))
+    Err(request.refuse(&why))
 }
 
-fn named_like(node: &str, wanted: &Wanted<'_>, what: &str) -> Result<(), ApiError> {
-    let name = match (wanted.operation, wanted.new) {
+fn named_like(node: &str, request: &NodeRequest<'_>, what: &str) -> Result<(), ApiError> {
+    let name = match (request.operation, request.new) {
         (Operation::Create, Some(new)) => meta(new, "name"),
-        _ => wanted.name,
+        _ => request.name,
     };
     if name == node {
         return Ok(());
     }
-    Err(wanted.refuse(&format!("can only access {what} with the same name as the requesting node")))
+    Err(request.refuse(&format!("can only access {what} with the same name as the requesting node")))
 }
 
-fn slice(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
-    let (object, what) = match wanted.operation {
-        Operation::Create => (wanted.new, "create"),
-        Operation::Delete => (wanted.old, "delete"),
+fn slice(node: &str, request: &NodeRequest<'_>) -> Result<(), ApiError> {
+    let (object, what) = match request.operation {
+        Operation::Create => (request.new, "create"),
+        Operation::Delete => (request.old, "delete"),
         Operation::Update | Operation::Connect => return Ok(()),
     };
     if node_name(object) == node {
         return Ok(());
     }
     let why = format!("can only {what} ResourceSlice with the same NodeName as the requesting node");
-    Err(wanted.refuse(&why))
+    Err(request.refuse(&why))
 }
 
 /// Rejects a `CertificateSigningRequest` for the name of another node.
-fn signing_request(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
-    let (Operation::Create, Some(new)) = (wanted.operation, wanted.new) else { return Ok(()) };
+fn signing_request(node: &str, request: &NodeRequest<'_>) -> Result<(), ApiError> {
+    let (Operation::Create, Some(new)) = (request.operation, request.new) else { return Ok(()) };
     let signer = new["spec"]["signerName"].as_str().unwrap_or_default();
     if !matches!(signer, "kubernetes.io/kubelet-serving" | "kubernetes.io/kube-apiserver-client-kubelet") {
         return Ok(());
     }
-    let Ok(asked) = read(new) else { return Err(wanted.refuse("unable to parse csr")) };
+    let Ok(asked) = read(new) else { return Err(request.refuse("unable to parse csr")) };
     let own = format!("{NODE_USER}{node}");
     if asked.common_name == own {
         return Ok(());
     }
-    Err(wanted.refuse(&format!("can only create a node CSR with CN={own}")))
+    Err(request.refuse(&format!("can only create a node CSR with CN={own}")))
 }

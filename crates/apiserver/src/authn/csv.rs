@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_told_apart() {
+    fn a_line_is_split_into_fields() {
         let cases: [(&str, &[&str]); 6] = [
             ("a,b,c", &["a", "b", "c"]),
             ("a, b ,", &["a", "b", ""]),

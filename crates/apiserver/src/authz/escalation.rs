@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_covered_is_told_atom_by_atom() {
+    fn the_error_lists_each_missing_permission() {
         let own = rules(json!([
             { "apiGroups": [""], "resources": ["pods", "*/scale"], "verbs": ["get", "list"] },
             { "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a"], "verbs": ["*"] },

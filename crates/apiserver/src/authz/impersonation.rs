@@ -35,11 +35,11 @@ pub(crate) fn impersonate(
     if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
         return Ok(user);
     }
-    let Some(wanted) = Wanted::take(headers)? else { return Ok(user) };
+    let Some(impersonated) = ImpersonatedUser::take(headers)? else { return Ok(user) };
     let mut refusal = None;
-    for mode in MODES.iter().filter(|mode| (mode.applies)(&wanted, &user)) {
-        match mode.check(&wanted, &user, authorizer, verb, about) {
-            Ok(()) => return Ok(Arc::new(wanted.into_user(mode))),
+    for mode in MODES.iter().filter(|mode| (mode.applies)(&impersonated, &user)) {
+        match mode.check(&impersonated, &user, authorizer, verb, about) {
+            Ok(()) => return Ok(Arc::new(impersonated.into_user(mode))),
             Err(error) => drop(refusal.get_or_insert(error)),
         }
     }
@@ -52,27 +52,30 @@ struct Mode {
     /// Its name; empty for the legacy mode.
     name: &'static str,
     /// Whether it applies to a user who impersonates this one.
-    applies: fn(&Wanted, &User) -> bool,
+    applies: fn(&ImpersonatedUser, &User) -> bool,
 }
 
 const MODES: [Mode; 5] = [
     Mode {
         name: "associated-node",
-        applies: |wanted, user| {
+        applies: |impersonated, user| {
             let own = user.extra().get(NODE_OF_POD).map(Vec::as_slice);
-            wanted.is_only_a_name()
+            impersonated.is_only_a_name()
                 && account(user.name()).is_some()
-                && wanted.node().is_some_and(|node| own == Some(&[node.to_owned()]))
+                && impersonated.node().is_some_and(|node| own == Some(&[node.to_owned()]))
         },
     },
-    Mode { name: "arbitrary-node", applies: |wanted, _| wanted.is_only_a_name() && wanted.node().is_some() },
+    Mode {
+        name: "arbitrary-node",
+        applies: |impersonated, _| impersonated.is_only_a_name() && impersonated.node().is_some(),
+    },
     Mode {
         name: "serviceaccount",
-        applies: |wanted, _| wanted.is_only_a_name() && account(&wanted.name).is_some(),
+        applies: |impersonated, _| impersonated.is_only_a_name() && account(&impersonated.name).is_some(),
     },
     Mode {
         name: "user-info",
-        applies: |wanted, _| wanted.node().is_none() && account(&wanted.name).is_none(),
+        applies: |impersonated, _| impersonated.node().is_none() && account(&impersonated.name).is_none(),
     },
     Mode { name: "", applies: |_, _| true },
 ];
@@ -84,7 +87,7 @@ impl Mode {
 
     fn check(
         &self,
-        wanted: &Wanted,
+        impersonated: &ImpersonatedUser,
         user: &User,
         authorizer: &Authorizer,
         verb: &str,
@@ -97,7 +100,7 @@ impl Mode {
             (own_verb, group) = (format!("impersonate:{}", self.name), AUTHENTICATION);
         }
         let may = |objects: Objects<'_>| authorizer.authorize(&Ask::about_objects(user, &own_verb, objects));
-        match (account(&wanted.name), wanted.node().filter(|_| self.is_constrained())) {
+        match (account(&impersonated.name), impersonated.node().filter(|_| self.is_constrained())) {
             (Some((namespace, name)), _) => {
                 may(Objects { group, resource: "serviceaccounts", namespace, name, ..Objects::default() })?;
             }
@@ -107,21 +110,21 @@ impl Mode {
                 may(Objects { group, resource: "nodes", name, ..Objects::default() })?;
             }
             (None, None) => {
-                may(Objects { group, resource: "users", name: &wanted.name, ..Objects::default() })?;
+                may(Objects { group, resource: "users", name: &impersonated.name, ..Objects::default() })?;
             }
         }
-        if !wanted.uid.is_empty() {
+        if !impersonated.uid.is_empty() {
             may(Objects {
                 group: AUTHENTICATION,
                 resource: "uids",
-                name: &wanted.uid,
+                name: &impersonated.uid,
                 ..Objects::default()
             })?;
         }
-        for name in &wanted.groups {
+        for name in &impersonated.groups {
             may(Objects { group, resource: "groups", name, ..Objects::default() })?;
         }
-        for (key, values) in &wanted.extra {
+        for (key, values) in &impersonated.extra {
             for name in values {
                 may(Objects {
                     group: AUTHENTICATION,
@@ -138,18 +141,18 @@ impl Mode {
 
 /// The user that the headers of a request name.
 #[derive(Default)]
-struct Wanted {
+struct ImpersonatedUser {
     name: String,
     uid: String,
     groups: Vec<String>,
     extra: BTreeMap<String, Vec<String>>,
 }
 
-impl Wanted {
+impl ImpersonatedUser {
     fn take(headers: &mut HeaderMap) -> Result<Option<Self>, ApiError> {
         let names: Vec<HeaderName> =
             headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
-        let mut wanted = Self::default();
+        let mut impersonated = Self::default();
         for header in names {
             let values: Vec<String> = headers
                 .get_all(&header)
@@ -160,23 +163,23 @@ impl Wanted {
             headers.remove(&header);
             let first = || values.first().cloned().unwrap_or_default();
             match header.as_str() {
-                USER => wanted.name = first(),
-                UID => wanted.uid = first(),
-                GROUP => wanted.groups = values,
+                USER => impersonated.name = first(),
+                UID => impersonated.uid = first(),
+                GROUP => impersonated.groups = values,
                 other => {
                     let Some(key) = other.strip_prefix(EXTRA) else { continue };
                     let key = crate::target::percent_decode(key).unwrap_or_else(|| key.to_owned());
-                    wanted.extra.insert(key, values);
+                    impersonated.extra.insert(key, values);
                 }
             }
         }
-        if !wanted.name.is_empty() {
-            return Ok(Some(wanted));
+        if !impersonated.name.is_empty() {
+            return Ok(Some(impersonated));
         }
-        if wanted.is_only_a_name() {
+        if impersonated.is_only_a_name() {
             return Ok(None);
         }
-        let why = format!("requested {} without impersonating a user name", wanted.in_go());
+        let why = format!("requested {} without impersonating a user name", impersonated.in_go());
         Err(ApiError::bad_request(why))
     }
 

@@ -304,7 +304,7 @@ impl fmt::Display for Grant {
             namespace => write!(f, "RoleBinding \"{name}/{namespace}\"")?,
         }
         write!(f, " of {} {:?} to ", role.kind, role.name)?;
-        let Some(subject) = subjects.get(self.subject) else { return f.write_str("nobody") };
+        let Some(subject) = subjects.get(self.subject) else { return f.write_str("no subject") };
         match subject.kind.as_str() {
             "ServiceAccount" => {
                 write!(f, "ServiceAccount \"{}/{}\"", subject.name, subject.home(&self.binding))

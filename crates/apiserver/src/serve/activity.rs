@@ -30,7 +30,7 @@ const CHUNK: usize = 64 << 10;
 /// The bytes of a response that a client has to read within the timeout.
 const LEAST_PROGRESS: usize = 4 << 10;
 /// How often the entries are checked within the timeout.
-const LOOKS: u32 = 4;
+const CHECKS: u32 = 4;
 
 /// The responses in flight on a connection.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ struct Entry {
     /// Bytes written since the server has waited for the client.
     written: usize,
     /// How many consecutive checks found that the server waits for the client.
-    looks: u32,
+    checks: u32,
 }
 
 impl Entry {
@@ -76,15 +76,15 @@ impl Entry {
     /// Checks the entry; whether the client has read too little for `most` checks.
     fn has_stalled(&mut self, most: u32) -> bool {
         if !self.awaits_client() {
-            (self.looks, self.written) = (0, 0);
+            (self.checks, self.written) = (0, 0);
             return false;
         }
-        self.looks += 1;
-        if self.looks < most {
+        self.checks += 1;
+        if self.checks < most {
             return false;
         }
         let stalled = self.written < LEAST_PROGRESS;
-        (self.looks, self.written) = (0, 0);
+        (self.checks, self.written) = (0, 0);
         stalled
     }
 }
@@ -99,7 +99,7 @@ impl Activity {
     }
 
     /// A request begins; it is in flight until the last byte of its response is written.
-    pub(super) fn begin(&self) -> UnderWay {
+    pub(super) fn begin(&self) -> InFlight {
         let entry = {
             let mut entries = self.0.entries.lock();
             // The server does not wait for the client before there is a response.
@@ -113,7 +113,7 @@ impl Activity {
             }
         };
         self.0.count.send_modify(|count| *count += 1);
-        UnderWay { inner: Arc::clone(&self.0), entry }
+        InFlight { inner: Arc::clone(&self.0), entry }
     }
 
     /// Returns after this time without a request in flight.
@@ -133,14 +133,14 @@ impl Activity {
 
     /// Returns when the client has read hardly any of a response for `progress`, or for `interactive` if a user may read it.
     pub(super) async fn stalled(&self, progress: Duration, interactive: Duration) {
-        let every = (progress / LOOKS).max(Duration::from_millis(1));
+        let every = (progress / CHECKS).max(Duration::from_millis(1));
         let most =
             |time: Duration| u32::try_from(time.as_nanos() / every.as_nanos()).unwrap_or(u32::MAX).max(1);
         let (most, most_interactive) = (most(progress), most(interactive));
-        let mut looks = tokio::time::interval_at(Instant::now() + every, every);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut checks = tokio::time::interval_at(Instant::now() + every, every);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            looks.tick().await;
+            checks.tick().await;
             let mut entries = self.0.entries.lock();
             let stalled = entries.all.iter_mut().any(|entry| {
                 let most = if entry.interactive { most_interactive } else { most };
@@ -161,18 +161,18 @@ impl Activity {
 
 /// A request in flight.
 #[derive(Debug)]
-pub(super) struct UnderWay {
+pub(super) struct InFlight {
     inner: Arc<Inner>,
     entry: usize,
 }
 
-impl UnderWay {
+impl InFlight {
     fn update(&self, change: impl FnOnce(&mut Entry)) {
         change(&mut self.inner.entries.lock().all[self.entry]);
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         let is_last = {
             let mut entries = self.inner.entries.lock();
@@ -194,17 +194,17 @@ impl Drop for UnderWay {
 #[derive(Debug)]
 pub(super) struct Unwritten {
     bytes: Bytes,
-    under_way: UnderWay,
+    in_flight: InFlight,
 }
 
 impl Unwritten {
-    fn new(bytes: Bytes, under_way: &UnderWay) -> Self {
-        under_way.update(|entry| {
+    fn new(bytes: Bytes, in_flight: &InFlight) -> Self {
+        in_flight.update(|entry| {
             entry.references += 1;
             entry.unwritten += 1;
             entry.awaits_body = false;
         });
-        Self { bytes, under_way: UnderWay { inner: Arc::clone(&under_way.inner), entry: under_way.entry } }
+        Self { bytes, in_flight: InFlight { inner: Arc::clone(&in_flight.inner), entry: in_flight.entry } }
     }
 }
 
@@ -223,13 +223,13 @@ impl Buf for Unwritten {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        self.under_way.update(|entry| entry.written += count);
+        self.in_flight.update(|entry| entry.written += count);
     }
 }
 
 impl Drop for Unwritten {
     fn drop(&mut self) {
-        self.under_way.update(|entry| entry.unwritten -= 1);
+        self.in_flight.update(|entry| entry.unwritten -= 1);
     }
 }
 
@@ -240,17 +240,17 @@ pin_project! {
         body: B,
         // The rest of the body's last frame.
         rest: Option<B::Data>,
-        under_way: UnderWay,
+        in_flight: InFlight,
     }
 }
 
 impl<B: Body> Tracked<B> {
-    pub(super) fn new(body: B, under_way: UnderWay, interactive: bool) -> Self {
-        under_way.update(|entry| {
+    pub(super) fn new(body: B, in_flight: InFlight, interactive: bool) -> Self {
+        in_flight.update(|entry| {
             entry.awaits_body = false;
             entry.interactive = interactive;
         });
-        Self { body, rest: None, under_way }
+        Self { body, rest: None, in_flight }
     }
 }
 
@@ -267,7 +267,7 @@ impl<B: Body> Body for Tracked<B> {
             Some(rest) => rest,
             None => match this.body.poll_frame(context) {
                 Poll::Pending => {
-                    this.under_way.update(|entry| entry.awaits_body = true);
+                    this.in_flight.update(|entry| entry.awaits_body = true);
                     return Poll::Pending;
                 }
                 Poll::Ready(None) => return Poll::Ready(None),
@@ -287,7 +287,7 @@ impl<B: Body> Body for Tracked<B> {
         if data.has_remaining() {
             *this.rest = Some(data);
         }
-        Poll::Ready(Some(Ok(Frame::data(Unwritten::new(piece, this.under_way)))))
+        Poll::Ready(Some(Ok(Frame::data(Unwritten::new(piece, this.in_flight)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -311,26 +311,26 @@ mod tests {
     use http_body_util::{BodyExt as _, Full};
 
     #[test]
-    fn only_a_client_that_is_waited_for_and_does_not_read_stalls() {
-        let waited_for = Entry { references: 1, ..Entry::default() };
-        let stalls = |mut entry: Entry| (0..LOOKS).any(|_| entry.has_stalled(LOOKS));
-        assert!(stalls(waited_for.clone()));
-        assert!(stalls(Entry { unwritten: 1, awaits_body: true, ..waited_for.clone() }));
-        assert!(stalls(Entry { written: LEAST_PROGRESS - 1, ..waited_for.clone() }));
-        assert!(!stalls(Entry { written: LEAST_PROGRESS, ..waited_for.clone() }));
-        assert!(!stalls(Entry { awaits_body: true, ..waited_for }));
+    fn only_a_client_that_is_awaited_and_does_not_read_stalls() {
+        let awaited = Entry { references: 1, ..Entry::default() };
+        let stalls = |mut entry: Entry| (0..CHECKS).any(|_| entry.has_stalled(CHECKS));
+        assert!(stalls(awaited.clone()));
+        assert!(stalls(Entry { unwritten: 1, awaits_body: true, ..awaited.clone() }));
+        assert!(stalls(Entry { written: LEAST_PROGRESS - 1, ..awaited.clone() }));
+        assert!(!stalls(Entry { written: LEAST_PROGRESS, ..awaited.clone() }));
+        assert!(!stalls(Entry { awaits_body: true, ..awaited }));
         assert!(!stalls(Entry::default()), "a free entry");
     }
 
     #[test]
     fn progress_counts_for_one_period_only() {
         let mut entry = Entry { references: 1, written: LEAST_PROGRESS, ..Entry::default() };
-        assert!(!(0..LOOKS).any(|_| entry.has_stalled(LOOKS)));
-        assert!((0..LOOKS).any(|_| entry.has_stalled(LOOKS)));
+        assert!(!(0..CHECKS).any(|_| entry.has_stalled(CHECKS)));
+        assert!((0..CHECKS).any(|_| entry.has_stalled(CHECKS)));
     }
 
     #[tokio::test]
-    async fn a_large_body_is_handed_over_in_pieces_and_is_under_way_until_the_last_is_gone() {
+    async fn a_large_body_is_sent_in_pieces_and_is_in_flight_until_the_last_is_dropped() {
         let activity = Activity::new();
         let whole = Bytes::from(vec![b'x'; 2 * CHUNK + 1]);
         let mut body = Tracked::new(Full::new(whole.clone()), activity.begin(), false);

@@ -127,14 +127,14 @@ where
         let (service, shutdown, activity) =
             (shared.service.clone(), shared.shutdown.clone(), activity.clone());
         service_fn(move |mut request: Request<Incoming>| {
-            let under_way = activity.begin();
+            let in_flight = activity.begin();
             request.extensions_mut().insert(peer.clone());
             request.extensions_mut().insert(shutdown.clone());
             let response = service.clone().oneshot(request);
             async move {
                 response.await.map(|response| {
                     let interactive = response.extensions().get::<Interactive>().is_some();
-                    response.map(|body| Tracked::new(body, under_way, interactive))
+                    response.map(|body| Tracked::new(body, in_flight, interactive))
                 })
             }
         })

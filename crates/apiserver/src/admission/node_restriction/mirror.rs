@@ -2,18 +2,18 @@
 
 use serde_json::Value;
 
-use super::{Wanted, node_name};
+use super::{NodeRequest, node_name};
 use crate::authz::references;
 use crate::error::ApiError;
 use crate::object::meta;
 
 pub(super) fn check(
     node: &str,
-    wanted: &Wanted<'_>,
+    request: &NodeRequest<'_>,
     find_node: impl FnOnce(&str) -> Option<Value>,
 ) -> Result<(), ApiError> {
-    let Some(pod) = wanted.new else { return Err(wanted.unexpected()) };
-    let refuse = |why: String| Err(wanted.refuse(&why));
+    let Some(pod) = request.new else { return Err(request.unexpected()) };
+    let refuse = |why: String| Err(request.refuse(&why));
     if !references::is_mirror(pod) {
         return refuse(format!(
             "pod does not have \"kubernetes.io/config.mirror\" annotation, node {node:?} can only create mirror pods"

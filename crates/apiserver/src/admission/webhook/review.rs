@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_makes_no_sense_is_told_in_the_words_of_kube_apiserver() {
+    fn an_invalid_response_is_refused_with_the_message_of_kube_apiserver() {
         let patch = STANDARD.encode("[]");
         let table = [
             (true, json!({}), "webhook response was absent"),

@@ -35,7 +35,7 @@ static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
         NAME,
         Column::text("PriorityLevel", "the level that its requests are of"),
         Column::text("MatchingPrecedence", "which schema is tried first; the lower goes first"),
-        Column::text("DistinguisherMethod", "how its requests are told apart"),
+        Column::text("DistinguisherMethod", "how the flows of its requests are distinguished"),
         AGE,
         Column::text("MissingPL", "whether its level is not there"),
     ],
