@@ -157,9 +157,9 @@ const PLAN: &[Section] = &[
     Section {
         title: "Resource Quota and Limit Ranges",
         sentences: &[
-            by("Within the quota: 1. cpu", &["quota-has-room-for-cpu"]),
-            by("2. memory", &["quota-has-room-for-memory"]),
-            by("3. both", &["quota-has-room-for-both"]),
+            by("Within the quota: 1. cpu", &["quota-allows-cpu"]),
+            by("2. memory", &["quota-allows-memory"]),
+            by("3. both", &["quota-allows-both"]),
             by(
                 "Beyond the quota: 4. cpu",
                 &["quota-is-exceeded-by-cpu", "quota-is-exceeded-at-the-pod-itself"],
@@ -190,7 +190,7 @@ const PLAN: &[Section] = &[
                     "restart-of-one-container-leaves-the-other-running",
                 ],
             ),
-            by("3. restart on memory, and cpu changes", &["policy-for-memory-does-not-mind-cpu"]),
+            by("3. restart on memory, and cpu changes", &["policy-for-memory-ignores-cpu"]),
             by(
                 "4. restart on memory, and memory changes",
                 &["policy-for-memory-restarts-on-memory", "restart-policy-restarts-exactly-once"],
@@ -203,9 +203,9 @@ const PLAN: &[Section] = &[
         sentences: &[
             by(
                 "1. a node updates what is allocated and no more",
-                &["node-writes-what-is-allocated-and-no-more"],
+                &["node-writes-allocated-resources-and-no-more"],
             ),
-            by("2. only the node does", &["nobody-but-its-node-writes-what-is-allocated"]),
+            by("2. only the node does", &["only-its-node-writes-allocated-resources"]),
             by(
                 "3. the template of a Job does not change",
                 &["template-of-a-job-does-not-change", "template-of-a-suspended-job-follows-the-dialect"],
@@ -268,19 +268,19 @@ const PLAN: &[Section] = &[
                 "every case in the dialect kep",
             ),
             by(
-                "What does not fit now is Deferred, and looked at again",
+                "A resize that does not fit now is Deferred, and retried",
                 &[
-                    "deferred-until-another-pod-goes",
+                    "deferred-until-another-pod-is-deleted",
                     "deferred-until-another-pod-shrinks",
                     "deferred-and-taken-back",
                     "deferred-and-replaced-by-less",
                     "shrink-is-taken-on-a-full-node",
                 ],
             ),
-            by("Events say what was accepted and rejected", &["events-tell-of-a-resize"]),
+            by("Events say what was accepted and rejected", &["events-report-a-resize"]),
             by(
                 "Several pods are answered one after the other",
-                &["deferred-resizes-of-two-pods-are-both-made-good"],
+                &["deferred-resizes-of-two-pods-both-complete"],
             ),
             elsewhere(
                 "In which order",
@@ -288,7 +288,7 @@ const PLAN: &[Section] = &[
             ),
             by(
                 "A pod that does not fit any more after a resize is rejected",
-                &["pod-that-comes-too-late-is-turned-away"],
+                &["pod-that-no-longer-fits-is-rejected"],
             ),
             elsewhere(
                 "A kubelet that restarts takes pods in at what is allocated",
@@ -315,7 +315,10 @@ const PLAN: &[Section] = &[
                 cases: &["flow-control-from-start-to-infeasible"],
                 elsewhere: "the conflict at T=6: `crates/plumb/tests/it/nodes/flow.rs`",
             },
-            by("What comes while a resize is under way is driven towards in its turn", &["last-word-counts"]),
+            by(
+                "A resize that comes while another is in progress is actuated in its turn",
+                &["last-resize-applies"],
+            ),
             elsewhere(
                 "In which order limits are updated, and what happens when one fails",
                 "`crates/resize/src/plan.rs` and its laws, `crates/plumb/tests/it/nodes/sums.rs`",

@@ -21,7 +21,7 @@ macro_rules! to {
 
 pub(super) const CASES: &[Case] = &[
     free!(
-        "deferred-until-another-pod-goes",
+        "deferred-until-another-pod-is-deleted",
         1000,
         "300m",
         Step::join("other", Amounts::cpu("500m"), UNRESTARTED),
@@ -55,7 +55,7 @@ pub(super) const CASES: &[Case] = &[
         to!("450m", UNRESTARTED),
     ),
     free!(
-        "deferred-resizes-of-two-pods-are-both-made-good",
+        "deferred-resizes-of-two-pods-both-complete",
         1000,
         "200m",
         Step::join("other", Amounts::cpu("200m"), UNRESTARTED),
@@ -68,7 +68,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     free!("shrink-is-taken-on-a-full-node", 500, "500m", to!("200m", UNRESTARTED),),
     free!(
-        "pod-that-comes-too-late-is-turned-away",
+        "pod-that-no-longer-fits-is-rejected",
         1000,
         "300m",
         to!("900m", UNRESTARTED),
@@ -82,7 +82,7 @@ pub(super) const CASES: &[Case] = &[
         },
     ),
     free!(
-        "events-tell-of-a-resize",
+        "events-report-a-resize",
         1000,
         "300m",
         to!("400m", UNRESTARTED),

@@ -144,12 +144,12 @@ pub(super) const CASES: &[Case] = &[
         Policy::RestartsOn(&["cpu", "memory"]),
         &[("c1", G2), ("c2", G2)] => &[("c2", 1)],
     ),
-    policy!("policy-for-memory-does-not-mind-cpu", ON_MEMORY, NEVER, &[("c1", g("200m", "64Mi"))] => &[]),
+    policy!("policy-for-memory-ignores-cpu", ON_MEMORY, NEVER, &[("c1", g("200m", "64Mi"))] => &[]),
     policy!("policy-for-memory-restarts-on-memory", ON_MEMORY, NEVER, &[("c1", g("100m", "128Mi"))] => &[("c1", 1)]),
     policy!("policy-for-memory-restarts-on-both", ON_MEMORY, NEVER, &[("c1", G2)] => &[("c1", 1)]),
     // There and back again before the node has responded: the last resize counts.
     Case::new(
-        "last-word-counts",
+        "last-resize-applies",
         &[Container::new("main", G)],
         &[
             Step::resize(&[("main", G2)], Expect::both(Expectation::Overtaken)),

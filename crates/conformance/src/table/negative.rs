@@ -19,7 +19,7 @@ const ROLE_BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/
 
 pub(super) const CASES: &[Case] = &[
     Case::new(
-        "node-writes-what-is-allocated-and-no-more",
+        "node-writes-allocated-resources-and-no-more",
         &[SMALL],
         &[
             // The API server ignores the spec in the request.
@@ -40,7 +40,7 @@ pub(super) const CASES: &[Case] = &[
         ],
     ),
     Case::new(
-        "nobody-but-its-node-writes-what-is-allocated",
+        "only-its-node-writes-allocated-resources",
         &[SMALL],
         &[
             Step::request(Who::AnotherNode, Call::Patch(ALLOCATE), DRY_STATUS, Expect::both(FORBIDDEN)),

@@ -26,9 +26,9 @@ macro_rules! range {
 }
 
 pub(super) const CASES: &[Case] = &[
-    quota!("quota-has-room-for-cpu", g("300m", "64Mi") => UNRESTARTED),
-    quota!("quota-has-room-for-memory", g("100m", "192Mi") => UNRESTARTED),
-    quota!("quota-has-room-for-both", g("300m", "192Mi") => UNRESTARTED),
+    quota!("quota-allows-cpu", g("300m", "64Mi") => UNRESTARTED),
+    quota!("quota-allows-memory", g("100m", "192Mi") => UNRESTARTED),
+    quota!("quota-allows-both", g("300m", "192Mi") => UNRESTARTED),
     quota!(
         "quota-is-exceeded-by-cpu",
         g("400m", "64Mi") => forbidden("exceeded quota: quota, requested: cpu=300m, used: cpu=100m, limited: cpu=300m"),
