@@ -45,7 +45,7 @@ class Webhook(http.server.BaseHTTPRequestHandler):
 def unscheduled(name=None):
     """A pod that no scheduler looks at, so that nothing but the API server works on it."""
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name} if name else {}, "spec": {
-        "schedulerName": "nobody", "automountServiceAccountToken": False, "containers": [
+        "schedulerName": "none", "automountServiceAccountToken": False, "containers": [
             {"name": "c", "image": "x", "resources": {"requests": SMALL, "limits": SMALL}}]}}
 
 

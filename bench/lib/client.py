@@ -85,7 +85,7 @@ class Watch:
     def __init__(self, api, path, selector):
         version = api.ask("GET", f"{path}?limit=1")["metadata"]["resourceVersion"]
         self.connection = api.connect()
-        # Where nothing happens nothing is told.
+        # A watch without events sends nothing.
         self.connection.sock.settimeout(None)
         self.connection.request("GET", f"{path}?watch=1&resourceVersion={version}&{selector}", headers=api.headers)
         self.socket, self.stream = self.connection.sock, self.connection.getresponse()
@@ -103,5 +103,5 @@ class Watch:
             return b""
 
     def close(self):
-        # The connection itself belongs to whoever reads, who is told that this is the end.
+        # The thread that reads owns the connection; the shutdown ends its read.
         self.socket.shutdown(socket.SHUT_RDWR)

@@ -36,7 +36,7 @@ def is_ready(pod):
     return all(status.get("ready") for status in statuses)
 
 
-def cpu_in_force(pod):
+def actual_cpu(pod):
     limit = pod["status"]["containerStatuses"][0].get("resources", {}).get("limits", {}).get("cpu", "0")
     return int(limit[:-1]) if limit.endswith("m") else int(float(limit) * 1000)
 
@@ -64,7 +64,7 @@ class Follower:
                     self.seen.setdefault((name, "gone"), at)
                 elif pod.get("status", {}).get("containerStatuses"):
                     self.seen.setdefault((name, "ready", is_ready(pod)), at)
-                    self.seen.setdefault((name, "cpu", cpu_in_force(pod)), at)
+                    self.seen.setdefault((name, "cpu", actual_cpu(pod)), at)
                 self.changed.notify_all()
 
     def forget(self):
@@ -100,7 +100,7 @@ def latency(cluster, rounds):
                 file.seek(0)
                 return file.read().split()[0]
 
-            applied, told = [], []
+            applied, reported = [], []
             with ThreadPoolExecutor(1) as patching:  # one client, which keeps its connection
                 patching.submit(cluster.api.ask, "GET", f"{PODS}/bench-one").result()
                 for nth in range(rounds):
@@ -111,12 +111,12 @@ def latency(cluster, rounds):
                     while quota() != str(milli * 100):
                         time.sleep(0.0001)
                     applied.append((time.perf_counter() - begun) * 1000)
-                    told.append((follower.wait(("bench-one", "cpu", milli)) - begun) * 1000)
+                    reported.append((follower.wait(("bench-one", "cpu", milli)) - begun) * 1000)
                     patched.result()
                     time.sleep(0.05)
         delete(cluster, "bench-one")
         follower.wait(("bench-one", "gone"))
-    return applied, told
+    return applied, reported
 
 
 def burst(cluster, count, rounds):

@@ -6,12 +6,12 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 
 def make_nodes(cluster, count):
-    """Nodes that nobody runs, so that nothing but the scheduler and the API work on their pods."""
-    room = {"cpu": "64", "memory": "256Gi", "pods": "1000"}
+    """Nodes without a node agent, so that only the scheduler and the API server work on their pods."""
+    capacity = {"cpu": "64", "memory": "256Gi", "pods": "1000"}
     for i in range(count):
         labels = {"bench": "empty", "kubernetes.io/hostname": f"empty-{i}", "topology.kubernetes.io/zone": f"z{i % 3}"}
         cluster.api.ask("POST", "/api/v1/nodes", {"metadata": {"name": f"empty-{i}", "labels": labels}})
-        cluster.api.merge(f"/api/v1/nodes/empty-{i}/status", {"status": {"allocatable": room, "capacity": room}})
+        cluster.api.merge(f"/api/v1/nodes/empty-{i}/status", {"status": {"allocatable": capacity, "capacity": capacity}})
 
 
 def until_scheduled(cluster, pods):

@@ -1,5 +1,5 @@
-//! Any two pods may be tried as what is stored and what is asked for: nothing panics, and a resize that is let
-//! in never changes the class.
+//! Any two pods may be the stored pod and the body of a request: nothing panics, and a resize that is accepted
+//! never changes the QoS class.
 
 use k8s_openapi::api::core::v1::Pod;
 use plumb_resize::accounting::{in_quota, on_node, requested};
@@ -13,22 +13,22 @@ use plumb_validation::field::aggregate_message;
 pub(crate) fn holds(bytes: &[u8]) {
     let mut pods = serde_json::Deserializer::from_slice(bytes).into_iter::<Pod>();
     let Some(Ok(stored)) = pods.next() else { return };
-    // One pod alone is asked for as it is stored.
+    // With one pod alone, the body is the stored pod.
     let body = pods.next().and_then(Result::ok).unwrap_or_else(|| stored.clone());
     for rules in [Rules::kep(), Rules::v1_36()] {
-        try_both_doors(&stored, body.clone(), &rules);
+        try_both_endpoints(&stored, body.clone(), &rules);
         for pod in [&stored, &body] {
             let _ = (requested(pod), on_node(pod, &rules), in_quota(pod, &rules), status::read(pod));
         }
     }
 }
 
-fn try_both_doors(stored: &Pod, mut body: Pod, rules: &Rules) {
+fn try_both_endpoints(stored: &Pod, mut body: Pod, rules: &Rules) {
     copy_back(stored, &mut body, rules);
     let _ = default_pod(&mut body, rules);
     allocate_at_creation(&mut body.clone(), rules);
     let new = validate::prepare_resize(stored, body.clone(), rules);
-    for (door, new, errors) in [
+    for (endpoint, new, errors) in [
         ("/resize", &new, validate::resize(stored, &new, rules)),
         ("the pod itself", &body, validate::update(stored, &body, rules)),
     ] {
@@ -42,7 +42,7 @@ fn try_both_doors(stored: &Pod, mut body: Pod, rules: &Rules) {
         else {
             continue;
         };
-        // A change of something else does not ask whether the class on record is that of the spec.
-        assert!(after == recorded || after == before, "{before} became {after} through {door}");
+        // An update of other fields does not check that the recorded QoS class is that of the spec.
+        assert!(after == recorded || after == before, "{before} became {after} through {endpoint}");
     }
 }
