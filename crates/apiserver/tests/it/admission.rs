@@ -117,11 +117,11 @@ async fn a_pod_of_a_new_namespace_waits_for_its_account() {
     assert_eq!(made.ok()["spec"]["serviceAccountName"], "default");
 
     let mut named = pod("named", "1m", "1Mi");
-    named["spec"]["serviceAccountName"] = json!("nobody");
+    named["spec"]["serviceAccountName"] = json!("missing");
     assert_eq!(
         apiserver.post(PODS, &named).await.rejected().2,
-        "pods \"named\" is forbidden: error looking up service account default/nobody: serviceaccount \
-         \"nobody\" not found"
+        "pods \"named\" is forbidden: error looking up service account default/missing: serviceaccount \
+         \"missing\" not found"
     );
 }
 

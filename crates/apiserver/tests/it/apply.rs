@@ -1,7 +1,7 @@
 //! Server-side apply, compared with the responses of kube-apiserver 1.36.4 to the same requests.
 //!
-//! `apply/kubernetes.jsonl` has a story in each line: requests by several managers, and what the real one answered.
-//! It was written by the lane that runs the same stories against the real one, and is compared by it.
+//! `apply/kubernetes.jsonl` has a scenario in each line: requests by several managers, and what the real one answered.
+//! It was written by the lane that runs the same scenarios against the real one, and is compared by it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::custom::{DEFINITIONS, definition, version};
 use super::test_api_server::{NOW, TestApiServer, admin, pod};
 
-const STORIES: &str = include_str!("apply/kubernetes.jsonl");
+const SCENARIOS: &str = include_str!("apply/kubernetes.jsonl");
 
 /// The same of a kind that a CRD defines.
 const CUSTOM: &str = include_str!("apply/custom.jsonl");
@@ -43,13 +43,13 @@ const FILLED_IN: [&str; 9] = [
 ];
 
 /// A server with a manual clock.
-struct Teller {
+struct ScenarioRunner {
     server: ApiServer,
     seconds: Arc<AtomicI64>,
     _folder: tempfile::TempDir,
 }
 
-impl Teller {
+impl ScenarioRunner {
     fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("objects"), Options::default()).unwrap();
@@ -152,41 +152,42 @@ fn compared(mut answer: Value, last: &mut String, in_order: bool) -> Value {
 
 #[tokio::test]
 async fn every_response_is_that_of_kube_apiserver() {
-    tell(STORIES, |_| true).await;
+    run_scenarios(SCENARIOS, |_| true).await;
 }
 
 #[tokio::test]
 async fn a_custom_kind_is_applied_as_kube_apiserver_does() {
     // The definition itself is the subject of other tests.
-    tell(CUSTOM, |step| step["method"] != "POST").await;
+    run_scenarios(CUSTOM, |step| step["method"] != "POST").await;
 }
 
-/// Tells stories, and compares what is answered to the steps that matter.
-async fn tell(stories: &str, matters: impl Fn(&Value) -> bool) {
-    let teller = Teller::open();
+/// Runs scenarios, and compares the responses to the steps for which `matters` is true.
+async fn run_scenarios(scenarios: &str, matters: impl Fn(&Value) -> bool) {
+    let runner = ScenarioRunner::open();
     let namespace = json!({ "metadata": { "name": "ssa" } }).to_string().into();
-    teller.request("POST", "/api/v1/namespaces", "application/json", "test", namespace).await;
-    let (mut told, mut wrong) = (0, Vec::new());
-    for story in stories.lines() {
-        let story: Value = serde_json::from_str(story).unwrap();
-        let in_order = story["slow"] == true;
+    runner.request("POST", "/api/v1/namespaces", "application/json", "test", namespace).await;
+    let (mut steps, mut wrong) = (0, Vec::new());
+    for scenario in scenarios.lines() {
+        let scenario: Value = serde_json::from_str(scenario).unwrap();
+        let in_order = scenario["slow"] == true;
         let (mut ours, mut theirs) = (String::new(), String::new());
-        for (place, step) in story["steps"].as_array().unwrap().iter().enumerate() {
+        for (place, step) in scenario["steps"].as_array().unwrap().iter().enumerate() {
             if in_order {
-                teller.seconds.fetch_add(1, Ordering::Relaxed);
+                runner.seconds.fetch_add(1, Ordering::Relaxed);
             }
-            let (code, answer) = teller.act(step).await;
+            let (code, answer) = runner.act(step).await;
             let answer = json!({ "code": code, "body": compared(answer, &mut ours, in_order) });
             let mut expected = step["answer"].clone();
             expected["body"] = compared(expected["body"].take(), &mut theirs, in_order);
-            told += 1;
+            steps += 1;
             if matters(step) && answer != expected {
-                let story = story["name"].as_str().unwrap();
-                wrong.push(format!("{story}, step {place}: {}", super::difference(&answer, &expected, "")));
+                let scenario = scenario["name"].as_str().unwrap();
+                wrong
+                    .push(format!("{scenario}, step {place}: {}", super::difference(&answer, &expected, "")));
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {told} answers:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} of {steps} responses:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[tokio::test]
@@ -197,25 +198,26 @@ async fn kube_applies() {
         "default",
     );
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
-    let wanted = |value: &str| {
+    let applied_object = |value: &str| {
         let data = json!({ "x": value });
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" }, "data": data })
     };
-    let made = maps.patch("a", &PatchParams::apply("one"), &Patch::Apply(wanted("1"))).await.unwrap();
+    let made = maps.patch("a", &PatchParams::apply("one"), &Patch::Apply(applied_object("1"))).await.unwrap();
     let managers = made.metadata.managed_fields.unwrap();
     assert_eq!(managers[0].manager.as_deref(), Some("one"));
-    let refused = maps.patch("a", &PatchParams::apply("two"), &Patch::Apply(wanted("2"))).await.unwrap_err();
+    let refused =
+        maps.patch("a", &PatchParams::apply("two"), &Patch::Apply(applied_object("2"))).await.unwrap_err();
     let kube::Error::Api(refused) = refused else { panic!("{refused}") };
     assert_eq!((refused.code, refused.reason.as_str()), (409, "Conflict"));
     let forced = PatchParams::apply("two").force();
-    let taken = maps.patch("a", &forced, &Patch::Apply(wanted("2"))).await.unwrap();
+    let taken = maps.patch("a", &forced, &Patch::Apply(applied_object("2"))).await.unwrap();
     assert_eq!(taken.data.unwrap()["x"], "2");
 }
 
 #[tokio::test]
 async fn a_resize_that_changes_nothing_leaves_no_trace() {
     for rules in [Rules::kep(), Rules::v1_36()] {
-        let both_doors = rules.copy_back;
+        let pod_update_resizes = rules.copy_back;
         let apiserver = TestApiServer::open(rules);
         let pods = "/api/v1/namespaces/default/pods";
         apiserver.post(pods, &pod("a", "500m", "500Mi")).await.ok();
@@ -223,11 +225,11 @@ async fn a_resize_that_changes_nothing_leaves_no_trace() {
         let patch = json!({ "spec": { "containers": [
             { "name": "main", "resources": { "requests": amounts, "limits": amounts } }] } });
         let (main, resize) = (format!("{pods}/a"), format!("{pods}/a/resize"));
-        let first = apiserver.strategic(if both_doors { &main } else { &resize }, &patch).await.ok();
+        let first = apiserver.strategic(if pod_update_resizes { &main } else { &resize }, &patch).await.ok();
         let again = apiserver.strategic(&resize, &patch).await.ok();
-        let told = super::difference(&again, &first, "");
-        assert_eq!(told, "");
-        // And who labels a pod manages the label, nothing else.
+        let difference = super::difference(&again, &first, "");
+        assert_eq!(difference, "");
+        // A manager that labels a pod manages the label, and no other field.
         let label = json!({ "metadata": { "labels": { "a": "1" } } });
         let path = format!("{main}?fieldManager=labeller");
         let labelled = apiserver.merge(&path, &label).await.ok();
@@ -250,11 +252,13 @@ async fn managed_fields_are_tracked_per_version() {
     apiserver.post(DEFINITIONS, &definition("things", "Thing", both)).await.ok();
     let apply = async |version: &str, manager: &str, spec: Value| {
         let path = format!("/apis/example.com/{version}/namespaces/default/things/t?fieldManager={manager}");
-        let wanted = json!({
+        let applied_object = json!({
             "apiVersion": format!("example.com/{version}"), "kind": "Thing", "metadata": { "name": "t" },
             "spec": spec,
         });
-        apiserver.request(Method::PATCH, &path, "application/apply-patch+yaml", wanted.to_string()).await
+        apiserver
+            .request(Method::PATCH, &path, "application/apply-patch+yaml", applied_object.to_string())
+            .await
     };
     apply("v1", "one", json!({ "a": 1, "y": 1 })).await.ok();
     let applied = apply("v2", "two", json!({ "a": 1, "x": 1 })).await.ok();

@@ -119,10 +119,10 @@ async fn fields_that_an_old_client_drops_are_not_lost() {
     }
     // Kubernetes 1.36 does not support such clients: an omitted policy is a removal, which is rejected.
     let apiserver = TestApiServer::open(Rules::v1_36());
-    let mut asked = pod("web", "500m", "500Mi");
-    asked["spec"]["containers"][0]["resizePolicy"] =
+    let mut object = pod("web", "500m", "500Mi");
+    object["spec"]["containers"][0]["resizePolicy"] =
         json!([{ "resourceName": "cpu", "restartPolicy": "RestartContainer" }]);
-    let mut made = apiserver.post(PODS, &asked).await.ok();
+    let mut made = apiserver.post(PODS, &object).await.ok();
     made["spec"]["containers"][0].as_object_mut().unwrap().remove("resizePolicy");
     let (code, _, message) = apiserver.put(&format!("{PODS}/web"), &made).await.rejected();
     assert_eq!(code, 422);

@@ -1,8 +1,8 @@
-//! Writes whose client goes away, at every await; and servers that crash, between any two writes of theirs.
+//! Writes whose client disconnects, at every await; and servers that crash, between any two writes of theirs.
 //!
-//! A request is polled so many times and then dropped, as a connection does whose client is gone: never, once, twice,
-//! until it is answered. Whatever it did until then, the cluster is afterwards as if it had not been asked, or as if it
-//! had been answered, and nothing in between.
+//! A request is polled so many times and then dropped, as the connection of a client that disconnects does: never,
+//! once, twice, until it is answered. Whatever it did until then, the cluster is afterwards as if the request had not
+//! been sent, or as if it had been answered, and nothing in between.
 
 mod allocations;
 mod definitions;
@@ -25,20 +25,20 @@ use serde_json::Value;
 use super::test_api_server::{TestApiServer, admin};
 use gated::Gate;
 
-/// How long anything may take that is waited for.
+/// The timeout of every wait.
 const DEADLINE: Duration = Duration::from_mins(3);
 /// More polls than any request needs.
 const MOST_POLLS: usize = 200;
 
-/// A request that can be made again and again.
-pub(super) struct Asked {
+/// A request that can be sent repeatedly.
+pub(super) struct TestRequest {
     method: Method,
     path: String,
     media: &'static str,
     body: Value,
 }
 
-impl Asked {
+impl TestRequest {
     fn new(method: Method, path: impl Into<String>, body: Value) -> Self {
         let media = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         Self { method, path: path.into(), media, body }
@@ -55,7 +55,7 @@ impl Asked {
             .unwrap()
     }
 
-    /// Asks, and drops the request after so many polls. The status of the answer, if it came before.
+    /// Sends the request, and drops it after so many polls. Returns the status of the response, if it came before.
     async fn cancelled_after(
         &self,
         apiserver: &TestApiServer,
@@ -130,17 +130,17 @@ pub(super) enum Outcome {
     Answered,
 }
 
-/// Drops a request at every await, each time in a new cluster, and checks what is stored, and whatever else is to hold.
-/// Answers with how it went each time.
+/// Drops a request at every await, each time in a new cluster, and checks what is stored, and calls `check`.
+/// Returns the outcome of each.
 pub(super) async fn at_every_await(
-    asked: &Asked,
+    request: &TestRequest,
     prepare: impl AsyncFn(&TestApiServer),
     check: impl AsyncFn(&TestApiServer, Outcome),
 ) -> Vec<Outcome> {
     let (complete, gate) = gated();
     prepare(&complete).await;
-    let status = asked.cancelled_after(&complete, &gate, usize::MAX).await.unwrap();
-    assert!(status.is_success(), "{} {}: {status}", asked.method, asked.path);
+    let status = request.cancelled_after(&complete, &gate, usize::MAX).await.unwrap();
+    assert!(status.is_success(), "{} {}: {status}", request.method, request.path);
     let after = stored(complete.store());
 
     let mut outcomes = Vec::new();
@@ -149,18 +149,18 @@ pub(super) async fn at_every_await(
         prepare(&apiserver).await;
         let before = stored(apiserver.store());
         assert_ne!(before, after, "the request changes something");
-        let answered = asked.cancelled_after(&apiserver, &gate, polls).await;
+        let answered = request.cancelled_after(&apiserver, &gate, polls).await;
         let now = stored(apiserver.store());
         let outcome = match answered {
             Some(status) => {
-                assert!(status.is_success(), "{} {}: {status}", asked.method, asked.path);
+                assert!(status.is_success(), "{} {}: {status}", request.method, request.path);
                 Outcome::Answered
             }
             None if now == before => Outcome::Undone,
             None => Outcome::Completed,
         };
         if outcome != Outcome::Undone {
-            let what = format!("{} {} dropped after {polls} polls", asked.method, asked.path);
+            let what = format!("{} {} dropped after {polls} polls", request.method, request.path);
             assert_eq!(now, after, "{what} is neither undone nor completed");
         }
         idle(&apiserver).await;

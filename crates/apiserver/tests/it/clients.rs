@@ -23,8 +23,8 @@ fn admin(apiserver: &TestApiServer) -> Client {
 async fn kube_creates_resizes_watches_and_deletes_pods() {
     let apiserver = TestApiServer::open(Rules::kep());
     let pods: Api<Pod> = Api::default_namespaced(admin(&apiserver));
-    let wanted: Pod = serde_json::from_value(pod("web", "500m", "500Mi")).unwrap();
-    pods.create(&PostParams::default(), &wanted).await.unwrap();
+    let created: Pod = serde_json::from_value(pod("web", "500m", "500Mi")).unwrap();
+    pods.create(&PostParams::default(), &created).await.unwrap();
     let mut events = pods.watch(&WatchParams::default(), "0").await.unwrap().boxed();
     assert!(matches!(events.next().await, Some(Ok(WatchEvent::Added(_)))));
     // As upstream: the end of the initial events, whether the client names them or asks for any revision.
@@ -47,20 +47,20 @@ async fn kube_creates_resizes_watches_and_deletes_pods() {
 async fn in_process_clients_get_managed_fields_only_of_single_objects() {
     let apiserver = TestApiServer::open(Rules::kep());
     let maps: Api<ConfigMap> = Api::default_namespaced(admin(&apiserver));
-    let wanted: ConfigMap =
+    let created: ConfigMap =
         serde_json::from_value(json!({ "metadata": { "name": "m" }, "data": { "a": "1" } })).unwrap();
-    maps.create(&PostParams::default(), &wanted).await.unwrap();
+    maps.create(&PostParams::default(), &created).await.unwrap();
     assert_eq!(maps.get("m").await.unwrap().metadata.managed_fields.unwrap().len(), 1);
 
     let listed = maps.list(&ListParams::default()).await.unwrap().items.remove(0);
-    assert_eq!((listed.data.clone(), listed.metadata.managed_fields.clone()), (wanted.data, None));
+    assert_eq!((listed.data.clone(), listed.metadata.managed_fields.clone()), (created.data, None));
     let mut events = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
-    let Some(Ok(WatchEvent::Added(watched))) = events.next().await else { panic!("it is not told") };
+    let Some(Ok(WatchEvent::Added(watched))) = events.next().await else { panic!("the watch ended") };
     assert_eq!(watched, listed);
     let metadata = maps.list_metadata(&ListParams::default()).await.unwrap().items.remove(0);
     assert_eq!(metadata.metadata, listed.metadata);
     let mut events = maps.watch_metadata(&WatchParams::default(), "0").await.unwrap().boxed();
-    let Some(Ok(WatchEvent::Added(watched))) = events.next().await else { panic!("it is not told") };
+    let Some(Ok(WatchEvent::Added(watched))) = events.next().await else { panic!("the watch ended") };
     assert_eq!(watched.metadata, listed.metadata);
 
     // Writing back an object without managed fields does not change the managers.
@@ -138,8 +138,8 @@ async fn kube_uses_every_verb_patch_and_subresource() {
     deployments.patch_scale("web", &PatchParams::default(), &scale).await.unwrap();
     assert_eq!(deployments.get_scale("web").await.unwrap().spec.unwrap().replicas, Some(4));
     let status = Patch::Merge(json!({ "status": { "replicas": 4 } }));
-    let told = deployments.patch_status("web", &PatchParams::default(), &status).await.unwrap();
-    assert_eq!((told.status.unwrap().replicas, told.metadata.generation), (Some(4), Some(2)));
+    let patched = deployments.patch_status("web", &PatchParams::default(), &status).await.unwrap();
+    assert_eq!((patched.status.unwrap().replicas, patched.metadata.generation), (Some(4), Some(2)));
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ fn deployment(name: &str, spec: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_rule_that_asks_whether_anything_was_sent_is_told_of_an_empty_list() {
+async fn rules_about_required_and_forbidden_lists_apply_to_empty_lists() {
     let apiserver = TestApiServer::open(Rules::v1_36());
     let containers = json!([{ "name": "a", "image": "b" }]);
     let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "a" });

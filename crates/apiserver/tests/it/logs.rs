@@ -31,7 +31,7 @@ use super::webhooks::{Does, Webhook, configure, entry, patch};
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// The requests to a node agent: the path with its query, and the user.
-type Asked = Arc<Mutex<Vec<(String, String)>>>;
+type Requests = Arc<Mutex<Vec<(String, String)>>>;
 type NodeBody = StreamBody<mpsc_stream::Lines>;
 
 mod mpsc_stream {
@@ -51,10 +51,10 @@ mod mpsc_stream {
     }
 }
 
-/// A node's agent: it knows the log of one container, and the lines that a test sends to those who follow.
+/// A node's agent: it has the log of one container, and sends the lines of a test to clients that follow.
 struct Agent {
     address: SocketAddr,
-    asked: Asked,
+    requests: Requests,
     lines: mpsc::UnboundedSender<Bytes>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -81,20 +81,20 @@ impl Agent {
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let asked = Asked::default();
+        let requests = Requests::default();
         let (lines, receiver) = mpsc::unbounded_channel();
         let receiver = Arc::new(Mutex::new(Some(receiver)));
         let task = tokio::spawn({
-            let asked = asked.clone();
+            let requests = requests.clone();
             async move {
                 loop {
                     let (stream, _) = listener.accept().await.unwrap();
                     let Ok(stream) = acceptor.accept(stream).await else { continue };
                     let certificate = &stream.get_ref().1.peer_certificates().unwrap()[0];
                     let user = common_name(certificate);
-                    let (asked, receiver) = (asked.clone(), receiver.clone());
+                    let (requests, receiver) = (requests.clone(), receiver.clone());
                     let serve = service_fn(move |request: Request<Incoming>| {
-                        asked.lock().push((request.uri().to_string(), user.clone()));
+                        requests.lock().push((request.uri().to_string(), user.clone()));
                         let response = respond(&request, &receiver);
                         async move { Ok::<_, Infallible>(response) }
                     });
@@ -102,7 +102,7 @@ impl Agent {
                 }
             }
         });
-        Self { address, asked, lines, task }
+        Self { address, requests, lines, task }
     }
 }
 
@@ -187,10 +187,10 @@ async fn a_log_comes_from_the_node_that_runs_the_pod() {
     assert_eq!((status.as_u16(), &bytes[..]), (200, &b"line 1\nline 2\n"[..]));
     assert_eq!(headers["content-type"], "text/plain");
     scene.log("container=main&tailLines=5&timestamps=true&limitBytes=100&sinceSeconds=9&previous=1").await;
-    let asked = scene.agent.asked.lock().clone();
+    let requests = scene.agent.requests.lock().clone();
     let by = NODE_CLIENT_USER.to_owned();
     assert_eq!(
-        asked,
+        requests,
         [
             ("/containerLogs/default/web/main".to_owned(), by.clone()),
             (
@@ -283,7 +283,7 @@ async fn a_node_with_an_unknown_serving_certificate_is_rejected_unless_verificat
     assert_eq!(status, 500);
     let text = message(&text);
     assert!(text.starts_with("Get \"https://127.0.0.1:") && text.contains("certificate"), "{text}");
-    assert!(scene.agent.asked.lock().is_empty());
+    assert!(scene.agent.requests.lock().is_empty());
     assert_eq!(scene.log("insecureSkipTLSVerifyBackend=true").await, (200, "line 1\nline 2\n".to_owned()));
 }
 
@@ -293,8 +293,8 @@ async fn the_endpoints_of_a_node_agent_are_reachable_through_the_node_proxy() {
     let apiserver = &scene.apiserver;
     let summary = apiserver.get("/api/v1/nodes/n1/proxy/stats/summary?only_cpu_and_memory=true").await;
     assert_eq!((summary.status.as_u16(), summary.body), (200, json!({ "node": {} })));
-    let asked = scene.agent.asked.lock().clone();
-    assert_eq!(asked[0].0, "/stats/summary?only_cpu_and_memory=true");
+    let requests = scene.agent.requests.lock().clone();
+    assert_eq!(requests[0].0, "/stats/summary?only_cpu_and_memory=true");
     let port = scene.agent.address.port();
     assert_eq!(apiserver.get(&format!("/api/v1/nodes/n1:{port}/proxy/stats/summary")).await.status, 200);
     assert_eq!(apiserver.get("/api/v1/nodes/n1/proxy/else").await.status, 418);
@@ -320,12 +320,12 @@ async fn webhooks_receive_connections_to_a_node() {
     configure(apiserver, "validating", "v", connects(&guard)).await;
 
     assert_eq!(apiserver.get("/api/v1/nodes/n1/proxy/stats?dryRun=theirs").await.status, 200);
-    assert_eq!(scene.agent.asked.lock()[0].0, "/stats/summary?dryRun=theirs");
+    assert_eq!(scene.agent.requests.lock()[0].0, "/stats/summary?dryRun=theirs");
     assert_eq!(
         apiserver.get("/api/v1/nodes/n1/proxy/secrets").await.rejected().2,
         "admission webhook \"x.example.com\" denied the request without explanation"
     );
-    assert_eq!(scene.agent.asked.lock().len(), 1, "the node heard nothing of that");
+    assert_eq!(scene.agent.requests.lock().len(), 1, "the node agent received no other request");
     let seen = &guard.seen()[0];
     assert_eq!(seen["operation"], "CONNECT");
     assert_eq!(seen["kind"], json!({ "group": "", "version": "v1", "kind": "NodeProxyOptions" }));
@@ -360,5 +360,5 @@ async fn attaching_to_a_pod_can_be_denied() {
     let seen = &guard.seen()[0];
     assert_eq!((&seen["operation"], &seen["subResource"]), (&json!("CONNECT"), &json!("attach")));
     assert_eq!(seen["kind"]["kind"], "PodAttachOptions");
-    assert!(scene.agent.asked.lock().is_empty(), "the node heard nothing of that");
+    assert!(scene.agent.requests.lock().is_empty(), "the node agent received no request");
 }

@@ -245,10 +245,10 @@ async fn a_warning_can_have_any_script_and_is_truncated_if_too_long() {
         apiserver.post(&format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await.ok();
     }
     let answer = apiserver.post(MAPS, &map("a")).await;
-    let told = &answer.warnings;
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].contains("größer als 5"), "{told:?}");
-    assert!(told[1].len() < 300, "{told:?}");
+    let warnings = &answer.warnings;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("größer als 5"), "{warnings:?}");
+    assert!(warnings[1].len() < 300, "{warnings:?}");
 }
 
 /// About two million units of cost.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::custom::{DEFINITIONS, definition, version};
 use super::test_api_server::{TestApiServer, admin};
 
-const ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+const REQUESTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const SERVED: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// The messages of gnostic's package `openapi.v2`, as far as documents of Kubernetes have them.
@@ -480,7 +480,7 @@ async fn the_document_in_protobuf_is_the_one_in_json() {
     } });
     apiserver.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec)]))).await.ok();
     let whole = apiserver.get("/openapi/v2").await.ok();
-    let (status, media, bytes) = ask(&apiserver, ASKED).await;
+    let (status, media, bytes) = ask(&apiserver, REQUESTED).await;
     assert_eq!((status.as_u16(), media.as_str()), (200, SERVED));
     let document = gnostic::Document::decode(bytes).unwrap();
     assert_eq!((document.swagger.as_str(), document.info.title.as_str()), ("2.0", "Kubernetes"));

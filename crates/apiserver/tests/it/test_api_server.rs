@@ -157,7 +157,7 @@ impl TestApiServer {
         self.answer(request.body(Full::new(body.into())).unwrap()).await
     }
 
-    /// Asks for a table.
+    /// Requests a table.
     pub(crate) async fn table(&self, path: &str) -> ApiResponse {
         let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
         let request = Request::get(path).header("accept", accept).extension(admin());
@@ -168,8 +168,8 @@ impl TestApiServer {
         let response = self.server.handle(request).await;
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        let told = head.headers.get_all("warning").iter();
-        let warnings = told.map(|text| String::from_utf8(text.as_bytes().to_vec()).unwrap()).collect();
+        let values = head.headers.get_all("warning").iter();
+        let warnings = values.map(|text| String::from_utf8(text.as_bytes().to_vec()).unwrap()).collect();
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
         ApiResponse { status: head.status, body, warnings }
     }

@@ -117,7 +117,7 @@ async fn metrics_of_a_deleted_or_unmeasured_object_are_not_found() {
     let missing = |path: &str, text: &str| (format!("{METRICS}/{path}"), text.to_owned());
     for (path, message) in [
         missing("namespaces/default/pods/young", "podmetrics.metrics.k8s.io \"default/young\" not found"),
-        missing("namespaces/default/pods/nobody", "pods \"nobody\" not found"),
+        missing("namespaces/default/pods/missing", "pods \"missing\" not found"),
         missing("nodes/n2", "nodemetrics.metrics.k8s.io \"n2\" not found"),
         missing("nodes/n3", "nodes \"n3\" not found"),
     ] {

@@ -8,7 +8,7 @@ use plumb_resize::rules::Rules;
 use plumb_validation::field::FieldError;
 use serde_json::{Value, json};
 
-/// Where the answers differ, and why they may.
+/// The cases whose errors differ, and why.
 const KNOWN: &[(&str, &str)] = &[
     ("Pod: lifecycle", DROPPED),
     ("Pod: stop signal", DROPPED),
@@ -18,14 +18,14 @@ const KNOWN: &[(&str, &str)] = &[
     ("Service: headless node port", "its strategy fills clusterIPs first"),
     ("Service: headless", "its strategy fills clusterIPs first"),
     ("Service: cluster address", "its strategy fills clusterIPs first"),
-    ("Pod: status addresses", "an internal error of its own is told besides"),
-    ("Node: ranges", "an internal error of its own is told besides"),
-    ("Service: node ports twice", "it allocates ports before it looks"),
+    ("Pod: status addresses", "it also reports an internal error"),
+    ("Node: ranges", "it also reports an internal error"),
+    ("Service: node ports twice", "it allocates ports before it validates"),
     ("PersistentVolumeClaim: sources", "its strategy drops a source it does not know"),
     ("PersistentVolumeClaim: labels", "it shows a diff of its own types; we name the fields"),
     ("PersistentVolumeClaim: modes", "it shows a diff of its own types; we name the fields"),
 ];
-const DROPPED: &str = "it drops fields of features that are off, before it looks";
+const DROPPED: &str = "it drops fields of features that are off, before it validates";
 
 fn text<'a>(case: &'a Value, field: &str) -> &'a str {
     case[field].as_str().unwrap_or_default()
@@ -39,7 +39,7 @@ fn complete(case: &Value, object: &Value) -> Value {
     let kind = kind(case);
     let schema = Schema::builtin();
     let known = schema.kind(kind.group, text(case, "version"), kind.kind).expect("a kind of the table");
-    // What could not have come in is put before the rules as it is.
+    // An object that cannot be decoded is validated as it is.
     let decoded = json::decode_value(schema, known, object.clone());
     let mut object = decoded.map_or_else(|_| object.clone(), |decoded| decoded.value);
     defaults::apply(kind.group, text(case, "version"), kind.kind, &mut object, &Rules::v1_36());

@@ -150,9 +150,9 @@ async fn pods_are_selected_by_the_phase_they_are_in_now() {
     let mut events = Events::open(&apiserver, &format!("{PODS}?watch=1&{not_ended}")).await;
     apiserver.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     assert_eq!(events.next_event().await, event("ADDED", "a"));
-    for (phase, told, left) in [("Running", "MODIFIED", 1), ("Failed", "DELETED", 0)] {
+    for (phase, event_type, left) in [("Running", "MODIFIED", 1), ("Failed", "DELETED", 0)] {
         apiserver.merge(&format!("{PODS}/a/status"), &json!({ "status": { "phase": phase } })).await.ok();
-        assert_eq!(events.next_event().await, event(told, "a"));
+        assert_eq!(events.next_event().await, event(event_type, "a"));
         let listed = apiserver.get(&format!("{PODS}?{not_ended}")).await.ok();
         assert_eq!(listed["items"].as_array().map(Vec::len), Some(left), "{phase}");
         let listed = apiserver.get(&format!("{PODS}?fieldSelector=status.phase%3D{phase}")).await.ok();

@@ -216,10 +216,10 @@ async fn a_mutating_webhook_receives_the_write_and_patches_it() {
 async fn a_webhook_receives_the_user_with_groups_and_extra() {
     let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
     let apiserver = TestApiServer::open(Rules::v1_36());
-    let mut asked = entry(hook.client(), json!(["CREATE"]), "configmaps");
+    let mut hook_entry = entry(hook.client(), json!(["CREATE"]), "configmaps");
     let condition = "'b' in request.userInfo.extra['example.com/scopes']";
-    asked["matchConditions"] = json!([{ "name": "scoped", "expression": condition }]);
-    configure(&apiserver, "validating", "v", json!([asked])).await;
+    hook_entry["matchConditions"] = json!([{ "name": "scoped", "expression": condition }]);
+    configure(&apiserver, "validating", "v", json!([hook_entry])).await;
     for (name, scopes) in [("a", ["a", "b"]), ("b", ["a", "c"])] {
         let extra = [("example.com/scopes".to_owned(), scopes.map(str::to_owned).to_vec())];
         let jane = User::new("jane", "7", ["system:masters"]).with_extra(extra.into());
@@ -304,7 +304,7 @@ async fn a_webhook_that_cannot_be_called_rejects_the_write_or_is_ignored() {
         json!({ "url": format!("https://127.0.0.1:{}/hook", garbage.port), "caBundle": broken.bundle });
     let gone_client = json!({ "url": format!("https://127.0.0.1:{gone}/"), "caBundle": broken.bundle });
     let service =
-        json!({ "service": { "namespace": "default", "name": "nobody" }, "caBundle": broken.bundle });
+        json!({ "service": { "namespace": "default", "name": "missing" }, "caBundle": broken.bundle });
     // The one that hangs times out after a second; a loaded machine has the longest timeout there is for the others.
     let post = |port: u16, path: &str, timeout: u64| {
         format!("Post \"https://127.0.0.1:{port}{path}?timeout={timeout}s\": ")
@@ -334,7 +334,7 @@ async fn a_webhook_that_cannot_be_called_rejects_the_write_or_is_ignored() {
         (
             30,
             service,
-            "Post \"https://nobody.default.svc:443/?timeout=30s\": service \"nobody\" not found".to_owned(),
+            "Post \"https://missing.default.svc:443/?timeout=30s\": service \"missing\" not found".to_owned(),
         ),
     ];
     for kind in ["mutating", "validating"] {

@@ -31,8 +31,8 @@ fn with_condition(mut object: Value, kind: &str) -> Value {
 #[tokio::test]
 async fn the_server_records_the_requesting_user_and_the_spec_is_immutable() {
     let cluster = Cluster::start();
-    let asked = request("n1", OF_NODES, "system:node:n1", "system:nodes");
-    let made = cluster.post(&node("n1"), REQUESTS, &with_condition(asked, "Approved")).await.ok();
+    let signing_request = request("n1", OF_NODES, "system:node:n1", "system:nodes");
+    let made = cluster.post(&node("n1"), REQUESTS, &with_condition(signing_request, "Approved")).await.ok();
     assert_eq!(made["spec"]["username"], "system:node:n1");
     assert_eq!(made["spec"]["groups"], json!(["system:nodes", "system:authenticated"]));
     assert!(made["status"].get("conditions").is_none(), "{made}");
@@ -118,8 +118,8 @@ async fn forbidden_certificate_signing_requests_are_rejected() {
             "PEM block type must be CERTIFICATE REQUEST",
         ),
     ];
-    for (who, asked, expected) in table {
-        let (_, why) = cluster.post(&who, REQUESTS, &asked).await.rejected();
+    for (who, signing_request, expected) in table {
+        let (_, why) = cluster.post(&who, REQUESTS, &signing_request).await.rejected();
         assert!(why.contains(expected), "{why}");
     }
 }
@@ -127,8 +127,8 @@ async fn forbidden_certificate_signing_requests_are_rejected() {
 #[tokio::test]
 async fn a_certificate_is_issued_as_its_request_specifies() {
     let cluster = Cluster::start();
-    let asked = request("n1", OF_NODES, "system:node:n1", "system:nodes");
-    let pem = BASE64_STANDARD.decode(asked["spec"]["request"].as_str().unwrap()).unwrap();
+    let signing_request = request("n1", OF_NODES, "system:node:n1", "system:nodes");
+    let pem = BASE64_STANDARD.decode(signing_request["spec"]["request"].as_str().unwrap()).unwrap();
     let request = plumb_certificates::Request::parse(&pem).unwrap();
     let usages = [plumb_certificates::Usage::DigitalSignature, plumb_certificates::Usage::ClientAuth];
     let made = cluster.pki.sign(&request, &usages, jiff::SignedDuration::from_hours(1)).unwrap();
@@ -156,8 +156,8 @@ async fn a_bootstrap_token_can_request_a_certificate_and_nothing_else() {
     assert_eq!(cluster.get(&bearer, REQUESTS).await.rejected().0, 401);
     cluster.post(&admin(), "/api/v1/namespaces/kube-system/secrets", &secret).await.ok();
     cluster.get(&bearer, REQUESTS).await.ok();
-    let asked = request("n1", OF_NODES, "system:node:n1", "system:nodes");
-    let made = cluster.post(&bearer, REQUESTS, &asked).await.ok();
+    let signing_request = request("n1", OF_NODES, "system:node:n1", "system:nodes");
+    let made = cluster.post(&bearer, REQUESTS, &signing_request).await.ok();
     assert_eq!(made["spec"]["username"], "system:bootstrap:abcdef");
     for path in ["/api/v1/nodes", "/api/v1/namespaces/kube-system/secrets", "/api/v1/pods"] {
         assert_eq!(cluster.get(&bearer, path).await.rejected().0, 403, "{path}");
@@ -174,9 +174,9 @@ async fn an_anonymous_user_can_read_cluster_info() {
     let writer = user("system:serviceaccount:kube-system:cluster-info", &["system:serviceaccounts"]);
     let info = json!({ "metadata": { "name": "cluster-info" }, "data": { "kubeconfig": "{}" } });
     cluster.post(&writer, maps, &info).await.ok();
-    let told = cluster.get(&As::Anonymous, &format!("{maps}/cluster-info")).await.ok();
-    assert_eq!(told["data"]["kubeconfig"], "{}");
+    let read = cluster.get(&As::Anonymous, &format!("{maps}/cluster-info")).await.ok();
+    assert_eq!(read["data"]["kubeconfig"], "{}");
     assert_eq!(cluster.get(&As::Anonymous, maps).await.rejected().0, 401);
-    let change = cluster.request(&As::Anonymous, Method::PUT, &format!("{maps}/cluster-info"), &told).await;
+    let change = cluster.request(&As::Anonymous, Method::PUT, &format!("{maps}/cluster-info"), &read).await;
     assert_eq!(change.rejected().0, 403);
 }

@@ -46,8 +46,8 @@ async fn users_may_do_what_kube_apiserver_permits_and_nothing_else() {
     let cluster = cluster().await;
     assert_eq!(allowed(&cluster, &markers()).await.len(), markers().len());
     let recorded = recorded().unwrap();
-    let asked = questions(&recorded.resources);
-    let found = allowed(&cluster, &asked).await;
+    let questions = questions(&recorded.resources);
+    let found = allowed(&cluster, &questions).await;
     let expected: BTreeSet<Question> = recorded.allowed.union(&kept().unwrap()).cloned().collect();
     let missing = lines(expected.difference(&found)).join("\n");
     assert!(missing.is_empty(), "not allowed here:\n{missing}");
@@ -67,13 +67,14 @@ async fn every_kind_that_is_served_is_in_the_matrix() {
     }
 }
 
-/// The requests that a kind takes in a namespace, or at cluster scope, and what is asked of authorization by them.
+/// The requests that a kind takes in a namespace, or at cluster scope, and the question that authorization answers for
+/// each.
 fn requests(kind: &Kind, namespace: &str) -> Vec<(Method, String, Question)> {
     // A Namespace is authorized in itself.
     let is_namespace = kind.group().is_empty() && kind.plural == "namespaces";
     let all = kind.path(Some(namespace).filter(|_| kind.namespaced));
     let name = if is_namespace { "matrix-one" } else { "matrix-node" };
-    let asked = |verb: &str, below: &str, name: &str| Question {
+    let question = |verb: &str, below: &str, name: &str| Question {
         verb: verb.to_owned(),
         group: kind.group().to_owned(),
         resource: format!("{}{below}", kind.plural),
@@ -96,7 +97,7 @@ fn requests(kind: &Kind, namespace: &str) -> Vec<(Method, String, Question)> {
     ];
     let mut requests: Vec<(Method, String, Question)> = of_all
         .into_iter()
-        .map(|(method, verb, more)| (method, format!("{all}?dryRun=All{more}"), asked(verb, "", "")))
+        .map(|(method, verb, more)| (method, format!("{all}?dryRun=All{more}"), question(verb, "", "")))
         .collect();
     let below = kind.subresources.iter().map(|below| format!("/{below}"));
     for below in [String::new()].into_iter().chain(below) {
@@ -105,7 +106,7 @@ fn requests(kind: &Kind, namespace: &str) -> Vec<(Method, String, Question)> {
                 continue;
             }
             let path = format!("{all}/{name}{below}?dryRun=All");
-            requests.push((method.clone(), path, asked(verb, &below, name)));
+            requests.push((method.clone(), path, question(verb, &below, name)));
         }
     }
     requests

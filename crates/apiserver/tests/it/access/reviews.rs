@@ -197,14 +197,14 @@ async fn a_user_with_permission_can_impersonate_another_user() {
             "selfsubjectreviews.authentication.k8s.io is forbidden: User \"actor\" cannot impersonate-on:{mode}:create resource \"selfsubjectreviews\" in API group \"authentication.k8s.io\" at the cluster scope"
         )
     };
-    let nobody = "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"staff\"}, Extra:map[string][]string(nil)} without impersonating a user name";
+    let no_user_name = "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"staff\"}, Extra:map[string][]string(nil)} without impersonating a user name";
     let refusals: [(Headers<'_>, u16, String); 6] = [
         (&[("Impersonate-User", "root")], 403, on("user-info")),
         (&[("Impersonate-User", "jane"), ("Impersonate-Group", "system:masters")], 403, on("user-info")),
         (&[("Impersonate-User", "jane"), ("Impersonate-Extra-Other", "a")], 403, on("user-info")),
         (&[("Impersonate-User", "system:serviceaccount:a:b")], 403, on("serviceaccount")),
         (&[("Impersonate-User", "system:node:n1")], 403, on("arbitrary-node")),
-        (&[("Impersonate-Group", "staff")], 400, nobody.to_owned()),
+        (&[("Impersonate-Group", "staff")], 400, no_user_name.to_owned()),
     ];
     for (headers, code, text) in refusals {
         assert_eq!(ask(&actor, headers).await.rejected(), (code, text), "{headers:?}");

@@ -59,14 +59,14 @@ async fn users_may_do_what_their_roles_permit_and_nothing_else() {
     let (reader, local, maker) = (user("reader", &[]), user("local", &[]), user("m", &["map-makers"]));
     let (tuner, near, far) =
         (service_account("a", "tuner"), service_account("a", "near"), service_account("b", "tuner"));
-    let (scaler, stars, apps, one, logs, root, nobody) = (
+    let (scaler, stars, apps, one, logs, root, unbound) = (
         user("scaler", &[]),
         user("stars", &[]),
         user("apps", &[]),
         user("one", &[]),
         user("logs", &[]),
         user("root", &[]),
-        user("nobody", &[]),
+        user("unbound", &[]),
     );
     let administrator = admin();
     let (get, put, post, patch, delete) =
@@ -116,13 +116,13 @@ async fn users_may_do_what_their_roles_permit_and_nothing_else() {
         ("logs", &logs, &post, "/metrics".into(), false),
         ("root", &root, &delete, format!("{pods}/p"), true),
         ("root", &root, &get, "/anything".into(), true),
-        ("nobody", &nobody, &get, "/api".into(), true),
-        ("nobody", &nobody, &get, "/apis/apps/v1".into(), true),
-        ("nobody", &nobody, &get, "/openapi/v3".into(), true),
-        ("nobody", &nobody, &get, "/version".into(), true),
-        ("nobody", &nobody, &get, "/".into(), false),
-        ("nobody", &nobody, &get, pods.into(), false),
-        ("nobody", &nobody, &get, "/api/v1/unknown".into(), false),
+        ("unbound", &unbound, &get, "/api".into(), true),
+        ("unbound", &unbound, &get, "/apis/apps/v1".into(), true),
+        ("unbound", &unbound, &get, "/openapi/v3".into(), true),
+        ("unbound", &unbound, &get, "/version".into(), true),
+        ("unbound", &unbound, &get, "/".into(), false),
+        ("unbound", &unbound, &get, pods.into(), false),
+        ("unbound", &unbound, &get, "/api/v1/unknown".into(), false),
         ("admin", &administrator, &get, pods.into(), true),
     ];
     for (name, who, method, path, allowed) in table {

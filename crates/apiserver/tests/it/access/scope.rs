@@ -70,7 +70,7 @@ fn text(value: &Value, field: &str) -> String {
     value[field].as_str().unwrap().to_owned()
 }
 
-/// Every request that a path and the paths below it could be asked: each verb, and each method on each subresource.
+/// Every request to a path and the paths below it: each verb, and each method on each subresource.
 fn requests(kind: &Kind, namespace: Option<&str>) -> Vec<(Method, String)> {
     let all = kind.path(namespace);
     let one = format!("{all}/x");
@@ -125,9 +125,9 @@ async fn cluster() -> (Cluster, As) {
     (cluster, user("system:serviceaccount:ns1:root", &groups))
 }
 
-/// Whether an answer says that there is no such path, and not that there is no such object or namespace.
+/// Whether a response says that the path is not served, and not that the object or namespace does not exist.
 fn is_no_such_path(answer: &ApiResponse, method: &Method) -> bool {
-    // The answer to HEAD, and that to a watch here, come without a body that could say more.
+    // The responses to HEAD and, in this test, to a watch have no body.
     let text = answer.body["message"].as_str();
     answer.code == 404
         && (*method == Method::HEAD
@@ -139,7 +139,7 @@ async fn revision(cluster: &Cluster) -> Value {
 }
 
 #[tokio::test]
-async fn every_kind_is_404_outside_of_its_scope_whoever_asks_and_whatever_they_may() {
+async fn every_kind_is_404_outside_of_its_scope_for_every_user() {
     let (cluster, root) = cluster().await;
     let kinds = kinds(&cluster).await;
     for plural in
@@ -148,31 +148,31 @@ async fn every_kind_is_404_outside_of_its_scope_whoever_asks_and_whatever_they_m
         assert!(kinds.iter().any(|kind| kind.plural == plural), "{plural} is not served");
     }
     let before = revision(&cluster).await;
-    let askers = [root, admin(), node("n1"), user("stranger", &[])];
-    let (mut wrong, mut asked) = (Vec::new(), 0);
+    let users = [root, admin(), node("n1"), user("stranger", &[])];
+    let (mut wrong, mut sent) = (Vec::new(), 0);
     for kind in &kinds {
         let outside = if kind.namespaced { None } else { Some("ns1") };
         for (method, path) in requests(kind, outside) {
             let is_collection = path.split('?').next() == Some(kind.path(None).as_str());
             let is_read = matches!(method, Method::GET | Method::HEAD);
             if kind.namespaced && is_collection && is_read && kind.allows("list") {
-                // The one thing that can be asked of all namespaces at once.
+                // A list or watch of all namespaces is the one request without a namespace.
                 continue;
             }
-            for who in &askers {
+            for who in &users {
                 let answer = cluster.request(who, method.clone(), &path, &json!({})).await;
-                asked += 1;
+                sent += 1;
                 if !is_no_such_path(&answer, &method) {
                     wrong.push(format!("{method} {path}: {} {}", answer.code, answer.body));
                 }
             }
-            // Who does not say who they are learns nothing of which kinds there are.
+            // An unauthenticated user does not learn which kinds are served.
             let code = cluster.request(&As::Anonymous, method.clone(), &path, &json!({})).await.code;
             assert_eq!(code, 401, "{method} {path}");
         }
     }
-    assert!(wrong.is_empty(), "{} of {asked} requests:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(asked > 4 * 10 * kinds.len(), "only {asked} requests were made");
+    assert!(wrong.is_empty(), "{} of {sent} requests:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(sent > 4 * 10 * kinds.len(), "only {sent} requests were made");
     assert_eq!(revision(&cluster).await, before, "something was written");
 }
 

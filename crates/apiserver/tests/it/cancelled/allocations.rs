@@ -9,7 +9,7 @@ use plumb_store::{Key, Write};
 use serde_json::{Value, json};
 
 use super::super::test_api_server::TestApiServer;
-use super::{Asked, DEADLINE, Outcome, at_every_await, until};
+use super::{DEADLINE, Outcome, TestRequest, at_every_await, until};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const ADDRESS: &str = "10.96.0.50";
@@ -29,10 +29,10 @@ async fn allocated_as_stored(apiserver: &TestApiServer, stored: bool) {
     let address = service("one", json!({ "clusterIP": ADDRESS, "ports": [{ "port": 80 }] }));
     let port = json!({ "port": 80, "nodePort": PORT });
     let port = service("two", json!({ "type": "NodePort", "ports": [port] }));
-    for (asked, why) in
+    for (service, why) in
         [(address, "provided IP is already allocated"), (port, "provided port is already allocated")]
     {
-        let answer = apiserver.post(SERVICES, &asked).await;
+        let answer = apiserver.post(SERVICES, &service).await;
         if stored {
             let (code, _, message) = answer.rejected();
             assert_eq!(code, 422);
@@ -45,7 +45,7 @@ async fn allocated_as_stored(apiserver: &TestApiServer, stored: bool) {
 
 #[tokio::test]
 async fn an_address_is_allocated_exactly_if_the_service_is_stored() {
-    let create = Asked::new(Method::POST, SERVICES, with_both("web"));
+    let create = TestRequest::new(Method::POST, SERVICES, with_both("web"));
     let check = async |apiserver: &TestApiServer, outcome: Outcome| {
         allocated_as_stored(apiserver, outcome != Outcome::Undone).await;
     };
@@ -58,7 +58,7 @@ async fn an_address_is_allocated_exactly_if_the_service_is_stored() {
 async fn a_port_is_allocated_exactly_if_the_service_is_changed_to_have_it() {
     let port = json!({ "port": 80, "nodePort": PORT });
     let change = json!({ "spec": { "type": "NodePort", "ports": [port] } });
-    let change = Asked::new(Method::PATCH, format!("{SERVICES}/web"), change);
+    let change = TestRequest::new(Method::PATCH, format!("{SERVICES}/web"), change);
     let prepare = async |apiserver: &TestApiServer| {
         let web = service("web", json!({ "clusterIP": "10.96.0.49", "ports": [{ "port": 80 }] }));
         apiserver.post(SERVICES, &web).await.ok();
@@ -75,7 +75,7 @@ async fn a_port_is_allocated_exactly_if_the_service_is_changed_to_have_it() {
 
 #[tokio::test]
 async fn an_address_is_free_exactly_if_the_service_is_deleted() {
-    let delete = Asked::new(Method::DELETE, format!("{SERVICES}/web"), Value::Null);
+    let delete = TestRequest::new(Method::DELETE, format!("{SERVICES}/web"), Value::Null);
     let prepare = async |apiserver: &TestApiServer| {
         apiserver.post(SERVICES, &with_both("web")).await.ok();
     };

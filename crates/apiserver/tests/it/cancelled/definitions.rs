@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::super::custom::{DEFINITIONS, definition, version};
 use super::super::test_api_server::{TestApiServer, admin};
-use super::{Asked, DEADLINE, Outcome, as_of, at_every_await, gated, poll_times, stored, until};
+use super::{DEADLINE, Outcome, TestRequest, as_of, at_every_await, gated, poll_times, stored, until};
 
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
 const OTHERS: &str = "/apis/example.com/v1/namespaces/default/others";
@@ -82,7 +82,7 @@ async fn served_as_stored(apiserver: &TestApiServer) {
 
 #[tokio::test]
 async fn a_definition_is_served_if_it_is_stored() {
-    let create = Asked::new(Method::POST, DEFINITIONS, things());
+    let create = TestRequest::new(Method::POST, DEFINITIONS, things());
     let check = async |apiserver: &TestApiServer, outcome: Outcome| {
         served_as_stored(apiserver).await;
         assert_eq!(apiserver.get(THINGS).await.status.is_success(), outcome != Outcome::Undone);
@@ -97,7 +97,8 @@ async fn a_definition_is_served_as_it_was_changed_if_that_is_stored() {
     let mut second = version("v2", json!({ "type": "object" }));
     second["storage"] = json!(false);
     versions.as_array_mut().unwrap().push(second);
-    let change = Asked::new(Method::PATCH, named("things"), json!({ "spec": { "versions": versions } }));
+    let change =
+        TestRequest::new(Method::PATCH, named("things"), json!({ "spec": { "versions": versions } }));
     let check = async |apiserver: &TestApiServer, outcome: Outcome| {
         served_as_stored(apiserver).await;
         let second = apiserver.get("/apis/example.com/v2/namespaces/default/things").await;
@@ -109,7 +110,7 @@ async fn a_definition_is_served_as_it_was_changed_if_that_is_stored() {
 
 #[tokio::test]
 async fn a_definition_is_deleted_with_its_objects_or_not_at_all() {
-    let delete = Asked::new(Method::DELETE, named("things"), Value::Null);
+    let delete = TestRequest::new(Method::DELETE, named("things"), Value::Null);
     let check = async |apiserver: &TestApiServer, outcome: Outcome| {
         served_as_stored(apiserver).await;
         assert_eq!(apiserver.get(&named("things")).await.status == 404, outcome != Outcome::Undone);
@@ -120,7 +121,7 @@ async fn a_definition_is_deleted_with_its_objects_or_not_at_all() {
 
 #[tokio::test]
 async fn several_definitions_are_deleted_together_or_not_at_all() {
-    let delete = Asked::new(Method::DELETE, DEFINITIONS, Value::Null);
+    let delete = TestRequest::new(Method::DELETE, DEFINITIONS, Value::Null);
     let check = async |apiserver: &TestApiServer, _: Outcome| served_as_stored(apiserver).await;
     let outcomes = at_every_await(&delete, defined, check).await;
     assert!(outcomes.contains(&Outcome::Completed), "{outcomes:?}");
@@ -128,8 +129,11 @@ async fn several_definitions_are_deleted_together_or_not_at_all() {
 
 #[tokio::test]
 async fn a_definition_is_deleted_with_the_last_of_its_objects() {
-    let release =
-        Asked::new(Method::PATCH, format!("{THINGS}/held"), json!({ "metadata": { "finalizers": null } }));
+    let release = TestRequest::new(
+        Method::PATCH,
+        format!("{THINGS}/held"),
+        json!({ "metadata": { "finalizers": null } }),
+    );
     let check = async |apiserver: &TestApiServer, outcome: Outcome| {
         served_as_stored(apiserver).await;
         assert_eq!(apiserver.get(&named("things")).await.status == 404, outcome != Outcome::Undone);
@@ -154,10 +158,10 @@ async fn recovers(store: Store, what: &str, expected: &std::collections::BTreeMa
 #[tokio::test]
 async fn the_next_start_completes_what_a_crash_interrupted() {
     for (prepare, path, write) in [
-        (false, named("things"), Asked::new(Method::DELETE, named("things"), Value::Null)),
+        (false, named("things"), TestRequest::new(Method::DELETE, named("things"), Value::Null)),
         (true, named("things"), {
             let released = json!({ "metadata": { "finalizers": null } });
-            Asked::new(Method::PATCH, format!("{THINGS}/held"), released)
+            TestRequest::new(Method::PATCH, format!("{THINGS}/held"), released)
         }),
     ] {
         let (apiserver, gate) = gated();

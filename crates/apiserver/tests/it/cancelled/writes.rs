@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::super::test_api_server::{TestApiServer, pod};
-use super::{Asked, Outcome, at_every_await};
+use super::{Outcome, TestRequest, at_every_await};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
@@ -70,7 +70,7 @@ fn both(outcomes: &[Outcome]) {
 
 #[tokio::test]
 async fn a_pod_is_charged_to_the_quota_exactly_if_it_is_stored() {
-    let create = Asked::new(Method::POST, PODS, pod("web", "100m", "64Mi"));
+    let create = TestRequest::new(Method::POST, PODS, pod("web", "100m", "64Mi"));
     let check = async |apiserver: &TestApiServer, outcome: Outcome| {
         let expected = match outcome {
             Outcome::Undone => json!({ "pods": "0", "requests.cpu": "0" }),
@@ -85,7 +85,7 @@ async fn a_pod_is_charged_to_the_quota_exactly_if_it_is_stored() {
 async fn a_resize_is_charged_to_the_quota_exactly_if_it_is_stored() {
     let amounts = json!({ "cpu": "200m", "memory": "64Mi" });
     let container = json!({ "name": "main", "resources": { "requests": amounts, "limits": amounts } });
-    let mut resize = Asked::new(
+    let mut resize = TestRequest::new(
         Method::PATCH,
         format!("{PODS}/web/resize"),
         json!({ "spec": { "containers": [container] } }),
@@ -105,7 +105,7 @@ async fn a_resize_is_charged_to_the_quota_exactly_if_it_is_stored() {
 #[tokio::test]
 async fn an_eviction_uses_a_disruption_exactly_if_the_pod_is_deleted() {
     let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": "web" } });
-    let evict = Asked::new(Method::POST, format!("{PODS}/web/eviction"), eviction);
+    let evict = TestRequest::new(Method::POST, format!("{PODS}/web/eviction"), eviction);
     let prepare = async |apiserver: &TestApiServer| {
         running_pod(apiserver).await;
         budget(apiserver).await;
@@ -125,7 +125,7 @@ async fn every_other_write_is_undone_or_completed() {
     let scale = json!({ "spec": { "replicas": 3 } });
     let condition = json!({ "type": "Ready", "status": "False" });
     let status = json!({ "status": { "phase": "Running", "conditions": [condition] } });
-    let mut apply = Asked::new(
+    let mut apply = TestRequest::new(
         Method::PATCH,
         format!("{CONFIG_MAPS}/new?fieldManager=m"),
         json!({ "data": { "a": "b" } }),
@@ -135,15 +135,15 @@ async fn every_other_write_is_undone_or_completed() {
     apply.body["metadata"] = json!({ "name": "new" });
     apply.media = "application/apply-patch+yaml";
     let writes = [
-        Asked::new(Method::POST, format!("{PODS}/web/binding"), binding),
-        Asked::new(Method::PATCH, format!("{DEPLOYMENTS}/web/scale"), scale),
-        Asked::new(Method::PATCH, format!("{PODS}/web/status"), status),
-        Asked::new(Method::PATCH, format!("{CONFIG_MAPS}/a"), json!({ "data": { "a": "b" } })),
+        TestRequest::new(Method::POST, format!("{PODS}/web/binding"), binding),
+        TestRequest::new(Method::PATCH, format!("{DEPLOYMENTS}/web/scale"), scale),
+        TestRequest::new(Method::PATCH, format!("{PODS}/web/status"), status),
+        TestRequest::new(Method::PATCH, format!("{CONFIG_MAPS}/a"), json!({ "data": { "a": "b" } })),
         apply,
-        Asked::new(Method::DELETE, format!("{CONFIG_MAPS}/a"), Value::Null),
-        Asked::new(Method::DELETE, CONFIG_MAPS, Value::Null),
-        Asked::new(Method::DELETE, "/api/v1/namespaces/other", Value::Null),
-        Asked::new(Method::POST, "/api/v1/namespaces", json!({ "metadata": { "name": "new" } })),
+        TestRequest::new(Method::DELETE, format!("{CONFIG_MAPS}/a"), Value::Null),
+        TestRequest::new(Method::DELETE, CONFIG_MAPS, Value::Null),
+        TestRequest::new(Method::DELETE, "/api/v1/namespaces/other", Value::Null),
+        TestRequest::new(Method::POST, "/api/v1/namespaces", json!({ "metadata": { "name": "new" } })),
     ];
     let prepare = async |apiserver: &TestApiServer| {
         apiserver.post("/api/v1/namespaces", &json!({ "metadata": { "name": "other" } })).await.ok();

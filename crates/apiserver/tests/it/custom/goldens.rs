@@ -40,20 +40,20 @@ fn masked(mut object: Value) -> Value {
     object
 }
 
-fn told(answer: ApiResponse, whole: bool) -> Value {
-    let mut told = json!({ "code": answer.status.as_u16() });
+fn outcome(answer: ApiResponse, whole: bool) -> Value {
+    let mut outcome = json!({ "code": answer.status.as_u16() });
     if answer.status.is_success() {
         if whole {
-            told["object"] = masked(answer.body);
+            outcome["object"] = masked(answer.body);
         }
     } else {
-        told["message"] = answer.body["message"].clone();
-        told["reason"] = answer.body["reason"].clone();
+        outcome["message"] = answer.body["message"].clone();
+        outcome["reason"] = answer.body["reason"].clone();
     }
     if !answer.warnings.is_empty() {
-        told["warnings"] = json!(answer.warnings);
+        outcome["warnings"] = json!(answer.warnings);
     }
-    told
+    outcome
 }
 
 /// Messages list what was found in the order of Go's maps, which is none.
@@ -98,7 +98,7 @@ async fn responses_are_those_of_kube_apiserver() {
             let name = case["body"]["metadata"]["name"].as_str().unwrap();
             apiserver.delete(&format!("{DEFINITIONS}/{name}"), &Value::Null).await.ok();
         }
-        compare(case["name"].as_str().unwrap(), told(answer, false));
+        compare(case["name"].as_str().unwrap(), outcome(answer, false));
     }
     let made = apiserver.post(DEFINITIONS, &cases["definition"]).await;
     let made = if made.status.is_success() {
@@ -121,7 +121,7 @@ async fn responses_are_those_of_kube_apiserver() {
         let method: Method = text("method").parse().unwrap();
         let body = if case["body"].is_null() { String::new() } else { case["body"].to_string() };
         let answer = apiserver.request(method, text("path"), text("media"), body).await;
-        compare(text("name"), told(answer, true));
+        compare(text("name"), outcome(answer, true));
     }
     assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -115,7 +115,7 @@ async fn the_metadata_of_an_object_inside_is_read_as_any() {
 #[tokio::test]
 async fn a_multiple_is_exact_for_whole_numbers_and_near_enough_for_others() {
     let apiserver = open().await;
-    let mut told = Vec::new();
+    let mut codes = Vec::new();
     for (place, spec) in [
         json!({ "even": i64::MAX }),
         json!({ "even": i64::MAX - 1 }),
@@ -126,21 +126,21 @@ async fn a_multiple_is_exact_for_whole_numbers_and_near_enough_for_others() {
     .into_iter()
     .enumerate()
     {
-        told.push(apiserver.post(THINGS, &thing(&format!("t{place}"), spec)).await.status.as_u16());
+        codes.push(apiserver.post(THINGS, &thing(&format!("t{place}"), spec)).await.status.as_u16());
     }
-    assert_eq!(told, [422, 201, 201, 422, 422]);
+    assert_eq!(codes, [422, 201, 201, 422, 422]);
 }
 
 #[tokio::test]
 async fn an_apply_ignores_unreadable_timestamps_that_the_server_sets() {
     let apiserver = open().await;
     let made = apiserver.post(THINGS, &thing("one", json!({}))).await.ok();
-    let mut wanted = thing("one", json!({ "even": 2.0 }));
-    wanted["metadata"]["creationTimestamp"] = json!("now");
-    wanted["metadata"]["deletionTimestamp"] = json!("2026-01-01");
+    let mut applied_object = thing("one", json!({ "even": 2.0 }));
+    applied_object["metadata"]["creationTimestamp"] = json!("now");
+    applied_object["metadata"]["deletionTimestamp"] = json!("2026-01-01");
     let path = format!("{THINGS}/one?fieldManager=one");
     let apply = "application/apply-patch+yaml";
-    let applied = apiserver.request(Method::PATCH, &path, apply, wanted.to_string()).await.ok();
+    let applied = apiserver.request(Method::PATCH, &path, apply, applied_object.to_string()).await.ok();
     assert_eq!(applied["metadata"]["creationTimestamp"], made["metadata"]["creationTimestamp"]);
     assert!(applied["metadata"].get("deletionTimestamp").is_none());
     assert_eq!(applied["spec"], json!({ "even": 2 }));

@@ -8,7 +8,7 @@ use super::{DEFINITIONS, definition, version};
 
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
 
-fn told(answer: &ApiResponse) -> Vec<String> {
+fn warnings_of(answer: &ApiResponse) -> Vec<String> {
     let text = |warning: &String| {
         let quoted = warning.strip_prefix("299 - ").unwrap();
         serde_json::from_str(quoted).unwrap()
@@ -31,7 +31,7 @@ async fn requests_to_a_deprecated_version_get_a_warning() {
     };
     let versions = json!([
         other("v1alpha1", json!({ "deprecated": true })),
-        other("v1beta1", json!({ "deprecated": true, "deprecationWarning": "this one goes" })),
+        other("v1beta1", json!({ "deprecated": true, "deprecationWarning": "v1beta1 is removed in v4" })),
         other("v1", json!({})),
         other("v2beta1", json!({})),
         other("v2", json!({ "deprecated": true })),
@@ -40,13 +40,13 @@ async fn requests_to_a_deprecated_version_get_a_warning() {
     apiserver.post(DEFINITIONS, &definition("things", "Thing", versions)).await.ok();
     for (version, warnings) in [
         ("v1alpha1", &["example.com/v1alpha1 Thing is deprecated; use example.com/v1 Thing"][..]),
-        ("v1beta1", &["this one goes"]),
+        ("v1beta1", &["v1beta1 is removed in v4"]),
         ("v1", &[]),
         // There is none above it that is served.
         ("v2", &["example.com/v2 Thing is deprecated"]),
     ] {
         let answer = apiserver.get(&format!("/apis/example.com/{version}/things")).await;
-        assert_eq!(told(&answer), warnings, "{version}");
+        assert_eq!(warnings_of(&answer), warnings, "{version}");
     }
 }
 
@@ -60,11 +60,11 @@ async fn an_unknown_format_is_reported_once() {
         definition("things", "Thing", json!([version("v1", spec(properties))]))
     };
     let made = apiserver.post(DEFINITIONS, &with(&["date-time", "telepathy"])).await;
-    assert_eq!(told(&made), ["unrecognized format \"telepathy\""]);
+    assert_eq!(warnings_of(&made), ["unrecognized format \"telepathy\""]);
     let mut next = with(&["telepathy", "uuid", "feeling"]);
     next["metadata"] = made.ok()["metadata"].clone();
     let changed = apiserver.put(&format!("{DEFINITIONS}/things.example.com"), &next).await;
-    assert_eq!(told(&changed), ["unrecognized format \"feeling\""]);
+    assert_eq!(warnings_of(&changed), ["unrecognized format \"feeling\""]);
     changed.ok();
 }
 
@@ -83,14 +83,14 @@ async fn unqualified_finalizers_cause_a_warning() {
     let made = apiserver.post(THINGS, &held(&["mine", "example.com/b", "orphan"])).await;
     let why = "to avoid accidental conflicts with other finalizer writers";
     assert_eq!(
-        told(&made),
+        warnings_of(&made),
         [format!("metadata.finalizers: \"mine\": prefer a domain-qualified finalizer name {why}")]
     );
     made.ok();
     let patch = json!({ "metadata": { "finalizers": ["mine", "my.example.com"] } });
     let changed = apiserver.merge(&format!("{THINGS}/a"), &patch).await;
     assert_eq!(
-        told(&changed),
+        warnings_of(&changed),
         [format!(
             "metadata.finalizers: \"my.example.com\": prefer a domain-qualified finalizer name including a path (/) \
              {why}"
@@ -117,7 +117,7 @@ async fn a_rule_that_failed_before_is_a_warning() {
     next["metadata"] = first["metadata"].clone();
     apiserver.put(&format!("{DEFINITIONS}/things.example.com"), &next).await.ok();
     let changed = apiserver.merge(&format!("{THINGS}/a"), &json!({ "spec": { "note": "new" } })).await;
-    assert_eq!(told(&changed), ["spec.inner: Invalid value: too big"]);
+    assert_eq!(warnings_of(&changed), ["spec.inner: Invalid value: too big"]);
     changed.ok();
     let worse =
         apiserver.merge(&format!("{THINGS}/a"), &json!({ "spec": { "inner": { "size": 10 } } })).await;

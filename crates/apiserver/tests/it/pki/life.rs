@@ -95,7 +95,7 @@ fn a_client_certificate_holds_any_user_and_any_number_of_groups() {
     let cases: [(&str, &[&str]); 5] = [
         ("kubernetes-admin", &["system:masters"]),
         ("system:node:worker-1", &["system:nodes"]),
-        ("nobody-special", &[]),
+        ("user-without-groups", &[]),
         ("zoë, née \"x\"=+y", &["a", "b", "c", "group, with comma"]),
         (&long, &["g"]),
     ];
@@ -136,7 +136,7 @@ fn leaves_are_renewed_after_two_thirds_of_a_year_and_the_authority_after_two_thi
     assert!(issued_before.expires() > place.clock.now());
     assert_eq!(pki.renew().unwrap(), Renewed { authority: true, ..Renewed::default() });
     assert_ne!(place.read("ca.crt"), ca);
-    assert_eq!(place.read("ca.key"), key, "the key stays, so that nobody needs to be told");
+    assert_eq!(place.read("ca.key"), key, "the key stays, so that clients that trust it still do");
 
     // Off for twenty years: all of it has expired, and still the same authority starts.
     place.clock.forward_days(20 * 365);
@@ -171,15 +171,15 @@ async fn a_running_server_renews_its_certificates_and_logs_it() {
     let place = Place::new();
     let pki = Arc::new(place.open().unwrap());
     let (trigger, end) = shutdown();
-    let (told, mut hears) = mpsc::unbounded_channel();
+    let (sender, mut receiver) = mpsc::unbounded_channel();
     let rotation =
         tokio::spawn(keep_fresh(Arc::clone(&pki), Duration::from_millis(1), end, move |pki, renewed| {
-            told.send((pki.admin().expires(), renewed)).unwrap();
+            sender.send((pki.admin().expires(), renewed)).unwrap();
         }));
     let before = pki.admin().expires();
     place.clock.forward_days(300);
     let (expires, renewed) =
-        tokio::time::timeout(Duration::from_mins(3), hears.recv()).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_mins(3), receiver.recv()).await.unwrap().unwrap();
     assert_eq!(renewed, Renewed { serving: true, admin: true, authority: false });
     assert!(expires > before);
     trigger.pull();

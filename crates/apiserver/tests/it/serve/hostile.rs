@@ -43,7 +43,7 @@ async fn garbage_ends_the_connection_and_not_the_server() {
             until_closed(stream).await;
         }
     }
-    server.is_well().await;
+    server.assert_responds().await;
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn an_idle_connection_is_closed_and_one_with_a_request_in_flight_is_not() 
     let short = Duration::from_secs(2);
     let mut server = Server::with(Limits { request_head: short, ..Limits::default() });
     let mut idle = server.client().http1().await.unwrap();
-    assert_eq!(idle.get("/who").await.unwrap(), "nobody HTTP/1.1");
+    assert_eq!(idle.get("/who").await.unwrap(), "anonymous HTTP/1.1");
     for over in ["h1", "h2"] {
         let mut busy = match over {
             "h1" => server.client().http1().await.unwrap(),
@@ -131,7 +131,7 @@ async fn connections_beyond_the_bound_wait_for_one_to_end() {
         assert!(!third.is_finished());
     }
     drop(second);
-    assert_eq!(soon(third).await.unwrap(), "nobody HTTP/1.1");
+    assert_eq!(soon(third).await.unwrap(), "anonymous HTTP/1.1");
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn an_upgraded_connection_belongs_to_its_handler_and_keeps_its_slot() {
     assert_eq!(&word, b"olleh");
     assert!(!next.is_finished());
     drop(stream);
-    assert_eq!(soon(next).await.unwrap(), "nobody HTTP/1.1");
+    assert_eq!(soon(next).await.unwrap(), "anonymous HTTP/1.1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -41,8 +41,8 @@ async fn a_client_certificate_authenticates_over_both_protocols_and_both_version
 #[tokio::test]
 async fn a_client_without_a_certificate_has_no_identity() {
     let server = Server::start();
-    assert_eq!(server.client().http1().await.unwrap().get("/who").await.unwrap(), "nobody HTTP/1.1");
-    assert_eq!(server.client().http2().await.unwrap().get("/who").await.unwrap(), "nobody HTTP/2.0");
+    assert_eq!(server.client().http1().await.unwrap().get("/who").await.unwrap(), "anonymous HTTP/1.1");
+    assert_eq!(server.client().http2().await.unwrap().get("/who").await.unwrap(), "anonymous HTTP/2.0");
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_foreign_expired_or_serving_certificate_does_not_authenticate() {
     server.place.clock.forward_days(-366);
     server.pki.renew().unwrap();
     assert!(is_refused(&server.client().who_is(ahead)).await);
-    server.is_well().await;
+    server.assert_responds().await;
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn a_client_that_does_not_trust_the_server_disconnects() {
     let stranger = Client { trust: Arc::new(Place::new().open().unwrap()), ..server.client() };
     let error = stranger.connect().await.unwrap_err().to_string();
     assert!(error.contains("certificate"), "{error}");
-    server.is_well().await;
+    server.assert_responds().await;
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn a_renewed_certificate_is_presented_to_new_connections() {
     server.place.clock.forward_days(300);
     assert!(server.pki.renew().unwrap().serving);
     assert_ne!(shown().await, first);
-    assert_eq!(connected.get("/who").await.unwrap(), "nobody HTTP/2.0");
+    assert_eq!(connected.get("/who").await.unwrap(), "anonymous HTTP/2.0");
 
     // The authority stays: clients that trust the old certificate still trust the server, and theirs are accepted.
     let old_trust = client.trust.authority_der();

@@ -44,18 +44,18 @@ pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(TIMEOUT, future).await.expect("it happens in time")
 }
 
-/// A server, with what a test needs to steer it.
+/// A server, and the handles with which a test controls it.
 pub(super) struct Server {
     pub(super) place: Place,
     pub(super) pki: Arc<Pki>,
     pub(super) address: SocketAddr,
     pub(super) trigger: Trigger,
     task: JoinHandle<Drained>,
-    /// Hears of every request to `/wait` that began.
+    /// Receives one message for every request to `/wait` that began.
     pub(super) began: mpsc::UnboundedReceiver<()>,
-    /// Hears of every response to `/flood` and `/pause` that ended, and of how many bytes HTTP took of it.
+    /// Receives the path and the bytes sent of every response to `/flood` and `/pause` that ended.
     pub(super) ended_floods: mpsc::UnboundedReceiver<(String, usize)>,
-    /// Lets one request to `/wait` go on.
+    /// Releases one request to `/wait`.
     pub(super) release: Arc<Notify>,
     pub(super) admin_token: Token,
 }
@@ -64,7 +64,7 @@ pub(super) struct Server {
 #[derive(Clone)]
 struct Behind {
     authenticator: Arc<Authenticator>,
-    told: mpsc::UnboundedSender<()>,
+    began_sender: mpsc::UnboundedSender<()>,
     ended_floods: mpsc::UnboundedSender<(String, usize)>,
     release: Arc<Notify>,
 }
@@ -84,7 +84,7 @@ impl Drop for Flood {
 }
 
 impl Server {
-    /// One that waits for the requests under way as long as a loaded machine needs.
+    /// A server whose drain timeout suffices for a loaded machine.
     pub(super) fn start() -> Self {
         Self::with(Limits { drain: TIMEOUT, ..Limits::default() })
     }
@@ -96,15 +96,15 @@ impl Server {
         let address = listener.address();
         let pki = Arc::new(place.open().unwrap());
         let (trigger, end) = shutdown();
-        let (told, began) = mpsc::unbounded_channel();
-        let (tell_floods, ended_floods) = mpsc::unbounded_channel();
+        let (began_sender, began) = mpsc::unbounded_channel();
+        let (ended_floods_sender, ended_floods) = mpsc::unbounded_channel();
         let release = Arc::new(Notify::new());
         let tokens = place.admin_token().0;
         let admin_token = tokens.of(ADMIN_USER).unwrap().clone();
         let behind = Behind {
             authenticator: Arc::new(Authenticator::new(tokens, pki.clock())),
-            told,
-            ended_floods: tell_floods,
+            began_sender,
+            ended_floods: ended_floods_sender,
             release: Arc::clone(&release),
         };
         let service = tower::service_fn(move |request| respond(request, behind.clone()));
@@ -127,10 +127,10 @@ impl Server {
         }
     }
 
-    /// Expects the server to be well.
-    pub(super) async fn is_well(&self) {
+    /// Asserts that the server responds.
+    pub(super) async fn assert_responds(&self) {
         let mut connection = self.client().http1().await.unwrap();
-        assert_eq!(connection.get("/who").await.unwrap(), "nobody HTTP/1.1");
+        assert_eq!(connection.get("/who").await.unwrap(), "anonymous HTTP/1.1");
     }
 }
 
@@ -140,13 +140,13 @@ async fn respond(mut request: Request<Incoming>, behind: Behind) -> Result<Respo
         "/who" => {
             let peer = request.extensions().get::<Peer>().unwrap();
             assert!(peer.remote().ip().is_loopback());
-            let user = peer.certificate().map_or("nobody", |certificate| certificate.user().name());
+            let user = peer.certificate().map_or("anonymous", |certificate| certificate.user().name());
             full(format!("{user} {:?}", request.version()))
         }
         "/wait" => {
-            // Made before the test learns of the request, so that it misses no notification.
+            // Created before the test is notified of the request, so that no notification is lost.
             let released = behind.release.notified();
-            behind.told.send(()).unwrap();
+            behind.began_sender.send(()).unwrap();
             released.await;
             full("waited".to_owned())
         }

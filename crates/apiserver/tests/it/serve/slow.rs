@@ -22,7 +22,7 @@ async fn a_client_that_does_not_read_is_cut_over_http1() {
     stream.write_all(b"GET /flood HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let (_, bytes) = soon(server.ended_floods.recv()).await.unwrap();
     assert!(bytes < BUFFERS, "{bytes} bytes were made for a client that reads none");
-    server.is_well().await;
+    server.assert_responds().await;
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn a_client_that_does_not_read_a_stream_is_cut_over_http2_though_it_answer
     assert!(bytes <= WINDOW as usize + (256 << 10), "{bytes} bytes were made for a client that reads none");
     connection.closed().await;
     drop(unread);
-    server.is_well().await;
+    server.assert_responds().await;
 }
 
 #[tokio::test]

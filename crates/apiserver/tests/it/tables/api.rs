@@ -39,8 +39,8 @@ async fn roles_and_bindings_have_their_print_columns() {
         ),
         case(
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-            binding("nobody", "ClusterRole", json!([])),
-            json!(["nobody", "ClusterRole/view", "0s", "", "", ""]),
+            binding("empty", "ClusterRole", json!([])),
+            json!(["empty", "ClusterRole/view", "0s", "", "", ""]),
         ),
     ];
     let kinds = [

@@ -178,8 +178,8 @@ async fn storage_classes_and_drivers_have_their_print_columns() {
         ),
         case(
             "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities",
-            json!({ "metadata": { "name": "room" }, "storageClassName": "fast", "capacity": "1Gi" }),
-            json!(["room", "2026-01-02T03:04:05Z"]),
+            json!({ "metadata": { "name": "capacity" }, "storageClassName": "fast", "capacity": "1Gi" }),
+            json!(["capacity", "2026-01-02T03:04:05Z"]),
         ),
     ];
     let kinds = [
