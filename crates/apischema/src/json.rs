@@ -115,7 +115,7 @@ pub fn canonical(schema: &Schema, kind: &Kind, value: Value) -> Result<Value, De
 pub fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     let mut context = Context::new(Schema::builtin());
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let read = any::Seed::telling(&mut context).deserialize(&mut deserializer);
+    let read = any::Seed::reporting(&mut context).deserialize(&mut deserializer);
     let value = context.answer(read.and_then(|value| deserializer.end().map(|()| value)))?;
     Ok(Decoded { value, strict: context.strict })
 }

@@ -56,7 +56,7 @@ pub fn index<'n>(documents: impl IntoIterator<Item = (&'n str, &'n str)>) -> Val
 
 /// What a document hashes to: the same for the same bytes, on every machine and in every release.
 pub fn hash(document: &[u8]) -> String {
-    // FNV-1a, in 128 bits: not for secrets, only to tell documents apart.
+    // FNV-1a, in 128 bits: not for secrets, only to distinguish documents.
     const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
     const START: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     let sum = document.iter().fold(START, |sum, byte| (sum ^ u128::from(*byte)).wrapping_mul(PRIME));

@@ -10,18 +10,18 @@ use super::context::Context;
 /// Reads any value, within the bounds.
 pub(super) struct Seed<'c, 's> {
     context: &'c mut Context<'s>,
-    telling: bool,
+    reporting: bool,
 }
 
 impl<'c, 's> Seed<'c, 's> {
     /// A decoder that reports duplicate fields.
-    pub(super) fn telling(context: &'c mut Context<'s>) -> Self {
-        Self { context, telling: true }
+    pub(super) fn reporting(context: &'c mut Context<'s>) -> Self {
+        Self { context, reporting: true }
     }
 
     /// A decoder that takes the last of duplicate fields without a report.
     pub(super) fn silent(context: &'c mut Context<'s>) -> Self {
-        Self { context, telling: false }
+        Self { context, reporting: false }
     }
 }
 
@@ -74,7 +74,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         let mut list = Vec::new();
         loop {
             let before = self.context.push_index(list.len());
-            let next = access.next_element_seed(Seed { context: self.context, telling: self.telling })?;
+            let next = access.next_element_seed(Seed { context: self.context, reporting: self.reporting })?;
             self.context.back_to(before);
             match next {
                 Some(value) => list.push(value),
@@ -89,11 +89,11 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         self.context.enter()?;
         let mut object = Map::new();
         while let Some(key) = access.next_key::<String>()? {
-            if self.telling && object.contains_key(&key) {
+            if self.reporting && object.contains_key(&key) {
                 self.context.duplicate(&key);
             }
             let before = self.context.push_key(&key);
-            let value = access.next_value_seed(Seed { context: self.context, telling: self.telling })?;
+            let value = access.next_value_seed(Seed { context: self.context, reporting: self.reporting })?;
             self.context.back_to(before);
             object.insert(key, value);
         }

@@ -175,14 +175,14 @@ impl<'s> Context<'s> {
     }
 
     pub(super) fn unknown(&mut self, key: &str) {
-        self.tell(key, StrictError::Unknown);
+        self.report(key, StrictError::Unknown);
     }
 
     pub(super) fn duplicate(&mut self, key: &str) {
-        self.tell(key, StrictError::Duplicate);
+        self.report(key, StrictError::Duplicate);
     }
 
-    fn tell(&mut self, key: &str, error: fn(String) -> StrictError) {
+    fn report(&mut self, key: &str, error: fn(String) -> StrictError) {
         if self.quiet || self.strict.len() >= MAX_STRICT_ERRORS {
             return;
         }

@@ -128,12 +128,12 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 }
 
 fn place_value(object: &mut Map<String, Value>, schema: &crate::Schema, field: &Field, mut value: Value) {
-    // An empty list is none, but an empty list of managers is the wish to forget them, which no other form of the
-    // object could carry: a list of an empty entry means the same.
+    // An empty list is none, but an empty list of managers removes them, which no other form of the
+    // object can express: a list with one empty entry means the same.
     if field.json == "managedFields" && value.as_array().is_some_and(Vec::is_empty) {
         value = Value::Array(vec![Value::Object(Map::new())]);
     }
-    let is_distinguished = field.tells_empty && !value.is_null();
+    let is_distinguished = field.distinguishes_empty && !value.is_null();
     if zero::leaves_out(schema, field, &value) && !is_distinguished {
         object.remove(field.json);
     } else {

@@ -40,7 +40,7 @@ mod tests {
                 .collect();
             assert!(!fields.is_empty(), "{owner}.{name}");
             for field in fields {
-                assert!(field.tells_empty && field.omit == Omit::Empty, "{owner}.{name}");
+                assert!(field.distinguishes_empty && field.omit == Omit::Empty, "{owner}.{name}");
                 assert!(matches!(schema[field.ty].shape, Shape::List(_) | Shape::Map(_)), "{owner}.{name}");
             }
         }

@@ -152,7 +152,7 @@ fn read_field(rest: &'static str) -> Option<Field> {
         number,
         ty,
         omit: Omit::Never,
-        tells_empty: false,
+        distinguishes_empty: false,
         required: false,
         patch: Patch::default(),
         list_type: None,
@@ -274,7 +274,7 @@ fn flatten(types: &[Type], raw: &[Raw], place: usize) -> Result<Struct, LoadErro
     let mut fields = Vec::with_capacity(raw[place].fields.len() + 2);
     collect(raw, place, None, &mut fields, EMBEDDING_DEPTH)?;
     for (field, _) in &mut fields {
-        field.tells_empty = emptiness::is_distinguished(raw[place].name, field.json);
+        field.distinguishes_empty = emptiness::is_distinguished(raw[place].name, field.json);
     }
     fields.sort_unstable_by_key(|(field, _)| field.json);
     let position = |index: usize| u16::try_from(index).map_err(|_| LoadError::Dangling { what: "a field" });

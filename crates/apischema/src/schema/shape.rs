@@ -142,7 +142,7 @@ pub struct Field {
     pub omit: Omit,
     /// Whether validation distinguishes an empty list or map from a missing one. Both are distinct until the object is
     /// stored.
-    pub tells_empty: bool,
+    pub distinguishes_empty: bool,
     /// Whether OpenAPI calls it required.
     pub required: bool,
     /// Its patch strategy.

@@ -58,7 +58,7 @@ proptest! {
             let twice = once.clone().map(|once| tracker.apply(&made(&once), &object, "one", false));
             (once, twice)
         });
-        // Elements that nothing tells apart cannot be applied.
+        // Elements that cannot be distinguished cannot be applied.
         if let (Ok(once), Ok(twice)) = (once, twice) {
             prop_assert_eq!(made(&once), twice.unwrap());
         }

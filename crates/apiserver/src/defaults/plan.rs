@@ -57,7 +57,7 @@ struct Stop {
 }
 
 enum Step {
-    Set { field: &'static str, fill: Fill, tells_absence: bool },
+    Set { field: &'static str, fill: Fill, distinguishes_absence: bool },
     Do(fn(&mut Object)),
     DoBy(fn(&mut Object, &Rules)),
 }
@@ -111,8 +111,9 @@ impl Plan {
         let Some(stop) = self.0.get(&id) else { return };
         for step in &stop.steps {
             match step {
-                Step::Set { field, fill, tells_absence } => {
-                    let empty = object.get(*field).is_none_or(|value| !tells_absence && is_zero(value));
+                Step::Set { field, fill, distinguishes_absence } => {
+                    let empty =
+                        object.get(*field).is_none_or(|value| !distinguishes_absence && is_zero(value));
                     if empty || object[*field].is_null() {
                         object.insert((*field).to_owned(), (*fill).into());
                     }
@@ -160,7 +161,7 @@ fn step(schema: &Schema, id: StructId, rule: Rule) -> Step {
     match rule {
         Rule::Set(field, fill) => {
             let ty = schema[id].field(field).map(|field| schema[field.ty].shape);
-            Step::Set { field, fill, tells_absence: matches!(ty, Some(Shape::Pointer(_))) }
+            Step::Set { field, fill, distinguishes_absence: matches!(ty, Some(Shape::Pointer(_))) }
         }
         Rule::Do(act) => Step::Do(act),
         Rule::DoBy(act) => Step::DoBy(act),

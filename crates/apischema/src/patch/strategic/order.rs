@@ -88,7 +88,7 @@ pub(super) fn check(patch: &[Value], order: &[Value], key: Option<&str>) -> Resu
     )))
 }
 
-/// The value that tells an element apart.
+/// The value that identifies an element.
 fn named<'v>(element: &'v Value, key: Option<&str>) -> Result<&'v Value, StrategicError> {
     let Some(key) = key else { return Ok(element) };
     let Value::Object(object) = element else {
