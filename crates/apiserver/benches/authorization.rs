@@ -1,4 +1,4 @@
-//! What it costs to ask who may do what: the same request by somebody whom nothing is asked about, by somebody with
+//! The cost of authorization: the same request by a user who skips authorization, by a user with
 //! a role among many, and by a node among many pods.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot be set up has failed")]
@@ -27,7 +27,7 @@ struct World {
     _folder: tempfile::TempDir,
 }
 
-/// A cluster with many people who have roles, and many pods that need secrets.
+/// A cluster with many users who have roles, and many pods that need secrets.
 static WORLD: LazyLock<World> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let tokens = Tokens::default();
@@ -38,7 +38,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         limits: Limits::default(),
         authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
         nodes: None,
-        // Pods are made here without anybody who would make their accounts.
+        // No controller creates the service accounts of the pods.
         plugins: Plugins::new("", "ServiceAccount").unwrap(),
         usage: None,
     })

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_health_version_and_whom_to_trust_are_open_to_everybody() {
+    fn anonymous_users_may_read_only_health_version_and_cluster_info() {
         for path in [CLUSTER_INFO, "/livez", "/readyz", "/healthz", "/version", "/version/"] {
             assert!(may_be_anonymous(path), "{path}");
         }

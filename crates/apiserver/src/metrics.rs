@@ -1,8 +1,9 @@
 //! Metrics for Prometheus, under kube-apiserver's names.
 //!
-//! Counting must cost hardly anything at fifty thousand reads a second, so that no request takes a lock or formats a label: a
-//! request looks up its series once, in a map that is only replaced as a whole, and adds to it with a few relaxed operations.
-//! There are as many series as kinds, verbs and scopes in use; a request for an unknown path adds none.
+//! Counting must cost hardly anything at fifty thousand reads a second, so that no request takes a lock or formats a
+//! label: a request looks up its series once, in a map that is only replaced as a whole, and adds to it with a few
+//! relaxed operations. There are as many series as kinds, verbs and scopes in use; a request for an unknown path adds
+//! none.
 
 mod process;
 mod request;
@@ -117,7 +118,7 @@ impl Metrics {
             series.duration.render(text, name, &series.labels.with_dry_run(), |_| true);
         }
         let name = "apiserver_request_sli_duration_seconds";
-        text.histogram(name, "seconds that requests took which were to change or tell something");
+        text.histogram(name, "seconds that requests took which change or read objects");
         for series in all.iter().filter(|series| series.labels.dry_run.is_empty()) {
             series.duration.render(text, name, &series.labels.without_dry_run(), series::is_sli_bound);
         }

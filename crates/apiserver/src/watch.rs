@@ -40,7 +40,7 @@ const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     if call.accepted.form == Form::MetadataList {
         return Err(ApiError::unacceptable(
-            "you requested PartialObjectMetadataList, but a watch tells of objects one by one",
+            "you requested PartialObjectMetadataList, but a watch sends objects one by one",
         ));
     }
     let options = WatchOptions::of(&call.query)?;
@@ -295,8 +295,8 @@ impl Watcher {
 /// An object before and after an event.
 type States = (Option<Arc<Object>>, Option<Arc<Object>>);
 
-/// The object of an event before and after it, in the version of a row. The one before is converted only if its content is
-/// needed.
+/// The object of an event before and after it, in the version of a row. The one before is converted only if its content
+/// is needed.
 async fn states(event: &Event, selection: &Selection, row: &Row) -> Result<States, ApiError> {
     let (previous, current) = (event.previous().cloned(), event.current().cloned());
     if !has_converter(row) {

@@ -31,7 +31,7 @@ use client_config::WebhookClientConfig;
 
 /// The largest answer that is read: that of the largest object, patched all over.
 const MAX_ANSWER: usize = 8 << 20;
-/// Where systems keep the authorities that everybody trusts.
+/// The files in which systems have the certificate authorities that they trust.
 const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

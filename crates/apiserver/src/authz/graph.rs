@@ -1,7 +1,7 @@
 //! The objects that the pods of each node refer to.
 //!
-//! The references of a pod do not change once it is bound, so that only bindings, new pods and deletions are decoded; the many
-//! updates of pod statuses are not.
+//! The references of a pod do not change once it is bound, so that only bindings, new pods and deletions are decoded;
+//! the many updates of pod statuses are not.
 
 use std::collections::{HashMap, HashSet};
 
@@ -206,8 +206,8 @@ impl Index for Graph {
     }
 }
 
-/// Whether an updated pod has the same references. The attributes of the stored object tell, without decoding it, but for
-/// claims of devices, which are in its status.
+/// Whether an updated pod has the same references. The attributes of the stored object show it, without decoding it,
+/// but for claims of devices, which are in its status.
 fn same_references(current: &Object, previous: &Object) -> bool {
     let on_node = |object: &Object| object.attributes.get("spec.nodeName").map(str::to_owned);
     let claims = |object: &Object| std::str::from_utf8(&object.value).is_ok_and(|text| text.contains(CLAIMS));

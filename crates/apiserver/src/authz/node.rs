@@ -1,7 +1,7 @@
 //! The node authorizer: a node may read what its pods refer to, and write its own objects.
 //!
-//! It decides by the URL whether a Node, pod or lease is the node's own; where only the object tells, the admission plugin
-//! `NodeRestriction` decides.
+//! It decides by the URL whether a Node, pod or lease is the node's own; where only the object shows it, the admission
+//! plugin `NodeRestriction` decides.
 
 use super::graph::{Graph, Kind};
 use super::{About, Ask, Authorizer, Objects};
@@ -113,8 +113,8 @@ impl Authorizer {
         self.related(node, objects, is_related)
     }
 
-    /// Whether a pod of the node refers to the object. A request for a cluster-scoped object has no namespace: with one, there
-    /// is no such object.
+    /// Whether a pod of the node refers to the object. A request for a cluster-scoped object has no namespace: with
+    /// one, there is no such object.
     fn related(
         &self,
         node: &str,

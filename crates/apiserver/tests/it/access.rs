@@ -48,7 +48,7 @@ enum As {
     Anonymous,
 }
 
-/// A user in some groups, one of which everybody is in who proved who they are.
+/// A user in some groups and in `system:authenticated`.
 fn user(name: &str, groups: &[&str]) -> As {
     As::User(Arc::new(User::new(name, "", groups.iter().copied())))
 }

@@ -12,7 +12,7 @@ const COLUMNS: &[Column] = &[
     Column::text("Reason", "why it happened, in one word"),
     Column::text("Object", "what it is about"),
     Column::text("Subobject", "which part of that it is about").wide(),
-    Column::text("Source", "who tells of it").wide(),
+    Column::text("Source", "the component that reported it").wide(),
     Column::text("Message", "what happened"),
     Column::text("First Seen", "how long ago it first happened").wide(),
     Column::text("Count", "how often it happened").wide(),

@@ -19,7 +19,7 @@ fn request(name: &str, signer: &str, user: &str, group: &str) -> Value {
     let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
     json!({ "metadata": { "name": name }, "spec": {
         "request": BASE64_STANDARD.encode(pem), "signerName": signer,
-        "usages": ["digital signature", "client auth"], "username": "somebody-else", "groups": ["system:masters"],
+        "usages": ["digital signature", "client auth"], "username": "another-user", "groups": ["system:masters"],
     } })
 }
 

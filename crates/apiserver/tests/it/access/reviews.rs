@@ -82,7 +82,7 @@ async fn access_reviews_have_the_decision_and_the_reason() {
         (&answer["status"]["allowed"], &answer["metadata"]["namespace"]),
         (&json!(true), &json!("default"))
     );
-    // Everybody may ask about themselves, and few about others.
+    // Every user may create reviews of itself, and few of others.
     let path = format!("{AUTHORIZATION}/subjectaccessreviews");
     assert_eq!(cluster.post(&user("jane", &[]), &path, &local).await.code, 403);
 }
