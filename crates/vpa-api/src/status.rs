@@ -122,7 +122,7 @@ string_enum! {
         True,
         /// It does not.
         False,
-        /// The recommender cannot tell.
+        /// It is not known.
         Unknown,
     }
 }

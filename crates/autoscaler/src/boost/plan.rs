@@ -162,15 +162,15 @@ impl BoostPlan {
         context: &BoostContext,
     ) {
         const WHOLE: i64 = 1 << 20;
-        let wished = std::mem::take(&mut self.boosted);
-        if wished.is_empty() {
+        let requested = std::mem::take(&mut self.boosted);
+        if requested.is_empty() {
             return;
         }
         let cut = |share: i64| -> Vec<BoostedContainer> {
             let part = |container: &BoostedContainer| {
                 let milli = |cpu: Cpu| cpu.request.map_or(0, Quantity::saturating_milli);
-                let (base, wished) = (milli(container.cpu.unboosted), milli(container.cpu.boosted));
-                let more = i128::from(wished - base) * i128::from(share) / i128::from(WHOLE);
+                let (base, requested) = (milli(container.cpu.unboosted), milli(container.cpu.boosted));
+                let more = i128::from(requested - base) * i128::from(share) / i128::from(WHOLE);
                 let more = i64::try_from(more).unwrap_or_default();
                 let own = &own.containers[container.index];
                 let policy = vpa.container_policy(&own.name);
@@ -179,15 +179,15 @@ impl BoostPlan {
                 let cpu = Boost { boosted, ..container.cpu };
                 (more > 0).then(|| BoostedContainer { cpu, ..container.clone() })
             };
-            wished.iter().filter_map(part).collect()
+            requested.iter().filter_map(part).collect()
         };
         let allowed = |boosted: &[BoostedContainer]| {
             let mut spec = unboosted.clone();
             Self { boosted: boosted.to_vec(), refused: Vec::new() }.apply_to(&mut spec);
             is_allowed(&spec, context)
         };
-        self.boosted = if allowed(&wished) {
-            wished.clone()
+        self.boosted = if allowed(&requested) {
+            requested.clone()
         } else {
             // The largest share that is allowed; none is, since without a boost it is not this plan's concern.
             let (mut fits, mut exceeds) = (0, WHOLE);
@@ -197,9 +197,9 @@ impl BoostPlan {
             }
             cut(fits)
         };
-        let dropped = wished.iter().filter(|wished| self.container(&wished.name).is_none());
+        let dropped = requested.iter().filter(|requested| self.container(&requested.name).is_none());
         let refused = dropped
-            .map(|wished| Refused { container: wished.name.clone(), reason: NoBoost::NoHeadroom })
+            .map(|requested| Refused { container: requested.name.clone(), reason: NoBoost::NoHeadroom })
             .collect::<Vec<_>>();
         self.refused.extend(refused);
     }
@@ -224,8 +224,8 @@ pub fn is_allowed(spec: &PodSpec, context: &BoostContext) -> bool {
         && is_within(&pod, &context.headroom)
 }
 
-/// Whether the admission controller leaves a recommendation out of a pod: the pod is allowed as it is, and not as recommended.
-/// Quotas do not count.
+/// Whether the admission controller leaves a recommendation out of a pod: the pod is allowed as it is, and not as
+/// recommended. Quotas do not count.
 pub fn is_left_out(own: &PodSpec, recommended: &PodSpec, ranges: LimitRanges) -> bool {
     let context = BoostContext { ranges, ..BoostContext::default() };
     !is_allowed(recommended, &context) && is_allowed(own, &context)

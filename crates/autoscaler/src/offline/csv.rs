@@ -5,8 +5,9 @@
 //! - `resource`: `cpu` (the value is in cores), `memory` (in bytes), or `oom` (the container was OOM-killed; the value is its
 //!   memory request then, in bytes).
 //!
-//! A header is optional. With one, the columns may be in any order, there may be others, which are ignored, and a column
-//! `pod` tells the replicas of a container apart. Fields may be quoted. Empty lines and lines that start with `#` are skipped.
+//! A header is optional. With one, the columns may be in any order, there may be others, which are ignored, and a
+//! column `pod` distinguishes the replicas of a container. Fields may be quoted. Empty lines and lines that start with
+//! `#` are skipped.
 //!
 //! The reader has one buffer of a fixed size, so that files of any length are read in the same memory.
 

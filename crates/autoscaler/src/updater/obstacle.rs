@@ -37,14 +37,14 @@ pub enum Obstacle {
     Quota(String),
     /// The API server rejected it.
     Rejected(String),
-    /// Limit ranges or the resources of the pod as a whole do not allow it, so that the admission controller leaves it out
-    /// of new pods.
+    /// Limit ranges or the resources of the pod as a whole do not allow it, so that the admission controller leaves it
+    /// out of new pods.
     NotAllowed,
 }
 
 impl Obstacle {
-    /// Whether a pod in its stead could be created with the recommendation. A quota forbids that as well, and a pod that is
-    /// created without it would be evicted again and again.
+    /// Whether a replacement of the pod could be created with the recommendation. A quota forbids that as well, and a
+    /// pod that is created without it would be evicted again and again.
     pub fn allows_eviction(&self) -> bool {
         !matches!(self, Self::Quota(_) | Self::NotAllowed)
     }

@@ -254,7 +254,7 @@ fn a_policy_may_choose_its_percentiles() {
 }
 
 #[test]
-fn an_explanation_tells_the_steps_of_a_recommendation() {
+fn an_explanation_lists_the_steps_of_a_recommendation() {
     let config = config();
     let mut workload = Workload::new(&config, VpaSettings::default());
     for minute in 0..12 * 60 {

@@ -66,8 +66,8 @@ async fn a_vpa_without_recommendation_or_without_pods_does_not_say_that_pods_are
     assert_eq!(said().await, (yes, "AllPodsUpdated".to_owned()));
 }
 
-/// No eviction on failure, infeasible status, patch rejection, no retry for an unchanged recommendation, retry after a change,
-/// a successful update clears the attempt.
+/// No eviction on failure, infeasible status, patch rejection, no retry for an unchanged recommendation, retry after a
+/// change, a successful update clears the attempt.
 #[tokio::test(start_paused = true)]
 async fn what_a_node_cannot_hold_is_not_attempted_again_until_the_recommendation_is_lower() {
     for rules in dialects() {
@@ -340,7 +340,7 @@ async fn a_pod_that_was_changed_meanwhile_is_read_again() {
     let world = World::start(rules, "InPlace").await;
     world.pod("web-1", "1/1Gi").await;
     world.pass(MOMENT).await;
-    // Somebody else writes the pod just before the updater does.
+    // Another client updates the pod just before the updater does.
     let (admin, mut once) = (world.pods(), true);
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
