@@ -149,31 +149,31 @@ impl Made {
         self.written(step)
     }
 
-    /// Part of an object, as somebody wants it who says so each time.
+    /// A server-side apply of a part of the object.
     fn apply(&mut self, current: &Value) -> Step {
         let random = &mut self.random;
-        let mut wanted = json!({"metadata": {"name": current["metadata"]["name"]}});
-        wanted["apiVersion"] = json!(self.resource.api_version);
-        wanted["kind"] = json!(self.resource.kind);
+        let mut applied = json!({"metadata": {"name": current["metadata"]["name"]}});
+        applied["apiVersion"] = json!(self.resource.api_version);
+        applied["kind"] = json!(self.resource.kind);
         let status = random.pick(&self.kind.status).filter(|_| self.resource.parts.contains(&"status"));
         let mut part = "";
         match status {
             Some(status) if random.percent(25) => {
                 part = "status";
-                wanted["status"] = status.clone();
+                applied["status"] = status.clone();
             }
             _ => {
                 for _ in 0..=random.below(2) {
                     let changes = if random.percent(50) { &self.kind.changes } else { &self.kind.with };
                     let over = if random.percent(25) { random.pick(common()) } else { random.pick(changes) };
                     if let Some(over) = over {
-                        lay_over(&mut wanted, over);
+                        lay_over(&mut applied, over);
                     }
                 }
             }
         }
         if random.percent(25) {
-            edit(random, self.resource.body, &mut wanted, "");
+            edit(random, self.resource.body, &mut applied, "");
         }
         let said = query(random);
         let manager = ["one", "two", "three"][random.below(3)];
@@ -184,8 +184,8 @@ impl Made {
         if random.percent(40) {
             query.push_str("&force=true");
         }
-        let wanted = self.own(&wanted);
-        Step { part: part.to_owned(), query, ..Step::new(Verb::Apply, wanted) }
+        let applied = self.own(&applied);
+        Step { part: part.to_owned(), query, ..Step::new(Verb::Apply, applied) }
     }
 
     /// The end of an object, with what a client says about it in the address or in a body.
@@ -315,7 +315,7 @@ fn resize(random: &mut Random, pod: &mut Value) {
     }
 }
 
-/// Tells how to merge, somewhere in a strategic patch.
+/// Adds a directive somewhere in a strategic patch.
 fn directive(random: &mut Random, patch: &mut Value) {
     let places = super::edit::locations(patch);
     let Some(place) = random.pick(&places) else { return };

@@ -1,4 +1,4 @@
-//! The stories of server-side apply that test our API server, sent to the real Kubernetes again.
+//! The scenarios of server-side apply that test our API server, sent to the real Kubernetes again.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::kube_apiserver::{create_namespace, send};
 
-/// The responses of kube-apiserver when the stories were recorded, for built-in kinds and custom resources;
+/// The responses of kube-apiserver when the scenarios were recorded, for built-in kinds and custom resources;
 /// `PLUMB_UPDATE=1` records them anew.
-const STORIES: [&str; 2] = [
+const SCENARIOS: [&str; 2] = [
     concat!(env!("CARGO_MANIFEST_DIR"), "/../apiserver/tests/it/apply/kubernetes.jsonl"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../apiserver/tests/it/apply/custom.jsonl"),
 ];
@@ -79,11 +79,12 @@ async fn served(client: &Client, step: &Value) {
     }
 }
 
-/// Replays a story; returns the responses that differ from it, and puts them into it.
-async fn tell(client: &Client, story: &mut Value) -> Vec<String> {
-    let (name, in_order) = (story["name"].as_str().unwrap_or_default().to_owned(), story["slow"] == true);
+/// Replays a scenario; returns the responses that differ from it, and puts them into it.
+async fn replay(client: &Client, scenario: &mut Value) -> Vec<String> {
+    let (name, in_order) =
+        (scenario["name"].as_str().unwrap_or_default().to_owned(), scenario["slow"] == true);
     let (mut now, mut then, mut wrong) = (String::new(), String::new(), Vec::new());
-    for (place, step) in story["steps"].as_array_mut().expect("steps").iter_mut().enumerate() {
+    for (place, step) in scenario["steps"].as_array_mut().expect("steps").iter_mut().enumerate() {
         if in_order {
             // Timestamps have a resolution of a second.
             tokio::time::sleep(Duration::from_millis(1050)).await;
@@ -124,13 +125,13 @@ async fn kube_apiserver_answers_an_apply_as_it_is_written_down() {
     let client = cluster.client().await.expect("a client");
     create_namespace(&client, "ssa").await;
     let mut wrong = Vec::new();
-    for place in STORIES {
-        let written = std::fs::read_to_string(place).expect("the stories");
+    for place in SCENARIOS {
+        let written = std::fs::read_to_string(place).expect("the scenarios");
         let mut anew = String::new();
         for line in written.lines() {
-            let mut story: Value = serde_json::from_str(line).expect("a story");
-            wrong.extend(tell(&client, &mut story).await);
-            anew.push_str(&story.to_string());
+            let mut scenario: Value = serde_json::from_str(line).expect("a scenario");
+            wrong.extend(replay(&client, &mut scenario).await);
+            anew.push_str(&scenario.to_string());
             anew.push('\n');
         }
         if std::env::var_os("PLUMB_UPDATE").is_some() && !wrong.is_empty() {

@@ -13,7 +13,7 @@ const SPECIAL_VERBS: [&str; 8] = ["*", "approve", "attest", "bind", "escalate", 
 /// The namespace of the leases of nodes.
 const LEASES: &str = "kube-node-lease";
 
-/// Resources that authorization knows and discovery does not tell: what approving, signing and impersonating are about,
+/// Resources that authorization knows and discovery does not list: what approving, signing and impersonating are about,
 /// and what a kubelet asks about its own clients.
 pub const VIRTUAL: [(&str, &str); 20] = [
     ("", "groups"),
@@ -78,7 +78,7 @@ const NAMED: [(&str, &str, &str); 5] = [
     ("kube-system", "secrets", "bootstrap-token-abcdef"),
 ];
 
-/// Whether somebody may do something.
+/// The question whether authorization allows a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
     /// Who; one of the identities of the matrix.
@@ -103,7 +103,7 @@ pub fn identities() -> Vec<(&'static str, String, Vec<String>)> {
     let authenticated = "system:authenticated";
     let mut all = vec![
         ("anonymous", "system:anonymous".to_owned(), groups(&["system:unauthenticated"])),
-        ("authenticated", "somebody".to_owned(), groups(&[authenticated])),
+        ("authenticated", "user".to_owned(), groups(&[authenticated])),
         (
             "bootstrap",
             "system:bootstrap:abcdef".to_owned(),

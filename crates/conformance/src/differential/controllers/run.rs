@@ -67,7 +67,7 @@ impl ScenarioSummary {
         sides: &Arc<[Side; 2]>,
         kept: &Arc<AllowedDifferences>,
         at_once: usize,
-        tell: impl Fn(&str, Option<&Finding>, Duration),
+        report: impl Fn(&str, Option<&Finding>, Duration),
     ) -> Result<(), Error> {
         // The clusters may have been used by an earlier run.
         let run = format!("{:x}", Timestamp::now().as_second());
@@ -84,7 +84,7 @@ impl ScenarioSummary {
             let Some(ended) = playing.join_next().await else { return Ok(()) };
             let (name, begun, played) = ended.map_err(|error| Error::Runtime(error.into()))?;
             let played = played?;
-            tell(&name, played.finding.as_ref(), begun.elapsed());
+            report(&name, played.finding.as_ref(), begun.elapsed());
             self.compared += played.compared;
             self.kept.extend(played.kept);
             self.findings.extend(played.finding);
@@ -120,14 +120,14 @@ pub fn print(scenario: &str, finding: Option<&Finding>, took: Duration) {
     }
 }
 
-/// Runs the scenarios of the repository in two clusters that have controllers and neither scheduler nor nodes. `tell`
+/// Runs the scenarios of the repository in two clusters that have controllers and neither scheduler nor nodes. `report`
 /// is called for each that ended, with its finding.
 pub async fn run(
     reference: Client,
     subject: Client,
     kept: AllowedDifferences,
     options: &Options,
-    tell: impl Fn(&str, Option<&Finding>, Duration),
+    report: impl Fn(&str, Option<&Finding>, Duration),
 ) -> Result<ScenarioSummary, Error> {
     let started = Instant::now();
     let mut chosen = scenarios()?;
@@ -153,13 +153,13 @@ pub async fn run(
     }
     let mut outcome = ScenarioSummary { scenarios: chosen.len(), ..ScenarioSummary::default() };
     let is_whole = chosen.len() == all;
-    outcome.play(&chosen, &sides, &kept, options.at_once, &tell).await?;
+    outcome.play(&chosen, &sides, &kept, options.at_once, &report).await?;
     // Where upstream's own controllers race each other there are two possible results: a finding has to be found
     // again.
     let found = std::mem::take(&mut outcome.findings);
     chosen.retain(|scenario| found.iter().any(|finding| finding.scenario == scenario.name));
     if !chosen.is_empty() {
-        outcome.play(&chosen, &sides, &kept, options.at_once, &tell).await?;
+        outcome.play(&chosen, &sides, &kept, options.at_once, &report).await?;
         outcome.once = found.len() - outcome.findings.len();
     }
     if is_whole {
