@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_table_tells_which_socket_listens() {
+    fn the_kernels_table_shows_which_socket_listens() {
         let line = "   0: 0100007F:192B 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4242 1 0";
         assert_eq!(listening(line, 6443), Some("4242"));
         assert_eq!(listening(line, 6444), None);

@@ -12,7 +12,7 @@ use crate::cli::{Image, ImageCommand};
 use crate::client::write_out;
 use crate::data_dir::check_usable;
 
-/// Long enough to tell images apart, short enough to read.
+/// Long enough to distinguish images, short enough to read.
 const SHORT_ID: usize = 12;
 
 pub(crate) fn run(image: Image) -> anyhow::Result<()> {

@@ -29,7 +29,8 @@ use crate::{reading, status};
 /// Change the CPU and memory of a running pod, wait until the resize is applied, and print the outcome.
 ///
 /// Exits with 0 when it is applied, 1 when it was rejected, 4 when it is infeasible (it can never fit the node); after
-/// --timeout with 3 when it is deferred (it does not fit the node now) and with 5 when it is not applied for another reason.
+/// --timeout with 3 when it is deferred (it does not fit the node now) and with 5 when it is not applied for another
+/// reason.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     plumb resize web --cpu 300m --memory 128Mi\n  \
@@ -45,8 +46,8 @@ pub(crate) struct Resize {
     /// The resources of the pod as a whole (`spec.resources`), which it must have, instead of those of a container.
     #[arg(long, conflicts_with = "container")]
     pod_level: bool,
-    /// The CPU request, and the limit if there is one: 650m or 1.5. Refused if they differ now: --requests or --limits says
-    /// which.
+    /// The CPU request, and the limit if there is one: 650m or 1.5. Refused if they differ now: --requests or --limits
+    /// says which.
     #[arg(long, value_name = "CPU", value_parser = amounts::cpu)]
     cpu: Option<Quantity>,
     /// The memory request, and the limit if there is one: 512Mi or 1Gi. Refused if they differ now.
@@ -236,15 +237,15 @@ fn resources(named: &str, now: Option<&ResourceRequirements>, args: &Resize) -> 
     let (requested, limited) =
         (ResourceList::read(now.requests.as_ref())?, ResourceList::read(now.limits.as_ref())?);
     let (mut requests, mut limits) = (args.requests.0, args.limits.0);
-    for (resource, wish) in [(Resource::Cpu, args.cpu), (Resource::Memory, args.memory)] {
-        let Some(wish) = wish else { continue };
-        requests[resource] = Some(wish);
+    for (resource, amount) in [(Resource::Cpu, args.cpu), (Resource::Memory, args.memory)] {
+        let Some(amount) = amount else { continue };
+        requests[resource] = Some(amount);
         match (requested.get(resource.name()), limited.get(resource.name())) {
             (Some(request), Some(limit)) if request != limit => bail!(
                 "{named} has a {resource} request of {request} and a limit of {limit}; \
                  say which with --requests {resource}=… or --limits {resource}=…"
             ),
-            (_, Some(_)) => limits[resource] = Some(wish),
+            (_, Some(_)) => limits[resource] = Some(amount),
             (_, None) => {}
         }
     }

@@ -88,7 +88,7 @@ fn flags(name: &str, command: &Command) -> Vec<(String, Option<Arg>)> {
 }
 
 #[test]
-fn the_page_tells_of_every_command_and_flag_with_its_default_and_its_values() {
+fn the_page_has_every_command_and_flag_with_its_default_and_its_values() {
     let page = Page::read();
     let mut missing = Vec::new();
     for (name, command) in commands() {
@@ -124,7 +124,7 @@ fn the_page_tells_of_every_command_and_flag_with_its_default_and_its_values() {
 }
 
 #[test]
-fn the_page_tells_of_no_flag_that_is_not_there() {
+fn the_page_has_no_flag_that_does_not_exist() {
     let page = Page::read();
     let commands = commands();
     let all: BTreeSet<String> =

@@ -55,7 +55,8 @@ pub(super) async fn enrol(args: &Node, name: &str) -> anyhow::Result<Enrolled> {
     let (authority, certificate) = if let Some(kept) = kept {
         kept
     } else {
-        // The cluster knows a node that it has by the key of its last certificate, and no other machine may take its name.
+        // The cluster knows a node that it has by the key of its last certificate, and no other machine may take its
+        // name.
         let key = match expired {
             Some(expired) => expired.key()?,
             None => load_or_create_key(&folder.join(KEY))?,
@@ -94,7 +95,7 @@ async fn join(args: &Node, name: &str, key: &KeyPair) -> anyhow::Result<(String,
         (Some(hash), _) => discover(&args.server, hash).await?,
         (None, Some(file)) => read(file)?.with_context(|| format!("there is no file {}", file.display()))?,
         (None, None) => bail!(
-            "a token is not shown to just anybody who answers at {}: --ca-hash says who may have it, as \
+            "a token is sent only to a server whose certificate is verified: for {} pass --ca-hash, as \
              `plumb token create` prints it, or --ca-file",
             args.server
         ),

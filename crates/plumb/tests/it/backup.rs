@@ -63,7 +63,7 @@ async fn a_copy_of_a_cluster_that_runs_has_all_that_was_acknowledged_before_it()
     for n in 0..BEFORE {
         before.push(all.create(&PostParams::default(), &map(&format!("before-{n}"))).await.unwrap());
     }
-    // Somebody writes on meanwhile.
+    // A client goes on writing.
     let writing = tokio::spawn({
         let all = all.clone();
         async move {

@@ -57,7 +57,7 @@ async fn with_few_file_descriptors_many_idle_connections_do_not_keep_the_adminis
     soon(maps.list(&ListParams::default())).await.unwrap();
     let said = cluster.said();
     assert!(!said.contains("cannot accept a connection"), "{said}");
-    // When they are gone everybody gets in again.
+    // When they are closed the server accepts connections again.
     drop(idle);
     let again = async {
         loop {

@@ -126,7 +126,7 @@ fn what_is_in_the_way_is_said() {
     drop(cluster);
 }
 
-/// The program, as somebody who is not root.
+/// The program, run by a user other than root.
 fn as_unprivileged(arguments: &[&str]) -> Option<Command> {
     if !nix::unistd::geteuid().is_root() {
         return None;

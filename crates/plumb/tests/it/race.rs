@@ -118,7 +118,7 @@ async fn a_pod_that_is_bound_on_what_was_before_a_resize_is_rejected_and_nothing
         assert!(held(&pods).await <= CAPACITY);
         until(&pods, "grows", has("1500m")).await;
 
-        // Whom the node has turned away holds nothing: what is left is there for others, to the last of it.
+        // A rejected pod holds no resources: other pods get all that is free.
         create(&pods, &graceful("fits", "500m")).await;
         until(&pods, "fits", is_running).await;
         assert_eq!(held(&pods).await, CAPACITY);
@@ -162,7 +162,7 @@ async fn a_resize_and_a_pod_that_meet_never_both_get_the_capacity() {
             let (old, new) = (format!("old-{round}"), format!("new-{round}"));
             create(&pods, &graceful(&old, "500m")).await;
             until(&pods, &old, is_running).await;
-            // Half of the newcomers are bound by somebody who looks at nothing, the others by our scheduler.
+            // The test binds half of the new pods without a check, the scheduler binds the others.
             let by_hand = round % 2 == 0;
             if by_hand {
                 create(&pods, &of_another_scheduler(&new, "1", "64Mi")).await;
@@ -195,7 +195,7 @@ async fn a_resize_and_a_pod_that_meet_never_both_get_the_capacity() {
             }
         }
         println!("{dialect}: {seen:?}");
-        // After all of it nothing is held by anybody.
+        // At the end no pod holds resources.
         create(&pods, &graceful("all", "2")).await;
         until(&pods, "all", is_running).await;
         assert!(cluster.stop().success());

@@ -1,4 +1,4 @@
-//! What controllers are made of, `kube::runtime`'s watchers and reflectors, when the cluster goes away or forgets.
+//! `kube::runtime`'s watchers and reflectors when the API server restarts or compacts revisions.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -96,7 +96,7 @@ async fn a_watcher_that_fell_behind_gets_410_gone_and_lists_again() {
         listed += usize::from(matches!(event, Event::InitDone));
         writer.apply_watcher_event(&event);
     }
-    // Its watch is open. While it is not read, more happens than anybody remembers.
+    // The watch is open. While the test does not read it, more events happen than the server keeps.
     maps.create(&post, &map("seen")).await.unwrap();
     writer.apply_watcher_event(&events.try_next().await.unwrap().unwrap());
     assert_eq!(names(&cache), ["first", "seen"]);

@@ -25,7 +25,7 @@ class Cluster:
     def __init__(self, binary, dialect):
         self.folder = tempfile.TemporaryDirectory()
         data = pathlib.Path(self.folder.name) / "data"
-        # Alone, so that nobody but the tests writes.
+        # Alone, so that only the tests write.
         command = [binary, "up", "--components", "apiserver", "--listen", "127.0.0.1:0", "--data-dir", str(data),
                    "--resize-dialect", dialect]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -1,4 +1,4 @@
-//! Somebody who watches, loses the connection at every kill, and goes on from where they were.
+//! A client that watches, loses the connection at every kill, and resumes the watch at its last revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

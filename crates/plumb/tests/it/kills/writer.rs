@@ -17,7 +17,7 @@ pub(super) fn shared(number: usize) -> String {
     format!("shared-{number}")
 }
 
-/// Somebody who writes to an object of their own, and their own field of a shared one.
+/// A client that writes to an object of its own, and to a field of its own in a shared one.
 pub(super) struct Writer {
     name: String,
     shared: String,

@@ -44,7 +44,7 @@ async fn a_resize_survives_a_kill_before_each_of_its_steps_and_containers_run_on
         cluster.kill();
 
         let mut cluster = machine.start(&["--die-at", point]);
-        // The answer may be lost with the process; the wish is not.
+        // The answer may be lost with the process; the resize is not.
         let _ = ask_for_resize(&pods(&cluster).await, &name, resized()).await;
         assert!(cluster.died(), "{point}: it was never reached");
         if !restarts {

@@ -65,8 +65,8 @@ async fn the_downward_api_shows_what_is_allocated_and_never_what_the_spec_reques
     assert_eq!((shown(&before), size(&before)), (("64".to_owned(), "64".to_owned()), 64 * MIB));
 
     // More than the node has: it waits, and the container is restarted meanwhile.
-    let wish = json!([{ "name": "c", "resources": equal("100m", "100Gi") }]);
-    resize(&api, "web", wish).await;
+    let resources = json!([{ "name": "c", "resources": equal("100m", "100Gi") }]);
+    resize(&api, "web", resources).await;
     let waits = until(&api, "web", "waiting", |pod| condition(pod, "PodResizePending").is_some()).await;
     assert_eq!(waits.spec.as_ref().unwrap().containers[0].resources.as_ref().unwrap().limits.as_ref().unwrap()["memory"].0, "100Gi");
     kill(Pid::from_raw(process(&waits)), Signal::SIGKILL).unwrap();

@@ -35,7 +35,7 @@ async fn containers_run_on_when_a_cluster_stops_and_starts_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_half_removed_by_hand_is_cleared_away() {
+async fn a_container_directory_that_was_partly_removed_by_hand_is_cleaned_up() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     let api = pods(&cluster).await;
