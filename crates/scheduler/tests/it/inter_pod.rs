@@ -69,18 +69,18 @@ fn nodes_that_node_affinity_excludes_do_not_count_for_spread() {
             { "key": "topology.kubernetes.io/zone", "operator": "NotIn", "values": ["c"] },
         ] }],
     } } } });
-    let mut wish = spread(json!({}));
-    wish["spec"]["affinity"] = only_ab["affinity"].clone();
+    let mut overrides = spread(json!({}));
+    overrides["spec"]["affinity"] = only_ab["affinity"].clone();
     let mut cluster = Cluster::new([node("a1", 8, "a"), node("b1", 8, "b"), node("c1", 8, "c")]);
     for i in 0..4 {
-        cluster.update(pod(&format!("p{i}"), 500, wish.clone()));
+        cluster.update(pod(&format!("p{i}"), 500, overrides.clone()));
     }
     cluster.run_until_idle();
     assert_eq!((count_in(&cluster, &["a1"]), count_in(&cluster, &["b1"])), (2, 2));
     // Unless `nodeAffinityPolicy` is `Ignore`.
-    wish["spec"]["topologySpreadConstraints"][0]["nodeAffinityPolicy"] = json!("Ignore");
-    wish["metadata"]["labels"]["app"] = json!("web");
-    cluster.update(pod("q", 500, wish));
+    overrides["spec"]["topologySpreadConstraints"][0]["nodeAffinityPolicy"] = json!("Ignore");
+    overrides["metadata"]["labels"]["app"] = json!("web");
+    cluster.update(pod("q", 500, overrides));
     cluster.run_until_idle();
     assert_eq!(cluster.node_of("q"), None);
 }
@@ -160,16 +160,16 @@ fn anti_affinity_of_existing_pods_keeps_others_away() {
 
 #[test]
 fn namespace_selectors_match_the_current_labels() {
-    let mut wish = near(HOST, "db");
+    let mut overrides = near(HOST, "db");
     let term = "/spec/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution/0";
-    wish.pointer_mut(term).unwrap()["namespaceSelector"] = json!({ "matchLabels": { "team": "x" } });
+    overrides.pointer_mut(term).unwrap()["namespaceSelector"] = json!({ "matchLabels": { "team": "x" } });
     let namespace = |labels: Value| -> Namespace {
         serde_json::from_value(json!({ "metadata": { "name": "data", "labels": labels } })).unwrap()
     };
     let mut cluster = Cluster::new([node("n1", 4, "a")]);
     cluster.planner.handle_namespaces(WatchEvent::Applied(Box::new(namespace(json!({})))));
     cluster.update(pod("db", 500, json!({ "metadata": { "namespace": "data", "labels": { "app": "db" } } })));
-    cluster.update(pod("p", 500, wish));
+    cluster.update(pod("p", 500, overrides));
     cluster.run_until_idle();
     assert_eq!((cluster.node_of("db"), cluster.node_of("p")), (Some("n1"), None));
     cluster.planner.handle_namespaces(WatchEvent::Applied(Box::new(namespace(json!({ "team": "x" })))));

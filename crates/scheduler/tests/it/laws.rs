@@ -44,7 +44,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// Kinds of pods, by their label `app`.
 const KINDS: [&str; 6] = ["plain", "zone-a", "apart", "spread", "near", "quiet"];
 
-fn wishes(kind: &str) -> Value {
+fn requirements(kind: &str) -> Value {
     let term = |key: &str, app: &str| {
         json!({ "requiredDuringSchedulingIgnoredDuringExecution": [
             { "topologyKey": key, "labelSelector": { "matchLabels": { "app": app } } },
@@ -196,7 +196,7 @@ proptest! {
                 (!names.is_empty()).then(|| names[at % names.len()].clone())
             };
             match op {
-                Op::Create { cpu, kind } => cluster.update(pod(&format!("p{i:03}"), cpu, wishes(KINDS[kind]))),
+                Op::Create { cpu, kind } => cluster.update(pod(&format!("p{i:03}"), cpu, requirements(KINDS[kind]))),
                 Op::Delete(at) => {
                     let names: Vec<String> = cluster.pods.keys().cloned().collect();
                     if !names.is_empty() {

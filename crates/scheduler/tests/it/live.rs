@@ -32,7 +32,8 @@ impl Live {
         Self::start_with(|_| {}, Timestamp::now)
     }
 
-    /// One whose scheduler has a wall clock of its own, and each URL looked at before it is requested; what looks may panic.
+    /// One whose scheduler has a wall clock of its own, and each URL looked at before it is requested; what looks may
+    /// panic.
     fn start_with(
         fault: impl Fn(&str) + Clone + Send + Sync + 'static,
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
@@ -105,7 +106,7 @@ fn scheduled(pod: &Pod) -> Option<&k8s_openapi::api::core::v1::PodCondition> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_without_a_node_gets_one_and_everybody_can_read_it() {
+async fn a_pod_without_a_node_gets_one_and_clients_can_read_it() {
     let live = Live::start();
     live.add_node("n1", 2).await;
     live.create(pod("p", 1500, json!({}))).await;
@@ -141,15 +142,15 @@ async fn a_node_selector_chooses_the_node() {
     for name in ["n1", "n2", "n3"] {
         live.add_node(name, 2).await;
     }
-    let wish = json!({ "spec": { "nodeSelector": { "disk": "ssd" } } });
-    live.create(pod("p", 100, wish.clone())).await;
+    let overrides = json!({ "spec": { "nodeSelector": { "disk": "ssd" } } });
+    live.create(pod("p", 100, overrides.clone())).await;
     let refused = live.until("p", |pod| scheduled(pod).is_some()).await;
     assert_eq!(scheduled(&refused).unwrap().reason.as_deref(), Some("Unschedulable"));
     let label = Patch::Merge(json!({ "metadata": { "labels": { "disk": "ssd" } } }));
     live.nodes.patch("n2", &PatchParams::default(), &label).await.unwrap();
     for name in ["p", "q"] {
         if name == "q" {
-            live.create(pod(name, 100, wish.clone())).await;
+            live.create(pod(name, 100, overrides.clone())).await;
         }
         let bound = live.until(name, |pod| node_of(pod).is_some()).await;
         assert_eq!(node_of(&bound), Some("n2"), "{name}");

@@ -49,9 +49,9 @@ fn every_reason_is_counted_and_sorted() {
             "taints are borne, the zone is not there",
             100,
             {
-                let mut wish = affinity("In", "topology.kubernetes.io/zone", &["c"]);
-                wish["spec"]["tolerations"] = json!([{ "operator": "Exists" }]);
-                wish
+                let mut overrides = affinity("In", "topology.kubernetes.io/zone", &["c"]);
+                overrides["spec"]["tolerations"] = json!([{ "operator": "Exists" }]);
+                overrides
             },
             "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.",
             useless,
