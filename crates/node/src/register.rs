@@ -159,9 +159,9 @@ impl Registrar {
 
     /// Renews status and lease, until the future is dropped.
     pub async fn run(&self, registered: Registered, health: watch::Receiver<NodeHealth>) {
-        let (tell_uid, uid) = watch::channel(registered.node.metadata.uid.clone().unwrap_or_default());
+        let (uid_sender, uid) = watch::channel(registered.node.metadata.uid.clone().unwrap_or_default());
         let lease = lease::keep(self.client.clone(), &self.setup.name, uid, &self.clock);
-        tokio::join!(self.keep_status(registered, health, tell_uid), lease);
+        tokio::join!(self.keep_status(registered, health, uid_sender), lease);
     }
 
     /// Writes the status when it changes, and periodically.
@@ -169,7 +169,7 @@ impl Registrar {
         &self,
         registered: Registered,
         mut health: watch::Receiver<NodeHealth>,
-        tell_uid: watch::Sender<String>,
+        uid_sender: watch::Sender<String>,
     ) {
         let Registered { node: mut known, mut said } = registered;
         // Changes since the registration count, too.
@@ -195,7 +195,7 @@ impl Registrar {
             // Boxed: a thousand nodes wait here, and few are active.
             match Box::pin(self.report_or_return(&known, &said)).await {
                 Ok(node) => {
-                    tell_uid.send_if_modified(|uid| {
+                    uid_sender.send_if_modified(|uid| {
                         let new = node.metadata.uid.clone().unwrap_or_default();
                         std::mem::replace(uid, new) != *uid
                     });

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_left_unfinished_is_cleared() {
+    fn leftovers_of_an_interrupted_write_are_removed() {
         let volume = tempfile::tempdir().unwrap();
         let volume = volume.path();
         fs::create_dir(volume.join("..files.0")).unwrap();

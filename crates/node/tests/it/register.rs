@@ -133,20 +133,20 @@ async fn a_change_is_reported_at_once_and_a_deleted_node_is_created_again() {
     let cluster = Cluster::start();
     let registrar = registrar(&cluster);
     let node = registrar.register(&NodeHealth::default()).await.unwrap();
-    let (tell, health) = watch::channel(NodeHealth::default());
+    let (health_sender, health) = watch::channel(NodeHealth::default());
     let keeping = tokio::spawn(async move { registrar.run(node, health).await });
     let not_ready = NodeHealth { not_ready: Some("the runtime is away".into()), ..NodeHealth::default() };
-    tell.send_replace(not_ready.clone());
+    health_sender.send_replace(not_ready.clone());
     let node = node_that(&cluster, |node| condition(node, "Ready").0 == "False").await;
     assert_eq!(condition(&node, "Ready").1, "the runtime is away");
 
     // A runtime that is back does not make a node ready that is being shut down.
-    tell.send_replace(NodeHealth { shutting_down: true, ..NodeHealth::default() });
+    health_sender.send_replace(NodeHealth { shutting_down: true, ..NodeHealth::default() });
     let node = node_that(&cluster, |node| condition(node, "Ready").1 == "node is shutting down").await;
     assert_eq!(condition(&node, "Ready").0, "False");
 
     Api::<Node>::all(cluster.admin()).delete(NODE, &DeleteParams::default()).await.unwrap();
-    tell.send_replace(NodeHealth { memory_pressure: true, ..NodeHealth::default() });
+    health_sender.send_replace(NodeHealth { memory_pressure: true, ..NodeHealth::default() });
     let back = node_that(&cluster, |node| {
         node.status.as_ref().is_some_and(|status| status.conditions.is_some())
             && condition(node, "MemoryPressure").0 == "True"

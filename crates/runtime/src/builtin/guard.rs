@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A group that stays armed is held still for good, so there is one rule: **while a group may be armed, one task, its
-//! watcher, will disarm it**. The state is behind an async mutex on which everybody waits in turn, never `try_lock`:
+//! watcher, will disarm it**. The state is behind an async mutex, for which all tasks wait in turn, never `try_lock`:
 //! - the state says "armed" before anything is done to the group, in a task that is not cancelled with its caller;
 //! - the code that makes it "armed" starts the watcher in the same critical section, unless it runs;
 //! - the watcher ends only in a critical section that finds the state "disarmed", and a disarm that fails is retried.

@@ -99,7 +99,7 @@ fn shares_become_a_weight_and_are_read_back_as_they_were() {
         assert_eq!(fs::read_to_string(fake.at().join("cpu.weight")).unwrap(), weight);
         assert_eq!(fake.group.read().unwrap().cpu_shares, Some(shares));
     }
-    // Somebody else's weight shows.
+    // A weight that another program wrote is read.
     fake.put("cpu.weight", "59\n");
     let read = fake.group.read().unwrap().cpu_shares.unwrap();
     assert_eq!(fake.group.scale().weight(read), 59);
