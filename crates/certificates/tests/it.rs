@@ -9,7 +9,7 @@ mod it {
 use plumb_certificates::{Request, Signer, Unreadable, Usage};
 use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 
-/// A request of somebody, for what else it is to be good for.
+/// A certificate signing request of a user with subject alternative names.
 fn request(user: &str, group: &str, alternatives: Vec<SanType>) -> String {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();

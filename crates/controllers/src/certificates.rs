@@ -4,7 +4,7 @@
 //!   request of a machine with a token ─▶ is the name free? (no such Node, or its key; else deny) ─┐
 //!   request of a node for itself ──────────────────────────────────────────────────────┴▶ SubjectAccessReview ─▶ approve ─┐
 //!   request of a node to be a server ─▶ are the names its own? (see `serving`) ────────────────────────────────▶ approve ─┤
-//!   request that somebody approved ◀────────────────────────────────────────────────────────────────────────┘
+//!   request that a user approved ◀────────────────────────────────────────────────────────────────────────────────────────┘
 //!        └─▶ does it keep the rules of its signer? ─▶ sign, or say that it failed
 //! ```
 //!

@@ -34,7 +34,7 @@ pub(crate) struct Compiled {
 /// Why a rule does not compile.
 #[derive(Debug)]
 pub(crate) enum Wrong {
-    /// The rule does not compile; `uses_old` tells whether it is known to use `oldSelf`.
+    /// The rule does not compile; `uses_old` says whether it is known to use `oldSelf`.
     Rule { why: String, uses_old: bool },
     /// The rule compiles, but its message expression does not.
     Message(String, Box<Compiled>),

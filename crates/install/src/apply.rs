@@ -191,7 +191,7 @@ async fn run_by_plumb_up(client: &Client, components: &[Component]) -> Result<Ve
     Ok(own)
 }
 
-/// By discovery: a version tells nothing of feature gates.
+/// It uses discovery: a version does not show the feature gates.
 async fn require_resize(client: &Client) -> Result<(), ApplyError> {
     let listed = client.list_core_api_resources("v1").await;
     let listed = listed.map_err(failed("listing", "the resources of v1"))?;

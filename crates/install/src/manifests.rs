@@ -22,7 +22,7 @@ pub const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "plumb");
 /// The labels of every object.
 pub const LABELS: [(&str, &str); 2] = [("app.kubernetes.io/name", "plumb"), PART_OF];
 
-/// The label that tells the components apart.
+/// The label that distinguishes the components.
 const COMPONENT: &str = "app.kubernetes.io/component";
 
 /// Namespaces that every cluster has: they are not the installation's.

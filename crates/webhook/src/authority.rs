@@ -90,7 +90,7 @@ impl Authority {
     pub fn make(now: Timestamp) -> Result<Self, CertificateError> {
         let validity = Validity::from(now, AUTHORITY);
         let mut params = params(validity);
-        // The name tells authorities apart that follow each other.
+        // The name distinguishes authorities that follow each other.
         params.distinguished_name.push(DnType::CommonName, format!("plumb-webhook-ca@{}", now.as_second()));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];

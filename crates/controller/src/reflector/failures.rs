@@ -7,7 +7,7 @@ use plumb_supervise::{Exponential, Random, system_random};
 
 /// How long to wait between two attempts.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(50), Duration::from_secs(10));
-/// The same after a 403: somebody has to grant a permission first.
+/// The same after a 403: an administrator has to grant a permission first.
 const FORBIDDEN_DELAYS: Exponential = Exponential::new(Duration::from_millis(50), Duration::from_mins(1));
 /// The part of a delay that jitter takes away at most.
 const JITTER: f64 = 0.5;

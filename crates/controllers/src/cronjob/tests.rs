@@ -80,7 +80,7 @@ fn what_is_due_is_made_once() {
     assert_eq!(describe(&made), ["active [c-29454480] last Some(12:00)", "again at 13:00"]);
     let done = json!({ "active": active(&["c-29454480"]), "lastScheduleTime": "2026-01-01T12:00:00Z" });
     assert_eq!(describe(&mk_state(json!({}), done, &[("c-29454480", "for=12:00")])), ["again at 13:00"]);
-    // It is not made again though somebody deleted it.
+    // The controller does not create it again after a user deleted it.
     let last = json!({ "lastScheduleTime": "2026-01-01T12:00:00Z" });
     assert_eq!(describe(&mk_state(json!({}), last, &[])), ["again at 13:00"]);
     // Nor where another has the name.

@@ -33,7 +33,7 @@ fn every_write_has_a_revision_of_its_own_and_versions_count() {
 }
 
 #[test]
-fn a_write_happens_only_if_the_key_is_as_expected_and_else_tells_what_is_there() {
+fn a_write_happens_only_if_the_key_is_as_expected_and_else_returns_the_current_value() {
     use Precondition::{Absent, Anything, Present, Revision};
     // (whether the key exists, at revision 2), what is expected, whether a put happens, whether a delete does
     let table = [

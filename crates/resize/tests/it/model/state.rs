@@ -194,7 +194,7 @@ impl Protocol {
         actions.extend(candidates);
     }
 
-    /// Whether everybody has done what is theirs to do. Users and faults may stay quiet for ever.
+    /// Whether no component has anything left to do. Users and faults need not act again.
     pub(super) fn nothing_left_to_do(&self, state: &State) -> bool {
         let up_to_date = state.pods.iter().all(|pod| pod.seen.is_some() && !pod.stale && pod.known.is_some());
         let mut duties = Vec::new();

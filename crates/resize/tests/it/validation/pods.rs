@@ -120,7 +120,7 @@ fn pods_that_cannot() {
 }
 
 #[test]
-fn only_the_first_running_container_tells_whether_the_node_knows_of_resizes() {
+fn only_the_first_running_container_shows_whether_the_node_supports_resizes() {
     let first_waits = pod([burstable("a"), burstable("b")]).running().status(|status| {
         let statuses = status.container_statuses.as_mut().unwrap();
         statuses[0].state = None;

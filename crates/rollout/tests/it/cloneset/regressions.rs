@@ -162,7 +162,7 @@ async fn a_revert_releases_a_pod_that_a_hook_holds() {
 
 /// OpenKruise resizes first and records afterwards: a crash in between leaves a resized pod of the old revision.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_between_the_writes_of_an_update_is_made_good() {
+async fn an_update_completes_after_a_crash_between_its_writes() {
     let fails = Arc::new(AtomicBool::new(true));
     let failing = fails.clone();
     let intercept = move |uri: &mut http::Uri| {

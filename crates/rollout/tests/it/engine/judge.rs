@@ -86,7 +86,7 @@ fn a_new_pod_of_the_right_size_is_done_without_a_write() {
 }
 
 #[test]
-fn a_resize_by_somebody_else_to_the_right_size_is_taken_over() {
+fn a_resize_by_another_client_to_the_right_size_is_adopted() {
     let (hooks, policy) = (hooks(&sized("200m", "64Mi"), "new"), PodPolicy::default());
     let before = pod(&sized("100m", "64Mi"));
     let patch = json!({ "spec": { "containers": [{ "name": "app", "resources": { "requests": { "cpu": "200m" } } }] } });
