@@ -61,19 +61,19 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What is logged unless the user says otherwise.
+/// The default of `--log`.
 const USUAL_LOG: &str = "warn";
 
 impl Cli {
-    /// Whether the user left to the program what is logged.
+    /// Whether the user chose no log level.
     pub(crate) fn has_usual_log(&self) -> bool {
         self.log == USUAL_LOG && std::env::var_os(EnvFilter::DEFAULT_ENV).is_none()
     }
 
-    /// What to log.
+    /// The filter of logs, with a default for each command.
     pub(crate) fn log_filter(&self) -> EnvFilter {
         let runs_on = matches!(self.command, Command::Up(_) | Command::Node(_));
-        // A command that asks a server once reports a failure itself, and so does `plumb run`; one that watches does so, too.
+        // Commands that send requests report failures themselves, and so do `plumb run` and commands that watch.
         let watches = matches!(self.command, Command::Status(_) | Command::Resize(_) | Command::Rollout(_));
         EnvFilter::new(match &*self.log {
             USUAL_LOG if watches => "warn,kube_client=off,plumb_controller=off",
@@ -86,8 +86,8 @@ impl Cli {
     }
 }
 
-/// The arguments of a process, with those that say which cluster moved behind the command: `plumb -n NAMESPACE status` is taken as
-/// kubectl takes it.
+/// The arguments of a process, with the flags that select a cluster moved behind the command: `plumb -n NAMESPACE
+/// status` is valid, as with kubectl.
 pub(crate) fn behind_command(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     const MOVED: [&str; 4] = ["-n", "--namespace", "--kubeconfig", "--context"];
     let mut arguments = arguments.into_iter().peekable();
@@ -160,7 +160,7 @@ pub(crate) enum Command {
         plumb token delete 07401b")]
     Token(Token),
     Kubeconfig(Box<Issue>),
-    /// Remove what a stopped cluster has left on this machine: containers, mounts, cgroups, its bridge.
+    /// Remove the containers, mounts, cgroups and the bridge that a stopped cluster has left on this machine.
     ///
     /// Objects and images stay, so that `plumb up` starts the same pods again; `--purge` removes them too.
     #[command(after_help = "Examples:\n  \
@@ -234,7 +234,7 @@ pub(crate) enum Command {
     },
 }
 
-/// What to do with images.
+/// The arguments of `plumb image`.
 #[derive(Debug, Args)]
 pub(crate) struct Image {
     /// The data directory of the cluster; it may be running.
@@ -244,7 +244,7 @@ pub(crate) struct Image {
     pub(crate) command: ImageCommand,
 }
 
-/// What to do with images.
+/// The subcommands of `plumb image`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImageCommand {
     /// Import an OCI layout (a directory or a tar file) or an archive of `docker save`.
@@ -269,7 +269,7 @@ pub(crate) enum ImageCommand {
     },
 }
 
-/// What to pull, and how.
+/// The arguments of `plumb image pull`.
 #[derive(Debug, Args)]
 pub(crate) struct ImagePull {
     /// The image, such as `nginx`, `quay.io/org/app:1.2` or `nginx@sha256:…`.
@@ -285,7 +285,7 @@ pub(crate) struct ImagePull {
     pub(crate) registry: RegistryFlags,
 }
 
-/// What `plumb up` runs, and where.
+/// The arguments of `plumb up`.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
     /// The directory of objects, certificates and the kubeconfig. Created if it is missing.
@@ -306,7 +306,7 @@ pub(crate) struct Up {
     /// certificate of `plumb kubeconfig` does.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_auth_file: Option<PathBuf>,
-    /// Which description of in-place resize binds: `kep` (KEP-1287 as written) or `v1.36` (Kubernetes as
+    /// The rules of in-place resizes: `kep` (KEP-1287 as written) or `v1.36` (Kubernetes as
     /// shipped).
     #[arg(long, default_value = "kep", value_name = "kep|v1.36")]
     pub(crate) resize_dialect: Dialect,
@@ -320,8 +320,8 @@ pub(crate) struct Up {
         long_help = features::help("Feature gates to set.")
     )]
     pub(crate) feature_gates: FeatureGates,
-    /// Admission plugins to run besides the usual ones, by the names of kube-apiserver. `ServiceAccount` is
-    /// one of the usual ones only where the controllers run, who make the accounts.
+    /// Admission plugins to run besides the default ones, by the names of kube-apiserver. `ServiceAccount` is
+    /// a default one only if the controllers run, which create the accounts.
     #[arg(long, default_value = "", value_name = "A,B", hide_default_value = true)]
     pub(crate) enable_admission_plugins: String,
     /// Admission plugins not to run, such as `LimitRanger,ResourceQuota`.
@@ -333,8 +333,8 @@ pub(crate) struct Up {
     /// The number of nodes. More than one need the virtual runtime.
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) nodes: u16,
-    /// Abort every long-lived task at each SIGUSR1, and one after the other at each SIGUSR2: for tests of what outlives a
-    /// restart of it.
+    /// Abort every long-lived task at each SIGUSR1, and one after the other at each SIGUSR2: for tests of their
+    /// restarts.
     #[arg(long, hide = true)]
     pub(crate) abort_tasks_on_signal: bool,
     #[command(flatten)]
@@ -346,7 +346,7 @@ pub(crate) struct Up {
 }
 
 impl Up {
-    /// What is wrong with flags that are right each by itself.
+    /// The error for flags that are valid by themselves and not together.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
         if !self.components.contains(components::NODE) {
             return None;
@@ -358,7 +358,7 @@ impl Up {
     }
 }
 
-/// What to copy where.
+/// The arguments of `plumb backup`.
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
     /// The file to write; it must not exist.
@@ -368,7 +368,7 @@ pub(crate) struct Backup {
     pub(crate) data_dir: PathBuf,
 }
 
-/// What to make from what.
+/// The arguments of `plumb restore`.
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
     /// The file that `plumb backup` wrote.

@@ -18,7 +18,7 @@ const NAMESPACE: &str = "plumb-system";
 /// Print the manifests of Plumb's controllers for a Kubernetes cluster, or apply them.
 ///
 /// Recommender, updater, admission webhook and rollout controllers, with the definitions of their custom resources, each
-/// with a role that gives it what it needs and nothing else. Without --apply and --dry-run no cluster is asked.
+/// with a role that has only the permissions it needs. Without --apply and --dry-run the command contacts no cluster.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     plumb install --image registry.example.com/plumb:0.1.0 | kubectl apply -f -\n  \
@@ -28,7 +28,7 @@ const NAMESPACE: &str = "plumb-system";
     plumb install --components recommender --replicas 1 --arg recommender=--cap-by-quota")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Install {
-    /// The namespace of the controllers. It is created, unless every cluster has it.
+    /// The namespace of the controllers. The manifests create it, unless it is one that every cluster has.
     #[arg(short, long, value_name = "NAME", default_value = NAMESPACE)]
     namespace: String,
     /// The image of plumb. [default: localhost/plumb with this version, which has to be imported on every node]
@@ -64,19 +64,19 @@ pub(crate) struct Install {
     /// With --apply: have the API server check everything, and store nothing.
     #[arg(long, requires = "apply")]
     dry_run: bool,
-    /// With --apply: take over from a running Vertical Pod Autoscaler. Its Deployments are scaled to zero; VPAs, checkpoints
-    /// and the name of the webhook configuration stay as they are.
+    /// With --apply: take over from a running Vertical Pod Autoscaler. Its Deployments are scaled to zero; VPAs,
+    /// checkpoints and the name of the webhook configuration stay as they are.
     #[arg(long, requires = "apply")]
     replace_vpa: bool,
     #[command(flatten)]
     target: Target,
 }
 
-/// Remove what `plumb install` made from a cluster.
+/// Remove the objects of `plumb install` from a cluster.
 ///
-/// VPAs, their checkpoints and the definitions of custom resources stay, no pod is evicted, and a Vertical Pod Autoscaler that
-/// was replaced gets its replicas back. Workloads that an in-place rollout holds are released: their own controllers recreate
-/// the pods that were not resized yet.
+/// VPAs, their checkpoints and the definitions of custom resources stay, no pod is evicted, and a Vertical Pod
+/// Autoscaler that was replaced gets its replicas back. Workloads that an in-place rollout holds are released: their
+/// own controllers recreate the pods that were not resized yet.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     plumb uninstall --dry-run\n  \
@@ -88,7 +88,8 @@ pub(crate) struct Uninstall {
     /// Uninstall though there are VPAs that a returning Vertical Pod Autoscaler would refuse.
     #[arg(long)]
     force: bool,
-    /// Remove the definitions of custom resources that Plumb made, and with them every VPA, checkpoint, policy and `CloneSet`.
+    /// Remove the definitions of custom resources that Plumb made, and with them every VPA, checkpoint, policy and
+    /// `CloneSet`.
     #[arg(long)]
     delete_crds: bool,
     /// Print what would be removed.

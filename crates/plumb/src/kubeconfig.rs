@@ -32,9 +32,9 @@ const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
 
 /// Issue a client certificate that expires, and write a kubeconfig with it.
 ///
-/// The cluster signs the certificate; the caller must be allowed to create and approve certificate signing requests. What
-/// the user may do is decided by roles, for example:
-/// `kubectl create clusterrolebinding alice --clusterrole cluster-admin --user alice`.
+/// The cluster signs the certificate; the caller must be allowed to create and approve certificate signing requests.
+/// Roles decide what the user may do, for example: `kubectl create clusterrolebinding alice --clusterrole cluster-admin
+/// --user alice`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     plumb kubeconfig alice --expires 8h --out alice.kubeconfig\n  \

@@ -30,13 +30,13 @@ pub(crate) struct Recommend {
     /// their times.
     #[arg(long, value_name = "FILE")]
     samples: Option<PathBuf>,
-    /// Report on the containers of a cluster, from what Prometheus knows of their past. Nothing is written.
+    /// Report on the containers of a cluster, from their history in Prometheus. Nothing is written.
     #[arg(long, value_name = "URL", alias = "prometheus-address")]
     prometheus: Option<String>,
     /// Report on one namespace. [default: all]
     #[arg(short, long, value_name = "NAME", requires = "prometheus", alias = "vpa-object-namespace")]
     namespace: Option<String>,
-    /// How recommendations are printed: `csv` and `html` are for reports on a cluster.
+    /// The output format: `csv` and `html` are for reports on a cluster.
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     output: Format,
     /// Print where the numbers come from, too: percentiles, margin, confidence, limits, histograms.
@@ -52,7 +52,7 @@ pub(crate) struct Recommend {
 }
 
 impl Recommend {
-    /// What is wrong with flags that are right each by itself.
+    /// The error for flags that are valid by themselves and not together.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
         let report = matches!(self.output, Format::Csv | Format::Html);
         (report && self.samples.is_some()).then_some("--output csv and html are for --prometheus")

@@ -46,11 +46,11 @@ pub(crate) struct Resize {
     /// The resources of the pod as a whole (`spec.resources`), which it must have, instead of those of a container.
     #[arg(long, conflicts_with = "container")]
     pod_level: bool,
-    /// The CPU request, and the limit if there is one: 650m or 1.5. Refused if they differ now: --requests or --limits
+    /// The CPU request, and the limit if there is one: 650m or 1.5. An error if they differ now: --requests or --limits
     /// says which.
     #[arg(long, value_name = "CPU", value_parser = amounts::cpu)]
     cpu: Option<Quantity>,
-    /// The memory request, and the limit if there is one: 512Mi or 1Gi. Refused if they differ now.
+    /// The memory request, and the limit if there is one: 512Mi or 1Gi. An error if they differ now.
     #[arg(long, value_name = "MEMORY", value_parser = amounts::memory)]
     memory: Option<Quantity>,
     /// Requests, such as cpu=500m,memory=1Gi.
@@ -77,7 +77,7 @@ pub(crate) fn run(args: Resize) -> anyhow::Result<ExitCode> {
 }
 
 impl Resize {
-    /// What is wrong with flags that are right each by itself.
+    /// The error for flags that are valid by themselves and not together.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
         let is_listed = |resource| self.requests.0[resource].is_some() || self.limits.0[resource].is_some();
         let (cpu, memory) = (is_listed(Resource::Cpu), is_listed(Resource::Memory));

@@ -30,8 +30,8 @@ use crate::rollout::command::{self, Workload};
 const WIDE: [&str; 8] =
     ["CPU DESIRED", "ALLOCATED", "ACTUAL", "MEMORY DESIRED", "ALLOCATED", "ACTUAL", "RESIZE", "NODE"];
 
-/// Show what containers have of cpu and memory (request/limit), what they want, and how their resize stands; what VPAs
-/// recommend, and why; or how the in-place rollout of a workload proceeds.
+/// Show the actual and the desired cpu and memory of containers (request/limit) and the state of their resize; what VPAs
+/// recommend, and why; or the progress of the in-place rollout of a workload.
 ///
 /// For one pod it exits as `plumb resize` does: 0 when the resize is applied, 3 deferred, 4 infeasible, 5 in progress.
 #[derive(Debug, Args)]
@@ -53,15 +53,15 @@ pub(crate) struct Status {
     /// Only objects with these labels, such as app=web.
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
-    /// Print where the recommendations of VPAs come from, too: samples, percentiles, confidence, limits, histograms. It is
-    /// computed here from the VPA's checkpoints, whichever recommender has written them.
+    /// Print where the recommendations of VPAs come from, too: samples, percentiles, confidence, limits, histograms. It
+    /// is computed here from the VPA's checkpoints, whichever recommender has written them.
     #[arg(long)]
     explain: bool,
-    /// What the recommender was started with, for --explain: its flags that are not at their defaults, as one argument such
+    /// The flags of the recommender that are not at their defaults, for --explain, as one argument such
     /// as '--target-cpu-percentile=0.95 --round-memory-bytes=1048576'.
     #[arg(long, value_name = "FLAGS", requires = "explain", allow_hyphen_values = true, value_parser = tuning)]
     recommender_flags: Option<Tuning>,
-    /// How it is printed.
+    /// The output format.
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
     /// Print pods again when their resources or their resize change, until Ctrl-C; or a rollout, until it ends.
@@ -125,7 +125,7 @@ fn tuning(text: &str) -> anyhow::Result<Tuning> {
 }
 
 impl Status {
-    /// What is wrong with flags that are right each by itself.
+    /// The error for flags that are valid by themselves and not together.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
         let one = matches!(self.object, Some(Object::Pod(_) | Object::Vpa(_) | Object::Workload(_)));
         let of_vpas = matches!(self.object, Some(Object::Vpa(_) | Object::Vpas));

@@ -11,10 +11,10 @@ use crate::durations::interval;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Autoscaler")]
 pub(crate) struct AutoscalerFlags {
-    /// How often the recommender reads what containers use, and makes recommendations of it.
+    /// How often the recommender reads the usage of containers and updates recommendations.
     #[arg(long, default_value = "1m", value_name = "TIME", value_parser = interval)]
     pub(crate) recommender_interval: Duration,
-    /// How often the updater looks at all VPAs in case it missed a change. It acts on changes at once.
+    /// How often the updater reconciles all VPAs in case it missed a change. It acts on changes at once.
     #[arg(long, default_value = "1m", value_name = "TIME", value_parser = interval)]
     pub(crate) updater_interval: Duration,
     /// Never lower memory below the highest usage of the recent past plus a margin; a VPA's annotation
@@ -31,8 +31,8 @@ pub(crate) struct AutoscalerFlags {
     /// `plumb.dev/startup-boost-on-restart` overrides it.
     #[arg(long)]
     pub(crate) startup_boost_on_restart: bool,
-    /// Let VPAs of a DaemonSet select nodes, by the annotation `plumb.dev/node-selector`, and be about the pods on these
-    /// alone.
+    /// Let VPAs of a DaemonSet select nodes, by the annotation `plumb.dev/node-selector`, and apply to the pods on these
+    /// nodes alone.
     #[arg(long)]
     pub(crate) node_selectors: bool,
 }

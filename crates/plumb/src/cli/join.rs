@@ -14,7 +14,7 @@ use crate::client::Cluster;
 use crate::durations::length_of_time;
 use crate::features;
 
-/// What `plumb node` joins, and how.
+/// The arguments of `plumb node`.
 #[derive(Debug, Args)]
 pub(crate) struct Node {
     /// The address of the cluster's API.
@@ -27,11 +27,11 @@ pub(crate) struct Node {
     /// `-` reads it from standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// The hash of the public key of the cluster's authority, which `plumb token create` printed: by it this machine
-    /// verifies that it talks to that cluster.
+    /// The hash of the public key of the cluster's certificate authority, which `plumb token create` printed: with it
+    /// this machine verifies that it talks to that cluster.
     #[arg(long, value_name = "sha256:HASH", conflicts_with = "ca_file")]
     pub(crate) ca_hash: Option<CaPin>,
-    /// The certificate of the cluster's authority, in the place of its hash.
+    /// The certificate of the cluster's certificate authority, in place of its hash.
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
     /// The directory of this node's containers, allocations and certificates. Created if it is missing.
@@ -44,7 +44,7 @@ pub(crate) struct Node {
     /// The address that the cluster reaches this node at. [default: that of --listen]
     #[arg(long, value_name = "IP")]
     pub(crate) address: Option<IpAddr>,
-    /// Which description of in-place resize binds. [default: the cluster's]
+    /// The rules of in-place resizes. [default: the cluster's]
     #[arg(long, value_name = "kep|v1.36")]
     pub(crate) resize_dialect: Option<Dialect>,
     /// Feature gates to set; the cluster's apply where this names none.
@@ -61,14 +61,14 @@ pub(crate) struct Node {
     pub(crate) like: OnNode,
 }
 
-/// What to do with tokens.
+/// The arguments of `plumb token`.
 #[derive(Debug, Args)]
 pub(crate) struct Token {
     #[command(subcommand)]
     pub(crate) command: TokenCommand,
 }
 
-/// What to do with tokens.
+/// The subcommands of `plumb token`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
     /// Create a token, and print the command that joins a machine with it.
@@ -101,7 +101,7 @@ pub(crate) enum TokenCommand {
     },
 }
 
-/// What to remove.
+/// The arguments of `plumb down`.
 #[derive(Debug, Args)]
 pub(crate) struct Down {
     /// The data directory of the cluster, or of the node.

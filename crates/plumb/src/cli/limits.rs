@@ -3,19 +3,19 @@
 use clap::Args;
 use plumb_apiserver::{Limits, serve};
 
-/// How much clients may ask of the API server at once.
+/// The limits of requests and connections of the API server.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits of the API server")]
 pub(crate) struct ServerLimits {
-    /// How many requests that read are in flight at once; further ones are refused with 429. One user gets at most
+    /// The maximum number of read requests in flight; the server rejects further ones with 429. One user gets at most
     /// three quarters of them.
     #[arg(long = "max-requests-inflight", default_value = "400", value_name = "N", value_parser = at_least_one())]
     pub(crate) requests_inflight: u32,
-    /// The same for requests that write.
+    /// The same for mutating requests.
     #[arg(long = "max-mutating-requests-inflight", default_value = "200", value_name = "N", value_parser = at_least_one())]
     pub(crate) mutating_requests_inflight: u32,
-    /// How many connections are open at once, as far as file descriptors go; nodes and administrators with a client
-    /// certificate have further ones of their own.
+    /// The maximum number of open connections, if there are enough file descriptors; nodes and administrators with a
+    /// client certificate have further ones of their own.
     #[arg(long = "max-connections", default_value = "10000", value_name = "N", value_parser = at_least_one())]
     pub(crate) connections: u32,
 }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::RegistryFlags;
 use crate::durations::{interval, length_of_time};
 
-/// What a node is like.
+/// The flags of a node.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Nodes")]
 pub(crate) struct OnNode {
@@ -51,14 +51,14 @@ pub(crate) struct OnNode {
     /// [default: as many as those say, the first ones]
     #[arg(long, value_name = "CPUS")]
     pub(crate) reserved_cpus: Option<CpuSet>,
-    /// Which sysctls pods may set besides the safe ones: names, or prefixes that end with `*`, of namespaced sysctls
+    /// The unsafe sysctls that pods may set: names, or prefixes that end with `*`, of namespaced sysctls
     /// (kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, net.*), separated by commas.
     #[arg(long, default_value = "", value_name = "SYSCTLS", hide_default_value = true)]
     pub(crate) allowed_unsafe_sysctls: UnsafeSysctls,
     /// The maximum number of pods of a node.
     #[arg(long, default_value = "110", value_name = "N")]
     pub(crate) max_pods: u32,
-    /// Whether pods reach beyond this machine, with its address: the node adds masquerade rules to nftables and sets
+    /// Whether pods reach addresses beyond this machine: the node adds masquerade rules to nftables and sets
     /// `net.ipv4.ip_forward`.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "true|false")]
@@ -67,7 +67,8 @@ pub(crate) struct OnNode {
     /// the stub of systemd-resolved]
     #[arg(long, value_name = "FILE")]
     pub(crate) resolv_conf: Option<PathBuf>,
-    /// A directory of manifests, or one manifest, that the node runs static pods from; of several nodes the first one does.
+    /// A directory of manifests, or one manifest, that the node runs static pods from; of several nodes the first one
+    /// does.
     #[arg(long, value_name = "PATH")]
     pub(crate) pod_manifest_path: Option<PathBuf>,
     /// Terminate pods on SIGTERM before this process ends, within this time: graceful node shutdown. Without it
@@ -116,7 +117,7 @@ pub(crate) struct CriFlags {
     /// The socket of its image service. [default: the same]
     #[arg(long, value_name = "unix:///PATH", value_parser = endpoint)]
     pub(crate) image_service_endpoint: Option<String>,
-    /// The cgroup driver of a container runtime that does not say which it has.
+    /// The cgroup driver of a container runtime that does not report its own.
     #[arg(long, value_enum, default_value = "cgroupfs", value_name = "DRIVER")]
     pub(crate) cgroup_driver: DriverKind,
     /// How long a call to the container runtime may take, besides pulls and the grace periods of containers.
@@ -151,7 +152,7 @@ impl OnNode {
         }
     }
 
-    /// What is wrong with flags that are right each by itself.
+    /// The error for flags that are valid by themselves and not together.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
         let reserved = match &self.reserved_cpus {
             Some(cpus) => !cpus.is_empty(),
@@ -229,7 +230,7 @@ pub(crate) enum CpuPolicy {
     Static,
 }
 
-/// At which call to the container runtime to die.
+/// The call to the container runtime at which this process kills itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DieAt {
     /// The call.
@@ -248,7 +249,7 @@ impl FromStr for DieAt {
     }
 }
 
-/// Which calls to the container runtime are held up, and for how long.
+/// The calls to the container runtime that are delayed, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuntimeDelay {
     /// The calls.
@@ -272,7 +273,7 @@ fn change(name: &str) -> anyhow::Result<Call> {
     call.with_context(|| format!("{name:?} is no call that changes anything"))
 }
 
-/// What the kubelet lets be reserved.
+/// The resources that the kubelet lets be reserved.
 const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 
 /// Amounts by resource, as a flag spells them: `cpu=200m,memory=512Mi`.

@@ -7,11 +7,11 @@ use plumb_registry::{Mirror, RegistryConfig, is_registry};
 /// How registries are reached.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RegistryFlags {
-    /// A host that is asked for the images of docker.io before docker.io is, or `REGISTRY=HOST` for those of another
-    /// registry. May be given several times.
+    /// A mirror that the node pulls images of docker.io from before docker.io itself, or `REGISTRY=HOST` for those of
+    /// another registry. May be given several times.
     #[arg(long = "registry-mirror", value_name = "HOST")]
     mirrors: Vec<Mirror>,
-    /// A registry, `HOST[:PORT]`, that may be spoken to in plain HTTP if it does not speak TLS. May be given several
+    /// A registry, `HOST[:PORT]`, that may be reached over plain HTTP if it does not support TLS. May be given several
     /// times; one on this machine needs no flag.
     #[arg(long = "insecure-registry", value_name = "HOST", value_parser = registry)]
     insecure: Vec<String>,

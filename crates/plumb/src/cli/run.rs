@@ -43,15 +43,16 @@ pub(crate) enum RunCommand {
     /// Run the whole autoscaler in one process: recommender, updater and admission webhook.
     ///
     /// It takes the flags of all of them. With --leader-elect each of recommender and updater works in the process that
-    /// holds its lease, vpa-recommender-lease and vpa-updater, as if it ran alone; the webhook is served by every process.
+    /// holds its lease, vpa-recommender-lease and vpa-updater, as if it ran alone; the webhook is served by every
+    /// process.
     #[command(after_help = "Examples:\n  \
         plumb run all --kubeconfig ~/.kube/config --register-by-url --webhook-address=192.0.2.7\n  \
         plumb run all --leader-elect=true --install-crds=true")]
     All(Box<RunAll>),
     /// Run the recommender of the Vertical Pod Autoscaler.
     ///
-    /// It reads what containers use, recommends cpu and memory for them in the status of VerticalPodAutoscaler objects, and
-    /// stores their history in checkpoints, which are objects, too. Flags, objects, checkpoints and metrics are those of
+    /// It reads the usage of containers, recommends cpu and memory in the status of VerticalPodAutoscaler objects, and
+    /// stores history in `VerticalPodAutoscalerCheckpoint` objects. Flags, objects, checkpoints and metrics are those of
     /// upstream's recommender, so that each can take over from the other: stop the one, start the other.
     ///
     /// Without --kubeconfig it uses the service account of its pod, and outside of a pod what KUBECONFIG names.
@@ -63,11 +64,11 @@ pub(crate) enum RunCommand {
     Recommender(Box<RunRecommender>),
     /// Run the updater of the Vertical Pod Autoscaler.
     ///
-    /// It applies recommendations to running pods: in place, or by eviction where the update mode of the VPA allows it. It
-    /// also ends CPU start-up boosts. Flags, events and metrics are those of upstream's updater.
+    /// It applies recommendations to running pods: in place, or by eviction where the update mode of the VPA allows it.
+    /// It also ends CPU start-up boosts. Flags, events and metrics are those of upstream's updater.
     ///
     /// It evicts only while the admission webhook renews its lease: without the webhook a new pod would not get the
-    /// recommendation. --use-admission-controller-status=false evicts all the same.
+    /// recommendation. With --use-admission-controller-status=false it evicts in any case.
     #[command(after_help = "Examples:\n  \
         plumb run updater --kubeconfig ~/.kube/config\n  \
         plumb run updater --leader-elect=true --eviction-rate-limit=2 --eviction-rate-burst=5\n  \
@@ -75,12 +76,13 @@ pub(crate) enum RunCommand {
     Updater(Box<RunUpdater>),
     /// Run the admission webhook of the Vertical Pod Autoscaler.
     ///
-    /// It gives new pods what their VPA recommends, and the CPU start-up boost, and validates VPAs. Any number of processes
-    /// serve it at once. They share a certificate authority in a Secret, which they create and renew; files with
-    /// certificates are used where there are some. They register the webhook by its Service (--webhook-service), or by a
-    /// URL (--register-by-url), and renew the lease that the updater reads.
+    /// It sets the requests of new pods to the recommendation of their VPA, with the CPU start-up boost, and validates
+    /// VPAs. Any number of processes serve it at once. They share a certificate authority in a Secret, which they
+    /// create and renew; files with certificates are used where there are some. They register the webhook by its
+    /// Service (--webhook-service), or by a URL (--register-by-url), and renew the lease that the updater reads.
     ///
-    /// While it does not answer, pods are created as they are; --webhook-failure-policy-fail refuses them.
+    /// While it is unavailable, the API server creates pods without it; with --webhook-failure-policy-fail it rejects
+    /// them.
     #[command(after_help = "Examples:\n  \
         plumb run admission    # in a pod behind the Service vpa-webhook\n  \
         plumb run admission --kubeconfig ~/.kube/config --register-by-url --webhook-address=192.0.2.7")]
@@ -90,7 +92,7 @@ pub(crate) enum RunCommand {
     /// They run CloneSets where OpenKruise does not. With the feature gate InPlaceWorkloadVerticalScaling they resize the
     /// pods of Deployments, StatefulSets and DaemonSets that opt in (annotation rollout.plumb.dev/in-place, or a
     /// RolloutPolicy) when the resources of their template change. A webhook, which every process serves, then holds such
-    /// a workload in the write that changes it; while it does not answer, pods are recreated as ever.
+    /// a workload in the write that changes it; while it is unavailable, workload controllers recreate the pods.
     #[command(after_help = "Examples:\n  \
         plumb run rollout --kubeconfig ~/.kube/config --install-crds=true\n  \
         plumb run rollout --leader-elect=true --feature-gates=InPlaceWorkloadVerticalScaling=true \
@@ -285,7 +287,7 @@ impl RunCommand {
         }
     }
 
-    /// What is wrong with flags that are right each by itself.
+    /// The error for flags that are valid by themselves and not together.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
         let (vpas, election, recommender, admission) = match self {
             Self::All(all) => (&all.vpas, Some(&all.election), Some(&all.recommender), Some(&all.admission)),
@@ -307,26 +309,27 @@ impl RunCommand {
 #[command(next_help_heading = "Recommender loop")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct RecommenderFlags {
-    /// The name that VPAs choose the recommender by in `spec.recommenders`. The one called `default` is also that of VPAs that
-    /// choose none.
+    /// The name by which VPAs choose the recommender in `spec.recommenders`. The one called `default` is also that of
+    /// VPAs that choose none.
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub(crate) recommender_name: String,
-    /// How often usage is read and recommendations are made.
+    /// How often the recommender reads usage and updates recommendations.
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = positive_time)]
     pub(crate) recommender_interval: Duration,
-    /// Where history is stored: in checkpoints, which are read at start and written, or in Prometheus, which is read at start.
+    /// The storage of history: checkpoints, which the recommender reads at start and writes, or Prometheus, which it
+    /// reads at start.
     #[arg(long, value_name = "STORAGE", default_value = "checkpoint", value_enum)]
     pub(crate) storage: StorageFlag,
-    /// For how long checkpoints are written in each run.
+    /// How long the recommender may write checkpoints in each run.
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = positive_time)]
     pub(crate) checkpoints_timeout: Duration,
-    /// How many VPAs get their checkpoints written in each run, however long it takes. Deprecated by upstream.
+    /// The minimum number of VPAs whose checkpoints the recommender writes in each run. Deprecated by upstream.
     #[arg(long, value_name = "N", default_value = "10")]
     pub(crate) min_checkpoints: usize,
-    /// How often the checkpoints of VPAs that are gone are deleted.
+    /// How often the recommender deletes the checkpoints of deleted VPAs.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = positive_time)]
     pub(crate) checkpoints_gc_interval: Duration,
-    /// Count nothing for pods that no VPA selects.
+    /// Keep no usage of pods that no VPA selects.
     #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) memory_saver: bool,
     /// Recommend no more than the largest node that pods can be scheduled to has allocatable.
@@ -347,7 +350,7 @@ pub(crate) struct RecommenderFlags {
     /// The external metric of the memory of containers.
     #[arg(long, value_name = "METRIC", default_value = "", hide_default_value = true)]
     pub(crate) external_metrics_memory_metric: String,
-    /// How many requests that update VPAs and checkpoints are under way at once.
+    /// The maximum number of requests in flight that update VPAs and checkpoints.
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) update_worker_count: u16,
     /// How many parts the VPAs are divided into, which as many processes can share: each part has a lease of its own, and
@@ -377,10 +380,10 @@ pub(crate) struct CommonFlags {
     /// The kubeconfig. [default: the service account of the pod, else what KUBECONFIG names, then ~/.kube/config]
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(crate) kubeconfig: String,
-    /// How many requests are sent in a second; 0 and less for any number.
+    /// The maximum number of requests per second; 0 and less for any number.
     #[arg(long, value_name = "N", default_value = "50", allow_negative_numbers = true)]
     pub(crate) kube_api_qps: f64,
-    /// How many requests are sent at once after a pause.
+    /// The burst of requests after a pause.
     #[arg(long, value_name = "N", default_value = "100", allow_negative_numbers = true)]
     pub(crate) kube_api_burst: f64,
     /// Feature gates to set; `--help` lists them.
@@ -402,14 +405,14 @@ pub(crate) struct CommonFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct VpaFlags {
-    /// The only namespace whose VPAs count. [default: all]
+    /// The only namespace whose VPAs are reconciled. [default: all]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) vpa_object_namespace: String,
-    /// Namespaces whose VPAs do not count, separated by commas.
+    /// Namespaces whose VPAs are ignored, separated by commas.
     #[arg(long, value_name = "A,B", default_value = "", hide_default_value = true)]
     pub(crate) ignored_vpa_object_namespaces: String,
-    /// Let VPAs of a DaemonSet select nodes, by the annotation plumb.dev/node-selector, and be about the pods on these alone.
-    /// The recommender, the updater and the admission webhook need the same value.
+    /// Let VPAs of a DaemonSet select nodes, by the annotation plumb.dev/node-selector, and apply to the pods on these
+    /// alone. The recommender, the updater and the admission webhook need the same value.
     #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) node_selectors: bool,
 }
@@ -449,16 +452,16 @@ pub(crate) struct ElectionFlags {
     /// Work only while this process holds the lease, so that several can run and one works.
     #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) leader_elect: bool,
-    /// How long after its last renewal others leave the lease to its holder.
+    /// How long other processes wait after the last renewal before they acquire the lease.
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = positive_time)]
     pub(crate) leader_elect_lease_duration: Duration,
-    /// How long a leader works without a renewal.
+    /// How long a leader retries to renew before it gives up leadership.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time)]
     pub(crate) leader_elect_renew_deadline: Duration,
-    /// How often the lease is renewed, or tried for.
+    /// How often processes try to acquire or renew the lease.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = positive_time)]
     pub(crate) leader_elect_retry_period: Duration,
-    /// The kind of the lease: there are only leases.
+    /// The kind of the lock: only leases are supported.
     #[arg(long, value_name = "KIND", default_value = "leases", value_parser = ["leases"])]
     pub(crate) leader_elect_resource_lock: String,
     /// The namespace of the lease.
@@ -467,7 +470,7 @@ pub(crate) struct ElectionFlags {
 }
 
 impl ElectionFlags {
-    /// What is wrong with flags that are right each by itself.
+    /// The error for flags that are valid by themselves and not together.
     fn conflict(&self) -> Option<&'static str> {
         if !self.leader_elect {
             return None;
@@ -499,10 +502,10 @@ impl ElectionFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Prometheus")]
 pub(crate) struct HistoryFlags {
-    /// The server that history is read from.
+    /// The Prometheus server with the history.
     #[arg(long, value_name = "URL", default_value = "http://prometheus.monitoring.svc")]
     pub(crate) prometheus_address: String,
-    /// A query whose series have the labels of pods, for pods that are gone.
+    /// A query whose series have the labels of pods, for pods that were deleted.
     #[arg(long, value_name = "QUERY", default_value = "up{job=\"kubernetes-pods\"}")]
     pub(crate) metric_for_pod_labels: String,
     /// What the labels of such a series that are labels of the pod start with.
@@ -519,7 +522,7 @@ pub(crate) struct HistoryFlags {
 }
 
 impl RecommenderFlags {
-    /// What is wrong with flags that are right each by itself.
+    /// The error for flags that are valid by themselves and not together.
     fn conflict(&self) -> Option<&'static str> {
         let no_metric =
             self.external_metrics_cpu_metric.is_empty() && self.external_metrics_memory_metric.is_empty();

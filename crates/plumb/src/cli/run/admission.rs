@@ -29,7 +29,7 @@ pub(crate) struct AdmissionFlags {
     /// The port that the webhook is served on; 0 for any that is free.
     #[arg(long, value_name = "PORT", default_value = "8000")]
     pub(crate) port: u16,
-    /// The Service that the API server reaches the webhook by.
+    /// The Service by which the API server reaches the webhook.
     #[arg(long, value_name = "NAME", default_value = "vpa-webhook")]
     pub(crate) webhook_service: String,
     /// The namespace of that Service, and of the Secret of certificates. [default: what NAMESPACE says, else kube-system]
@@ -47,10 +47,11 @@ pub(crate) struct AdmissionFlags {
     /// Create and repair the MutatingWebhookConfiguration `vpa-webhook-config`. Turn it off where a chart has it.
     #[arg(long, value_name = "true|false", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) register_webhook: bool,
-    /// How long the API server waits for an answer. (Upstream has 30: a webhook that hangs would delay every pod for that.)
+    /// How long the API server waits for a response. (Upstream has 30: a webhook that hangs would delay every pod by
+    /// that.)
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = clap::value_parser!(i32).range(1..=30))]
     pub(crate) webhook_timeout_seconds: i32,
-    /// Refuse pods and VPAs while the webhook does not answer.
+    /// Reject pods and VPAs while the webhook is unavailable.
     #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) webhook_failure_policy_fail: bool,
     /// Labels of the MutatingWebhookConfiguration.
@@ -59,7 +60,7 @@ pub(crate) struct AdmissionFlags {
     /// The Secret with the certificate authority that all processes share; it is created.
     #[arg(long, value_name = "NAME", default_value = "vpa-webhook-ca")]
     pub(crate) webhook_secret: String,
-    /// A file with the certificates that the API server is to trust, instead of the Secret; with the two below.
+    /// A file with the certificate authorities that the API server trusts, instead of the Secret; with the two below.
     /// [default: /etc/tls-certs/caCert.pem where it exists]
     #[arg(long, value_name = "FILE")]
     pub(crate) client_ca_file: Option<PathBuf>,
@@ -69,7 +70,7 @@ pub(crate) struct AdmissionFlags {
     /// Its private key. [default: /etc/tls-certs/serverKey.pem]
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_private_key: Option<PathBuf>,
-    /// The oldest version of TLS that is spoken.
+    /// The minimum version of TLS.
     #[arg(long, value_name = "VERSION", default_value = "tls1_2", value_enum)]
     pub(crate) min_tls_version: MinTlsFlag,
     /// The cipher suites of TLS 1.2, by their IANA names, separated by commas. [default: all that are secure]
@@ -87,7 +88,7 @@ pub(crate) struct AdmissionFlags {
     /// The most CPU that a container gets by a start-up boost. [default: any amount]
     #[arg(long, value_name = "QUANTITY")]
     pub(crate) max_allowed_cpu_boost: Option<Quantity>,
-    /// Accepted because upstream has it: here files of certificates are read again in any case.
+    /// Accepted because upstream has it: the webhook always reloads certificate files.
     #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide = true)]
     reload_cert: bool,
 }
@@ -122,7 +123,7 @@ pub(super) fn or_own_namespace(flag: &str) -> String {
 }
 
 impl AdmissionFlags {
-    /// What is wrong with flags that are right each by itself.
+    /// The error for flags that are valid by themselves and not together.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
         if self.register_by_url && self.webhook_address.is_empty() {
             return Some("--register-by-url needs --webhook-address");

@@ -15,7 +15,7 @@ pub(crate) struct RolloutFlags {
     /// The port that the webhook is served on; 0 for any that is free.
     #[arg(long, value_name = "PORT", default_value = "8000")]
     port: u16,
-    /// The Service that the API server reaches the webhook by.
+    /// The Service by which the API server reaches the webhook.
     #[arg(long, value_name = "NAME", default_value = "plumb-rollout-webhook")]
     webhook_service: String,
     /// The namespace of that Service, and of the Secret of certificates. [default: what NAMESPACE says, else kube-system]
@@ -36,7 +36,7 @@ pub(crate) struct RolloutFlags {
 }
 
 impl RolloutFlags {
-    /// What is wrong with flags that are right each by itself.
+    /// The error for flags that are valid by themselves and not together.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
         (self.register_by_url && self.webhook_address.is_empty())
             .then_some("--register-by-url needs --webhook-address")

@@ -17,31 +17,32 @@ use crate::recommender_flags::{fraction, non_negative, number, positive_time};
 #[command(next_help_heading = "Updater")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct UpdaterFlags {
-    /// How often all VPAs are looked at in case a change was missed. The updater acts on changes at once.
+    /// How often the updater reconciles all VPAs in case it missed a change. It acts on changes at once.
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = positive_time)]
     pub(crate) updater_interval: Duration,
-    /// How many pods of a workload must be alive before one is evicted; `minReplicas` of a VPA overrides it.
+    /// The minimum number of live pods of a workload for the updater to evict one; `minReplicas` of a VPA overrides it.
     #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) min_replicas: i32,
     /// The share of the pods of a workload that may be missing because of evictions.
     #[arg(long, value_name = "SHARE", default_value = "0.5", value_parser = fraction)]
     pub(crate) eviction_tolerance: f64,
-    /// How many pods are evicted, and how many resized, in a second; 0 and less for any number.
+    /// The maximum number of pods evicted, and of pods resized, per second; 0 and less for any number.
     #[arg(long, value_name = "N", default_value = "-1", allow_negative_numbers = true, value_parser = number)]
     pub(crate) eviction_rate_limit: f64,
-    /// How many pods are evicted, and how many resized, at once after a pause.
+    /// The burst of evictions, and of resizes, after a pause.
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) eviction_rate_burst: u32,
-    /// How far the requests of an old pod have to be from the target, as a share of them, for it to be updated.
+    /// The minimum difference between the requests of an old pod and the target, as a share of them, for the updater to
+    /// act.
     #[arg(long, value_name = "SHARE", default_value = "0.1", value_parser = non_negative)]
     pub(crate) pod_update_threshold: f64,
-    /// How old a pod whose requests are within the recommended bounds has to be to be updated.
+    /// The minimum age of a pod whose requests are within the recommended bounds for the updater to act.
     #[arg(long, value_name = "TIME", default_value = "12h", value_parser = positive_time)]
     pub(crate) in_recommendation_bounds_eviction_lifetime_threshold: Duration,
-    /// A container that is OOM-killed within this time after its start has its pod updated at once.
+    /// The updater acts at once on pods with a container that was OOM-killed within this time after its start.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = positive_time)]
     pub(crate) evict_after_oom_threshold: Duration,
-    /// Resize whatever the disruption budget if no container restarts by it. (Upstream's Helm chart sets it, too; its program
+    /// Ignore disruption budgets for resizes that restart no container. (Upstream's Helm chart sets it, too; its program
     /// has false.)
     #[arg(long, value_name = "true|false", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) in_place_skip_disruption_budget: bool,
@@ -54,7 +55,7 @@ pub(crate) struct UpdaterFlags {
     /// The namespace of that lease. [default: what NAMESPACE says, else kube-system]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) admission_controller_status_lease_namespace: String,
-    /// For how long a renewal of that lease counts.
+    /// How long the lease is valid after its renewal.
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = positive_time)]
     pub(crate) admission_controller_status_lease_timeout: Duration,
     /// Never lower memory below the highest usage of the recent past plus a margin; a VPA's annotation
@@ -71,7 +72,7 @@ pub(crate) struct UpdaterFlags {
     /// `plumb.dev/startup-boost-on-restart` overrides it.
     #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) startup_boost_on_restart: bool,
-    /// Accepted because upstream has it: here boosts end at once, however many.
+    /// Accepted because upstream has it: the updater ends boosts at once, however many.
     #[arg(long, value_name = "N", default_value = "1", hide = true)]
     concurrent_cpu_startup_boost_syncs: u32,
 }
