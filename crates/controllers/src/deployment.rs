@@ -305,7 +305,7 @@ impl<'a> Sync<'a> {
         if let Some(other) = &self.state.in_the_way {
             let ours = controller_of(&other.metadata).map(|owner| &owner.uid);
             if ours == self.state.deployment.metadata.uid.as_ref() && self.new.is_none() {
-                tracing::debug!(set = sets::name(other), "a name stands for two templates");
+                tracing::debug!(set = sets::name(other), "a replica set of another template has the name");
             }
             // A hash collision: the next reconcile tries another name. A set of another owner is not changed.
             let status = self.working.status.get_or_insert_default();

@@ -192,7 +192,7 @@ impl Own<'_> {
         if let Err(error) = slices.units.set_properties(&unit, &properties).await {
             // Written to files alone they would last until systemd is reloaded.
             if let Err(also) = blocking(move || Ok(group.set(&before)?)).await {
-                tracing::warn!(unit, error = %also, "resources that systemd does not know stay");
+                tracing::warn!(unit, error = %also, "cannot restore resources that systemd refused");
             }
             return Err(error);
         }

@@ -27,7 +27,7 @@ impl State {
         let response: api::ListImagesResponse =
             self.call_images("/runtime.v1.ImageService/ListImages", api::Empty {}, about).await?;
         let sandbox = self.sandbox_image().await.unwrap_or_else(|error| {
-            tracing::debug!(%error, "the container runtime does not say which image sandboxes have");
+            tracing::debug!(%error, "the container runtime does not report its sandbox image");
             None
         });
         Ok(response.images.into_iter().map(|image| to_image(image, sandbox.as_deref())).collect())

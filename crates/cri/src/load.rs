@@ -41,7 +41,7 @@ impl Cri {
             let archive = state.folder.join("load.tar");
             let imported = import(&containerd, load, &name, files, made_of, &archive).await;
             if let Err(error) = fs::remove_file(&archive) {
-                tracing::debug!(%error, "the layer of the image stays");
+                tracing::debug!(%error, "cannot remove the temporary archive of the image");
             }
             imported?;
         }

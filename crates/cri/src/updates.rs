@@ -108,7 +108,7 @@ impl State {
             if let Err(error) = group.set(&before)
                 && !error.is_missing()
             {
-                tracing::warn!(container = %id, %error, "a part of new resources stays");
+                tracing::warn!(container = %id, %error, "cannot restore all resources after a failed update");
             }
             match earlier {
                 Some(Unconfirmed { resources, before, .. }) => {
@@ -202,7 +202,7 @@ impl State {
         match blocking(move || Ok(group.set(&to)?)).await {
             Ok(()) => record.restored(before),
             Err(error) => {
-                tracing::warn!(container = %id, %error, "resources that the container runtime refused stay");
+                tracing::warn!(container = %id, %error, "cannot restore resources that the container runtime refused");
             }
         }
     }

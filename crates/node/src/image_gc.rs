@@ -202,7 +202,7 @@ pub async fn collect(
         match runtime.remove_image(id).await {
             Ok(()) => tracing::info!(id, "removed an image that no container uses: the disk is short"),
             // A container uses it by now.
-            Err(error) => tracing::warn!(id, %error, "an image stays"),
+            Err(error) => tracing::warn!(id, %error, "cannot remove an image"),
         }
     }
     Ok(removals)

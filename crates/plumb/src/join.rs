@@ -154,7 +154,7 @@ async fn settings(args: &Node, connection: &Connection) -> NodeSettings {
             Err(error) => {
                 tracing::warn!(
                     error = format!("{error:#}"),
-                    "the cluster does not answer yet, will ask again"
+                    "the API server does not respond yet, will retry"
                 );
                 backoff.wait().await;
             }

@@ -74,7 +74,7 @@ pub(crate) async fn download(
             if failures > repository.transport().limits().failures {
                 return Err(error);
             }
-            tracing::info!(what, %error, received = partial.length(), size, "a download broke off and is resumed");
+            tracing::info!(what, %error, received = partial.length(), size, "resuming an interrupted download");
             tokio::time::sleep(DELAYS.after(failures)).await;
         }
         let found = partial.digest();

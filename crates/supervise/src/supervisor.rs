@@ -217,7 +217,7 @@ impl Supervisor {
 
     /// Counts a panic that was caught elsewhere, and logs it.
     pub fn note_panic(&self, task: &str, panic: &Panic) {
-        tracing::error!(task, cause = panic.message, "a piece of work panicked");
+        tracing::error!(task, cause = panic.message, "a work item panicked");
         self.shared.state.lock().counters.entry(task.to_owned()).or_default().panics += 1;
     }
 

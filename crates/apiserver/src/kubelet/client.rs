@@ -161,7 +161,7 @@ where
     tokio::spawn(async move {
         // Until the last byte, also after an upgrade.
         if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%error, "a connection to a node ended badly");
+            tracing::debug!(%error, "a connection to a node ended with an error");
         }
     });
     sender.send_request(request).await.map_err(io::Error::other)

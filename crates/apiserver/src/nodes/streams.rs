@@ -139,7 +139,7 @@ pub(super) fn switch(
     tokio::spawn(async move {
         let _held = held;
         if let Err(error) = join(client, other, shutdown).await {
-            tracing::debug!(%error, "an upgraded connection ended badly");
+            tracing::debug!(%error, "an upgraded connection ended with an error");
         }
     });
     Ok(response)

@@ -89,7 +89,7 @@ where
         return Drained { cut: 0 };
     }
     let standing = connections.open();
-    tracing::warn!(connections = standing, "cutting what did not end in time");
+    tracing::warn!(connections = standing, "closing connections that did not end in time");
     drop(cut);
     // Connections are cancelled; this is the time that they need. The handler of an upgraded connection closes it.
     drop(timeout(CUT, connections.all_closed()).await);

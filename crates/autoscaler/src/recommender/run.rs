@@ -396,9 +396,9 @@ impl Run {
         if let Err(error) = counted {
             // Once: a cluster without metrics-server has none for good.
             if self.usage_failed {
-                tracing::debug!(%error, source = usage.name(), "cannot read what containers use");
+                tracing::debug!(%error, source = usage.name(), "cannot read the usage of containers");
             } else {
-                tracing::warn!(%error, source = usage.name(), "cannot read what containers use");
+                tracing::warn!(%error, source = usage.name(), "cannot read the usage of containers");
             }
         }
         self.usage_failed = failed;
@@ -421,7 +421,7 @@ impl Run {
         }
         self.collected = now;
         let collected = self.state.write_slowly(State::collect_garbage).await;
-        tracing::debug!(?collected, "removed what has expired");
+        tracing::debug!(?collected, "removed expired state");
     }
 }
 

@@ -477,7 +477,7 @@ impl State {
             }
             Ok(Restored::Known | Restored::UnknownVpa) => {}
             Err(error @ (CheckpointError::Version(_) | CheckpointError::Future(_))) => {
-                tracing::warn!(vpa = %key, container = spec.container_name, %error, "a checkpoint is left alone");
+                tracing::warn!(vpa = %key, container = spec.container_name, %error, "cannot restore a checkpoint, it stays as it is");
             }
             Err(error) => {
                 tracing::warn!(vpa = %key, container = spec.container_name, %error, "a checkpoint is corrupt");

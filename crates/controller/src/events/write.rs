@@ -141,7 +141,7 @@ async fn retry(events: Api<Event>, mut write: Write) -> Written {
             Err(_) => "no answer in time".to_owned(),
         };
         if backoff.failures() + 1 >= TRIES {
-            tracing::debug!(error = failure, reason = write.event.reason, "an event is given up");
+            tracing::debug!(error = failure, reason = write.event.reason, "cannot emit an event, giving up");
             return Written::Failed;
         }
         backoff.wait().await;

@@ -108,7 +108,7 @@ impl Renewal {
             match self.renew().await {
                 Ok(fresh) => return fresh,
                 Err(error) => {
-                    tracing::warn!(error = crate::worker::error_chain(&error), purpose = ?self.purpose, "no certificate yet, will ask again");
+                    tracing::warn!(error = crate::worker::error_chain(&error), purpose = ?self.purpose, "no certificate yet, will retry");
                     backoff.wait().await;
                 }
             }

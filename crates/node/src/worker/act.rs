@@ -124,7 +124,7 @@ impl Worker {
     async fn clear_old_sandboxes(&self) {
         for id in &self.observation.old_sandboxes {
             if let Err(error) = self.node.runtime.remove_sandbox(id).await {
-                tracing::warn!(uid = self.uid, %error, "an old sandbox stays");
+                tracing::warn!(uid = self.uid, %error, "cannot remove an old sandbox");
             }
         }
     }
@@ -388,7 +388,7 @@ impl Worker {
     async fn clear_stale(&self) {
         for id in &self.observation.observed.stale {
             if let Err(error) = self.node.runtime.remove_container(id).await {
-                tracing::warn!(uid = self.uid, container = %id, %error, "an old container stays");
+                tracing::warn!(uid = self.uid, container = %id, %error, "cannot remove an old container");
             }
         }
     }

@@ -77,7 +77,7 @@ impl Worker {
         };
         if let Err(error) = self.node.runtime.start_container(&id).await {
             if let Err(also) = self.node.runtime.remove_container(&id).await {
-                tracing::warn!(uid = self.uid, container = %id, error = %also, "a container that did not start stays");
+                tracing::warn!(uid = self.uid, container = %id, error = %also, "cannot remove a container that did not start");
             }
             return Err(StartFailure::new("RunContainerError", error));
         }

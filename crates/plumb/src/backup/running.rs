@@ -43,7 +43,7 @@ async fn accept(listener: Arc<UnixListener>, store: Store) {
             Err(error) => Err(error),
         };
         if let Err(error) = written {
-            tracing::warn!(%error, "a copy was asked for and not written");
+            tracing::warn!(%error, "cannot write the requested backup");
             // The error (no more files, say) may last; it must not keep a core busy.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

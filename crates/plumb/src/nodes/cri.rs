@@ -61,7 +61,7 @@ pub(super) async fn open(data: &Path, flags: &CriFlags) -> anyhow::Result<Cri> {
     match runtime.import_load(&load).await {
         Ok(true) => {}
         Ok(false) => {
-            tracing::warn!(image = load.name, "the container runtime takes no images but from registries");
+            tracing::warn!(image = load.name, "the container runtime imports no images, it only pulls them");
         }
         Err(error) => tracing::warn!(%error, image = load.name, "cannot import an image"),
     }

@@ -356,7 +356,7 @@ impl NodeEnvironment {
             clock: self.clock.clone(),
             supervisor: plumb_supervise::process().clone(),
         });
-        let agent = self.agent_runtime().spawn(agent).await.context("an agent ended badly")??;
+        let agent = self.agent_runtime().spawn(agent).await.context("a node agent panicked")??;
         Ok((agent, usage))
     }
 }
@@ -453,7 +453,7 @@ fn keep_private(data: &Path) -> std::io::Result<()> {
 
 fn check_machine(data: &Path) -> NodeHealth {
     pressures(Path::new("/"), data).unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot find out what this machine runs short of");
+        tracing::warn!(%error, "cannot read the memory, disk and process pressure of this machine");
         NodeHealth::default()
     })
 }

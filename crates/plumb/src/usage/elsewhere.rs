@@ -136,7 +136,7 @@ pub(super) async fn ask_all(
         match answer {
             Ok(Ok(summary)) => Some((name, summary)),
             Ok(Err(error)) => {
-                tracing::debug!(%error, node = name, "does not say what it uses");
+                tracing::debug!(%error, node = name, "cannot read the usage of a node");
                 None
             }
             Err(_) => None,

@@ -396,7 +396,7 @@ async fn leave_group(entry: &ContainerEntry) {
     let group = entry.group.clone();
     let deleted = tokio::task::spawn_blocking(move || group.delete()).await;
     if let Ok(Err(error)) = deleted {
-        tracing::warn!(container = %entry.record.id, %error, "the cgroup of a container that has ended stays");
+        tracing::warn!(container = %entry.record.id, %error, "cannot remove the cgroup of a container that has ended");
     }
 }
 

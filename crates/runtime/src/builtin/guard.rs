@@ -187,7 +187,7 @@ impl<E: Effects> Guard<E> {
             }
             None => {
                 if let Err(error) = self.effects.disarm_unrecorded() {
-                    tracing::warn!(%error, "a group may be armed that nothing was written down of");
+                    tracing::warn!(%error, "the guard of a cgroup may be armed without a record");
                 }
             }
         }
@@ -253,7 +253,7 @@ impl<E: Effects> Guard<E> {
         let Some(armed) = state.armed else { return };
         state.restored = true;
         if let Err(error) = self.effects.restore(&armed.before) {
-            tracing::warn!(%error, "a memory limit that was lowered too far stays");
+            tracing::warn!(%error, "cannot restore a memory limit that was lowered too far");
             return;
         }
         self.disarm(state);
@@ -268,7 +268,7 @@ impl<E: Effects> Guard<E> {
             Err(error) => {
                 armed.failures = armed.failures.saturating_add(1);
                 let retry = RETRY.after(armed.failures);
-                tracing::warn!(%error, ?retry, "a group is still armed");
+                tracing::warn!(%error, ?retry, "cannot disarm the guard of a cgroup, will retry");
                 armed.until = Instant::now() + retry;
             }
         }

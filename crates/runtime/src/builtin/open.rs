@@ -257,7 +257,7 @@ impl State {
             if entry.life.borrow().exit().is_some()
                 && let Err(error) = entry.group.delete()
             {
-                tracing::warn!(container = %entry.record.id, %error, "the cgroup of a container that has ended stays");
+                tracing::warn!(container = %entry.record.id, %error, "cannot remove the cgroup of a container that has ended");
             }
             pods.containers.insert(entry.record.id.clone(), entry);
         }
@@ -308,7 +308,7 @@ impl State {
                 // The shim records the exit, so it was killed itself, or the host was. No process manages its
                 // remains.
                 if let Err(error) = group.kill() {
-                    tracing::warn!(container = %record.id, %error, "what is left of it could not be killed");
+                    tracing::warn!(container = %record.id, %error, "cannot kill the processes of a container whose shim has ended");
                 }
                 let exit = lost("its shim is gone");
                 let _ = store(&folder.join(EXIT), &exit, true);

@@ -46,7 +46,7 @@ fn hand_down(layout: &Layout, folder: &Path) -> Result<()> {
         match file::write(&control, format!("+{name}")) {
             // Not every controller can be handed down everywhere; the two that matter must.
             Err(error) if !matches!(name, "cpu" | "memory") => {
-                tracing::debug!(%error, "a controller is not handed down");
+                tracing::debug!(%error, "cannot enable a cgroup controller for child groups");
             }
             done => done?,
         }

@@ -276,7 +276,7 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "a staging directory of images stays until the next start");
+            tracing::warn!(path = %self.0.display(), %error, "cannot remove a staging directory of images before the next start");
         }
     }
 }

@@ -150,7 +150,7 @@ impl Unpacking {
                 utimensat(&above, &name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
             }
             Change::Device => {
-                tracing::debug!(name = %name.display(), "a device file of an image is not made");
+                tracing::debug!(name = %name.display(), "skipped a device file of an image");
             }
             Change::Opaque | Change::Whiteout(_) | Change::Ignored => {}
         }

@@ -209,7 +209,7 @@ impl Checkpoints {
         let mut others = list_metadata(&self.all()).await?;
         others.retain(|of| missing.remove(&of.key()).is_none());
         for (key, container) in missing.values() {
-            tracing::debug!(vpa = %key, container, "a checkpoint is gone, and is written again");
+            tracing::debug!(vpa = %key, container, "a checkpoint was deleted, writing it again");
             shared.write(|state| state.checkpoint_deleted(key, container));
         }
         // Every process does the above for its own VPAs, one of them the rest.

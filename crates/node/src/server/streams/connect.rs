@@ -44,7 +44,7 @@ pub(in super::super) async fn answer(
     let _ = stream.set_nodelay(true);
     upgrade(request, &Handshake::Raw, move |mut io| async move {
         if let Err(error) = tokio::io::copy_bidirectional(&mut io, &mut stream).await {
-            tracing::debug!(%error, "a connection to a pod ended badly");
+            tracing::debug!(%error, "a connection to a pod ended with an error");
         }
     })
 }

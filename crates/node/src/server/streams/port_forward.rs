@@ -155,7 +155,7 @@ impl Pod {
         tokio::select! {
             ended = connection => {
                 if let Err(error) = ended {
-                    tracing::debug!(%error, "a port-forward ended badly");
+                    tracing::debug!(%error, "a port-forward ended with an error");
                 }
             }
             () = self.accept(incoming) => {}

@@ -201,7 +201,7 @@ pub(super) async fn connection(url: &str, port: u16) -> Result<Connection> {
             ended = connection => ended,
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, port, "a connection by the runtime's streaming server ended badly");
+            tracing::debug!(%error, port, "a connection of the runtime's streaming server ended with an error");
         }
     });
     Ok(Box::new(ours))

@@ -63,7 +63,7 @@ pub(super) async fn run(task: Task, version: Version, io: impl AsyncRead + Async
         // The client closes it when it has read how the command ended.
         ended = connection => {
             if let Err(error) = ended {
-                tracing::debug!(%error, "a connection to a container ended badly");
+                tracing::debug!(%error, "a connection to a container ended with an error");
             }
         }
         () = serve(task, version, incoming) => {}

@@ -112,7 +112,7 @@ impl GuardedGroup {
     fn forget(&self) {
         match fs::remove_file(&self.record) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, "the record of a guarded limit stays");
+                tracing::warn!(%error, "cannot remove the record of a guarded limit");
             }
             _ => {}
         }
