@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_evicted_counts_as_missing_until_it_is_clear_that_it_stays() {
+    fn an_evicted_pod_counts_as_disrupted_until_its_deletion_is_known_to_have_failed() {
         let spec = json!({ "minAvailable": 1 });
         let disrupted = json!({ "p0": "2026-01-01T00:09:00Z", "p1": "2026-01-01T00:01:00Z", "gone": NOW });
         let state = state(spec, "rrr", Ok(3), disrupted);

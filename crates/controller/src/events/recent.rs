@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_recently_is_there_and_no_more_than_the_capacity() {
+    fn the_cache_keeps_the_most_recently_used_entries_up_to_its_capacity() {
         let mut recent = Recent::new(4);
         for key in 0..100 {
             *recent.get_or_insert_with(0, || 0) += 1;

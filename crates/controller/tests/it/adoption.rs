@@ -44,7 +44,7 @@ fn claimed(set: &ReplicaSet) -> Vec<String> {
 }
 
 #[test]
-fn what_the_selector_matches_is_adopted_and_what_it_does_not_is_released() {
+fn pods_that_the_selector_matches_are_adopted_and_others_are_released() {
     assert_eq!(claimed(&mk_set(false)), ["release lost", "adopt found"]);
     assert_eq!(claimed(&mk_set(true)), [""; 0], "what is terminating claims nothing");
 }

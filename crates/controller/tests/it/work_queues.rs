@@ -46,7 +46,7 @@ async fn keys_are_served_in_the_order_in_which_they_became_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_processed_by_a_task_that_is_no_more_is_got_again_once() {
+async fn an_item_whose_worker_ended_is_processed_again_once() {
     let queue = WorkQueue::default();
     for name in ["a", "b", "c"] {
         queue.add(key(name));

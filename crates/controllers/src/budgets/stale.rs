@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_to_be_disrupted_and_was_not_is_so_for_two_minutes() {
+    fn a_stale_disruption_condition_is_cleared_after_two_minutes() {
         let pod = |status: &str, reason: &str, phase: &str, terminating: bool| -> Pod {
             let condition = json!([{
                 "type": TARGET, "status": status, "reason": reason, "lastTransitionTime": "2026-01-01T00:00:00Z",

@@ -72,7 +72,7 @@ fn describe(state: &State) -> Vec<String> {
 }
 
 #[test]
-fn what_is_due_is_made_once() {
+fn a_due_job_is_created_once() {
     let mut new = mk_state(json!({}), json!({}), &[]);
     assert_eq!(describe(&new), ["create c-29454480", "again at 13:00"]);
     // The informer has observed it, and the status lists it.
@@ -91,7 +91,7 @@ fn what_is_due_is_made_once() {
 }
 
 #[test]
-fn what_was_missed_is_made_up_for_once_and_not_too_late() {
+fn a_missed_run_is_started_once_and_within_its_deadline() {
     let long_ago = || json!({ "lastScheduleTime": "2025-12-01T00:00:00Z" });
     assert_eq!(
         describe(&mk_state(json!({}), long_ago(), &[])),

@@ -206,7 +206,7 @@ fn a_rollout_in_the_midst_of_another_ends_with_the_last_template() {
 }
 
 #[test]
-fn what_is_asked_for_in_the_midst_of_a_rollout_is_shared_out() {
+fn scaling_during_a_rollout_is_proportional() {
     let mut world = World::new(json!({ "replicas": 10 }));
     world.settle();
     world.broken = Some("two");
@@ -297,7 +297,7 @@ fn recreate_waits_until_old_sets_have_observed_that_they_have_no_replicas() {
 }
 
 #[test]
-fn who_recreates_waits_until_the_old_pods_are_gone() {
+fn recreate_waits_until_the_old_pods_are_deleted() {
     let mut world = World::new(json!({ "strategy": { "type": "Recreate" } }));
     world.settle();
     world.with_pods = world.sets.keys().cloned().collect();
@@ -310,7 +310,7 @@ fn who_recreates_waits_until_the_old_pods_are_gone() {
 }
 
 #[test]
-fn what_gets_nowhere_is_said_to_after_the_deadline_and_not_before() {
+fn a_rollout_without_progress_is_reported_after_the_deadline_and_not_before() {
     let mut world = World::new(json!({}));
     world.settle();
     world.broken = Some("two");
@@ -380,7 +380,7 @@ fn a_set_that_cannot_be_made_is_spoken_of() {
 }
 
 #[test]
-fn what_is_noted_on_a_deployment_is_copied_to_its_set_but_not_everything() {
+fn annotations_of_a_deployment_are_copied_to_its_replica_set_with_exceptions() {
     let mut world = World::new(json!({}));
     let notes = json!({
         "kubernetes.io/change-cause": "first",

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again_within_the_bound() {
+    fn formatted_indexes_are_parsed_within_the_bound() {
         for (text, completions, written) in [
             ("", 5, ""),
             ("0", 5, "0"),

@@ -502,7 +502,7 @@ fn policies_say_what_failures_and_successes_mean() {
 }
 
 #[test]
-fn what_is_over_or_not_ours_is_left_alone() {
+fn finished_jobs_and_jobs_of_other_controllers_are_not_reconciled() {
     let over = json!({ "conditions": [{ "type": "Complete", "status": "True" }] });
     table(json!({ "completions": 2 }), &[(over, &[("a", "kept Running"), ("b", "Failed")], &["release a"])]);
     table(json!({ "managedBy": "example.com/mine" }), &[(json!({}), &[("a", "kept Failed")], &[])]);

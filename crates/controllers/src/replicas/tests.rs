@@ -119,7 +119,7 @@ fn the_status_counts_what_is_there_and_is_written_when_it_changes() {
 }
 
 #[test]
-fn what_fails_is_said_until_it_succeeds() {
+fn a_failure_is_a_condition_until_it_succeeds() {
     let failed = decided(set(1, json!({})), "", Some(Verb::Create)).status.unwrap();
     let condition = json!({
         "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "no",

@@ -164,7 +164,7 @@ fn only_the_node_itself_gets_a_serving_certificate_and_a_decision_stays() {
 }
 
 #[test]
-fn what_was_approved_is_signed_for_as_long_as_was_asked_or_said_to_have_failed() {
+fn an_approved_request_is_signed_for_its_duration_or_marked_as_failed() {
     let Step::Sign(_, usages, lifetime) = decide(&request("system:node:n1", CLIENT, vec![], &["Approved"]))
     else {
         panic!("not signed")

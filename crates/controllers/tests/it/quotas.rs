@@ -79,7 +79,7 @@ fn pod(name: &str, cpu: &str) -> Pod {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_there_is_counted_and_what_goes_is_given_back() {
+async fn existing_objects_count_in_quotas_until_they_are_deleted() {
     let cluster = Cluster::start();
     cluster.pods().create(&PostParams::default(), &pod("old", "1")).await.unwrap();
     cluster.quota(json!({ "pods": "2", "requests.cpu": "4", "count/configmaps": "9" })).await;

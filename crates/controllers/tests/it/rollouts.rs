@@ -79,7 +79,7 @@ async fn a_rollout_that_gets_nowhere_stops_in_time_and_can_be_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_recreates_never_has_pods_of_two_templates() {
+async fn recreate_never_runs_pods_of_two_templates() {
     let cluster = Cluster::start();
     let mut web = deployment(3);
     web["spec"]["strategy"] = json!({ "type": "Recreate" });

@@ -220,7 +220,7 @@ async fn a_replica_set_has_as_many_pods_as_it_asks_for_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_set_selects_it_adopts_and_what_it_no_longer_selects_it_lets_go() {
+async fn a_set_adopts_pods_that_it_selects_and_releases_others() {
     let cluster = Cluster::start();
     let mut orphan = template("web", "x");
     orphan["metadata"]["name"] = json!("orphan");
@@ -270,7 +270,7 @@ async fn nothing_is_made_twice_however_many_are_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_change_is_not_looked_at() {
+async fn unchanged_objects_are_not_reconciled() {
     let cluster = Cluster::start();
     let ready = |set: &ReplicaSet| {
         let status = set.status.clone().unwrap_or_default();

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_refused() {
+    fn an_invalid_device_rule_is_refused() {
         for text in [
             "",
             "c",

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_out_of_the_image_is_refused() {
+    fn paths_that_lead_out_of_the_image_are_refused() {
         let deep = "d/".repeat(DEEPEST + 1);
         for (kind, name, target) in [
             (EntryType::Regular, "../x", ""),

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_could_understand_differently_is_refused() {
+    fn ambiguous_tar_entries_are_refused() {
         let entry = |kind, name: &[u8], size, data: &[u8]| block(kind, name, size, data);
         let pax = |records: &[Vec<u8>]| {
             let text = records.concat();

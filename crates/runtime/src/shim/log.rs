@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_dropped_and_counted_and_takes_no_memory() {
+    fn log_lines_that_cannot_be_written_are_dropped_and_counted() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("logs");
         fs::create_dir(&folder).unwrap();

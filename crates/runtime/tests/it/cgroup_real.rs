@@ -42,8 +42,8 @@ impl Drop for Inmate {
 }
 
 #[test]
-fn what_is_set_is_read_back() {
-    let Some(tree) = OwnTree::new("what_is_set_is_read_back") else { return };
+fn written_values_of_a_real_cgroup_are_read_back() {
+    let Some(tree) = OwnTree::new("written_values_of_a_real_cgroup_are_read_back") else { return };
     let pod = tree.0.pod(QosClass::Burstable, "b1");
     pod.create().unwrap();
     let group = tree.0.container(QosClass::Burstable, "b1", "c1");

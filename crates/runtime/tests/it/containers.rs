@@ -111,8 +111,8 @@ async fn it_runs_as_the_configured_user() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_it_must_not_do_it_cannot() {
-    let Some(node) = Node::new("what_it_must_not_do_it_cannot").await else { return };
+async fn a_container_cannot_exceed_its_security_context() {
+    let Some(node) = Node::new("a_container_cannot_exceed_its_security_context").await else { return };
     let attempts = [
         ("unshare", "unshare -m true"),
         ("device", "mknod /disk b 254 0 && head -c 1 /disk"),
@@ -344,8 +344,8 @@ async fn a_container_has_every_signal_as_programs_expect_it_whatever_the_agent_w
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_start_says_why() {
-    let Some(node) = Node::new("what_cannot_start_says_why").await else { return };
+async fn a_container_that_cannot_start_reports_why() {
+    let Some(node) = Node::new("a_container_that_cannot_start_reports_why").await else { return };
     let sandbox = node.sandbox("fails").await;
     let mut config = Node::shell("c", "");
     config.command = vec!["no-such-program".into()];

@@ -147,8 +147,8 @@ async fn a_program_that_outgrows_a_limit_that_was_just_lowered_gets_it_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_goes_back_is_what_there_was_before_several_changes() {
-    let test = "what_goes_back_is_what_there_was_before_several_changes";
+async fn a_guard_restores_the_limit_from_before_several_changes() {
+    let test = "a_guard_restores_the_limit_from_before_several_changes";
     let Some(mut grower) = Grower::new(test, -1, 512 * MIB).await else { return };
     for bytes in [100, 48, 64] {
         grower.lower(bytes * MIB).await;

@@ -215,7 +215,7 @@ fn an_import_that_fails_leaves_the_store_as_it_was() {
 }
 
 #[test]
-fn what_a_killed_import_leaves_goes_when_the_store_is_opened() {
+fn leftovers_of_a_killed_import_are_removed_when_the_store_is_opened() {
     let scene = Scene::new();
     let left = scene.images.snapshots().join(".new-import/00112233445566778899/fs/a/b");
     fs::create_dir_all(&left).unwrap();

@@ -123,7 +123,7 @@ fn a_zstd_layer_of_several_frames_is_imported_whole() {
 }
 
 #[test]
-fn what_is_not_what_its_digest_says_is_refused_and_leaves_nothing() {
+fn a_blob_with_a_wrong_digest_is_refused_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let images = Images::open(folder.path()).unwrap();
     let layout = OciLayout::new("run");

@@ -103,7 +103,7 @@ async fn an_image_that_is_here_under_another_name_only_gets_the_name() {
 }
 
 #[tokio::test]
-async fn what_does_not_pass_the_checks_of_an_import_leaves_nothing() {
+async fn an_image_that_fails_the_checks_of_an_import_leaves_nothing() {
     let fake = FakeRegistry::start().await;
     let store = Store::new();
     // The layer is what the registry says, and not what the image says.

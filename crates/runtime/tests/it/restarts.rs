@@ -18,8 +18,8 @@ fn quota(quota: i64) -> LinuxResources {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_runs_is_taken_up_again() {
-    let Some(node) = Node::new("what_runs_is_taken_up_again").await else { return };
+async fn running_containers_are_adopted_after_a_restart() {
+    let Some(node) = Node::new("running_containers_are_adopted_after_a_restart").await else { return };
     let sandbox = node.sandbox("adopted").await;
     let runs = node.start(&sandbox, Node::shell("runs", "echo up; exec sleep 1000")).await;
     let made = node
@@ -115,8 +115,8 @@ async fn a_shim_that_dies_takes_its_container_along() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_begun_and_not_finished_is_cleared_away() {
-    let Some(node) = Node::new("what_was_begun_and_not_finished_is_cleared_away").await else { return };
+async fn unfinished_sandboxes_and_containers_are_cleaned_up() {
+    let Some(node) = Node::new("unfinished_sandboxes_and_containers_are_cleaned_up").await else { return };
     let sandbox = node.sandbox("whole").await;
     let id = node.start(&sandbox, Node::shell("c", "echo up; exec sleep 1000")).await;
     node.says(&id, "up").await;

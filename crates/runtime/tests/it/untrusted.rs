@@ -80,8 +80,8 @@ async fn a_sysctl_of_the_machine_is_refused_however_it_is_spelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_container_writes_to_its_host_name_is_nothing_to_the_next_one() {
-    let Some(node) = Node::new("what_a_container_writes_to_its_host_name_is_nothing_to_the_next_one").await
+async fn a_container_does_not_get_the_host_name_file_that_another_changed() {
+    let Some(node) = Node::new("a_container_does_not_get_the_host_name_file_that_another_changed").await
     else {
         return;
     };

@@ -134,7 +134,7 @@ fn an_event_about_an_object_with_the_longest_name_has_a_valid_one() {
 }
 
 #[test]
-fn what_was_emitted_long_ago_is_forgotten() {
+fn events_that_were_emitted_long_ago_are_forgotten() {
     let mut world = World::new();
     let emit =
         |world: &mut World, number: u32| world.emit(0, &pod(&number.to_string()), NewEvent::normal("R", "a"));

@@ -200,7 +200,7 @@ async fn an_event_that_has_expired_is_created_anew_with_its_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_overloaded_api_server_does_not_take_is_tried_again_up_to_12_times() {
+async fn an_event_that_an_overloaded_api_server_rejects_is_retried_up_to_12_times() {
     let metrics = Metrics::default();
     let (api, mut requests) = Api::new(|number| (number <= 14).then_some((503, "ServiceUnavailable")));
     let recorder = EventRecorder::start(config(&api, &metrics));
@@ -218,7 +218,7 @@ async fn what_an_overloaded_api_server_does_not_take_is_tried_again_up_to_12_tim
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_api_server_rejects_is_not_tried_again_and_a_terminating_namespace_gets_no_more() {
+async fn a_rejected_event_is_not_retried_and_a_terminating_namespace_gets_no_more_events() {
     let metrics = Metrics::default();
     let (api, mut requests) = Api::new(|number| match number {
         1 => Some((422, "Invalid")),

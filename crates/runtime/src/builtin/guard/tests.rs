@@ -192,7 +192,7 @@ async fn a_limit_that_cannot_be_written_or_guarded_leaves_nothing_armed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_outgrows_a_limit_in_its_window_gets_back_what_was_applied_before() {
+async fn a_group_that_outgrows_its_limit_in_the_guard_window_gets_its_former_limit() {
     let scene = Scene::new();
     scene.set(50).await.unwrap();
     scene.set(40).await.unwrap();
@@ -204,7 +204,7 @@ async fn what_outgrows_a_limit_in_its_window_gets_back_what_was_applied_before()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_runtime_that_died_left_armed_is_disarmed_by_the_next() {
+async fn a_group_that_was_armed_at_a_crash_is_disarmed_at_the_next_start() {
     for (record, usage, limit) in [(true, 10, 50), (true, 60, 100), (false, 10, 50)] {
         let mut scene = Scene::new();
         scene.set(50).await.unwrap();
@@ -247,7 +247,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn whatever_happens_an_armed_group_is_watched_and_disarmed_in_the_end(
+    fn an_armed_group_is_always_watched_and_finally_disarmed(
         happenings in vec(happening(), 1..30),
     ) {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
