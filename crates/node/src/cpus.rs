@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_has_it_keeps_as_far_as_it_wants_it() {
+    fn a_container_keeps_as_many_of_its_cpus_as_it_requests() {
         let mut cpus = CpuAllocator::new(set("0-7"), set("0"));
         let shape = pod(QosClass::Guaranteed, &["a", "b"]);
         let kept = CpuAssignments::from([("a".to_owned(), set("4-5")), ("b".to_owned(), set("2"))]);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_or_is_not_there_any_more_is_not_kept() {
+    fn cpus_that_are_offline_or_assigned_to_others_are_not_kept() {
         let mut cpus = CpuAllocator::new(set("0-3"), set("0"));
         cpus.assign("other", &CpuAssignments::from([("x".to_owned(), set("1"))]));
         let kept = CpuAssignments::from([("a".to_owned(), set("1,9"))]);

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happened_is_counted_under_the_kubelets_names() {
+    fn metrics_have_the_kubelets_names() {
         let metrics = Metrics::default();
         metrics.requested("cpu", "limits", "increase");
         metrics.requested("cpu", "limits", "increase");

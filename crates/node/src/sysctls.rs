@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_not_allowed_in_a_namespace_of_the_host() {
+    fn an_allowed_sysctl_is_rejected_in_a_namespace_of_the_host() {
         let allowed = "net.core.*,kernel/msg*".parse().unwrap();
         let allowlist = Allowlist::new("6.1", allowed);
         for (name, host, expected) in [

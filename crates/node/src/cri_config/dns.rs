@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pod_wants_comes_on_top() {
+    fn the_dns_config_of_the_pod_is_added_to_that_of_its_policy() {
         let wanted = json!({ "dnsPolicy": "Default", "dnsConfig": {
             "nameservers": ["1.1.1.1", "2.2.2.2", "3.3.3.3", "4.4.4.4"],
             "searches": ["example.com", "more.example"],

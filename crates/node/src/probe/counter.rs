@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_one_success_and_three_failures() {
+    fn default_thresholds_are_one_success_and_three_failures() {
         let mut counter = Counter::of(&Probe::default());
         assert_eq!(
             [false, false, false, true].map(|well| counter.count(well)),

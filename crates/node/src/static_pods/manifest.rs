@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pod_is_refused_and_hidden_files_are_not_read() {
+    fn a_manifest_that_is_not_a_pod_is_refused_and_hidden_files_are_not_read() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a");
         for text in ["", "{", "a: [", "kind: Pod", &WEB.replace("kind: Pod", "kind: Deployment")] {

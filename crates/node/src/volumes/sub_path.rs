@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_made_as_the_volume_is() {
+    fn missing_directories_get_the_owner_and_mode_of_the_volume() {
         let volume = tempfile::tempdir().unwrap();
         let volume = volume.path();
         fs::set_permissions(volume, Permissions::from_mode(0o2777)).unwrap();

@@ -187,7 +187,7 @@ fn deferred_resizes_are_retried_by_priority_and_keep_their_position() {
 }
 
 #[test]
-fn what_can_never_fit_is_refused_for_good_and_does_not_wait() {
+fn an_infeasible_resize_is_rejected_and_not_queued() {
     let mut allocator = node(1000);
     admit(&mut allocator, info("a", 100, 0)).unwrap();
     let result = allocator.request_resize("a", cpu(2000), 2, 5).unwrap();

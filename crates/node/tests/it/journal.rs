@@ -22,7 +22,7 @@ fn entry(name: &str) -> Entry {
 }
 
 #[tokio::test]
-async fn what_was_recorded_is_found_by_the_next_agent() {
+async fn recorded_allocations_are_restored_by_the_next_agent() {
     let home = tempfile::tempdir().unwrap();
     let directory = home.path().join("journal");
     {

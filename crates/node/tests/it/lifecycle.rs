@@ -334,7 +334,7 @@ fn init_containers_run_again_in_a_new_sandbox_before_the_others() {
 }
 
 #[test]
-fn what_was_made_in_an_old_sandbox_and_never_ran_is_made_again() {
+fn a_container_of_an_old_sandbox_that_never_ran_is_created_again() {
     let mut scene = Scene::new("Always");
     scene.sandbox(true);
     scene.put(0, State::Created);

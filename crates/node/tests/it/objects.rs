@@ -27,7 +27,7 @@ async fn an_object_is_read_as_it_is_now() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_as_the_kubelet_names_it() {
+async fn a_missing_object_is_reported_with_the_kubelets_message() {
     let cluster = Cluster::start();
     cluster
         .pod(json!({

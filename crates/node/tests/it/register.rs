@@ -202,7 +202,7 @@ async fn the_lease_is_owned_by_the_node_and_renewed_after_other_writers() {
 }
 
 #[test]
-fn what_has_not_changed_has_not_changed_since_then() {
+fn unchanged_conditions_keep_their_transition_time() {
     let at = |second| Timestamp::from_second(second).unwrap();
     let first = status(&setup(), &machine(), None, &NodeHealth::default(), at(10));
     let short = NodeHealth { disk_pressure: true, ..NodeHealth::default() };

@@ -83,7 +83,7 @@ fn the_log_is_the_message_of_a_container_that_failed_without_one() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_not_read_and_blocks_nothing() {
+fn a_termination_message_that_is_not_a_regular_file_is_not_read_and_does_not_block() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("secret"), "secret").unwrap();
     let words = folder.path().join("words");

@@ -181,7 +181,7 @@ async fn a_pod_gets_a_token_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_is_said_with_the_volumes_name() {
+async fn a_missing_source_is_reported_with_the_name_of_the_volume() {
     let node = Node::start();
     node.cluster.config_map("settings", json!({ "a": "1" })).await;
     let table = [
@@ -207,7 +207,7 @@ async fn what_is_missing_is_said_with_the_volumes_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_containers_wrote_is_there_for_an_agent_that_comes_after() {
+async fn volumes_keep_their_files_across_a_restart_of_the_agent() {
     let node = Node::start();
     let pod = node.pod(json!([{ "name": "data", "emptyDir": {} }]), json!({})).await;
     let path = at(&node.prepare(&pod).await, &pod, "/data");

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_spoken_is_said() {
+    fn an_unsupported_protocol_is_reported() {
         for (asked, why) in [
             (headers(&[]), "missing upgrade headers in request"),
             (headers(&[("upgrade", "h2c")]), "h2c is not spoken here"),

@@ -52,7 +52,7 @@ async fn whole_cpus_are_given_to_guaranteed_pods_and_the_others_move_aside() {
 }
 
 #[tokio::test]
-async fn who_has_which_cpus_outlives_the_agent() {
+async fn cpu_assignments_survive_a_restart_of_the_agent() {
     let mut site = site("0-3", kep()).await;
     for name in ["a", "b"] {
         site.pod(name, one(equal("1", "64Mi"))).await;

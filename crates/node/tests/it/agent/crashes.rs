@@ -243,7 +243,7 @@ async fn a_lost_journal_allocates_no_pod_more_than_before() {
 }
 
 #[tokio::test]
-async fn what_was_answered_and_since_when_outlives_the_agent() {
+async fn the_verdict_and_its_transition_time_survive_a_restart_of_the_agent() {
     use crate::it::site::condition;
     let mut site = Site::start(kep()).await;
     for name in ["a", "b"] {
@@ -270,7 +270,7 @@ async fn what_was_answered_and_since_when_outlives_the_agent() {
 }
 
 #[tokio::test]
-async fn what_ran_for_a_pod_that_was_deleted_meanwhile_is_ended() {
+async fn containers_of_a_pod_that_was_deleted_meanwhile_are_stopped() {
     let mut site = Site::start(kep()).await;
     site.pod("a", one(equal("100m", "64Mi"))).await;
     site.settled("a").await;
