@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_actual_as_long_as_no_other_process_wrote() {
+    fn written_values_are_actual_as_long_as_no_other_process_wrote() {
         for milli in 0..5_000 {
             assert_eq!(actual_cpu_request(shares(milli), Some(milli)), Some(milli));
             let limit = Some(milli).filter(|milli| *milli > 0);

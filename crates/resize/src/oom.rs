@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pod_requests_beyond_its_containers_is_spread_over_them() {
+    fn pod_level_requests_beyond_those_of_containers_are_spread_over_them() {
         let (shape, mut resources) = pod(QosClass::Burstable, &[(Role::Main, 100), (Role::Main, 100)]);
         resources.pod =
             Some(Requirements { requests: Declared::new(None, Some(400)), limits: Declared::NONE });

@@ -199,7 +199,7 @@ fn the_static_memory_manager() {
 }
 
 #[test]
-fn what_no_state_of_the_node_could_hold() {
+fn resizes_that_no_state_of_the_node_could_hold_are_infeasible() {
     let row = |name, to: &str, kep, shipped| Row {
         name,
         node: linux(),
@@ -237,7 +237,7 @@ fn what_no_state_of_the_node_could_hold() {
 }
 
 #[test]
-fn what_speaks_against_a_resize_is_said_in_a_fixed_order() {
+fn reasons_against_a_resize_have_a_fixed_order() {
     // Everything at once, and then one reason less each time.
     let everything = NodeFacts {
         os: Os::Other,

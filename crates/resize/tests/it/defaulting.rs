@@ -167,7 +167,7 @@ fn policies_are_filled_in_under_the_keps_rules_alone() {
 }
 
 #[test]
-fn what_an_old_client_leaves_out_is_copied_back() {
+fn fields_that_an_old_client_leaves_out_are_copied_back() {
     let with = |policy: &str| container("c", "cpu=1", "").policy(policy);
     let other = |name: &str| Container { name: name.to_owned(), ..with("memory=RestartContainer") };
     let stored = pod([with("cpu=RestartContainer"), other("d")]).init([other("i").sidecar()]).running();
@@ -215,7 +215,7 @@ fn pod_level_allocations_that_an_old_client_leaves_out_are_copied_back() {
 }
 
 #[test]
-fn what_a_client_sets_is_not_copied_over() {
+fn fields_that_a_client_sets_are_not_overwritten() {
     let stored = pod([container("c", "cpu=1", "").policy("cpu=RestartContainer")]).running();
     let mut sent = stored.clone().with(|spec| {
         spec.containers[0] = container("c", "cpu=1", "").policy("cpu=NotRequired");

@@ -293,7 +293,7 @@ fn a_quantity_is_written_in_canonical_form() {
 }
 
 #[test]
-fn what_a_suffix_cannot_carry_is_written_without_loss() {
+fn quantities_that_a_suffix_cannot_express_are_written_without_loss() {
     assert_eq!(q("1000000E").to_string(), "1000000E");
     assert_eq!(q("1000000E").with_format(DecimalExponent).to_string(), "1e24");
     let twice = q("4Ei").checked_add(q("4Ei")).unwrap();

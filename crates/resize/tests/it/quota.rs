@@ -27,7 +27,7 @@ fn counted<'a>(pod: &'a Pod, rules: &'a Rules) -> Counted<'a> {
 }
 
 #[test]
-fn what_is_admitted_one_by_one_adds_up_to_what_is_measured() {
+fn usage_admitted_pod_by_pod_equals_the_measured_usage() {
     let rules = Rules::v1_36();
     let pods = [pod("100m", ""), pod("250m", "Running"), pod("1", "Pending")];
     let hard = json!({ "pods": "9", "requests.cpu": "9", "limits.cpu": "9", "count/pods": "9" });

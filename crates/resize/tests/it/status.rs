@@ -203,7 +203,7 @@ fn a_pod_that_has_ended_shows_no_resize() {
 }
 
 #[test]
-fn what_has_nothing_to_do_with_a_resize_is_left_alone() {
+fn fields_other_than_those_of_a_resize_are_not_changed() {
     let mut cluster = cluster(Rules::kep());
     let ready =
         PodCondition { type_: "Ready".to_owned(), status: "True".to_owned(), ..PodCondition::default() };

@@ -397,7 +397,7 @@ fn a_whole_holds_its_containers() {
 }
 
 #[test]
-fn what_is_looked_at_in_a_pod_comes_in_the_order_of_kube_apiserver() {
+fn fields_of_a_pod_are_validated_in_the_order_of_kube_apiserver() {
     let bad = |name: &str| container(name, "cpu=2", "cpu=1").policy("disk=NotRequired");
     let pod = pod([bad("a")]).init([bad("i")]).whole("cpu=-1", "").with(|spec| {
         spec.overhead = list("cpu=-1");

@@ -107,7 +107,7 @@ async fn a_policy_with_every_field_comes_back_as_written() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
+async fn invalid_policies_are_refused() {
     let (_cluster, client) = with_definitions().await;
     let table = [
         (json!({ "maxConcurrent": 0 }), "greater than or equal to 1"),

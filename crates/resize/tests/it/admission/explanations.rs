@@ -31,7 +31,7 @@ fn asks(ledger: &Ledger, to: &str) -> WhatIf {
 }
 
 #[test]
-fn what_is_missing_and_whose_shrink_would_do() {
+fn an_explanation_has_the_shortage_and_the_pods_whose_shrink_would_suffice() {
     type Case = (&'static str, &'static str, (i64, i64), &'static [&'static str], bool);
     let table: [Case; 6] = [
         ("either would do", "1500 100", (500, 0), &["shrinks", "shrinks more"], true),

@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_missing_is_just_what_is_missing(
+    fn the_shortage_is_exactly_the_amount_that_does_not_fit(
         others in vec(held(), 0..4), own in amounts(), asked in amounts(), rules in rules(),
     ) {
         let mut ledger = Ledger::new(NODE);

@@ -46,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_written_is_actual_until_another_process_writes(
+    fn written_values_are_actual_until_another_process_writes(
         milli in prop::option::of(milli()), bytes in prop::option::of(0..i64::MAX),
         period in 1_000u64..1_000_000, page in prop_oneof![Just(4096i64), Just(65_536)],
     ) {

@@ -71,7 +71,7 @@ fn wanting(desired: &PodResources, generation: i64) -> Pod {
 
 proptest! {
     #[test]
-    fn what_is_shown_is_read_back((allocation, desired, actual) in allocations(), rules in rules()) {
+    fn a_reported_status_is_read_back((allocation, desired, actual) in allocations(), rules in rules()) {
         let generation = allocation.pending.as_ref().map_or(7, |pending| pending.generation);
         let projection = project(&allocation, &desired, generation, &actual, &rules);
         let mut pod = wanting(&desired, generation);

@@ -43,7 +43,7 @@ fn a_pod_whose_containers_inherit_its_limits_is_settled_when_they_do() {
 }
 
 #[test]
-fn what_a_kubelet_counts_into_the_pod_is_not_taken_for_another_desire() {
+fn pod_level_resources_that_a_kubelet_sums_up_are_no_new_resize() {
     // A kubelet adds the overhead, and what it reads back of the pod's cgroup may be a little off.
     let pod = pod(containers("100/- 64/-")).level("200/400 128/256").overhead("cpu=50m memory=8Mi");
     let [_, shipped] = both();

@@ -132,7 +132,7 @@ fn every_row_of_the_table_happens() {
 }
 
 #[test]
-fn what_is_not_in_the_table_is_illegal() {
+fn transitions_that_are_not_in_the_table_are_invalid() {
     let words = [None, Some(Proposed), Some(InProgress), Some(Deferred), Some(Infeasible)];
     let illegal: Vec<_> = words
         .into_iter()

@@ -127,7 +127,7 @@ fn containers_stay_who_and_where_they_are() {
 }
 
 #[test]
-fn what_is_declared_stays_declared() {
+fn container_resources_cannot_be_removed() {
     const REQUESTS: &[&str] =
         &["spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed"];
     const LIMITS: &[&str] =

@@ -68,7 +68,7 @@ fn a_pod_is_resized_as_a_whole() {
 }
 
 #[test]
-fn what_a_pod_declares_stays_declared() {
+fn pod_level_resources_cannot_be_removed() {
     check([
         Case::same(
             "all of it",

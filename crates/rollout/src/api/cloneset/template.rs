@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_is_named() {
+    fn an_invalid_template_is_reported_by_name() {
         let bad = json!({ "spec": { "containers": "c" } });
         let set =
             set(json!({ "selector": {}, "template": bad, "volumeClaimTemplates": [{}, { "spec": 1 }] }));

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_schema_cannot_check_is_found() {
+    fn validation_finds_errors_that_the_schema_cannot_express() {
         let selector = json!({ "matchLabels": { "app": "web" } });
         let template = |spec: Value| json!({ "metadata": { "labels": { "app": "web" } }, "spec": spec });
         let containers = json!([{ "name": "c", "image": "i" }]);

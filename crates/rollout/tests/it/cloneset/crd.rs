@@ -118,7 +118,7 @@ async fn an_object_with_every_field_comes_back_as_written_in_both_versions() {
 }
 
 #[tokio::test]
-async fn what_a_client_of_one_version_writes_the_other_version_serves_as_it_is() {
+async fn objects_written_in_one_version_are_served_unchanged_in_the_other() {
     let (_cluster, client) = cluster().await;
     let flat = json!({ "type": "InPlaceOnly", "partition": 1, "maxUnavailable": "10%" });
     let stored = create(&client, "v1alpha1", spec(json!({ "updateStrategy": flat }))).await.unwrap();
@@ -146,7 +146,7 @@ async fn absent_replicas_are_defaulted_and_can_be_scaled() {
 }
 
 #[tokio::test]
-async fn what_openkruise_refuses_is_refused() {
+async fn objects_that_openkruise_refuses_are_refused() {
     let (_cluster, client) = cluster().await;
     let update = |strategy: Value| json!({ "updateStrategy": strategy });
     let rolling = |rolling: Value| json!({ "updateStrategy": { "rollingUpdate": rolling } });
@@ -215,7 +215,7 @@ async fn what_openkruise_refuses_is_refused() {
 }
 
 #[tokio::test]
-async fn what_openkruise_accepts_is_accepted() {
+async fn objects_that_openkruise_accepts_are_accepted() {
     let (_cluster, client) = cluster().await;
     let update = |strategy: Value| json!({ "updateStrategy": strategy });
     let cases = [

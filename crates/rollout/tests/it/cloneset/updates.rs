@@ -193,7 +193,7 @@ async fn labels_and_annotations_are_changed_in_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_autoscaler_owns_is_left_to_it() {
+async fn resources_of_an_autoscaler_are_not_resized() {
     let mut cluster = Cluster::without_controller(Setup::default()).await;
     let definition = plumb_vpa_api::crds::vertical_pod_autoscaler();
     Api::all(cluster.admin.clone()).create(&PostParams::default(), &definition).await.unwrap();

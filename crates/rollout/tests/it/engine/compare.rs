@@ -44,7 +44,7 @@ fn only_the_quantities_that_differ_are_in_the_patch() {
 }
 
 #[test]
-fn what_the_template_does_not_declare_stays_as_it_is() {
+fn resources_that_the_template_does_not_declare_are_not_changed() {
     // A LimitRange has set a limit, a webhook has added a container.
     let mut live = pod(&sized("100m", "64Mi"));
     let spec = live.spec.as_mut().unwrap();

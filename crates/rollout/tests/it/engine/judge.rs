@@ -239,7 +239,7 @@ fn an_undo_goes_back_to_before_the_first_of_several_rollouts() {
 }
 
 #[test]
-fn what_another_actor_resizes_afterwards_is_left_unless_the_policy_enforces_the_template() {
+fn resizes_by_other_clients_afterwards_stay_unless_the_policy_enforces_the_template() {
     let hooks = hooks(&sized("200m", "64Mi"), "new");
     let mut asked = step(&pod(&sized("100m", "64Mi")), &hooks, &PodPolicy::default(), 0, ALL);
     apply_resources(&mut asked);

@@ -409,7 +409,7 @@ fn a_rollout_that_a_command_has_paused_stays_paused_whatever_else_is_written() {
 }
 
 #[test]
-fn what_a_user_changes_of_a_held_strategy_is_for_afterwards_and_the_rest_is_as_before() {
+fn changes_to_a_held_strategy_take_effect_after_the_hold() {
     for kind in WorkloadKind::ALL.into_iter().filter(|kind| *kind != WorkloadKind::Deployment) {
         let old = workload(kind, "100m");
         let held = stored(kind, &old, &with_cpu(&old, "200m"));

@@ -256,7 +256,7 @@ async fn an_image_during_a_hold_is_rolled_out_by_the_native_controller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_native_controller_rolls_out_after_a_rollout_outdates_the_status() {
+async fn a_rollout_by_the_native_controller_outdates_the_status() {
     let (mut cluster, _) = running(2, 2).await;
     cluster.roll_out(true);
     cluster.edit::<Deployment>("web", sized("200m")).await;

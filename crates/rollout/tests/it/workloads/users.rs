@@ -120,7 +120,7 @@ async fn a_copy_of_a_held_deployment_is_released_and_gets_its_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_user_sets_during_a_hold_is_what_there_is_afterwards() {
+async fn changes_by_a_user_during_a_hold_survive_it() {
     let (mut cluster, _) = running(2, 2).await;
     cluster.create::<RolloutPolicy>(policy(json!({ "paused": true }))).await;
     cluster.roll_out(true);
@@ -255,7 +255,7 @@ fn vpa(resources: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_autoscaler_owns_is_left_to_it_whatever_the_policy_says_about_drift() {
+async fn resources_of_an_autoscaler_are_not_resized_whatever_the_policy_says_about_drift() {
     let (mut cluster, before) = running(2, 2).await;
     Api::all(cluster.client.clone())
         .create(&PostParams::default(), &crds::vertical_pod_autoscaler())
