@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_act_on_is_escaped() {
+    fn control_characters_are_escaped() {
         for (text, expected) in [
             ("web", "web"),
             ("größe → 1", "größe → 1"),

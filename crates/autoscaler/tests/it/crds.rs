@@ -127,7 +127,7 @@ async fn an_object_with_every_field_comes_back_as_written_and_is_read_by_the_typ
 }
 
 #[tokio::test]
-async fn what_the_schema_forbids_is_refused() {
+async fn objects_that_violate_the_schema_are_refused() {
     let (_cluster, client) = with_definitions().await;
     let boost = |boost: Value| json!({ "startupBoost": { "cpu": boost } });
     let policy = |policy: Value| json!({ "resourcePolicy": { "containerPolicies": [policy] } });

@@ -191,7 +191,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read(
+    fn written_samples_are_read_back(
         seconds in -9_000_000_000_i64..9_000_000_000, container in "[a-z0-9-]{1,63}", cores in 0.0..1e6_f64,
     ) {
         let text = format!("{seconds},{container},cpu,{cores:?}\n");

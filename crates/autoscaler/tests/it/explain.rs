@@ -214,7 +214,7 @@ fn checkpoints_of_other_vpas_and_namespaces_do_not_count() {
 }
 
 #[test]
-fn what_objects_contain_cannot_act_on_the_terminal() {
+fn control_characters_in_objects_do_not_reach_the_terminal() {
     let config = config();
     let mut hostile = checkpoints(&config);
     hostile[0].spec.container_name = "\u{1b}[2J\u{202e}\nroot".to_owned();

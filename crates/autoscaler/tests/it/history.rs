@@ -95,7 +95,7 @@ fn rows_of_several_pods_and_the_order_of_resources_do_not_matter() {
 }
 
 #[test]
-fn what_is_out_of_order_or_twice_there_is_counted_and_reported() {
+fn samples_out_of_order_and_duplicates_are_counted_and_reported() {
     let config = config();
     let csv = "100,a,cpu,0.1\n100,a,cpu,0.2\n99,a,cpu,0.3\n100,a,memory,1\n99,a,memory,2\n100,a,memory,3\n";
     let read = history(&config, csv);

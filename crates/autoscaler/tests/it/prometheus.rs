@@ -195,7 +195,7 @@ async fn a_server_that_does_not_answer_in_time_is_given_up() {
 }
 
 #[tokio::test]
-async fn who_asks_is_said_in_a_header_and_nowhere_else() {
+async fn credentials_are_sent_in_a_header_and_nowhere_else() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     std::fs::write(&file, "from-file\n").unwrap();

@@ -387,7 +387,7 @@ proptest! {
     /// A limit range that the pod fits into as it was created never refuses what the VPA makes of it, and the ratio of
     /// limits to requests, and with it the QoS class, stay.
     #[test]
-    fn what_a_pod_gets_fits_the_limit_ranges_that_its_own_resources_fit(
+    fn a_recommended_pod_fits_the_limit_ranges_that_its_own_resources_fit(
         containers in prop::collection::vec(arbitrary_container(), 1..4),
         container_max in prop::option::of(100i64..8_000),
         pod_max in prop::option::of(100i64..12_000),

@@ -72,7 +72,7 @@ fn of_nodes(name: &str, created: i64, nodes: &str, mut spec: Value) -> Arc<Verti
 }
 
 #[test]
-fn what_decides_between_two_vpas_is_named() {
+fn the_reason_for_choosing_one_of_two_vpas_is_named() {
     let (old, new) = (vpa("b", Some(1), json!({})), vpa("a", Some(2), json!({})));
     assert_eq!(why_stronger(&old, &new), "is older");
     let same = vpa("c", Some(1), json!({}));

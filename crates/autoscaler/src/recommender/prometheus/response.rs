@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_prometheus_does_not_answer_is_an_error() {
+    fn a_malformed_response_of_prometheus_is_an_error() {
         for wrong in [
             "",
             "<html>",

@@ -46,7 +46,7 @@ fn review(resource: &str, object: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn whatever_is_posted_is_answered_and_never_refused() {
+async fn every_review_gets_a_response_and_no_pod_is_refused() {
     let fixture = Fixture::start().await;
     let webhook = fixture.webhook(options()).await;
     let ask = async |body: Vec<u8>| post(&fixture.client, webhook.port, "application/json", body).await;
@@ -92,7 +92,7 @@ async fn pods_are_created_while_the_webhook_is_gone() {
 }
 
 #[tokio::test]
-async fn what_made_upstream_panic_is_no_boost() {
+async fn a_boost_that_makes_upstream_panic_is_ignored() {
     // `startupBoost: {}`: a nil pointer there, and no pod of the VPA is patched.
     let fixture = Fixture::start().await;
     let webhook = fixture.webhook(options()).await;

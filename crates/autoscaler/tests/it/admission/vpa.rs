@@ -29,7 +29,7 @@ fn boost(cpu: Value) -> Value {
 }
 
 #[test]
-fn what_upstream_refuses_is_refused_in_its_words() {
+fn invalid_vpas_are_refused_with_upstreams_messages() {
     let at = "spec.resourcePolicy.containerPolicies[0]";
     let startup_boost_off = "Forbidden: in order to use startupBoost, you must enable feature gate CPUStartupBoost in the \
                              admission-controller args";

@@ -70,7 +70,7 @@ fn a_status_is_written_once_and_again_when_there_is_something_new() {
 }
 
 #[test]
-fn what_another_writer_replaces_is_put_back_once() {
+fn a_status_that_another_writer_replaces_is_restored_once() {
     let (mut object, known) = (vpa(1), recommendation(100));
     let (status, _) = written_status(decide(&knowledge(&object, &known), None, now()));
     let mut written = Written { status, resource_version: 2, put_back: false };
@@ -100,7 +100,7 @@ fn while_history_is_not_read_the_recommendation_stays_as_it_is() {
 }
 
 #[test]
-fn what_the_spec_asks_for_and_cannot_have_is_said_beside_what_is_wrong_with_the_target() {
+fn unsupported_fields_of_the_spec_are_reported_beside_errors_of_the_target() {
     let mut object = vpa(1);
     object.spec = object_spec(json!({
         "targetRef": { "kind": "Deployment", "name": "web" },

@@ -321,7 +321,7 @@ fn infeasible(requests: &str, allocatable: &str) -> Record {
 }
 
 #[test]
-fn what_was_infeasible_is_attempted_again_only_if_a_value_is_lower_or_the_node_has_grown() {
+fn an_infeasible_resize_is_retried_only_if_a_value_is_lower_or_the_node_has_grown() {
     // The stored attempt, allocatable then, the recommendation now (the node has 8/16Gi), what becomes of the pod.
     let table = [
         ("2/2Gi", "8/16Gi", "2/2Gi", "infeasible cached"),

@@ -69,7 +69,7 @@ async fn a_vpa_without_recommendation_or_without_pods_does_not_say_that_pods_are
 /// No eviction on failure, infeasible status, patch rejection, no retry for an unchanged recommendation, retry after a
 /// change, a successful update clears the attempt.
 #[tokio::test(start_paused = true)]
-async fn what_a_node_cannot_hold_is_not_attempted_again_until_the_recommendation_is_lower() {
+async fn an_infeasible_resize_is_not_retried_until_the_recommendation_is_lower() {
     for rules in dialects() {
         let refuses = rules.refuse_over_capacity;
         let world = World::start(rules, "InPlace").await;
@@ -312,7 +312,7 @@ async fn a_resize_that_the_api_server_rejects_is_said_once_and_sent_again_when_s
 /// Upstream remembers the recommendation before the policy caps it, and compares that in one place and the capped one in
 /// another (reference/vpa.md 3.4 d).
 #[tokio::test(start_paused = true)]
-async fn what_was_infeasible_is_compared_after_the_policy() {
+async fn an_infeasible_resize_is_compared_after_the_policy_is_applied() {
     let [rules, _] = dialects();
     let world = World::start(rules, "InPlace").await;
     let policy = json!({ "spec": { "resourcePolicy": { "containerPolicies": [

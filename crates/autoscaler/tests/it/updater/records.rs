@@ -37,7 +37,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_annotation_says_it_is_read(text: String) {
+    fn any_annotation_is_read_without_an_error(text: String) {
         let _ = read(&text);
     }
 

@@ -167,7 +167,7 @@ async fn a_pod_limit_range_and_a_container_without_a_recommendation_stop_no_upda
 /// Upstream writes what is infeasible before it has tried it, and never clears it: the next recommendation is compared with one
 /// that was never sent (3.4 c).
 #[tokio::test(start_paused = true)]
-async fn what_was_not_attempted_is_not_recorded_as_infeasible() {
+async fn a_resize_that_was_not_attempted_is_not_recorded_as_infeasible() {
     let world = World::start(Rules::kep(), "InPlace").await;
     world.pod("web-0", "1/1Gi").await;
     world.recommend("6/2Gi").await;

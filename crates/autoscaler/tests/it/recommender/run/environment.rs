@@ -114,7 +114,7 @@ async fn nodes_and_quotas_cap_recommendations_if_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn what_an_hpa_scales_on_is_not_recommended_and_the_vpa_says_so() {
+async fn resources_that_an_hpa_scales_on_are_not_recommended_and_the_vpa_reports_it() {
     let bed = Bed::with_web().await;
     // The API server of this test has no HPAs: a resource of another group stands in for them.
     let crd: CustomResourceDefinition = object(json!({
