@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_plumb_did_not_make_outlives_the_removal() {
+    fn files_that_plumb_did_not_create_survive_the_removal() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         let make = || {

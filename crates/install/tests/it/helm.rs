@@ -52,7 +52,7 @@ fn templated(options: &Options, values: &[&str]) -> BTreeMap<(String, String), V
 
 #[test]
 #[ignore = "needs Helm; .ci/kubernetes runs it"]
-fn what_helm_renders_is_what_plumb_install_prints() {
+fn helm_renders_the_manifests_that_plumb_install_prints() {
     output(helm().arg("lint").arg("--strict").arg(chart()));
     assert_eq!(templated(&all(), &[]), printed(&all()));
 

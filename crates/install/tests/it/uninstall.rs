@@ -40,7 +40,7 @@ async fn create_vpa(client: &Client) {
 }
 
 #[tokio::test]
-async fn what_was_installed_is_removed_and_upstream_gets_its_replicas_back() {
+async fn an_uninstall_removes_all_objects_and_restores_the_replicas_of_upstream() {
     let cluster = TestCluster::start();
     let (admin, options) = (cluster.admin(), all());
     create_upstream(&admin).await;

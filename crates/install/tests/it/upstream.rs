@@ -42,7 +42,7 @@ fn its_feature_gates_are_read_from_its_flags() {
 }
 
 #[test]
-fn what_upstream_refuses_is_named_unless_its_gate_is_on() {
+fn vpas_that_upstream_refuses_are_named_unless_its_gate_is_on() {
     let boost = json!({ "cpu": { "type": "Factor", "factor": 2 } });
     let table: [(Value, &[&str], &[&str]); 8] = [
         (json!({}), &[], &[]),

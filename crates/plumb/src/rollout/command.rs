@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reported_before_an_undo_is_not_taken_for_its_end() {
+    fn a_status_from_before_an_undo_does_not_end_the_wait_for_it() {
         let (forward, back) = (record("Forward", &json!({})), record("Back", &json!({})));
         let held = status("Held", &json!({}));
         assert!(progress(&forward, &held).has_failed());

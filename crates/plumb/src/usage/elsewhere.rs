@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_lies_between_two_answers() {
+    fn usage_is_the_difference_between_two_responses() {
         let mut elsewhere = Elsewhere::default();
         elsewhere.take(vec![("n1".to_owned(), summary(100, 1_000_000_000))]);
         assert!(elsewhere.node("n1").is_none());

@@ -164,7 +164,7 @@ async fn a_resize_that_the_api_server_refuses_for_the_capacity_of_the_node_is_in
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_command_writes_has_the_field_manager_plumb() {
+async fn writes_of_commands_have_the_field_manager_plumb() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = cluster(&folder.path().join("data")).await;
     let done = plumb(&cluster, &["resize", "web", "--cpu", "650m"]);
@@ -178,7 +178,7 @@ async fn what_a_command_writes_has_the_field_manager_plumb() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_asked_for_is_explained_and_changes_nothing() {
+async fn an_invalid_resize_is_explained_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = cluster(&folder.path().join("data")).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client().await, "default");

@@ -32,14 +32,14 @@ async fn the_table_holds_for_real_containers_in_the_dialect_of_kubernetes() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_shows_with_virtual_pods_whose_runtime_is_slow() {
+async fn a_resize_in_progress_is_reported_with_virtual_pods_whose_runtime_is_slow() {
     for dialect in [Dialect::Kep, Dialect::V1_36] {
         holds(Target::Virtual, dialect, Speed::Slow, &[]).await;
     }
 }
 
 #[tokio::test]
-async fn what_is_under_way_shows_with_real_containers_whose_runtime_is_slow() {
+async fn a_resize_in_progress_is_reported_with_real_containers_whose_runtime_is_slow() {
     for dialect in [Dialect::Kep, Dialect::V1_36] {
         holds(Target::Builtin, dialect, Speed::Slow, &[]).await;
     }

@@ -99,7 +99,7 @@ async fn bad_requests_are_refused_in_words_and_store_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_absurd_but_legal_is_answered() {
+async fn absurd_but_valid_requests_get_a_response() {
     let victim = Victim::start().await;
     let paths = [
         format!("{MAPS}?limit=18446744073709551615"),

@@ -74,7 +74,7 @@ async fn a_write_that_was_acknowledged_survives_a_kill() {
 }
 
 #[test]
-fn what_is_in_the_way_is_said() {
+fn an_error_names_the_conflicting_process_or_file() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let cluster = Cluster::start(&data);

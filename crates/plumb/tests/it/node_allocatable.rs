@@ -19,7 +19,7 @@ const VIRTUAL: [&str; 8] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_reserved_for_the_system_and_for_kubernetes_is_not_allocatable() {
+async fn reserved_resources_are_not_allocatable() {
     let folder = tempfile::tempdir().unwrap();
     let reserved =
         ["--system-reserved", "cpu=500m,memory=1Gi,pid=100", "--kube-reserved", "cpu=500m, memory=1Gi"];
