@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_write_has_reserved_no_other_gets_until_it_is_released() {
+    fn a_reservation_of_one_write_excludes_others_until_it_is_released() {
         let allocations = allocations(Store::in_memory(&Options::default()));
         let mut first = Reservation::none(&allocations);
         first.address(ADDRESS).unwrap();

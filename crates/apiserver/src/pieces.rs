@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_managed_fields_is_left() {
+    fn a_value_that_only_looks_like_managed_fields_is_kept() {
         for whole in [
             r#"{"metadata":{"annotations":{"managedFields":"x"}}}"#,
             r#"{"metadata":{"name":"\"managedFields\":[]"}}"#,

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_reads_as_it_was() {
+    fn printed_yaml_is_read_back() {
         let texts = [
             "yes",
             "no",

@@ -38,7 +38,7 @@ fn a_request_is_read_with_all_that_it_asks_for() {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn an_invalid_certificate_signing_request_is_refused() {
     let certificate = CertificateParams::default().self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
     for (text, why) in [
         (String::new(), Unreadable::Block),

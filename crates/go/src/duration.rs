@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_duration_is_refused_with_gos_message() {
+    fn an_invalid_duration_is_refused_with_gos_message() {
         for text in [
             "",
             "-",
@@ -284,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_parsed_to_the_same(nanos: i64) {
+        fn a_printed_duration_is_parsed_to_the_same(nanos: i64) {
             prop_assert_eq!(parse(&format(nanos)), Ok(nanos));
         }
 

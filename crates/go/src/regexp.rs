@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_something_elsewhere_is_literal() {
+    fn characters_that_are_special_in_other_dialects_are_literal() {
         let table = [
             (r"^[^[\]]+$", "ab", true),
             (r"^[^[\]]+$", "a[b", false),

@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_merged_can_be_extracted((api_version, kind, object) in an_object()) {
+    fn merged_fields_can_be_extracted((api_version, kind, object) in an_object()) {
         let ty = Types::of_kind(Schema::builtin().kind_of(api_version, kind).unwrap());
         prop_assume!(apply::validate(ty, &object).is_ok());
         let under = with_tracker(api_version, kind, "", |tracker| tracker.versions.empty());
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn who_conflicts_with_whom_does_not_hang_on_who_came_first(one in 0..3_u8, other in 0..3_u8) {
+    fn conflicts_do_not_depend_on_the_order_of_managers(one in 0..3_u8, other in 0..3_u8) {
         let config = |value: u8| json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" }, "data": { "x": value.to_string() },
         });

@@ -33,7 +33,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_canonical_stays_as_it_is((kind, object) in any_object()) {
+    fn a_canonical_object_is_not_changed((kind, object) in any_object()) {
         let schema = Schema::builtin();
         let decoded = json::decode_value(schema, kind, object).unwrap();
         prop_assert_eq!(&decoded.strict, &vec![]);

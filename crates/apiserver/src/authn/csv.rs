@@ -73,7 +73,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_quoted_comes_back(written in prop::collection::vec("[a-z\", ]{0,8}", 1..5)) {
+        fn quoted_fields_are_read_back(written in prop::collection::vec("[a-z\", ]{0,8}", 1..5)) {
             let line = written.iter().map(|field| quote(field)).collect::<Vec<_>>().join(",");
             prop_assert_eq!(fields(&line).unwrap(), written);
         }

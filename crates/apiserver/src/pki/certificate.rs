@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_says_nothing() {
+    fn invalid_bytes_are_no_certificate() {
         for bytes in [&b""[..], b"0", b"\x30\x00", &[0x30, 0x82, 0xff, 0xff]] {
             assert!(Facts::read(bytes).is_none());
             assert!(!is_signed_by(bytes, bytes));

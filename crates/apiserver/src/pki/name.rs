@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_no_sequence() {
+    fn truncated_bytes_are_no_sequence() {
         let whole = encode("someone", &["a", "b"]);
         for size in 0..whole.len() {
             assert_eq!(parts(&whole[..size]), None, "{size}");

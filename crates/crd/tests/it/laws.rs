@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_pruned_has_nothing_left_to_prune((spec, _) in shape(), value in any_value(4)) {
+    fn pruning_is_idempotent((spec, _) in shape(), value in any_value(4)) {
         let version = compile(&spec);
         let mut once = object(value);
         version.prune(&mut once);
@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_completed_is_complete((spec, _) in shape(), value in any_value(4)) {
+    fn defaulting_is_idempotent((spec, _) in shape(), value in any_value(4)) {
         let version = compile(&spec);
         let mut once = object(value);
         version.complete(&mut once);
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn what_has_not_changed_is_left_alone_however_wrong_it_is((spec, _) in shape(), value in any_value(4)) {
+    fn unchanged_invalid_values_are_tolerated((spec, _) in shape(), value in any_value(4)) {
         let version = compile(&spec);
         let mut own = object(value);
         version.complete(&mut own);

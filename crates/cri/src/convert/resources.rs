@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_set_is_left_unchanged() {
+    fn unset_resources_are_left_unchanged() {
         assert_eq!(updated(&LinuxResources::default()), api::LinuxContainerResources::default());
         let only_cpu = LinuxResources { cpu_shares: Some(512), ..LinuxResources::default() };
         let sent = updated(&only_cpu);

@@ -67,7 +67,7 @@ fn a_wrong_list_is_refused_in_the_words_of_component_base() {
 }
 
 #[test]
-fn what_another_version_says_is_read_as_far_as_it_is_known_here() {
+fn gates_of_another_version_are_parsed_leniently() {
     let (gates, refused) =
         known().parse_lenient("ABeta=false,NewerGate=true,Locked=false,AnAlpha=maybe,AllAlpha=true");
     assert_eq!(on(&gates), ["AnAlpha", "Locked", "OtherAlpha", "Stable"]);

@@ -64,7 +64,7 @@ async fn of_an_index_the_image_for_this_machine_is_pulled_and_named_by_the_index
 }
 
 #[tokio::test]
-async fn what_a_registry_does_not_have_is_not_found_by_the_name_that_was_asked_for() {
+async fn a_missing_image_is_reported_with_the_requested_name() {
     let fake = FakeRegistry::start().await;
     let registry = Registry::new(RegistryConfig::default());
     let name = fake.image("a/b:missing");

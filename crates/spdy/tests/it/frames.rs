@@ -35,7 +35,7 @@ fn headers_that_were_compressed_with_the_dictionary_are_read() {
 }
 
 #[test]
-fn what_is_not_this_protocol_is_refused() {
+fn other_protocols_are_refused() {
     for (bytes, error) in [
         (&b"\x80\x02\x00\x01\x00\x00\x00\x00"[..], Error::Version(2)),
         (b"\x80\x03\x00\x01\x00\xff\xff\xff", Error::Length { kind: 1, length: 0x00ff_ffff }),
@@ -83,7 +83,7 @@ fn frame() -> impl Strategy<Value = Frame> {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_back_however_the_bytes_arrive(
+    fn written_frames_are_read_back_however_the_bytes_arrive(
         frames in prop::collection::vec(frame(), 0..12),
         cuts in prop::collection::vec(1..40_usize, 0..200),
     ) {

@@ -142,7 +142,7 @@ fn a_stamped_value_carries_its_own_revision() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_and_costs_no_revision() {
+fn a_value_that_is_too_large_is_refused_and_uses_no_revision() {
     let (_directory, store) = store();
     let huge = Bytes::from(vec![0; MAX_VALUE + 1]);
     let refused = store.write(Write::put(key("a"), huge.slice(..))).wait();

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_old_version_cannot_say_comes_back_from_its_annotations() {
+    fn fields_that_the_old_version_lacks_are_restored_from_annotations() {
         let policy = json!({ "type": "Pods", "value": 4, "periodSeconds": 15 });
         let stored = json!({
             "metadata": { "name": "a", "annotations": { "mine": "x" } },
