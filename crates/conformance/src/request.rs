@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_says_what_is_where_it_is_looked_for() {
+    fn a_pointer_selects_a_field_of_an_object() {
         let object = json!({ "a": [{ "b": "x" }], "n": null });
         let check = |fields: &[Field]| has_fields(&object, fields).map_err(|failure| failure.to_string());
         assert_eq!(check(&[("/a/0/b", "\"x\""), ("/a/1", ""), ("/n", "")]), Ok(()));

@@ -59,7 +59,7 @@ pub(super) const SECTIONS: &[Section] = &[
             Sentence {
                 asks: "Turned off, or opted out of, during a rollout: the workload is released",
                 cases: &["rollout-that-is-opted-out-of-recreates-pods"],
-                elsewhere: "the gate: `crates/rollout/tests/it/workloads/deployments.rs` (`a_gate_that_is_turned_off_releases_what_is_held`)",
+                elsewhere: "the gate: `crates/rollout/tests/it/workloads/deployments.rs` (`a_gate_that_is_turned_off_releases_held_workloads`)",
             },
         ],
     },

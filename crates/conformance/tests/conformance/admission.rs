@@ -41,7 +41,7 @@ async fn check(step: &Step, client: &Client, namespace: &str) -> Option<String> 
 
 #[tokio::test]
 #[ignore = "needs the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
-async fn kube_apiserver_says_what_the_table_says() {
+async fn kube_apiserver_has_the_messages_of_the_table() {
     let scenarios: Vec<Scenario> = serde_json::from_str(SCENARIOS).expect("scenarios");
     let (cluster, client) = start().await;
     let mut wrong = Vec::new();

@@ -95,7 +95,7 @@ async fn respond(client: &Client, method: &str, path: &str, body: &Value, namesp
 
 #[tokio::test]
 #[ignore = "needs the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
-async fn kube_apiserver_says_what_the_table_of_policies_says() {
+async fn kube_apiserver_has_the_messages_of_the_table_of_policies() {
     let file = crate::file(TABLE);
     let text = std::fs::read_to_string(&file).expect("the table");
     let mut scenarios: Vec<Value> = serde_json::from_str(&text).expect("scenarios");

@@ -50,7 +50,7 @@ fn pods_that_the_selector_matches_are_adopted_and_others_are_released() {
 }
 
 #[test]
-fn the_finalizer_comes_and_goes_with_the_owner_reference() {
+fn the_finalizer_is_added_and_removed_with_the_owner_reference() {
     let owner = controller_reference(&mk_set(false));
     let patch = adoption_patch(&owner, "p", Some("example.com/tracking"));
     assert_eq!(patch["metadata"]["uid"], "p");

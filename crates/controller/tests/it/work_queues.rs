@@ -106,7 +106,7 @@ async fn a_key_that_took_long_cools_down_while_others_are_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_was_asked_for_ends() {
+async fn a_requested_wait_ends() {
     let queue = WorkQueue::default();
     let (soon, late) = (Duration::from_secs(3), Duration::from_secs(9));
     queue.add_after(key("a"), late);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_says_which_node_it_is_for() {
+    fn the_node_of_a_pod_is_read_from_its_affinity() {
         let likes = json!([{ "weight": 1, "preference": { "matchExpressions": [] } }]);
         let affinity = json!({ "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "x", "operator": "Exists" }] }] },

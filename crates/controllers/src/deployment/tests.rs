@@ -363,7 +363,7 @@ fn a_name_that_is_taken_is_not_used() {
 }
 
 #[test]
-fn a_set_that_cannot_be_made_is_spoken_of() {
+fn a_replica_set_that_cannot_be_created_is_a_condition() {
     let world = World::new(json!({}));
     let failure = Failure { verb: Verb::Create, message: "no".to_owned() };
     let actions = decide(&world.state(), &Context { now: world.now, failure: Some(failure) });

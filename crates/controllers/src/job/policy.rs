@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_matches_says_what_a_failure_means() {
+    fn the_first_matching_rule_of_a_pod_failure_policy_applies() {
         let message = "Container b for pod n/p failed with exit code 3 matching FailJob rule at index 1";
         let failed = |rules: Value| judge(rules, exits(&[("a", 0), ("b", 3)]));
         for (rules, wanted) in [

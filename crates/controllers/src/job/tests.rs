@@ -194,7 +194,7 @@ fn a_success_is_named_then_released_then_counted() {
 }
 
 #[test]
-fn as_many_pods_run_as_are_wanted_and_no_more_than_are_missing() {
+fn parallelism_and_missing_completions_bound_the_active_pods() {
     let three = [("a", "kept Running"), ("b", "kept Running ready"), ("c", "kept Pending")];
     table(
         json!({ "completions": 5, "parallelism": 2 }),
@@ -269,7 +269,7 @@ fn a_pod_that_succeeds_after_it_was_deleted_is_released_as_a_failure() {
 }
 
 #[test]
-fn a_job_has_failed_when_all_its_pods_are_gone_and_counted() {
+fn a_job_has_failed_when_all_its_pods_are_deleted_and_counted() {
     let target =
         json!([{ "type": "FailureTarget", "status": "True", "reason": "DeadlineExceeded", "message": "m" }]);
     let named =
@@ -324,7 +324,7 @@ fn the_deadline_and_restarts_end_a_job() {
 }
 
 #[test]
-fn a_suspended_job_has_no_pods_and_starts_anew_when_it_goes_on() {
+fn a_suspended_job_has_no_pods_and_restarts_when_it_is_resumed() {
     table(
         json!({ "completions": 2, "suspend": true }),
         &[

@@ -65,7 +65,7 @@ fn describe(decided: &Decided) -> String {
 }
 
 #[test]
-fn there_are_as_many_pods_as_are_asked_for() {
+fn pods_are_created_and_deleted_up_to_the_replicas() {
     let table = [
         (0, "", ""),
         (2, "", "+ +"),
@@ -85,7 +85,7 @@ fn there_are_as_many_pods_as_are_asked_for() {
 }
 
 #[test]
-fn a_pod_is_made_as_the_template_says() {
+fn a_pod_is_created_from_the_template() {
     let decided = decided(set(1, json!({})), "", None);
     let [Action::Create(Object::Pod(pod))] = &decided.actions[..] else { panic!("{decided:?}") };
     assert_eq!(

@@ -232,7 +232,7 @@ fn a_template_becomes_a_revision_before_anything_else() {
 }
 
 #[test]
-fn of_a_set_that_goes_nothing_is_written_but_its_status() {
+fn a_terminating_stateful_set_only_has_its_status_written() {
     let status = json!({ "replicas": 3, "currentRevision": "web-new", "updateRevision": "web-new" });
     let mut state = mk_state(json!({ "revisionHistoryLimit": 0 }), status, &["0 new ready terminating"]);
     let mut set = StatefulSet::clone(&state.set);
@@ -330,7 +330,7 @@ fn claims_come_before_their_pod() {
 }
 
 #[test]
-fn claims_go_with_whom_the_policy_says() {
+fn claims_are_deleted_by_their_retention_policy() {
     let set: &[(&str, &str, &str)] = &[("StatefulSet", "web", "u")];
     let pod: &[(&str, &str, &str)] = &[("Pod", "web-0", "uid-web-0")];
     let other: &[(&str, &str, &str)] = &[("Other", "x", "x")];

@@ -130,7 +130,7 @@ mod tests {
     use crate::workload::Ref;
 
     #[test]
-    fn it_is_said_what_became_of_pods_and_claims() {
+    fn events_report_created_and_deleted_pods_and_claims() {
         let said_of = |kind: Kind, name: &str, verb: Verb, error: Option<&str>| {
             let object = Ref { kind, namespace: String::new(), name: name.to_owned(), uid: String::new() };
             event_for("web", &WriteOutcome { verb, object: &object, error })

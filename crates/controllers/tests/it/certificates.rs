@@ -185,7 +185,7 @@ fn old_requests_are_swept_away() {
 }
 
 #[test]
-fn tokens_are_deleted_when_they_expire_and_looked_at_again_until_then() {
+fn tokens_are_requeued_until_they_expire_and_then_deleted() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     for (end, wanted) in [
         (Some("2026-01-01T00:00:00Z"), tokens::TokenAction::Delete),

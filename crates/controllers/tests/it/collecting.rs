@@ -61,7 +61,7 @@ fn kind<K: Resource<DynamicType = ()>>(_: &K) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_the_background_what_is_owned_goes_after_its_owner() {
+async fn background_deletion_removes_dependents_after_their_owner() {
     let cluster = Cluster::start();
     cluster.create::<Deployment>(deployment()).await;
     cluster.until_all::<Pod>(|pods| pods.len() == 2).await;
@@ -133,7 +133,7 @@ async fn the_pods_of_a_replication_controller_are_deleted_with_it_or_orphaned() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replication_controller_that_is_deleted_in_the_foreground_is_there_until_its_pods_are_gone() {
+async fn a_replication_controller_deleted_in_the_foreground_exists_until_its_pods_are_deleted() {
     let cluster = Cluster::start();
     replication_controller(&cluster, "web", 2).await;
     let controllers = cluster.api::<ReplicationController>();
@@ -309,7 +309,7 @@ async fn an_object_whose_owner_never_existed_is_deleted_and_custom_owners_count(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_goes_when_all_that_is_in_it_is_gone() {
+async fn a_namespace_is_deleted_after_its_content() {
     let cluster = Cluster::start();
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
     let team: Namespace = serde_json::from_value(json!({ "metadata": { "name": "team" } })).unwrap();

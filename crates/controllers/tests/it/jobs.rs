@@ -78,7 +78,7 @@ async fn a_job_is_complete_when_enough_of_its_pods_have_succeeded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_whose_pods_fail_has_failed_and_says_why() {
+async fn a_job_whose_pods_fail_has_failed_with_a_reason() {
     let cluster = Cluster::without_nodes();
     let _playing = play(&cluster);
     make(&cluster, "bad", "bad", json!({ "backoffLimit": 0 })).await;

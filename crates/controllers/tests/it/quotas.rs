@@ -93,7 +93,7 @@ async fn existing_objects_count_in_quotas_until_they_are_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shrink_is_given_back_when_the_node_reports_it() {
+async fn a_shrink_frees_quota_when_the_node_reports_it() {
     let cluster = Cluster::start();
     cluster.quota(json!({ "requests.cpu": "4" })).await;
     cluster.used(json!({ "requests.cpu": "0" })).await;

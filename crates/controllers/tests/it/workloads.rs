@@ -179,7 +179,7 @@ fn controller(pod: &Pod) -> Option<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_set_has_as_many_pods_as_it_asks_for_and_says_so() {
+async fn a_replica_set_creates_its_replicas_and_reports_them() {
     let cluster = Cluster::start();
     cluster.create::<ReplicaSet>(json!({ "metadata": { "name": "web" }, "spec": spec("web", 3) })).await;
     let ready = |count: i32| {
@@ -258,7 +258,7 @@ async fn a_set_that_exceeds_a_quota_reports_it_and_continues_when_the_quota_allo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_made_twice_however_many_are_asked_for() {
+async fn no_pod_is_created_twice_however_many_replicas() {
     let cluster = Cluster::without_nodes();
     cluster.create::<ReplicaSet>(json!({ "metadata": { "name": "web" }, "spec": spec("web", 200) })).await;
     cluster.until::<ReplicaSet>("web", |set| set.status.as_ref().is_some_and(|s| s.replicas == 200)).await;

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_handed_out_once_and_run_out() {
+    fn addresses_are_allocated_once_and_run_out() {
         let mut addresses = Addresses::new(Ipv4Addr::new(10, 1, 2, 0), 29);
         assert_eq!(addresses.gateway(), Ipv4Addr::new(10, 1, 2, 1));
         addresses.keep(Ipv4Addr::new(10, 1, 2, 3));

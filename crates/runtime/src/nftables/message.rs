@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_begins_and_ends_and_asks_for_one_acknowledgement() {
+    fn a_batch_begins_and_ends_and_requests_one_acknowledgement() {
         let mut batch = Batch::new("t");
         batch.remove_table();
         let (bytes, messages) = batch.finish();

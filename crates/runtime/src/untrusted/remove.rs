@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_goes_however_wide_it_is_and_links_are_not_followed() {
+    fn a_tree_of_any_width_is_removed_and_links_are_not_followed() {
         let outside = tempfile::tempdir().unwrap();
         fs::write(outside.path().join("kept"), "").unwrap();
         let top = outside.path().join("top");
@@ -167,7 +167,7 @@ mod tests {
 
     /// Deeper than paths may be long, than a thread's stack has frames for, and than files may be open.
     #[test]
-    fn a_tree_goes_however_deep_it_is() {
+    fn a_tree_of_any_depth_is_removed() {
         let outside = tempfile::tempdir().unwrap();
         let top = outside.path().join("top");
         fs::create_dir(&top).unwrap();

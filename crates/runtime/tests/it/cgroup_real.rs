@@ -139,8 +139,8 @@ fn a_group_that_is_full_of_processes_is_emptied_and_removed() {
 }
 
 #[test]
-fn file_pages_are_given_back_when_asked_for() {
-    let Some(tree) = OwnTree::new("file_pages_are_given_back_when_asked_for") else { return };
+fn file_pages_are_reclaimed_on_request() {
+    let Some(tree) = OwnTree::new("file_pages_are_reclaimed_on_request") else { return };
     let group = tree.0.pod(QosClass::Burstable, "r1").child("c", WeightScale::Quadratic);
     group.create().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -161,8 +161,8 @@ fn file_pages_are_given_back_when_asked_for() {
 }
 
 #[test]
-fn the_kernel_says_when_memory_runs_out() {
-    let Some(tree) = OwnTree::new("the_kernel_says_when_memory_runs_out") else { return };
+fn the_kernel_notifies_of_an_oom_kill() {
+    let Some(tree) = OwnTree::new("the_kernel_notifies_of_an_oom_kill") else { return };
     let group = tree.0.pod(QosClass::Burstable, "o1").child("c", WeightScale::Quadratic);
     group.create().unwrap();
     let limits = LinuxResources {

@@ -72,7 +72,7 @@ impl Fake {
 }
 
 #[test]
-fn controllers_are_handed_down_to_the_group() {
+fn controllers_are_enabled_for_the_group() {
     let fake = Fake::new();
     assert_eq!(fake.group.version(), Version::V2);
     assert_eq!(fake.group.path(), Path::new("plumb/burstable/podu/c"));
@@ -176,7 +176,7 @@ fn usage_is_read_from_the_files_of_v2() {
 }
 
 #[test]
-fn the_rest_goes_where_it_belongs() {
+fn other_resources_are_written_to_their_files() {
     let fake = Fake::new();
     let asked = LinuxResources {
         cpuset_cpus: Some("0-1".into()),

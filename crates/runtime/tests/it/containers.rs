@@ -21,8 +21,8 @@ use crate::node::{Node, SHIM, TIMEOUT, said};
 const USUAL: &str = "00000000a80425fb";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_container_runs_says_something_and_ends() {
-    let Some(node) = Node::new("a_container_runs_says_something_and_ends").await else { return };
+async fn a_container_runs_writes_output_and_ends() {
+    let Some(node) = Node::new("a_container_runs_writes_output_and_ends").await else { return };
     let (status, said) = node.run("first", Node::shell("c", "echo one; echo two; exit 3")).await;
     assert_eq!(said, "one\ntwo\n");
     assert_eq!(status.exit_code, Some(3));
@@ -281,8 +281,8 @@ async fn an_oom_kill_is_reported_as_an_event() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_load_image_is_always_there_and_ends_when_asked() {
-    let Some(node) = Node::new("the_load_image_is_always_there_and_ends_when_asked").await else { return };
+async fn the_load_image_always_exists_and_ends_on_sigterm() {
+    let Some(node) = Node::new("the_load_image_always_exists_and_ends_on_sigterm").await else { return };
     let images = node.runtime.list_images().await.unwrap();
     assert!(images.iter().any(|image| image.pinned && image.tags == ["docker.io/plumb/load:latest"]));
     assert!(node.runtime.remove_image("plumb/load").await.is_err());
@@ -301,8 +301,8 @@ async fn the_load_image_is_always_there_and_ends_when_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopping_asks_first_and_kills_then() {
-    let Some(node) = Node::new("stopping_asks_first_and_kills_then").await else { return };
+async fn stopping_sends_sigterm_and_then_sigkill() {
+    let Some(node) = Node::new("stopping_sends_sigterm_and_then_sigkill").await else { return };
     let sandbox = node.sandbox("stop").await;
     let polite = "trap 'echo bye; exit 7' QUIT; echo up; while :; do sleep 0.05; done";
     let mut config = Node::shell("polite", polite);
@@ -485,8 +485,8 @@ async fn a_pod_may_have_the_machines_namespaces() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn volumes_are_seen_as_asked() {
-    let Some(node) = Node::new("volumes_are_seen_as_asked").await else { return };
+async fn volumes_are_mounted_as_configured() {
+    let Some(node) = Node::new("volumes_are_mounted_as_configured").await else { return };
     let host = node.folder.path().join("volume");
     fs::create_dir_all(host.join("below")).unwrap();
     fs::write(host.join("file"), "content\n").unwrap();
@@ -514,10 +514,12 @@ async fn volumes_are_seen_as_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn later_mounts_are_seen_if_asked() {
+async fn later_mounts_are_visible_with_host_to_container_propagation() {
     use nix::mount::{MntFlags, MsFlags, mount, umount2};
     const NONE: Option<&str> = None;
-    let Some(node) = Node::new("later_mounts_are_seen_if_asked").await else { return };
+    let Some(node) = Node::new("later_mounts_are_visible_with_host_to_container_propagation").await else {
+        return;
+    };
     let host = node.folder.path().join("volume");
     fs::create_dir_all(host.join("private")).unwrap();
     fs::create_dir_all(host.join("later")).unwrap();

@@ -161,8 +161,8 @@ async fn a_guard_restores_the_limit_from_before_several_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pods_limit_goes_back_before_its_containers() {
-    let test = "a_pods_limit_goes_back_before_its_containers";
+async fn a_pods_limit_is_restored_before_those_of_its_containers() {
+    let test = "a_pods_limit_is_restored_before_those_of_its_containers";
     let Some(mut grower) = Grower::new(test, 512 * MIB, 512 * MIB).await else { return };
     grower.lower(64 * MIB).await;
     grower.node.runtime.update_sandbox_resources(&grower.sandbox, &limit(64 * MIB)).await.unwrap();
@@ -177,8 +177,8 @@ async fn a_pods_limit_goes_back_before_its_containers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pods_limit_goes_back_by_itself_where_its_containers_have_none() {
-    let test = "a_pods_limit_goes_back_by_itself_where_its_containers_have_none";
+async fn a_pods_limit_is_restored_by_itself_if_its_containers_have_none() {
+    let test = "a_pods_limit_is_restored_by_itself_if_its_containers_have_none";
     let Some(mut grower) = Grower::new(test, 512 * MIB, -1).await else { return };
     grower.node.runtime.update_sandbox_resources(&grower.sandbox, &limit(64 * MIB)).await.unwrap();
     // What is made meanwhile is not guarded with its pod.
@@ -279,8 +279,8 @@ async fn a_burst_that_comes_again_after_the_limit_went_down_gets_it_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_limit_under_which_file_pages_are_given_back_is_kept() {
-    let test = "a_limit_under_which_file_pages_are_given_back_is_kept";
+async fn a_limit_under_which_file_pages_are_reclaimed_is_kept() {
+    let test = "a_limit_under_which_file_pages_are_reclaimed_is_kept";
     let Some(node) = Node::settling(test, Duration::from_millis(50)).await else { return };
     let script = "echo up; exec /plumb load --memory 10Mi --file 120Mi --quiet";
     let grower = Grower::running(node, -1, 512 * MIB, script).await;

@@ -288,7 +288,7 @@ async fn writes_of_one_event_never_overtake_each_other_and_those_in_between_are_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recorder_that_is_killed_goes_on_with_what_it_knew() {
+async fn a_restarted_recorder_continues_with_its_cache() {
     let metrics = Metrics::default();
     let (api, mut requests) = Api::new(|_| None);
     let supervisor = Supervisor::default();

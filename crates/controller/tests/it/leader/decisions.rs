@@ -143,7 +143,7 @@ fn a_lease_without_a_holder_is_taken_at_once() {
 }
 
 #[test]
-fn a_candidate_that_finds_its_own_lease_goes_on_with_it() {
+fn a_candidate_that_finds_its_own_lease_renews_it() {
     let mut me = Candidate::new();
     let taken = me.read(0, &held_by(Some("me"), 999, 4)).unwrap();
     assert_eq!(me.leads_until(), None, "not before it has renewed");
@@ -151,7 +151,7 @@ fn a_candidate_that_finds_its_own_lease_goes_on_with_it() {
 }
 
 #[test]
-fn a_leader_leads_from_when_it_asked_and_not_from_when_it_was_answered() {
+fn a_leader_leads_from_the_time_of_its_request_and_not_of_the_response() {
     let mut me = Candidate::new();
     let taken = me.read(0, &held_by(None, 0, 0)).unwrap();
     let answer = Response::Lease(Box::new(written(&taken)));

@@ -254,7 +254,7 @@ async fn a_leader_whose_task_is_killed_stays_the_leader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_ends_by_itself_ends_the_election_and_the_lease_says_who_led() {
+async fn work_that_ends_by_itself_ends_the_election_and_the_lease_names_the_last_leader() {
     let cluster = TestCluster::start();
     let recorder =
         EventRecorder::start(RecorderConfig::new(cluster.admin(), "updater", &Supervisor::default()));

@@ -43,7 +43,7 @@ fn failed(set: &CloneSet) -> String {
 /// A pod that the node defers counts as unavailable with OpenKruise: a revert then finds no pod that may be updated, and
 /// the deferred one keeps the new resources for good.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revert_goes_through_while_a_pod_is_deferred() {
+async fn a_revert_completes_while_a_pod_is_deferred() {
     let cluster = Cluster::start().await;
     // One on each node: of those of one node only one grows at a time.
     let before = cluster.settled(3, spec(3, "one", "100m", in_place())).await;

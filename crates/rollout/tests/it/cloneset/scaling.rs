@@ -154,7 +154,7 @@ async fn pods_without_a_controller_are_adopted_and_others_released() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_set_that_is_not_valid_says_so_and_others_go_on() {
+async fn an_invalid_set_has_a_condition_and_others_are_reconciled() {
     let cluster = Cluster::start().await;
     let mut bad = spec(1, "one", "100m", in_place());
     bad["selector"]["matchLabels"]["app"] = json!("other");

@@ -55,7 +55,7 @@ async fn pods_are_recreated_where_they_cannot_be_updated_in_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_place_only_recreates_nothing_and_says_why() {
+async fn in_place_only_recreates_no_pod_and_reports_why() {
     let cluster = Cluster::start().await;
     let before = cluster.settled(2, spec(2, "one", "100m", json!({ "type": "InPlaceOnly" }))).await;
     let mut changed = template("one", "100m");

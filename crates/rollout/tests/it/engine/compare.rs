@@ -91,7 +91,7 @@ fn whether_a_pod_grows_is_a_matter_of_what_it_requests() {
 }
 
 #[test]
-fn a_restart_is_foreseen_only_where_a_resource_changes_that_asks_for_it() {
+fn a_restart_is_expected_only_if_a_changed_resource_has_that_resize_policy() {
     let template = |cpu: &str, memory: &str| {
         template_of(json!([{ "name": "app",
             "resizePolicy": [{ "resourceName": "memory", "restartPolicy": "RestartContainer" }],
@@ -139,7 +139,7 @@ fn pod_level_resources_are_resized_where_the_api_server_allows_it() {
 }
 
 #[test]
-fn a_pod_that_the_api_server_would_not_resize_is_found_before_it_is_asked() {
+fn a_resize_that_the_api_server_would_reject_is_found_before_it_is_sent() {
     let rules = Rules::v1_36();
     let mut mirror = pod(&sized("100m", "64Mi"));
     mirror.metadata.annotations = Some(object(json!({ "kubernetes.io/config.mirror": "x" })));

@@ -305,7 +305,7 @@ fn a_resize_that_is_undone_is_sent_again_after_a_backoff_and_stuck_after_the_dea
 }
 
 #[test]
-fn a_revert_goes_through_whatever_the_pace_is() {
+fn a_revert_completes_whatever_the_pace_is() {
     // OpenKruise blocks here: the budget is used up by the pod that is stuck.
     let settings = Settings { max_unavailable: Some(Share::Count(1)), ..at_once(1) };
     let mut world = World::new(5, 5, settings, false);
@@ -320,7 +320,7 @@ fn a_revert_goes_through_whatever_the_pace_is() {
 }
 
 #[test]
-fn rollback_pod_takes_the_stuck_pod_back_and_goes_on_with_the_others() {
+fn rollback_pod_reverts_the_stuck_pod_and_continues_with_the_others() {
     for fate in [Fate::Infeasible, Fate::Defers, Fate::Fails] {
         let settings = Settings { on_failure: OnFailure::RollbackPod, ..at_once(2) };
         let mut world = World::new(6, 6, settings, false);

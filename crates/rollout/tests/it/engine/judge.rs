@@ -190,7 +190,7 @@ fn a_soaking_pod_must_stay_ready_and_running() {
 }
 
 #[test]
-fn a_pod_goes_back_once_and_says_so_if_it_cannot() {
+fn a_pod_is_rolled_back_once_and_a_failure_is_reported() {
     let (hooks, policy) = (hooks(&sized("200m", "64Mi"), "new"), PodPolicy::default());
     let mut asked = step(&pod(&sized("100m", "64Mi")), &hooks, &policy, 0, ALL);
     set_condition(&mut asked, "PodResizePending", "True", "Infeasible");

@@ -244,7 +244,7 @@ async fn new_pods_come_up_with_the_new_size_and_kubectl_waits_for_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stuck_pod_is_reported_and_a_revert_goes_through() {
+async fn a_stuck_pod_is_reported_and_a_revert_completes() {
     let (mut cluster, before) = running(4, 4).await;
     cluster.answer(&before[1], "200m", Answer::Infeasible);
     cluster.roll_out(true);
@@ -292,7 +292,7 @@ async fn recreate_pod_replaces_the_stuck_pod_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gate_that_is_turned_off_releases_what_is_held() {
+async fn a_gate_that_is_turned_off_releases_held_workloads() {
     let (mut cluster, before) = running(3, 3).await;
     cluster.create::<RolloutPolicy>(policy(json!({ "paused": true }))).await;
     cluster.roll_out(true);
@@ -312,7 +312,7 @@ async fn a_gate_that_is_turned_off_releases_what_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_that_crashes_goes_on_where_it_was() {
+async fn a_restarted_controller_continues_the_rollout() {
     let (mut cluster, before) = running(6, 2).await;
     cluster.create::<RolloutPolicy>(policy(json!({ "maxConcurrent": 1 }))).await;
     cluster.roll_out(true);

@@ -150,7 +150,7 @@ async fn an_api_server_without_the_resize_subresource_is_reported_as_such() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_size_that_no_node_has_is_reported_and_a_smaller_one_goes_through() {
+async fn a_size_that_no_node_has_is_reported_and_a_smaller_one_is_applied() {
     let (mut cluster, before) = running(2, 2).await;
     cluster.roll_out(true);
     cluster.edit::<Deployment>("web", sized("100")).await;

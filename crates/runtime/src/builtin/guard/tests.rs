@@ -154,7 +154,7 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_window_that_ends_while_the_group_is_looked_at_disarms_it() {
+async fn a_window_that_ends_while_the_group_is_read_disarms_it() {
     let scene = Scene::new();
     scene.faults.lock().slow_look = Some(WINDOW * 3);
     scene.set(50).await.unwrap();
