@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_says_where_to_begin() {
+    fn the_dns_policy_selects_the_base_config() {
         let cluster =
             ["10.96.0.10", "ns.svc.cluster.local svc.cluster.local cluster.local example.com", "ndots:5"];
         let host = ["1.1.1.1", "example.com", "ndots:1 rotate"];

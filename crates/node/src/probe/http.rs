@@ -116,7 +116,7 @@ async fn respond(first: Address, headers: &HeaderMap) -> Result<Response<Incomin
         let status = answer.status();
         if matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
             let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok());
-            let Some(to) = to.and_then(|to| address.turned_to(to)) else {
+            let Some(to) = to.and_then(|to| address.redirected_to(to)) else {
                 return Err(GetError::NoLocation { address, status: status.as_u16() });
             };
             if to.host == first.host {
@@ -244,7 +244,7 @@ fn path(written: &str) -> String {
 
 impl Address {
     /// The address of a redirect from here.
-    fn turned_to(&self, to: &str) -> Option<Self> {
+    fn redirected_to(&self, to: &str) -> Option<Self> {
         let rest = if let Some(rest) = to.strip_prefix("//") {
             Some((self.https, rest))
         } else {
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_may_send_us_elsewhere() {
+    fn a_redirect_is_resolved_against_the_address_of_the_probe() {
         let here = Address { https: false, host: "10.0.0.1".into(), port: 80, path: "/a/b?c".into() };
         let table = [
             ("/x?y", "http://10.0.0.1:80/x?y"),
@@ -284,9 +284,9 @@ mod tests {
             ("https://h?a#b", "https://h:443/?a"),
         ];
         for (to, expected) in table {
-            assert_eq!(here.turned_to(to).unwrap().to_string(), expected, "{to}");
+            assert_eq!(here.redirected_to(to).unwrap().to_string(), expected, "{to}");
         }
-        assert_eq!(here.turned_to("http://a b/"), None);
+        assert_eq!(here.redirected_to("http://a b/"), None);
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn a_sandbox_is_named_and_labelled_after_its_pod() {
 }
 
 #[test]
-fn a_pod_has_the_namespaces_that_it_asks_for() {
+fn a_pod_has_the_namespaces_of_its_spec() {
     use NamespaceMode::{Container, Node, Pod};
     let table = [
         (json!({}), (Pod, Container, Pod)),

@@ -147,7 +147,7 @@ async fn resources_are_divided_by_the_divisor_and_default_to_allocatable() {
 }
 
 #[tokio::test]
-async fn missing_objects_are_reported_in_the_kubelets_words() {
+async fn missing_objects_are_reported_with_the_kubelets_messages() {
     let cluster = Cluster::start();
     cluster.config_map("settings", json!({ "A": "1" })).await;
     cluster.secret("keys", json!({ "token": "t" })).await;

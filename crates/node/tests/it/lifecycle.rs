@@ -206,7 +206,7 @@ fn a_container_that_ends_is_restarted_by_its_policy() {
 }
 
 #[test]
-fn a_container_that_keeps_ending_is_left_alone_until_its_time() {
+fn a_container_that_keeps_exiting_waits_for_its_backoff() {
     let mut scene = Scene::running("Always");
     scene.exit(2, 1);
     let due = Timestamp::from_second(10).unwrap();

@@ -52,7 +52,7 @@ fn log(folder: &Path, lines: usize) {
 }
 
 #[test]
-fn the_file_speaks_for_the_container() {
+fn the_termination_message_is_read_from_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     log(folder, 3);

@@ -49,7 +49,7 @@ async fn a_pod_has_the_addresses_of_its_node_as_those_of_its_host() {
 }
 
 #[tokio::test]
-async fn a_pod_that_does_not_fit_is_rejected_in_the_kubelets_words() {
+async fn a_pod_that_does_not_fit_is_rejected_with_the_kubelets_message() {
     let site = Site::start(kep()).await;
     site.pod("a", one(equal("1500m", "64Mi"))).await;
     site.settled("a").await;
@@ -95,7 +95,7 @@ async fn a_pod_whose_containers_end_finishes_by_its_restart_policy() {
 }
 
 #[tokio::test]
-async fn a_container_that_keeps_ending_is_left_alone_for_a_while() {
+async fn a_container_that_keeps_exiting_is_in_crash_loop_backoff() {
     let site = Site::start(kep()).await;
     let mut containers = one(equal("100m", "64Mi"));
     containers[0]["args"] = json!(["--duration", "10ms", "--exit-code", "1"]);
@@ -169,7 +169,7 @@ fn has_failed(pod: &Pod) -> bool {
 }
 
 #[tokio::test]
-async fn a_pod_with_a_sysctl_that_is_not_allowed_is_rejected_in_the_kubelets_words() {
+async fn a_pod_with_a_sysctl_that_is_not_allowed_is_rejected_with_the_kubelets_message() {
     let site = Site::start(kep()).await;
     site.pod_of("unsafe", with_sysctl("kernel.core_pattern")).await;
     let pod = site.until("unsafe", has_failed).await;
@@ -204,7 +204,7 @@ async fn a_pod_with_an_app_armor_profile_is_rejected_and_an_unconfined_one_runs(
 }
 
 #[tokio::test]
-async fn a_pod_for_another_operating_system_is_rejected_in_the_kubelets_words() {
+async fn a_pod_for_another_operating_system_is_rejected_with_the_kubelets_message() {
     let site = Site::start(kep()).await;
     site.pod_of("a", json!({ "os": { "name": "windows" }, "containers": one(equal("100m", "64Mi")) })).await;
     let status = site.until("a", has_failed).await.status.unwrap();
@@ -319,7 +319,7 @@ async fn an_image_that_cannot_be_pulled_is_not_pulled_again_and_again() {
 }
 
 #[tokio::test]
-async fn the_state_of_an_image_has_the_words_of_the_kubelet() {
+async fn waiting_for_an_image_has_the_kubelets_reasons() {
     let site = Site::start(kep()).await;
     let waits = |pod: &Pod| {
         let waiting = status(pod).state.and_then(|state| state.waiting)?;
@@ -359,7 +359,7 @@ async fn the_state_of_an_image_has_the_words_of_the_kubelet() {
 }
 
 #[tokio::test]
-async fn a_container_whose_config_map_is_gone_is_not_started_again_and_again() {
+async fn a_container_whose_config_map_was_deleted_is_not_restarted_in_a_loop() {
     let site = Site::start(kep()).await;
     site.cluster.config_map("settings", json!({ "A": "1" })).await;
     let mut containers = one(equal("100m", "64Mi"));
@@ -390,7 +390,7 @@ async fn a_container_whose_config_map_is_gone_is_not_started_again_and_again() {
 }
 
 #[tokio::test]
-async fn a_pod_that_may_not_run_on_its_node_is_rejected_in_the_kubelets_words() {
+async fn a_pod_that_may_not_run_on_its_node_is_rejected_with_the_kubelets_message() {
     let site = Site::start(kep()).await;
     let nodes: Api<Node> = Api::all(site.cluster.admin());
     let label = json!({ "metadata": { "labels": { "disk": "ssd" } } });
@@ -547,7 +547,7 @@ async fn the_observed_generation_of_a_pod_follows_its_generation_through_many_up
 }
 
 #[tokio::test]
-async fn a_container_that_exits_is_restarted_though_the_sandbox_of_its_event_cannot_be_looked_up() {
+async fn a_container_that_exits_is_restarted_though_the_sandbox_of_its_event_cannot_be_read() {
     let site = Site::start(kep()).await;
     site.pod("a", one(equal("100m", "64Mi"))).await;
     let pod = site.settled("a").await;

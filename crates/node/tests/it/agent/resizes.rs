@@ -122,7 +122,7 @@ async fn going_back_before_it_is_done_ends_where_it_began() {
 }
 
 #[tokio::test]
-async fn a_container_that_wants_it_is_restarted_alone_and_once() {
+async fn a_container_whose_resize_policy_requires_it_is_restarted_alone_and_once() {
     let site = Site::start(kep()).await;
     let policy = json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
     let container = |name: &str, policy: &serde_json::Value| json!({ "name": name, "image": "plumb/load", "resizePolicy": policy, "resources": equal("100m", "64Mi") });
