@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_the_pod_stands_in_for_those_its_containers_lack() {
+    fn a_pod_level_limit_applies_to_containers_without_limits() {
         let shape = shape(&[Role::Main, Role::Main], Declared::NONE);
         let resources = PodResources {
             containers: vec![limits(Some(100), None), limits(None, None)],

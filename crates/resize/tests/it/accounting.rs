@@ -215,7 +215,7 @@ fn family() -> Pod {
 }
 
 #[test]
-fn sidecars_count_as_they_are_and_plain_init_containers_as_they_were_asked_for() {
+fn sidecars_count_with_their_status_and_init_containers_with_their_spec() {
     for (dialect, rules) in dialects() {
         // 300m + 100m + 900m, against a core for the init container; the larger of each resource.
         assert_eq!(on_node(&family(), &rules), Ok(amounts("cpu=1300m memory=20Mi")), "{dialect:?}");
@@ -273,7 +273,7 @@ fn whole(desired: i64, allocated: i64, actual: i64, stands: Stands, dialect: Dia
 }
 
 #[test]
-fn a_whole_stands_in_the_stead_of_its_containers() {
+fn pod_level_resources_count_instead_of_those_of_containers() {
     let plain = pod([container("c", "cpu=1 memory=1Gi", "cpu=2")]).whole("cpu=3", "cpu=4");
     assert_eq!(requested(&plain), Ok(amounts("cpu=3 memory=1Gi")));
     for (dialect, rules) in dialects() {

@@ -67,7 +67,7 @@ fn nothing_is_made_of_nothing() {
 }
 
 #[test]
-fn a_whole_asks_for_what_its_containers_do_else_for_its_limit() {
+fn pod_level_requests_default_to_those_of_containers_or_the_limit() {
     let huge = || container("h", "cpu=100m", "hugepages-2Mi=4Mi");
     let table: [(&str, Pod, (&str, &str)); 12] = [
         ("nothing", pod([container("c", "cpu=1", "")]).whole("", ""), ("", "")),

@@ -138,7 +138,7 @@ fn every_resize_ends_well_when_containers_restart_for_it() {
 }
 
 #[test]
-fn every_resize_ends_well_when_users_keep_changing_their_minds() {
+fn every_resize_settles_though_users_keep_changing_it() {
     let bounds = full_node(Rules::kep(), [RestartPolicy::NotRequired; 2]);
     explore("hasty users", Protocol { newcomer: None, resizes: 3, crashes: 0, failures: 1, ..bounds });
 }

@@ -212,7 +212,7 @@ fn a_container_that_is_not_running_has_no_steps_but_the_pod_grows_for_it() {
 }
 
 #[test]
-fn a_restart_that_broke_off_is_taken_up_where_it_stands() {
+fn an_interrupted_restart_is_continued() {
     let (from, to) =
         (with_policies("100 64 | 200 64", "cpu | -"), with_policies("50 64 | 200 64", "cpu | -"));
     let mut now = CgroupState::running(&shape(&from), &desired(&from));

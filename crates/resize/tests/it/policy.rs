@@ -14,7 +14,7 @@ fn with(policy: &str) -> Container {
 }
 
 #[test]
-fn policies_are_for_cpu_and_memory_each_once_in_words_that_exist() {
+fn resize_policies_are_for_cpu_and_memory_once_each_with_known_values() {
     const NEVER: &str = "spec.containers[0].resizePolicy: Invalid value: \"RestartContainer\": must be 'NotRequired' \
                          when pod `restartPolicy` is 'Never'";
     const REQUIRED: &str = "spec.containers[0].resizePolicy: Required value";

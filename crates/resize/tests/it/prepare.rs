@@ -39,7 +39,7 @@ fn resources_and_policies_are_taken() {
 }
 
 #[test]
-fn everything_else_in_a_spec_is_not_looked_at() {
+fn other_fields_of_a_spec_are_ignored() {
     for (dialect, rules) in both_rules() {
         let body = stored().with(|spec| {
             spec.containers[0].image = Some("else".to_owned());

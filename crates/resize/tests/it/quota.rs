@@ -45,7 +45,7 @@ fn usage_admitted_pod_by_pod_equals_the_measured_usage() {
 }
 
 #[test]
-fn a_change_is_charged_with_what_it_adds_and_nothing_is_given_back() {
+fn an_update_is_charged_with_what_it_adds_and_a_decrease_with_nothing() {
     let rules = Rules::v1_36();
     let (small, large) = (pod("1", ""), pod("3", ""));
     let hard = json!({ "requests.cpu": "4" });

@@ -171,7 +171,7 @@ fn a_new_pod_finds_what_no_one_else_holds() {
 }
 
 #[test]
-fn a_deferral_has_a_word_for_events() {
+fn a_deferred_resize_has_a_reason_for_events() {
     let shortage = Shortage { resource: Resource::Memory, requested: 2, used: 1, capacity: 2 };
     assert_eq!(Deferral::Shortage(shortage).reason(), "OutOfmemory");
     let other = Deferral::Other { reason: "NodeShutdown".to_owned(), message: "going down".to_owned() };

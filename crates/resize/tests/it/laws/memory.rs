@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn while_usage_stays_too_high_it_asks_and_waits_in_turns(now in lowering()) {
+    fn while_usage_stays_too_high_reclaim_and_wait_alternate(now in lowering()) {
         let mut now = now;
         if matches!(now.next(), LoweringStep::Set(_) | LoweringStep::Done) {
             return Ok(());

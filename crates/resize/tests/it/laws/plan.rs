@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_that_broke_off_anywhere_goes_on_and_goes_back(journey in journeys(), broke_off in 0usize..12) {
+    fn an_interrupted_plan_can_be_continued_and_reverted(journey in journeys(), broke_off in 0usize..12) {
         let Journey { shape, old, target, start, shared } = journey;
         let steps = plan(&shape, &start, &target);
         let now = carry_out(&start, &steps[..broke_off.min(steps.len())]);

@@ -46,7 +46,7 @@ fn failing(generation: i64) -> Value {
 }
 
 #[test]
-fn conditions_and_values_without_a_word() {
+fn conditions_and_resources_without_a_resize_status() {
     let old = || container("100m", "100m", "400m");
     let allocated = || container("200m", "100m", "400m");
     let there = || container("200m", "200m", "400m");
@@ -160,7 +160,7 @@ fn words_without_conditions() {
 }
 
 #[test]
-fn the_word_for_a_newer_desire_wins_over_the_condition_of_an_older_one() {
+fn the_resize_status_of_a_newer_spec_has_precedence_over_the_condition_of_an_older_one() {
     let status = |conditions: Value| {
         read_status(json!({
             "resize": "Proposed", "observedGeneration": 2, "conditions": conditions,

@@ -57,7 +57,7 @@ fn pod_level_resources_that_a_kubelet_sums_up_are_no_new_resize() {
 }
 
 #[test]
-fn a_limit_of_the_pod_alone_is_proposed_until_its_node_has_looked() {
+fn a_pod_level_limit_alone_is_proposed_until_the_node_has_decided() {
     let [_, shipped] = both();
     let mut cluster = Cluster::run(pod(containers("100/- 64/-")).level("200/400 128/256"), shipped);
     assert_eq!(cluster.try_ask(|spec| spec.resources = Some(level("200/500 128/256"))), []);

@@ -30,7 +30,7 @@ fn any_change_of_resources_is_proposed() {
 }
 
 #[test]
-fn a_change_of_anything_else_leaves_the_word_as_it_is() {
+fn a_change_of_other_fields_leaves_the_resize_status_unchanged() {
     let mut cluster = cluster(Rules::kep());
     let image = |pod: &Pod| pod.respec(|spec| spec.containers[0].image = Some("plumb/load:2".to_owned()));
     assert_eq!(proposed(&cluster, &image(&cluster.pod)), None);
@@ -43,7 +43,7 @@ fn a_change_of_anything_else_leaves_the_word_as_it_is() {
 }
 
 #[test]
-fn where_the_rules_publish_no_word_none_is_written() {
+fn without_the_rule_no_resize_status_is_written() {
     let cluster = cluster(Rules::v1_36());
     let new = cluster.pod.respec(|spec| set_sizes(spec, "150/200 64/128"));
     assert_eq!(proposed(&cluster, &new), None);

@@ -12,7 +12,7 @@ use Cause::{Accepted, Completed, Postponed, Refused, Requested};
 use PodResizeStatus::{Deferred, InProgress, Infeasible, Proposed};
 
 #[test]
-fn the_word_speaks_of_the_latest_desired_state() {
+fn the_resize_status_is_that_of_the_latest_desired_resources() {
     let (old, new, newest) = (resources("100 64"), resources("200 64"), resources("300 64"));
     let refused = |reason| Some(Pending { reason, message: "why".to_owned(), generation: 3 });
     let (put_off, never) = (refused(PendingReason::Deferred), refused(PendingReason::Infeasible));
@@ -50,7 +50,7 @@ fn the_word_speaks_of_the_latest_desired_state() {
 }
 
 #[test]
-fn one_word_stands_for_cpu_and_memory_together() {
+fn one_resize_status_is_for_cpu_and_memory_together() {
     // The cpu would fit and the memory would not: nothing is taken, and there is one word for both.
     let mut cluster = cluster(Rules::kep());
     cluster.ask("200/250 65536/65536");
