@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_goes_through_and_the_rest_at_the_rate() {
+    async fn a_burst_is_allowed_at_once_and_the_rest_at_the_rate() {
         let limiter = RateLimiter::new(RateLimit { per_second: 2.0, burst: 3 }, Clock::default());
         let began = Instant::now();
         let mut at = Vec::new();

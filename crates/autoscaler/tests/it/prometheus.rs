@@ -64,7 +64,7 @@ async fn history(prometheus: &Prometheus) -> Result<Vec<ContainerUsage>, Prometh
 }
 
 #[tokio::test]
-async fn history_is_asked_for_in_windows_and_comes_in_the_order_of_its_times() {
+async fn history_is_queried_in_windows_and_returned_in_the_order_of_time() {
     let server = Fake::start(|asked| {
         matrix(json!([{ "metric": labels("web-0", "web"), "values": points(asked, "0.25") }]))
     })
@@ -138,7 +138,7 @@ async fn a_query_without_an_answer_is_repeated_a_few_times() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_asked_for_again() {
+async fn a_truncated_response_is_requested_again() {
     let broken = std::sync::atomic::AtomicBool::new(false);
     let server = Fake::start(move |asked| {
         let whole = matrix(json!([{ "metric": labels("web-0", "web"), "values": points(asked, "1") }]));
@@ -233,7 +233,7 @@ async fn credentials_are_sent_in_a_header_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_server_under_a_path_that_takes_no_form_is_asked_in_the_url() {
+async fn a_server_that_accepts_no_form_gets_the_query_in_the_url() {
     let server =
         Fake::start(|asked| if asked.method == "POST" { Reply::with(405, "") } else { matrix(json!([])) })
             .await;

@@ -159,7 +159,7 @@ async fn each_well_known_kind_is_resolved_to_its_selector() {
 }
 
 #[tokio::test]
-async fn a_target_that_does_not_exist_is_a_fact_with_upstreams_words() {
+async fn a_missing_target_is_reported_with_upstreams_message() {
     let cluster = TestCluster::start();
     let targets = targets(cluster.admin());
     let error = targets.of_vpa("default", &target_ref("apps/v1", "Deployment", "web")).await.unwrap_err();

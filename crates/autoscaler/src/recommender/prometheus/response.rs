@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_wants_no_more_ends_the_reading() {
+    fn a_closed_sink_ends_the_reading() {
         let text = r#"{"status":"success","data":{"result":[{"metric":{},"value":[0,"1"]},{"metric":{},"value":[0,"2"]}]}}"#;
         let mut seen = 0;
         let outcome = read(text.as_bytes(), &mut |_: &Labels, _: &[Point]| {

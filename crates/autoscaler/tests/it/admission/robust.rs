@@ -74,7 +74,7 @@ async fn every_review_gets_a_response_and_no_pod_is_refused() {
 }
 
 #[tokio::test]
-async fn pods_are_created_while_the_webhook_is_gone() {
+async fn pods_are_created_while_the_webhook_is_unavailable() {
     let fixture = Fixture::start().await;
     let webhook = fixture.webhook(options()).await;
     fixture.workload("web").await;

@@ -575,7 +575,7 @@ fn pods_that_are_boosted_or_without_a_recommendation_are_left_to_others() {
 }
 
 #[test]
-fn a_newer_recommendation_waits_for_the_resize_that_is_under_way_and_that_is_said() {
+fn a_newer_recommendation_waits_for_the_resize_in_progress_and_the_wait_is_reported() {
     let pod = resizing(pod("web", "1/1Gi"), "2/2Gi", Some(pending("Deferred", LONG_AGO)));
     let wait = |target| {
         let Plan::InPlace(decided) = decide(&UpdateMode::InPlace, subject(&pod, target), &World::default())

@@ -22,7 +22,7 @@ use super::world::{Answer, MOMENT, World, dialects, options};
 const DAY: Duration = Duration::from_hours(24);
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_is_resized_in_place_and_that_is_said() {
+async fn a_pod_is_resized_in_place_and_events_report_it() {
     for rules in dialects() {
         let world = World::start(rules, "InPlace").await;
         world.pod("web-1", "1/1Gi").await;
@@ -252,7 +252,7 @@ async fn without_the_feature_gate_running_pods_are_left_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_pods_resize_nothing_is_done_and_the_vpa_says_why() {
+async fn without_pods_resize_no_pod_is_updated_and_the_vpa_reports_why() {
     let [rules, _] = dialects();
     let mut world = World::new(rules).await;
     world.vpa("InPlace", json!({})).await;
@@ -279,7 +279,7 @@ async fn without_pods_resize_nothing_is_done_and_the_vpa_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resize_that_the_api_server_rejects_is_said_once_and_sent_again_when_something_changes() {
+async fn a_rejected_resize_is_reported_once_and_retried_when_something_changes() {
     for rules in dialects() {
         let world = World::start(rules, "InPlace").await;
         // Requests equal limits, which the policy changes: another QoS class.

@@ -109,7 +109,7 @@ async fn infeasible_and_failing_resizes_are_evicted_within_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn recreate_evicts_within_the_budget_and_goes_on_when_new_pods_are_ready() {
+async fn recreate_evicts_within_the_budget_and_continues_when_new_pods_are_ready() {
     let world = World::start(Rules::v1_36(), "Recreate").await;
     world.pods_of(4, "1/1Gi").await;
     world.recommend("2/2Gi").await;
@@ -227,7 +227,7 @@ async fn pods_of_a_custom_resource_have_a_budget_by_its_scale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_never_leads_to_an_eviction_and_is_asked_again_when_it_changes() {
+async fn a_quota_never_causes_an_eviction_and_the_update_is_retried_when_it_changes() {
     let world = World::start(Rules::v1_36(), "InPlaceOrRecreate").await;
     let quotas: Api<ResourceQuota> = Api::default_namespaced(world.admin.clone());
     world.pods_of(2, "1/1Gi").await;
@@ -257,7 +257,7 @@ async fn a_quota_never_leads_to_an_eviction_and_is_asked_again_when_it_changes()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_or_limit_range_that_refuses_in_place_updates_is_asked_again_with_a_backoff() {
+async fn an_update_that_a_quota_or_limit_range_refuses_is_retried_with_a_backoff() {
     let world = World::start(Rules::v1_36(), "InPlace").await;
     let quotas: Api<ResourceQuota> = Api::default_namespaced(world.admin.clone());
     world.pods_of(1, "1/1Gi").await;
@@ -354,7 +354,7 @@ async fn a_pod_whose_own_resources_do_not_allow_the_recommendation_is_not_evicte
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_range_caps_what_is_asked_for() {
+async fn a_limit_range_caps_the_requests_of_an_update() {
     let world = World::start(Rules::v1_36(), "InPlace").await;
     let ranges: Api<LimitRange> = Api::default_namespaced(world.admin.clone());
     world.pods_of(1, "1/1Gi").await;
@@ -401,7 +401,7 @@ async fn a_pod_whose_qos_class_would_change_is_evicted_within_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disruption_budget_is_honoured_and_asked_again() {
+async fn a_disruption_budget_is_honoured_and_the_eviction_is_retried() {
     let world = World::start(Rules::v1_36(), "Recreate").await;
     let budgets: Api<PodDisruptionBudget> = Api::default_namespaced(world.admin.clone());
     let budget = json!({

@@ -85,7 +85,7 @@ async fn an_unboost_that_fails_is_tried_again_and_evicts_no_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_boost_ends_though_the_vpa_or_its_boost_is_gone() {
+async fn a_boost_ends_though_the_vpa_or_its_boost_is_deleted() {
     let world = World::start(Rules::v1_36(), "Off").await;
     boost(&world, json!({ "cpu": { "type": "Factor", "factor": 10, "durationSeconds": 3600 } })).await;
     boosted(&world, ORIGINAL).await;
@@ -242,7 +242,7 @@ async fn restart(world: &World, count: i32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_restarts_is_boosted_again_only_if_that_is_wanted() {
+async fn a_container_that_restarts_is_boosted_again_only_if_the_option_is_set() {
     let annotate = async |world: &World, value: &str| {
         let patch = json!({ "metadata": { "annotations": { "plumb.dev/startup-boost-on-restart": value } } });
         world.vpas().patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();

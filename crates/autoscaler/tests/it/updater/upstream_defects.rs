@@ -80,7 +80,7 @@ async fn all_pods_of_a_workload_are_unboosted_at_once() {
 
 /// Upstream's updater does nothing, unboosting included, while the admission controller does not renew its lease (3.5).
 #[tokio::test(start_paused = true)]
-async fn a_pod_is_unboosted_though_the_admission_controller_is_gone() {
+async fn a_boost_ends_though_the_admission_controller_is_unavailable() {
     let mut world = World::new(Rules::v1_36()).await;
     world.vpa("Recreate", json!({})).await;
     boost(&world, 10).await;
@@ -93,7 +93,7 @@ async fn a_pod_is_unboosted_though_the_admission_controller_is_gone() {
 
 /// Upstream leaves pods boosted whose gate, boost or VPA is gone, in the modes that do not resize anyway (3.5).
 #[tokio::test(start_paused = true)]
-async fn a_boost_ends_in_every_mode_though_its_gate_is_off_or_it_is_gone() {
+async fn a_boost_ends_in_every_mode_though_its_gate_is_off_or_it_is_deleted() {
     for mode in ["Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto"] {
         let mut world = World::new(Rules::v1_36()).await;
         world.vpa(mode, json!({})).await;

@@ -85,7 +85,7 @@ fn an_annotation_has_the_peak_of_windows_that_are_not_over() {
 }
 
 #[test]
-fn the_peak_of_a_pod_that_is_gone_stays() {
+fn the_memory_peak_of_a_deleted_pod_is_kept() {
     let mut bed = used();
     bed.delete_pod("p");
     assert_eq!(checkpoint(&mut bed).status.memory_histogram.bucket_weights, [(37, 10_000)]);

@@ -69,7 +69,7 @@ fn a_policy_shortens_the_window() {
 }
 
 #[test]
-fn an_aggregate_without_samples_goes_with_its_pods_unless_their_controller_is_there() {
+fn an_aggregate_without_samples_is_deleted_with_its_pods_unless_their_controller_exists() {
     for (active, target_exists, left) in
         [(true, false, 1), (false, true, 1), (true, true, 1), (false, false, 0)]
     {

@@ -175,7 +175,7 @@ fn saving_memory_counts_nothing_for_pods_that_no_vpa_selects() {
 }
 
 #[test]
-fn nothing_is_left_of_what_is_gone() {
+fn no_state_is_left_of_deleted_pods_and_vpas() {
     let mut bed = bed();
     for pod in 0..20 {
         let app = format!("app-{}", pod % 4);

@@ -97,7 +97,7 @@ async fn with_small_surroundings() -> Bed {
 }
 
 #[tokio::test]
-async fn nodes_and_quotas_cap_recommendations_if_that_is_asked_for() {
+async fn nodes_and_quotas_cap_recommendations_if_the_flags_are_set() {
     let bed = with_small_surroundings().await;
     let mut running = bed.recommender().await;
     running.once().await;

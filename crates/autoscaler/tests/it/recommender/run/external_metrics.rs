@@ -65,7 +65,7 @@ fn value(container: &str, value: &str) -> Value {
 }
 
 #[tokio::test]
-async fn each_pod_of_a_vpa_is_asked_for_and_each_value_counts_for_the_container_of_its_label() {
+async fn external_metrics_are_read_for_each_pod_of_a_vpa_and_count_for_the_container_of_their_label() {
     let bed = Bed::with_web().await;
     bed.deployment("other").await;
     bed.pod("other-1", "other").await;

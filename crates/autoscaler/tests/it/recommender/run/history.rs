@@ -48,7 +48,7 @@ async fn with_history(bed: &Bed, server: &Fake) -> Running {
 }
 
 #[tokio::test]
-async fn history_is_read_before_present_usage_and_while_it_is_the_vpa_says_so() {
+async fn history_is_read_before_present_usage_and_the_vpa_reports_it() {
     let bed = Bed::with_web().await;
     let gate = Arc::new(AtomicU32::new(0));
     let asked_gate = gate.clone();
@@ -83,7 +83,7 @@ async fn history_is_read_before_present_usage_and_while_it_is_the_vpa_says_so() 
 }
 
 #[tokio::test]
-async fn pods_that_are_gone_count_by_their_labels_in_prometheus() {
+async fn deleted_pods_count_by_their_labels_in_prometheus() {
     let bed = Bed::with_web().await;
     let server = Fake::start(|asked| match asked.field("query").as_str() {
         LABELS => vector(json!([gone("web-0"), gone("web-1")])),
@@ -122,7 +122,7 @@ async fn an_oom_kill_at_the_start_does_not_keep_history_from_being_counted() {
 }
 
 #[tokio::test]
-async fn history_that_cannot_be_read_is_asked_for_again() {
+async fn reading_history_is_retried() {
     let bed = Bed::with_web().await;
     let refusals = Arc::new(AtomicU32::new(0));
     let counted = refusals.clone();
@@ -194,7 +194,7 @@ async fn a_pod_that_starts_after_a_part_of_its_history_was_read_stays() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_fails_leaves_no_pods_that_are_gone() {
+async fn a_failed_attempt_leaves_no_deleted_pods() {
     let bed = Bed::with_web().await;
     let queries = Arc::new(AtomicU32::new(0));
     let counted = queries.clone();

@@ -210,7 +210,7 @@ async fn a_conflict_is_resolved_in_the_next_run() {
 }
 
 #[tokio::test]
-async fn without_vpas_nothing_is_asked_of_the_api() {
+async fn without_vpas_no_requests_are_sent_to_the_api_server() {
     let bed = Bed::new().await;
     let requests: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
     let seen = requests.clone();

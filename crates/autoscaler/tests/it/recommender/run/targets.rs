@@ -45,7 +45,7 @@ async fn a_target_that_cannot_be_read_for_a_while_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_target_that_was_never_read_is_reported_and_pods_are_not_said_to_be_missing() {
+async fn a_target_that_was_never_read_is_reported_and_its_pods_are_not_reported_as_missing() {
     let bed = Bed::with_web().await;
     let intercept = |uri: &mut http::Uri| {
         if uri.path().contains("deployments") {
