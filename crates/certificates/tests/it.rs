@@ -24,7 +24,7 @@ fn usages(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_request_is_read_with_all_that_it_asks_for() {
+fn a_request_is_parsed_with_its_subject_and_alternative_names() {
     let alternatives = vec![
         SanType::DnsName("n1".try_into().unwrap()),
         SanType::IpAddress("10.0.0.1".parse().unwrap()),
@@ -72,7 +72,7 @@ fn pem_of(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn each_signer_asks_what_kubernetes_asks() {
+fn each_signer_has_the_rules_of_kubernetes() {
     let host = || vec![SanType::DnsName("n1".try_into().unwrap())];
     let uri = || vec![SanType::URI("spiffe://n1".try_into().unwrap())];
     let node = |alternatives| request("system:node:n1", "system:nodes", alternatives);

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_prometheus_is_asked_by_the_library_s_defaults() {
+    fn without_flags_prometheus_is_queried_with_the_default_settings() {
         let flags = Flags::try_parse_from(["plumb"]).expect("no flag is needed");
         let expected = PrometheusSettings { address: "http://p".to_owned(), ..PrometheusSettings::default() };
         assert_eq!(flags.prometheus.settings("http://p", None), expected);

@@ -46,7 +46,7 @@ fn a_length_beyond_the_end_is_reported_with_its_position() {
 }
 
 #[test]
-fn wrong_bodies_are_refused_in_words() {
+fn invalid_bodies_are_refused_with_a_message() {
     let schema = Schema::builtin();
     let named = |kind: &'static str| Envelope { api_version: "v1", kind, raw: &[] }.seal();
     for (body, sentence) in [

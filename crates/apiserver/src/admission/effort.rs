@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_evaluation_ends_when_its_request_is_gone() {
+    async fn a_long_evaluation_ends_when_its_request_is_cancelled() {
         let (ended, end) = tokio::sync::oneshot::channel();
         let (started, start) = tokio::sync::oneshot::channel();
         let later = Instant::now() + Duration::from_hours(1);

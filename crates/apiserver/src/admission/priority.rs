@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_class_says_the_number_and_the_pod_may_not_say_another() {
+    fn the_priority_of_a_pod_is_that_of_its_class() {
         let class = json!({ "metadata": { "name": "high" }, "value": 7, "preemptionPolicy": "Never" });
         let mut spec = json!({});
         assert_eq!(resolve(&mut spec, Some(&class)), Ok(()));

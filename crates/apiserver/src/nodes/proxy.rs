@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_goes_on_as_it_was_written() {
+    fn the_path_is_forwarded_unchanged() {
         for (prefix, below) in [
             ("/api/v1/nodes/n1/proxy", ""),
             ("/api/v1/nodes/n1/proxy", "/"),

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_of_a_command_arrives_as_it_was_typed() {
+    fn every_argument_of_a_command_is_forwarded_unchanged() {
         let options =
             json!({ "command": ["sh", "-c", "echo a&b=c ü%"], "stdin": true, "stdout": true, "tty": true });
         assert_eq!(

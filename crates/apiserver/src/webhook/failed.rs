@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_explained_in_the_words_of_client_go() {
+    fn a_failure_has_the_message_of_client_go() {
         let error = |text: &str| {
             format!("an error on the server ({text:?}) has prevented the request from succeeding")
         };

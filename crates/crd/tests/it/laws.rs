@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn completing_changes_nothing_that_is_said((spec, _) in shape(), value in any_value(4)) {
+    fn defaulting_changes_no_field_that_is_set((spec, _) in shape(), value in any_value(4)) {
         let version = compile(&spec);
         let mut said = object(value);
         version.prune(&mut said);

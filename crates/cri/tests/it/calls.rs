@@ -58,7 +58,7 @@ async fn resources_that_a_runtime_reports_count_where_no_cgroup_is_found() {
 }
 
 #[tokio::test]
-async fn a_runtime_without_sandbox_updates_is_asked_once_and_the_cgroup_is_written() {
+async fn a_runtime_without_sandbox_updates_is_called_once_and_then_the_cgroup_is_written() {
     let fake = Fake::start();
     fake.answer("RunPodSandbox", &api::RunPodSandboxResponse { pod_sandbox_id: "s".into() });
     let runtime = fake.client().await.unwrap();

@@ -133,7 +133,7 @@ async fn the_cgroups_of_containers_are_scopes_in_the_slice_of_their_pod() {
 }
 
 #[tokio::test]
-async fn a_client_that_starts_again_goes_on_with_the_slices_that_exist() {
+async fn a_restarted_client_uses_the_existing_slices() {
     let mut site = Site::start().await;
     site.runtime.run_sandbox(sandbox()).await.unwrap();
     site.units.asked();

@@ -184,7 +184,7 @@ async fn an_update_is_sent_again_until_the_runtime_responds() {
 }
 
 #[tokio::test]
-async fn a_container_whose_cgroup_goes_during_an_update_is_the_runtimes_to_judge() {
+async fn the_update_of_a_container_whose_cgroup_was_removed_is_left_to_the_runtime() {
     let container = Container::start().await;
     container.update(512).await.unwrap();
     // Of a container that exits, the cgroups of the controllers are removed one after the other.

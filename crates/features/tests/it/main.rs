@@ -50,7 +50,7 @@ fn a_list_is_read_on_top_of_the_defaults() {
 }
 
 #[test]
-fn a_wrong_list_is_refused_in_the_words_of_component_base() {
+fn an_invalid_list_is_refused_with_the_message_of_component_base() {
     for (text, expected) in [
         (
             "Nope=true",

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_asked_for_by_a_header_or_by_the_query() {
+    fn a_header_or_the_query_selects_json() {
         let request = |uri: &str, accept: Option<&str>| {
             let mut request = Request::builder().uri(uri);
             if let Some(accept) = accept {

@@ -59,7 +59,7 @@ impl Victim {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_requests_are_refused_in_words_and_store_nothing() {
+async fn bad_requests_are_refused_with_a_message_and_store_nothing() {
     let victim = Victim::start().await;
     let before = victim.revision().await;
     let requests = bodies::requests();

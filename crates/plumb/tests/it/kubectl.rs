@@ -260,7 +260,7 @@ fn kubectl_watches() {
 
 #[test]
 #[ignore = "needs the testbed's kubectl; .ci/kubernetes runs it"]
-fn kubectl_says_who_one_is_and_what_one_may() {
+fn kubectl_auth_whoami_and_can_i_work() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = Cluster::start(&folder.path().join("data"));
     let run = |args: &[&str]| kubectl(&cluster, args, "");

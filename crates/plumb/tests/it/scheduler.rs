@@ -97,7 +97,7 @@ pub(crate) async fn resize(pods: &Api<Pod>, name: &str, cpu: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shrink_lets_a_waiting_pod_in_and_a_deferred_growth_keeps_the_next_one_out() {
+async fn a_shrink_makes_a_pending_pod_schedulable_and_a_deferred_resize_counts_for_the_next() {
     for dialect in ["kep", "v1.36"] {
         let folder = tempfile::tempdir().unwrap();
         let cluster = start(&folder.path().join("data"), dialect, &[]);

@@ -59,7 +59,7 @@ fn patch(cluster: &Cluster, cpu: &str) {
 
 #[tokio::test]
 #[ignore = "needs the testbed's kubectl; .ci/kubernetes runs it"]
-async fn a_pod_is_resized_put_off_and_turned_down_as_the_walk_through_shows() {
+async fn a_pod_is_resized_deferred_and_infeasible_as_the_walk_through_shows() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let is_real = no_containers().is_none();

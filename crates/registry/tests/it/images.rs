@@ -115,7 +115,7 @@ async fn sizes_and_counts_are_limited() {
 }
 
 #[tokio::test]
-async fn mirrors_are_asked_first_without_credentials_and_the_registry_where_they_fail() {
+async fn mirrors_are_tried_first_without_credentials_and_then_the_registry() {
     let (mirror, fake) = (FakeRegistry::start().await, FakeRegistry::start().await);
     let on_both = mirror.put_image("a", "both", &[Bytes::from_static(b"of the mirror")]);
     fake.put_image("a", "both", &[Bytes::from_static(b"of the registry")]);

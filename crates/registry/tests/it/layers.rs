@@ -29,7 +29,7 @@ fn break_off(fake: &FakeRegistry, times: usize, how: impl Fn() -> crate::fake::A
 }
 
 #[tokio::test]
-async fn a_download_that_breaks_off_goes_on_where_it_did() {
+async fn an_interrupted_download_is_resumed() {
     let fake = FakeRegistry::start().await;
     let layer = content();
     fake.put_image("a", "1", std::slice::from_ref(&layer));
@@ -51,7 +51,7 @@ async fn a_download_that_breaks_off_goes_on_where_it_did() {
 }
 
 #[tokio::test]
-async fn the_next_pull_goes_on_too_even_from_a_part_that_is_damaged() {
+async fn the_next_pull_resumes_even_a_damaged_partial_download() {
     let fake = FakeRegistry::start().await;
     let layer = content();
     fake.put_image("a", "1", std::slice::from_ref(&layer));
@@ -83,7 +83,7 @@ async fn the_next_pull_goes_on_too_even_from_a_part_that_is_damaged() {
 }
 
 #[tokio::test]
-async fn a_registry_without_ranges_and_one_that_sends_nothing_any_more_are_asked_again() {
+async fn downloads_from_a_registry_without_ranges_or_that_stalls_are_retried() {
     let fake = FakeRegistry::start().await;
     let layer = content();
     fake.put_image("a", "1", std::slice::from_ref(&layer));

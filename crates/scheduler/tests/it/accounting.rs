@@ -65,7 +65,7 @@ fn counted(pod_on_node: &Pod, rules: &Rules) -> i64 {
 }
 
 #[test]
-fn a_resize_counts_as_its_dialect_says() {
+fn a_resize_is_accounted_for_by_its_dialect() {
     // Desired, allocated, actual; the state; what counts by KEP-1287 and by Kubernetes 1.36.
     let table: &[([i64; 3], &str, i64, i64)] = &[
         ([1000, 1000, 1000], "", 1000, 1000),

@@ -271,7 +271,7 @@ async fn a_pod_at_which_the_scheduler_panics_is_set_aside_and_others_are_schedul
 /// Each task of the scheduler is killed in turn; pods are scheduled afterwards, and those that fit nowhere meanwhile are
 /// not forgotten.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scheduler_whose_tasks_are_killed_goes_on() {
+async fn a_scheduler_whose_tasks_are_aborted_continues() {
     let live = Live::start();
     live.add_node("n0", 2).await;
     live.create(pod("waits", 4000, json!({}))).await;

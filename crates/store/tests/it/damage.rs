@@ -62,7 +62,7 @@ impl Scene {
 }
 
 #[test]
-fn a_last_batch_cut_at_any_byte_is_removed_and_writing_goes_on() {
+fn a_last_batch_cut_at_any_byte_is_removed_and_writes_continue() {
     let scene = scene();
     let last = scene.starts[5];
     for cut in last..scene.bytes.len() {

@@ -34,7 +34,7 @@ fn a_second_opener_gets_an_error_with_the_directory_and_the_pid() {
 }
 
 #[test]
-fn closing_lets_the_directory_go_and_reads_go_on() {
+fn closing_unlocks_the_directory_and_reads_continue() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path(), small()).unwrap();
     put(&store, "a", "1");

@@ -145,7 +145,7 @@ async fn one_of_many_tasks_of_a_kind_is_restarted_and_counted_and_not_listed() {
 }
 
 #[test]
-fn a_loop_on_a_thread_is_restarted_until_it_says_that_it_is_over() {
+fn a_loop_on_a_thread_is_restarted_until_it_returns_done() {
     let supervisor = Supervisor::new(Policy {
         delays: Exponential::new(Duration::ZERO, Duration::ZERO),
         ..Policy::default()

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_carries_what_the_webhook_said() {
+    fn a_denial_has_the_status_of_the_webhook() {
         let table = [
             (None, 400, "admission webhook \"x\" denied the request without explanation"),
             (

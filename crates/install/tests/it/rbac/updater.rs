@@ -82,7 +82,7 @@ async fn the_updater_uses_every_right_that_it_has_and_needs_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_updater_may_read_a_boosted_pod_whose_vpa_is_gone() {
+async fn the_updater_may_read_a_boosted_pod_whose_vpa_is_deleted() {
     let world = World::new().await;
     let original = json!({ "requests": { "cpu": "100m" } }).to_string();
     let pod = json!({

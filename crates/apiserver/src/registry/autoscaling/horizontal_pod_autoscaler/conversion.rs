@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_autoscaler_that_says_nothing_aims_at_the_usual_utilization() {
+    fn an_old_autoscaler_without_a_target_has_the_default_utilization() {
         let mut object = json!({ "spec": { "maxReplicas": 3 } });
         store(&mut object);
         assert_eq!(object["spec"]["metrics"], json!([utilization_of_cpu(&json!(80))]));

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_says_the_same_in_both_groups() {
+    fn an_event_has_the_same_fields_in_both_groups() {
         let own = json!({
             "regarding": { "kind": "Pod", "name": "a" }, "note": "pulled", "reason": "Pulled",
             "deprecatedCount": 2, "deprecatedSource": { "component": "x" }, "reportingController": "c",
