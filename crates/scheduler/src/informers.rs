@@ -72,7 +72,7 @@ impl<K: Watchable + kube::Resource<DynamicType = ()>> Informer<K> {
         let (api, metrics) = (Api::<K>::all(config.client.clone()), config.metrics.clone());
         running.spawn(config.supervisor.keep(&format!("scheduler-informer/{}", K::plural(&())), move || {
             let (api, watch, metrics) = (api.clone(), watch.clone(), metrics.toolkit().clone());
-            inform(api, watch, metrics, subscribed.clone())
+            run_informer(api, watch, metrics, subscribed.clone())
         }));
         Self { subscriber }
     }
@@ -85,7 +85,7 @@ impl<K: Watchable + kube::Resource<DynamicType = ()>> Informer<K> {
 }
 
 /// Lists and watches for one subscriber after the other.
-async fn inform<K: Watchable>(
+async fn run_informer<K: Watchable>(
     api: Api<K>,
     watch: WatchConfig,
     metrics: Metrics,

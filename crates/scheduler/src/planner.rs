@@ -277,7 +277,7 @@ impl Planner {
     fn add_pending(&mut self, pending: PendingPod, now: Instant) {
         let nominated = pending.nominated.clone().or_else(|| self.nominations.get(&pending.uid).cloned());
         self.nominate(&pending, nominated);
-        self.requeue_helped(now);
+        self.requeue_schedulable(now);
         let pod = Arc::new(pending.clone());
         if let Added::Unschedulable(why) = self.queue.add(pending, now) {
             let decision = unschedulable(&pod, &why, None, None);
@@ -345,7 +345,7 @@ impl Planner {
         for pod in self.set_aside.take_due(now) {
             self.update_pod(&pod, now);
         }
-        self.requeue_helped(now);
+        self.requeue_schedulable(now);
         if let Some(decision) = self.decisions.pop_front() {
             return Some(decision);
         }

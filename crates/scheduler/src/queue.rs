@@ -8,9 +8,9 @@
 //!                     └───────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The pods of an equivalence class have the same requirements, so a failure of one of them is the failure of all: until
-//! something changes, the other pods of the class become unschedulable without an attempt. A change that may help clears the
-//! failure, and then one pod of the class at a time is scheduled until one of them fails again.
+//! The pods of an equivalence class have the same requirements, so a failure of one of them is the failure of all:
+//! until something changes, the other pods of the class become unschedulable without an attempt. A change that may help
+//! clears the failure, and then one pod of the class at a time is scheduled until one of them fails again.
 //!
 //! Times are monotonic: setting the wall clock does not change a backoff.
 
@@ -44,7 +44,8 @@ struct Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Active,
-    /// The end of the backoff, and whether an error is the reason. Without one, the backoff ends early if no pod is active.
+    /// The end of the backoff, and whether an error is the reason. Without one, the backoff ends early if no pod is
+    /// active.
     BackingOff(Instant, bool),
     Unschedulable,
     Gated,
@@ -200,7 +201,8 @@ impl Queue {
         self.backing_off.first().map(|(until, _)| *until)
     }
 
-    /// Adds a popped pod for which no node is feasible. If it preempts other pods, the next pod of its class may do the same.
+    /// Adds a popped pod for which no node is feasible. If it preempts other pods, the next pod of its class may do the
+    /// same.
     pub(crate) fn add_unschedulable(
         &mut self,
         mut queued: QueuedPodInfo,
@@ -241,8 +243,8 @@ impl Queue {
         Some((class_queue.failure.clone()?, class_queue.depends_on_pods))
     }
 
-    /// The classes whose unschedulable pods only a change helps: the first pod of each, and whether a change of other pods may
-    /// help it.
+    /// The classes whose unschedulable pods only a change of the cache makes schedulable: the first pod of each, and
+    /// whether a change of other pods may help it.
     pub(crate) fn unschedulable_classes(&self) -> impl Iterator<Item = (&QueuedPodInfo, bool)> {
         let classes = self
             .classes
@@ -261,8 +263,8 @@ impl Queue {
         self.activate_next(class, first, now);
     }
 
-    /// Activates an unschedulable pod after a change of its nominated node, even if its class has failed or has an active pod:
-    /// to other pods the nominated node is not free.
+    /// Activates an unschedulable pod after a change of its nominated node, even if its class has failed or has an
+    /// active pod: to other pods the nominated node is not free.
     pub(crate) fn activate_nominated(&mut self, uid: &str, now: Instant) {
         let Some(queued) = self.pods.get(uid).filter(|queued| queued.state == State::Unschedulable) else {
             return;
@@ -305,7 +307,8 @@ impl Queue {
         }
     }
 
-    /// Activates the next pod of a class that was not scheduled in this round, unless the class has failed or has an active pod.
+    /// Activates the next pod of a class that was not scheduled in this round, unless the class has failed or has an
+    /// active pod.
     fn activate_next(&mut self, class: u64, first: Option<&str>, now: Instant) {
         let Some(class_queue) = self.classes.get(&class) else { return };
         if class_queue.unschedulable.is_empty() {

@@ -11,7 +11,7 @@ use crate::pod_state::PendingPod;
 
 impl Planner {
     /// Moves the pods that the changes since the last call may help to the active queue.
-    pub(super) fn requeue_helped(&mut self, now: Instant) {
+    pub(super) fn requeue_schedulable(&mut self, now: Instant) {
         self.queue.flush_unschedulable(now);
         let changes = std::mem::take(&mut self.cache.changes);
         if changes.nodes.is_empty() && !changes.pods {
@@ -40,7 +40,7 @@ impl Planner {
                 self.queue.activate_class(class, None, now);
                 continue;
             }
-            let helped = changes.nodes.iter().find_map(|slot| helps(&mut self.cache, *slot, &pod));
+            let helped = changes.nodes.iter().find_map(|slot| feasible_pod(&mut self.cache, *slot, &pod));
             if let Some(first) = helped {
                 self.queue.activate_class(class, Some(&first), now);
             }
@@ -49,7 +49,7 @@ impl Planner {
 }
 
 /// The pod of a class that a node is feasible for: one that is nominated to it, or the first.
-fn helps(cache: &mut Cache, slot: usize, pod: &PendingPod) -> Option<Uid> {
+fn feasible_pod(cache: &mut Cache, slot: usize, pod: &PendingPod) -> Option<Uid> {
     let nominated = cache.node_info(slot).nominated.iter();
     let mut nominated = nominated.filter(|(_, class)| class.id == pod.class.id);
     let uid = nominated.next().map_or_else(|| pod.uid.clone(), |(uid, _)| uid.clone());
