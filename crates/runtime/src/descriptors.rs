@@ -31,7 +31,7 @@ pub fn raise() -> io::Result<usize> {
 }
 
 /// Has a shim give its container the soft limit that this process began with.
-pub(crate) fn pass_on(shim: &mut Command) {
+pub(crate) fn pass_soft_limit(shim: &mut Command) {
     if let Some(soft) = BEGAN_WITH.get() {
         shim.env(SOFT, soft.to_string());
     }
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(raised as u64, hard.min(MOST).max(soft));
         assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap().0, raised as u64);
         let mut shim = Command::new("shim");
-        pass_on(&mut shim);
+        pass_soft_limit(&mut shim);
         let passed = shim.get_envs().find(|(name, _)| *name == SOFT).and_then(|(_, value)| value);
         assert_eq!(passed.and_then(|value| value.to_str()), Some(soft.to_string().as_str()));
     }

@@ -187,7 +187,7 @@ fn run(load: &Load) -> ExitCode {
         }
         let (cpu, memory) = (load.cpu_at(elapsed), load.memory_at(elapsed));
         share.store(cpu / cores, Ordering::Relaxed);
-        hold(&mut held, memory);
+        set_memory_use(&mut held, memory);
         if !load.quiet && said.is_none_or(|at: Instant| at.elapsed() >= Duration::from_secs(10)) {
             said = Some(Instant::now());
             let mut line = String::new();
@@ -244,8 +244,8 @@ fn cpu_time() -> io::Result<Duration> {
     Ok(Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time())))
 }
 
-/// Holds this much memory in use. It is mapped directly, since an allocator would retain freed memory.
-fn hold(held: &mut Vec<MmapMut>, bytes: u64) {
+/// Allocates or frees memory so that this much is in use. It is mapped directly, since an allocator would retain freed memory.
+fn set_memory_use(held: &mut Vec<MmapMut>, bytes: u64) {
     let blocks = usize::try_from(bytes).unwrap_or(usize::MAX) / BLOCK;
     held.truncate(blocks);
     while held.len() < blocks {

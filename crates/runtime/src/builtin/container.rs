@@ -176,7 +176,7 @@ impl State {
                     self.warned_about_oom_score.call_once(|| tracing::warn!("{warning}"));
                 }
                 entry.life.send_replace(Life::Running(started));
-                self.look_after(entry, Some(child));
+                self.watch_container(entry, Some(child));
                 self.emit(entry, ContainerChange::Started);
                 Ok(())
             }
@@ -213,7 +213,7 @@ impl State {
     }
 
     /// Waits for the end of a running container.
-    pub(super) fn look_after(self: &Arc<Self>, entry: &Arc<ContainerEntry>, child: Option<Child>) {
+    pub(super) fn watch_container(self: &Arc<Self>, entry: &Arc<ContainerEntry>, child: Option<Child>) {
         self.listen(entry);
         // The runtime may end before the container does.
         let (state, entry) = (Arc::downgrade(self), entry.clone());
@@ -242,7 +242,7 @@ impl State {
                     if let Some(watched) = state.watched.lock().get_mut(&entry.notification) {
                         watched.emit_oom_kills(&state.events);
                     }
-                    state.unlisten(&entry);
+                    state.stop_notifications(&entry);
                 }
                 leave_group(&entry).await;
                 let ended = entry.life.send_if_modified(|life| match life {
@@ -272,10 +272,10 @@ impl State {
         }
     }
 
-    fn unlisten(&self, entry: &ContainerEntry) {
+    fn stop_notifications(&self, entry: &ContainerEntry) {
         self.notifier.remove(Notification(entry.notification));
         self.watched.lock().remove(&entry.notification);
-        entry.guard.effects().unlisten();
+        entry.guard.effects().stop_notifications();
     }
 
     /// Sends a container its stop signal, and SIGKILL after the grace period.
@@ -313,7 +313,7 @@ impl State {
             tokio::task::spawn_blocking(move || clear(&folder, &group)).await
         };
         clear.map_err(|error| Error::failed("removing a container", error))??;
-        self.unlisten(entry);
+        self.stop_notifications(entry);
         entry.life.send_replace(Life::Removed);
         if self.pods.lock().containers.remove(&entry.record.id).is_some() {
             self.emit(entry, ContainerChange::Deleted);
@@ -322,7 +322,7 @@ impl State {
     }
 
     pub(super) fn clear_container(&self, entry: &ContainerEntry) -> Result<()> {
-        self.unlisten(entry);
+        self.stop_notifications(entry);
         clear(&entry.folder, &entry.group)
     }
 

@@ -211,7 +211,7 @@ impl<E: Effects> Guard<E> {
             let _ = tokio::time::timeout_at(until, waker.notified()).await;
             let Some(guard) = guard.upgrade().filter(|guard| guard.effects.is_open()) else { return };
             let mut state = guard.state.lock().await;
-            guard.look(&mut state).await;
+            guard.check(&mut state).await;
             let Some(armed) = state.armed else {
                 state.watched = false;
                 return;
@@ -223,7 +223,7 @@ impl<E: Effects> Guard<E> {
     }
 
     /// Restores the limit if the group is about to outgrow it, and disarms the group if its window is over.
-    async fn look(&self, state: &mut Guarding) {
+    async fn check(&self, state: &mut Guarding) {
         let Some(armed) = state.armed else { return };
         let near_limit = self.effects.is_near_limit(armed.threshold).unwrap_or_else(|error| {
             tracing::debug!(%error, "a group whose limit was lowered cannot be read");

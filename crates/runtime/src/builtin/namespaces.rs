@@ -89,7 +89,7 @@ pub(super) fn make(
 }
 
 /// Unmounts everything in a directory. A mount in use is unmounted when it no longer is.
-pub(super) fn unmake(folder: &Path) -> io::Result<()> {
+pub(super) fn unmount(folder: &Path) -> io::Result<()> {
     for name in [NET, UTS, IPC, SHM] {
         let path = folder.join(name);
         loop {

@@ -215,7 +215,7 @@ impl Addresses {
         self.used.insert(u32::from(address));
     }
 
-    pub(super) fn give_back(&mut self, address: Ipv4Addr) {
+    pub(super) fn release(&mut self, address: Ipv4Addr) {
         self.used.remove(&u32::from(address));
     }
 }
@@ -232,7 +232,7 @@ mod tests {
         let taken: Vec<_> =
             std::iter::from_fn(|| addresses.take()).map(|address| address.octets()[3]).collect();
         assert_eq!(taken, [2, 4, 5, 6]);
-        addresses.give_back(Ipv4Addr::new(10, 1, 2, 4));
+        addresses.release(Ipv4Addr::new(10, 1, 2, 4));
         assert_eq!(addresses.take(), Some(Ipv4Addr::new(10, 1, 2, 4)));
         assert_eq!(addresses.take(), None);
     }

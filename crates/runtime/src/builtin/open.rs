@@ -48,7 +48,7 @@ impl Builtin {
         let opened = tokio::task::spawn_blocking(move || open(config)).await;
         let (state, running) = opened.map_err(|error| Error::failed("opening the runtime", error))??;
         for entry in &running {
-            state.look_after(entry, None);
+            state.watch_container(entry, None);
         }
         state.resume_guards(&running).await;
         Ok(Self { state })
@@ -149,7 +149,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         next: AtomicU64::new(0),
         warned_about_oom_score: Once::new(),
     };
-    let running = state.take_up()?;
+    let running = state.adopt_all()?;
     state.nat.resume();
     Ok((Arc::new(state), running))
 }
@@ -203,7 +203,7 @@ impl State {
         Ok(())
     }
 
-    fn take_up(&self) -> Result<Vec<Arc<ContainerEntry>>> {
+    fn adopt_all(&self) -> Result<Vec<Arc<ContainerEntry>>> {
         let mut pods = Pods::default();
         let mut unfinished = Vec::new();
         for folder in folders(&self.folder.join(sandbox::FOLDER))? {
@@ -211,7 +211,7 @@ impl State {
                 // Its record is written first, so without one nothing else exists; unless an administrator removed
                 // the files by hand, which leaves the mounts.
                 let error = |error: io::Error| Error::io(format!("unmounting {}", folder.display()), &error);
-                namespaces::unmake(&folder).map_err(error)?;
+                namespaces::unmount(&folder).map_err(error)?;
                 remove_folder(&folder)?;
                 continue;
             };
@@ -263,7 +263,7 @@ impl State {
         }
         *self.pods.lock() = pods;
         for entry in unfinished {
-            self.unmake_sandbox(&entry)?;
+            self.tear_down_sandbox(&entry)?;
         }
         self.sweep_groups()?;
         self.sweep_images()?;

@@ -54,7 +54,7 @@ impl ShimProgram {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(format!("/proc/self/fd/{}", self.sealed.as_raw_fd()));
         command.arg0(&self.name).args(&self.arguments);
-        descriptors::pass_on(&mut command);
+        descriptors::pass_soft_limit(&mut command);
         command
     }
 }

@@ -116,7 +116,7 @@ impl Runtime for Builtin {
                 removed?;
             }
             let (state, removing) = (this.state.clone(), entry.clone());
-            blocking(move || state.unmake_sandbox(&removing)).await?;
+            blocking(move || state.tear_down_sandbox(&removing)).await?;
             this.state.pods.lock().sandboxes.remove(&id);
             Ok(())
         })

@@ -85,7 +85,7 @@ impl State {
             // The bridge may have been removed: the next pod checks again.
             *self.bridge.lock() = None;
             // Leftovers of a failure would block the next attempt.
-            if let Err(also) = self.unmake_sandbox(&entry) {
+            if let Err(also) = self.tear_down_sandbox(&entry) {
                 tracing::warn!(sandbox = %id, error = %also, "what is left of a sandbox could not be removed");
             }
             self.pods.lock().sandboxes.remove(&id);
@@ -208,18 +208,18 @@ impl State {
         if let Some(pause) = pause.filter(|pause| is_running(*pause)) {
             let _ = kill(Pid::from_raw(pause.0), Signal::SIGKILL);
         }
-        namespaces::unmake(&entry.folder)
-            .map_err(|error| Error::io("letting the sandbox's namespaces go", &error))?;
+        namespaces::unmount(&entry.folder)
+            .map_err(|error| Error::io("unmounting the sandbox's namespaces", &error))?;
         if let Some(address) = address {
             self.nat.remove(&ports, address);
             remove_veth(self.naming.veth(id.as_str()));
-            self.addresses.lock().give_back(address);
+            self.addresses.lock().release(address);
         }
         Ok(())
     }
 
     /// Removes all that a sandbox has on the machine.
-    pub(super) fn unmake_sandbox(&self, entry: &SandboxEntry) -> Result<()> {
+    pub(super) fn tear_down_sandbox(&self, entry: &SandboxEntry) -> Result<()> {
         self.release(entry)?;
         entry.record.lock().address = None;
         // Another sandbox of the same pod has the same group; it is removed with the last one.

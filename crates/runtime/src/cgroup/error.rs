@@ -23,7 +23,7 @@ pub enum CgroupError {
     },
     /// A file has content that cannot be parsed.
     #[error("{} says {text:?}, which is not understood", file.display())]
-    Garbled {
+    Malformed {
         /// The file.
         file: PathBuf,
         /// Its content.
@@ -39,15 +39,15 @@ impl CgroupError {
         Self::Refused { doing, file: file.into(), source }
     }
 
-    pub(super) fn garbled(file: impl Into<PathBuf>, text: impl Into<String>) -> Self {
-        Self::Garbled { file: file.into(), text: text.into() }
+    pub(super) fn malformed(file: impl Into<PathBuf>, text: impl Into<String>) -> Self {
+        Self::Malformed { file: file.into(), text: text.into() }
     }
 
     /// The errno.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { source, .. } => source.raw_os_error().map(Errno::from_raw),
-            Self::Garbled { .. } | Self::NoControllers => None,
+            Self::Malformed { .. } | Self::NoControllers => None,
         }
     }
 
@@ -64,7 +64,7 @@ impl From<CgroupError> for crate::Error {
             CgroupError::Refused { doing, file, source } => {
                 Self::io(format!("{doing} {}", file.display()), source)
             }
-            CgroupError::Garbled { .. } | CgroupError::NoControllers => {
+            CgroupError::Malformed { .. } | CgroupError::NoControllers => {
                 Self::failed("reading a cgroup", &error)
             }
         }

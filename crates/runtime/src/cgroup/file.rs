@@ -42,12 +42,12 @@ pub(super) fn write_if_there(file: &Path, text: impl AsRef<[u8]>) -> Result<bool
 
 pub(super) fn number<T: std::str::FromStr>(file: &Path) -> Result<T> {
     let text = line(file).map_err(|error| CgroupError::refused("reading", file, error))?;
-    text.trim().parse().map_err(|_| CgroupError::garbled(file, text))
+    text.trim().parse().map_err(|_| CgroupError::malformed(file, text))
 }
 
 pub(super) fn number_if_there<T: std::str::FromStr>(file: &Path) -> Result<Option<T>> {
     match line(file) {
-        Ok(text) => text.trim().parse().map(Some).map_err(|_| CgroupError::garbled(file, text)),
+        Ok(text) => text.trim().parse().map(Some).map_err(|_| CgroupError::malformed(file, text)),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(CgroupError::refused("reading", file, error)),
     }

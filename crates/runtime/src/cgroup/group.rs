@@ -224,7 +224,7 @@ impl Group {
             child.delete()?;
         }
         if self.version() == Version::V1 {
-            v1::let_go(self)?;
+            v1::lift_quota(self)?;
         }
         let mut left = self.folders();
         for attempt in 1.. {

@@ -88,7 +88,7 @@ pub(super) fn set(group: &Group, to: &LinuxResources) -> Result<()> {
 
 /// Prepares a cgroup for its removal, so that it does not affect others. The kernel takes a moment to free a removed cgroup,
 /// and until then lets the group around it have no less cpu than this one might have had.
-pub(super) fn let_go(group: &Group) -> Result<()> {
+pub(super) fn lift_quota(group: &Group) -> Result<()> {
     let Some(folder) = group.folder(Controller::Cpu) else { return Ok(()) };
     file::write_if_there(&folder.join("cpu.cfs_quota_us"), "-1").map(drop)
 }
@@ -177,7 +177,7 @@ pub(super) fn pids(path: &Path) -> Result<Option<i64>> {
     let Some(text) = file::read_if_there(path)? else { return Ok(None) };
     match text.trim() {
         "max" => Ok(Some(-1)),
-        number => number.parse().map(Some).map_err(|_| CgroupError::garbled(path, number)),
+        number => number.parse().map(Some).map_err(|_| CgroupError::malformed(path, number)),
     }
 }
 

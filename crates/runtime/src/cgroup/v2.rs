@@ -94,7 +94,7 @@ pub(super) fn set(group: &Group, to: &LinuxResources) -> Result<()> {
     }
     for (name, value) in &to.unified {
         if Path::new(name).file_name() != Some(OsStr::new(name)) {
-            return Err(CgroupError::garbled(folder.join("unified"), name));
+            return Err(CgroupError::malformed(folder.join("unified"), name));
         }
         file::write(&folder.join(name), value)?;
     }
@@ -164,10 +164,10 @@ pub(super) fn throttle_never(group: &Group) -> Result<()> {
 fn cpu_max(folder: &Path) -> Result<(i64, u64)> {
     let path = folder.join("cpu.max");
     let text = file::read(&path)?;
-    let garbled = || CgroupError::garbled(&path, text.as_str());
-    let (quota, period) = text.trim().split_once(' ').ok_or_else(garbled)?;
-    let quota = if quota == "max" { -1 } else { quota.parse().map_err(|_| garbled())? };
-    Ok((quota, period.parse().map_err(|_| garbled())?))
+    let malformed = || CgroupError::malformed(&path, text.as_str());
+    let (quota, period) = text.trim().split_once(' ').ok_or_else(malformed)?;
+    let quota = if quota == "max" { -1 } else { quota.parse().map_err(|_| malformed())? };
+    Ok((quota, period.parse().map_err(|_| malformed())?))
 }
 
 fn shares(group: &Group, folder: &Path) -> Result<u64> {
@@ -274,8 +274,9 @@ pub(super) fn reclaim(group: &Group, bytes: u64) -> Result<()> {
 
 pub(super) fn allow_devices(group: &Group, allowed: &[String]) -> Result<()> {
     let folder = folder(group)?;
-    let rule =
-        |text: &String| text.parse().map_err(|device::NotARule| CgroupError::garbled(&folder, text.as_str()));
+    let rule = |text: &String| {
+        text.parse().map_err(|device::NotARule| CgroupError::malformed(&folder, text.as_str()))
+    };
     let rules = allowed.iter().map(rule).collect::<Result<Vec<device::Rule>>>()?;
     let attach = || {
         let program = sys::load_device_program(&device::program(&rules))?;

@@ -39,7 +39,7 @@ impl<R: Runtime + ?Sized> Faulty<R> {
         &self.inner
     }
 
-    async fn through<T>(
+    async fn call_with_faults<T>(
         &self,
         call: Call,
         subject: &str,
@@ -99,32 +99,32 @@ fn altered(fault: Option<&FaultKind>, resources: &LinuxResources) -> LinuxResour
 #[async_trait]
 impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
     async fn version(&self) -> Result<Version> {
-        self.through(Call::Version, "", self.inner.version()).await
+        self.call_with_faults(Call::Version, "", self.inner.version()).await
     }
 
     async fn status(&self) -> Result<RuntimeStatus> {
-        self.through(Call::Status, "", self.inner.status()).await
+        self.call_with_faults(Call::Status, "", self.inner.status()).await
     }
 
     async fn run_sandbox(&self, config: SandboxConfig) -> Result<SandboxId> {
         let name = config.meta.name.clone();
-        self.through(Call::RunSandbox, &name, self.inner.run_sandbox(config)).await
+        self.call_with_faults(Call::RunSandbox, &name, self.inner.run_sandbox(config)).await
     }
 
     async fn stop_sandbox(&self, id: &SandboxId) -> Result<()> {
-        self.through(Call::StopSandbox, id.as_str(), self.inner.stop_sandbox(id)).await
+        self.call_with_faults(Call::StopSandbox, id.as_str(), self.inner.stop_sandbox(id)).await
     }
 
     async fn remove_sandbox(&self, id: &SandboxId) -> Result<()> {
-        self.through(Call::RemoveSandbox, id.as_str(), self.inner.remove_sandbox(id)).await
+        self.call_with_faults(Call::RemoveSandbox, id.as_str(), self.inner.remove_sandbox(id)).await
     }
 
     async fn sandbox_status(&self, id: &SandboxId) -> Result<SandboxStatus> {
-        self.through(Call::SandboxStatus, id.as_str(), self.inner.sandbox_status(id)).await
+        self.call_with_faults(Call::SandboxStatus, id.as_str(), self.inner.sandbox_status(id)).await
     }
 
     async fn list_sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<Sandbox>> {
-        self.through(Call::ListSandboxes, "", self.inner.list_sandboxes(filter)).await
+        self.call_with_faults(Call::ListSandboxes, "", self.inner.list_sandboxes(filter)).await
     }
 
     async fn update_sandbox_resources(&self, id: &SandboxId, resources: &LinuxResources) -> Result<()> {
@@ -135,32 +135,33 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
 
     async fn update_class_resources(&self, class: QosClass, resources: &LinuxResources) -> Result<()> {
         let act = self.inner.update_class_resources(class, resources);
-        self.through(Call::UpdateClassResources, class.name(), act).await
+        self.call_with_faults(Call::UpdateClassResources, class.name(), act).await
     }
 
     async fn create_container(&self, sandbox: &SandboxId, config: ContainerConfig) -> Result<ContainerId> {
         let name = config.meta.name.clone();
-        self.through(Call::CreateContainer, &name, self.inner.create_container(sandbox, config)).await
+        self.call_with_faults(Call::CreateContainer, &name, self.inner.create_container(sandbox, config))
+            .await
     }
 
     async fn start_container(&self, id: &ContainerId) -> Result<()> {
-        self.through(Call::StartContainer, id.as_str(), self.inner.start_container(id)).await
+        self.call_with_faults(Call::StartContainer, id.as_str(), self.inner.start_container(id)).await
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<()> {
-        self.through(Call::StopContainer, id.as_str(), self.inner.stop_container(id, grace)).await
+        self.call_with_faults(Call::StopContainer, id.as_str(), self.inner.stop_container(id, grace)).await
     }
 
     async fn remove_container(&self, id: &ContainerId) -> Result<()> {
-        self.through(Call::RemoveContainer, id.as_str(), self.inner.remove_container(id)).await
+        self.call_with_faults(Call::RemoveContainer, id.as_str(), self.inner.remove_container(id)).await
     }
 
     async fn container_status(&self, id: &ContainerId) -> Result<ContainerStatus> {
-        self.through(Call::ContainerStatus, id.as_str(), self.inner.container_status(id)).await
+        self.call_with_faults(Call::ContainerStatus, id.as_str(), self.inner.container_status(id)).await
     }
 
     async fn list_containers(&self, filter: &ContainerFilter) -> Result<Vec<Container>> {
-        self.through(Call::ListContainers, "", self.inner.list_containers(filter)).await
+        self.call_with_faults(Call::ListContainers, "", self.inner.list_containers(filter)).await
     }
 
     async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<()> {
@@ -177,7 +178,8 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
     }
 
     async fn reopen_container_log(&self, id: &ContainerId) -> Result<()> {
-        self.through(Call::ReopenContainerLog, id.as_str(), self.inner.reopen_container_log(id)).await
+        self.call_with_faults(Call::ReopenContainerLog, id.as_str(), self.inner.reopen_container_log(id))
+            .await
     }
 
     async fn exec_sync(
@@ -186,7 +188,7 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
         command: &[String],
         timeout: Option<Duration>,
     ) -> Result<ExecOutput> {
-        self.through(Call::ExecSync, id.as_str(), self.inner.exec_sync(id, command, timeout)).await
+        self.call_with_faults(Call::ExecSync, id.as_str(), self.inner.exec_sync(id, command, timeout)).await
     }
 
     // These are streams: there is no one moment for a fault.
@@ -204,35 +206,35 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
     }
 
     async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats> {
-        self.through(Call::ContainerStats, id.as_str(), self.inner.container_stats(id)).await
+        self.call_with_faults(Call::ContainerStats, id.as_str(), self.inner.container_stats(id)).await
     }
 
     async fn list_container_stats(&self, filter: &StatsFilter) -> Result<Vec<ContainerStats>> {
-        self.through(Call::ListContainerStats, "", self.inner.list_container_stats(filter)).await
+        self.call_with_faults(Call::ListContainerStats, "", self.inner.list_container_stats(filter)).await
     }
 
     async fn sandbox_stats(&self, id: &SandboxId) -> Result<SandboxStats> {
-        self.through(Call::SandboxStats, id.as_str(), self.inner.sandbox_stats(id)).await
+        self.call_with_faults(Call::SandboxStats, id.as_str(), self.inner.sandbox_stats(id)).await
     }
 
     async fn list_sandbox_stats(&self, filter: &SandboxFilter) -> Result<Vec<SandboxStats>> {
-        self.through(Call::ListSandboxStats, "", self.inner.list_sandbox_stats(filter)).await
+        self.call_with_faults(Call::ListSandboxStats, "", self.inner.list_sandbox_stats(filter)).await
     }
 
     async fn reclaim_memory(&self, id: &ContainerId, bytes: u64) -> Result<u64> {
-        self.through(Call::ReclaimMemory, id.as_str(), self.inner.reclaim_memory(id, bytes)).await
+        self.call_with_faults(Call::ReclaimMemory, id.as_str(), self.inner.reclaim_memory(id, bytes)).await
     }
 
     async fn list_images(&self) -> Result<Vec<Image>> {
-        self.through(Call::ListImages, "", self.inner.list_images()).await
+        self.call_with_faults(Call::ListImages, "", self.inner.list_images()).await
     }
 
     async fn image_status(&self, name: &str) -> Result<Option<Image>> {
-        self.through(Call::ImageStatus, name, self.inner.image_status(name)).await
+        self.call_with_faults(Call::ImageStatus, name, self.inner.image_status(name)).await
     }
 
     async fn pull_image(&self, name: &str, credentials: Option<&Credentials>) -> Result<String> {
-        self.through(Call::PullImage, name, self.inner.pull_image(name, credentials)).await
+        self.call_with_faults(Call::PullImage, name, self.inner.pull_image(name, credentials)).await
     }
 
     fn image_advice(&self, name: &str) -> Option<String> {
@@ -244,11 +246,11 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
     }
 
     async fn remove_image(&self, name: &str) -> Result<()> {
-        self.through(Call::RemoveImage, name, self.inner.remove_image(name)).await
+        self.call_with_faults(Call::RemoveImage, name, self.inner.remove_image(name)).await
     }
 
     async fn image_fs_info(&self) -> Result<Vec<FilesystemUsage>> {
-        self.through(Call::ImageFsInfo, "", self.inner.image_fs_info()).await
+        self.call_with_faults(Call::ImageFsInfo, "", self.inner.image_fs_info()).await
     }
 
     fn events(&self) -> Events {

@@ -67,11 +67,11 @@ pub(super) fn bound(bits: u64) -> Result<()> {
 }
 
 /// Sets the capabilities of this process to these, as far as it has them.
-pub(super) fn hold(bits: u64) -> Result<()> {
+pub(super) fn set(bits: u64) -> Result<()> {
     let have = rustix::thread::capabilities(None).doing("reading capabilities")?.permitted;
-    let hold = CapabilitySet::from_bits_truncate(bits) & have;
+    let set = CapabilitySet::from_bits_truncate(bits) & have;
     clear_ambient_capability_set().doing("clearing ambient capabilities")?;
-    let sets = CapabilitySets { effective: hold, permitted: hold, inheritable: CapabilitySet::empty() };
+    let sets = CapabilitySets { effective: set, permitted: set, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).doing("setting capabilities")
 }
 

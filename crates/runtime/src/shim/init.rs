@@ -157,7 +157,7 @@ pub(super) fn restrict(process: &ProcessSpec, identity: &Identity, dies_with_shi
         sys::filter_system_calls(filter).doing("filtering system calls")?;
     }
     identity.assume()?;
-    capability::hold(process.capabilities)?;
+    capability::set(process.capabilities)?;
     if dies_with_shim {
         // Changing the user undoes this, so not before.
         set_pdeathsig(Signal::SIGKILL).doing("dying with the shim")?;

@@ -66,7 +66,7 @@ fn start(folder: &Path) -> Result<Started> {
                 std::process::exit(1);
             }
             drop(writer);
-            hold()
+            wait_for_children()
         }
         ForkResult::Parent { child } => {
             drop(writer);
@@ -105,11 +105,11 @@ fn leave(folder: &Path) -> Result<()> {
     setgroups(&[]).doing("leaving groups")?;
     setresgid(group, group, group).doing("changing the group")?;
     setresuid(user, user, user).doing("changing the user")?;
-    capability::hold(0)?;
+    capability::set(0)?;
     set_no_new_privs().doing("giving up new privileges")
 }
 
-fn hold() -> ! {
+fn wait_for_children() -> ! {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     let _ = signals.thread_block();

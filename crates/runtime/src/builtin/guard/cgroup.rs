@@ -87,7 +87,7 @@ impl GroupGuard {
 
 impl GuardedGroup {
     /// Removes the notifications of the guard.
-    pub(in crate::builtin) fn unlisten(&self) {
+    pub(in crate::builtin) fn stop_notifications(&self) {
         let mut wakers = self.context.wakers.0.lock();
         wakers.remove(&self.notification);
         wakers.remove(&self.threshold_notification);
@@ -181,7 +181,7 @@ impl Effects for GuardedGroup {
             Err(error) if !error.is_missing() => return Err(error.into()),
             _ => {}
         }
-        self.unlisten();
+        self.stop_notifications();
         self.forget();
         Ok(())
     }

@@ -33,7 +33,7 @@ struct Faults {
     disarms_fail: u32,
     sets_fail: u32,
     arms_fail: u32,
-    /// The next look at the group, and the next write of a limit, take this long.
+    /// The next read of the group, and the next write of a limit, take this long.
     slow_look: Option<Duration>,
     slow_set: Option<Duration>,
 }
