@@ -86,14 +86,14 @@ async fn accept(listener: &TcpListener, upstream: &(String, u16), open: &Arc<Ope
         let upstream = upstream.clone();
         carrying.spawn(async move {
             let _place = place;
-            if let Err(error) = carry(stream, &upstream).await {
+            if let Err(error) = forward(stream, &upstream).await {
                 tracing::debug!(%error, %peer, "a connection of a pod to the API server ended with an error");
             }
         });
     }
 }
 
-async fn carry(mut pod: TcpStream, upstream: &(String, u16)) -> io::Result<()> {
+async fn forward(mut pod: TcpStream, upstream: &(String, u16)) -> io::Result<()> {
     let mut server = TcpStream::connect((upstream.0.as_str(), upstream.1)).await?;
     pod.set_nodelay(true)?;
     server.set_nodelay(true)?;

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn another_hand_shows() {
+    fn values_that_another_program_wrote_are_read() {
         let written = requirements(Some(500), Some(1000), Some(64 << 20));
         let mut read = container_cgroup(&written);
         (read.cpu_shares, read.cpu_quota, read.memory_limit) = (Some(1024), Some(-1), Some(32 << 20));

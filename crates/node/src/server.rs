@@ -109,10 +109,10 @@ impl Server {
         Self { tasks: Some(supervisor.clone()), ..self }
     }
 
-    /// The same, which shows what another part of this process counts under `/metrics` too.
+    /// The same, with further metrics of this process under `/metrics`.
     #[must_use]
-    pub fn also_showing(mut self, figures: impl Fn(&mut Text) + Send + Sync + 'static) -> Self {
-        self.others.push(Arc::new(figures));
+    pub fn with_metrics(mut self, render: impl Fn(&mut Text) + Send + Sync + 'static) -> Self {
+        self.others.push(Arc::new(render));
         self
     }
 
@@ -132,7 +132,7 @@ impl Server {
         text_of("text/plain; charset=utf-8", text)
     }
 
-    fn figures(&self) -> String {
+    fn render_metrics(&self) -> String {
         let mut text = self.config.metrics.render();
         let mut more = Text::default();
         if let Some(tasks) = &self.tasks {
@@ -192,7 +192,7 @@ impl Server {
                 let summary = self.stats.summary(config).await;
                 text_of(plumb_metrics::CONTENT_TYPE, stats::resource_metrics(summary.as_ref()))
             }
-            ["metrics"] => text_of(plumb_metrics::CONTENT_TYPE, self.figures()),
+            ["metrics"] => text_of(plumb_metrics::CONTENT_TYPE, self.render_metrics()),
             _ => refusal(StatusCode::NOT_FOUND, "404 page not found"),
         }
     }

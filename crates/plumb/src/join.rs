@@ -79,7 +79,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     let service = agent
         .server(environment.root(), Arc::new(is_api_server))
         .with_tasks(supervisor)
-        .also_showing(move |text| features::render(&gates, text));
+        .with_metrics(move |text| features::render(&gates, text));
     // Its addresses have to be known before it can have a certificate for them.
     agent.register().await;
     publish_key(&connection.client(), &name, &certificate).await;

@@ -40,7 +40,7 @@ pub(super) async fn check(host: &str, port: u16, service: &str, within: Duration
         }
     };
     match timeout_at(end, ask(stream, &at, service)).await {
-        Ok(Ok(response)) => response.judge(),
+        Ok(Ok(response)) => response.outcome(),
         Ok(Err(why)) => Outcome::Failure(format!("error: health rpc probe failed: {why}")),
         Err(_) => Outcome::Failure(format!("timeout: health rpc did not complete within {within:?}")),
     }
@@ -54,7 +54,7 @@ struct Response {
 }
 
 impl Response {
-    fn judge(self) -> Outcome {
+    fn outcome(self) -> Outcome {
         match self.code.as_str() {
             "0" if self.state == SERVING => Outcome::Success,
             "0" => {
@@ -100,7 +100,7 @@ async fn ask(stream: TcpStream, at: &str, service: &str) -> Result<Response, Rpc
         .header(CONTENT_TYPE, "application/grpc")
         .header(TE, "trailers")
         .header(USER_AGENT, AGENT)
-        .body(Full::new(question(service)))?;
+        .body(Full::new(health_check_request(service)))?;
     let response = sender.send_request(request).await?;
     let headers = response.headers().clone();
     let body = Limited::new(response.into_body(), MAX_BODY).collect().await?;
@@ -115,7 +115,7 @@ async fn ask(stream: TcpStream, at: &str, service: &str) -> Result<Response, Rpc
 }
 
 /// A frame with a message whose first field is the service's name.
-fn question(service: &str) -> Bytes {
+fn health_check_request(service: &str) -> Bytes {
     let mut message = BytesMut::new();
     if !service.is_empty() {
         message.put_u8(0x0a);

@@ -28,7 +28,7 @@ const AGENT: &str = "kube-probe/1.36";
 
 /// Sends a probe's request, within this time.
 pub(super) async fn check(get: &HTTPGetAction, own: String, port: u16, within: Duration) -> Outcome {
-    send_request(get, own, port, within, judge).await
+    send_request(get, own, port, within, outcome_of).await
 }
 
 /// Sends the request of a lifecycle hook, which succeeds with any response.
@@ -41,7 +41,7 @@ async fn send_request(
     own: String,
     port: u16,
     within: Duration,
-    judge: impl AsyncFnOnce(Response<Incoming>) -> Outcome,
+    outcome_of: impl AsyncFnOnce(Response<Incoming>) -> Outcome,
 ) -> Outcome {
     let host = get.host.clone().filter(|host| !host.is_empty()).unwrap_or(own);
     let https = get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
@@ -53,7 +53,7 @@ async fn send_request(
     let url = first.to_string();
     let work = async {
         match respond(first, &headers).await {
-            Ok(answer) => judge(answer).await,
+            Ok(answer) => outcome_of(answer).await,
             Err(error) => Outcome::Failure(error.to_string()),
         }
     };
@@ -130,7 +130,7 @@ async fn respond(first: Address, headers: &HeaderMap) -> Result<Response<Incomin
 }
 
 /// The result of a probe by its response.
-async fn judge(answer: Response<Incoming>) -> Outcome {
+async fn outcome_of(answer: Response<Incoming>) -> Outcome {
     match answer.status().as_u16() {
         200..=299 => Outcome::Success,
         300..=399 => {
@@ -147,13 +147,13 @@ async fn send(address: &Address, headers: &HeaderMap) -> Result<Response<Incomin
     if address.https {
         let name = ServerName::try_from(host.clone())?;
         let tls = insecure_tls::client_config()?;
-        converse(TlsConnector::from(tls).connect(name, stream).await?, address, headers).await
+        send_over(TlsConnector::from(tls).connect(name, stream).await?, address, headers).await
     } else {
-        converse(stream, address, headers).await
+        send_over(stream, address, headers).await
     }
 }
 
-async fn converse(
+async fn send_over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     address: &Address,
     headers: &HeaderMap,

@@ -32,7 +32,10 @@ impl Plan {
                 let asked = source.size_limit.as_ref().map(|size| size.0.parse::<Quantity>()).transpose();
                 let asked = asked?.filter(|size| !size.is_zero());
                 let asked = asked.and_then(|size| u64::try_from(size.saturating_units()).ok());
-                Ok(Self { in_memory: true, size: asked.into_iter().chain(most(pod, allocatable)).min() })
+                Ok(Self {
+                    in_memory: true,
+                    size: asked.into_iter().chain(memory_size_limit(pod, allocatable)).min(),
+                })
             }
             other => Err(VolumeError::Medium(other.to_owned())),
         }
@@ -55,7 +58,7 @@ impl Plan {
 
 /// The memory that all containers of a pod may use together, else the node's allocatable memory. The pod is the one
 /// with its allocation: see `worker::allocated`.
-fn most(pod: &Pod, allocatable: &Amounts) -> Option<u64> {
+fn memory_size_limit(pod: &Pod, allocatable: &Amounts) -> Option<u64> {
     let limit = || {
         let resources = PodResources::desired(pod.spec.as_ref()?).ok()?;
         PodShape::of(pod).ok()?.cgroup(&resources).limits.memory

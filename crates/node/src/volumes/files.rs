@@ -69,7 +69,7 @@ pub(super) fn write(volume: &Path, files: &Files, owner: Owner) -> io::Result<()
     };
     if !old.as_ref().is_some_and(|old| holds(old, files)) {
         let fresh = fresh_folder(volume)?;
-        let filled = fill(&fresh, files, owner).and_then(|()| turn_to(volume, &fresh));
+        let filled = fill(&fresh, files, owner).and_then(|()| switch_data_link(volume, &fresh));
         if let Err(error) = filled {
             // The old files stay.
             let _ = fs::remove_dir_all(&fresh);
@@ -141,7 +141,7 @@ fn fill(folder: &Path, files: &Files, owner: Owner) -> io::Result<()> {
     owner.take(folder, READ_ONLY)
 }
 
-fn turn_to(volume: &Path, folder: &Path) -> io::Result<()> {
+fn switch_data_link(volume: &Path, folder: &Path) -> io::Result<()> {
     let next = volume.join(NEXT);
     match fs::remove_file(&next) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -32,19 +32,19 @@ impl Owner {
     /// by the descriptor that it was examined through, even if a container replaces it meanwhile.
     pub(super) fn take(self, path: &Path, mode: u32) -> io::Result<()> {
         let Some(group) = self.0 else { return Ok(()) };
-        give_all(&openat(CWD, path, FLAGS, Mode::empty())?, Gid::from_raw(group), mode)
+        change_group_recursively(&openat(CWD, path, FLAGS, Mode::empty())?, Gid::from_raw(group), mode)
     }
 
     /// The same, of this path alone.
     pub(super) fn take_one(self, path: &Path, mode: u32) -> io::Result<()> {
         let Some(group) = self.0 else { return Ok(()) };
-        give(&openat(CWD, path, FLAGS, Mode::empty())?, Gid::from_raw(group), mode)
+        change_group(&openat(CWD, path, FLAGS, Mode::empty())?, Gid::from_raw(group), mode)
     }
 }
 
 const FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-fn give_all(at: &OwnedFd, group: Gid, mode: u32) -> io::Result<()> {
+fn change_group_recursively(at: &OwnedFd, group: Gid, mode: u32) -> io::Result<()> {
     if FileType::from_raw_mode(fstat(at)?.st_mode) == FileType::Directory {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut entries = Dir::new(openat(at, c".", flags, Mode::empty())?)?;
@@ -52,14 +52,14 @@ fn give_all(at: &OwnedFd, group: Gid, mode: u32) -> io::Result<()> {
             let entry = entry?;
             let name = entry.file_name();
             if name != c"." && name != c".." {
-                give_all(&openat(at, name, FLAGS, Mode::empty())?, group, mode)?;
+                change_group_recursively(&openat(at, name, FLAGS, Mode::empty())?, group, mode)?;
             }
         }
     }
-    give(at, group, mode)
+    change_group(at, group, mode)
 }
 
-fn give(at: &OwnedFd, group: Gid, mode: u32) -> io::Result<()> {
+fn change_group(at: &OwnedFd, group: Gid, mode: u32) -> io::Result<()> {
     let found = fstat(at)?;
     let kind = FileType::from_raw_mode(found.st_mode);
     chownat(at, c"", None, Some(group), AtFlags::EMPTY_PATH)?;

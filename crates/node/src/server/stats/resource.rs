@@ -49,13 +49,13 @@ pub(in crate::server) fn resource_metrics(summary: Result<&Summary, &Error>) -> 
     let mut text = Text::default();
     if let Ok(summary) = summary {
         starts(&mut text, summary);
-        figures(&mut text, summary, CPU, |used| {
+        render_samples(&mut text, summary, CPU, |used| {
             used.cpu.map(|cpu| (seconds(cpu.usage_core_nano_seconds), cpu.time))
         });
-        figures(&mut text, summary, MEMORY, |used| {
+        render_samples(&mut text, summary, MEMORY, |used| {
             used.memory.map(|memory| (memory.working_set_bytes.to_string(), memory.time))
         });
-        figures(&mut text, summary, SWAP, |used| {
+        render_samples(&mut text, summary, SWAP, |used| {
             used.swap.map(|swap| (swap.swap_usage_bytes.to_string(), swap.time))
         });
     }
@@ -74,18 +74,18 @@ struct Used<'a> {
     swap: Option<&'a Swap>,
 }
 
-/// The figures of the node, of containers and of pods, in this order.
-fn figures(
+/// Renders the samples of the node, of containers and of pods, in this order.
+fn render_samples(
     text: &mut Text,
     summary: &Summary,
     families: [Family; 3],
-    figure: impl Fn(Used<'_>) -> Option<(String, Timestamp)>,
+    sample: impl Fn(Used<'_>) -> Option<(String, Timestamp)>,
 ) {
     let begin = |text: &mut Text, (name, help, grows): Family| {
         if grows { text.counter(name, help) } else { text.gauge(name, help) }
     };
-    let say = |text: &mut Text, name: &str, labels: &[(&str, &str)], used: Used<'_>| {
-        if let Some((value, at)) = figure(used) {
+    let render = |text: &mut Text, name: &str, labels: &[(&str, &str)], used: Used<'_>| {
+        if let Some((value, at)) = sample(used) {
             text.sample_at(name, labels, value, at.as_millisecond());
         }
     };
@@ -93,7 +93,7 @@ fn figures(
     let node = &summary.node;
     begin(text, of_node);
     let used = Used { cpu: node.cpu.as_ref(), memory: node.memory.as_ref(), swap: node.swap.as_ref() };
-    say(text, of_node.0, &[], used);
+    render(text, of_node.0, &[], used);
     begin(text, of_container);
     for pod in &summary.pods {
         for container in &pod.containers {
@@ -104,7 +104,7 @@ fn figures(
                 memory: container.memory.as_ref(),
                 swap: container.swap.as_ref(),
             };
-            say(text, of_container.0, &labels, used);
+            render(text, of_container.0, &labels, used);
         }
     }
     begin(text, of_pod);
@@ -112,7 +112,7 @@ fn figures(
         let values = [&pod.pod_ref.name, &pod.pod_ref.namespace].map(String::as_str);
         let labels: Vec<_> = OF_POD.into_iter().zip(values).collect();
         let used = Used { cpu: pod.cpu.as_ref(), memory: pod.memory.as_ref(), swap: pod.swap.as_ref() };
-        say(text, of_pod.0, &labels, used);
+        render(text, of_pod.0, &labels, used);
     }
 }
 

@@ -110,7 +110,7 @@ pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     tokio::select! {
         () = talk => {}
         () = listen => return,
-        () = type_in(stdin, to_type) => {}
+        () = write_stdin(stdin, to_type) => {}
     }
     closed(&mut from_client).await;
 }
@@ -134,11 +134,11 @@ pub(super) async fn outputs(
 }
 
 /// Copies standard input to its end. Never returns: the end of the command does not depend on it.
-async fn type_in(stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>, mut typed: mpsc::Receiver<Bytes>) {
+async fn write_stdin(stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>, mut typed: mpsc::Receiver<Bytes>) {
     if let Some(mut stdin) = stdin {
         while let Some(bytes) = typed.recv().await {
             if stdin.write_all(&bytes).await.is_err() || stdin.flush().await.is_err() {
-                // It does not read any more, which is its own business.
+                // It does not read any more, which does not end the command.
                 break;
             }
         }

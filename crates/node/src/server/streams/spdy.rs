@@ -90,7 +90,7 @@ async fn serve(task: Task, version: Version, mut incoming: Incoming) {
             let printed = async {
                 tokio::join!(outputs(stdout, stderr, ended, sender), deliver(pieces, &mut out, &mut err))
             };
-            let inputs = async { tokio::join!(type_in(typed, stdin), resizes(sizes, resize)) };
+            let inputs = async { tokio::join!(write_stdin(typed, stdin), resizes(sizes, resize)) };
             tokio::select! {
                 (outcome, ()) = printed => outcome,
                 never = inputs => match never.0 {},
@@ -133,12 +133,12 @@ async fn deliver(
 }
 
 /// Copies standard input to its end. Never returns: the end of the command does not depend on it.
-async fn type_in(
+async fn write_stdin(
     typed: Option<Reader>,
     stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
 ) -> std::convert::Infallible {
     if let (Some(mut typed), Some(mut stdin)) = (typed, stdin) {
-        // It may not read any more, which is its own business.
+        // It may not read any more, which does not end the command.
         let _ = tokio::io::copy(&mut typed, &mut stdin).await;
         let _ = stdin.shutdown().await;
     }
