@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::schema;
 pub use super::schema::BucketWeights;
 
-/// Which container's state it is.
+/// The container that has the state.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "autoscaling.k8s.io",

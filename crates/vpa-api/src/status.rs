@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use super::ResourceList;
 use super::schema::{self, string_enum};
 
-/// What is recommended, and whether that can be relied on.
+/// The recommendation, and its conditions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VerticalPodAutoscalerStatus {
     /// The last recommendation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recommendation: Option<RecommendedPodResources>,
-    /// What is known about the recommendation, one entry for each type.
+    /// The conditions of the recommendation, one for each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<VerticalPodAutoscalerCondition>,
     /// The metadata.generation that the recommender has acted on.
@@ -32,7 +32,7 @@ pub struct RecommendedPodResources {
     pub container_recommendations: Vec<RecommendedContainerResources>,
 }
 
-/// What is recommended for one container.
+/// The recommendation for one container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RecommendedContainerResources {
@@ -70,11 +70,11 @@ pub struct RecommendedContainerResources {
     pub uncapped_target: ResourceList,
 }
 
-/// One fact about a recommendation.
+/// A condition of a recommendation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VerticalPodAutoscalerCondition {
-    /// What the condition is about.
+    /// The type of the condition.
     #[serde(rename = "type")]
     #[schemars(with = "String")]
     pub type_: ConditionType,
@@ -85,10 +85,10 @@ pub struct VerticalPodAutoscalerCondition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::date_time")]
     pub last_transition_time: Option<Time>,
-    /// Why it is so, as one word for programs.
+    /// The reason, as one word for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why it is so, for people.
+    /// A message for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The metadata.generation that the condition is about.

@@ -15,7 +15,7 @@ use super::{ContainerScalingMode, CrossVersionObjectReference, ResourceList, Ver
     version = "v1beta2",
     kind = "VerticalPodAutoscaler",
     namespaced,
-    doc = "VerticalPodAutoscaler sets the CPU and memory requests of the pods of one workload, from what they have used.",
+    doc = "VerticalPodAutoscaler sets the CPU and memory requests of the pods of one workload, from their usage.",
     shortname = "vpa",
     status = "VerticalPodAutoscalerStatus",
     served = false,

@@ -17,7 +17,7 @@ use super::{ResourceList, VerticalPodAutoscalerStatus};
     version = "v1",
     kind = "VerticalPodAutoscaler",
     namespaced,
-    doc = "VerticalPodAutoscaler sets the CPU and memory requests of the pods of one workload, from what they have used.",
+    doc = "VerticalPodAutoscaler sets the CPU and memory requests of the pods of one workload, from their usage.",
     shortname = "vpa",
     status = "VerticalPodAutoscalerStatus",
     derive = "PartialEq",
@@ -65,7 +65,7 @@ pub struct VerticalPodAutoscalerSpec {
     /// Which recommender computes the recommendation; the default one if empty. At most one entry is supported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recommenders: Vec<VerticalPodAutoscalerRecommenderSelector>,
-    /// What containers get in addition while they start, unless their own policy sets it.
+    /// The start-up boost of containers whose policy has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup_boost: Option<StartupBoost>,
 }
@@ -94,7 +94,7 @@ pub struct PodUpdatePolicy {
     /// How many replicas must be alive before the updater evicts one of them; overrides its --min-replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_replicas: Option<i32>,
-    /// What must all hold before a pod is evicted.
+    /// The conditions that must all hold before the updater evicts a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub eviction_requirements: Vec<EvictionRequirement>,
     /// A container that is OOM-killed within this many seconds of its start makes its pod a candidate for an update;
@@ -151,7 +151,7 @@ pub struct PodResourcePolicy {
     pub container_policies: Vec<ContainerResourcePolicy>,
 }
 
-/// What is recommended for one container, and within which limits.
+/// The policy of one container: what is recommended, and within which limits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerResourcePolicy {
@@ -201,7 +201,7 @@ pub struct ContainerResourcePolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub memory_aggregation_interval_count: Option<i64>,
-    /// What this container gets in addition while it starts; replaces the one of the whole pod.
+    /// The start-up boost of this container; replaces that of the whole pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup_boost: Option<StartupBoost>,
 }
@@ -236,7 +236,7 @@ pub struct VerticalPodAutoscalerRecommenderSelector {
 /// What containers get in addition while they start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StartupBoost {
-    /// Of CPU.
+    /// The boost of CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<GenericStartupBoost>,
 }

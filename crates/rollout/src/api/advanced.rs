@@ -12,7 +12,7 @@ use super::template::decode_template;
 
 plumb_client::codec!(AdvancedStatefulSet, AdvancedDaemonSet);
 
-/// What users ask for.
+/// The desired state.
 #[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize)]
 #[kube(
     group = "apps.kruise.io",
@@ -52,7 +52,7 @@ pub struct AdvancedStatefulSetStatus {
     pub update_revision: Option<String>,
 }
 
-/// What users ask for.
+/// The desired state.
 #[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize)]
 #[kube(
     group = "apps.kruise.io",

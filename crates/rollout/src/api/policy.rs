@@ -14,7 +14,7 @@ use super::schema;
 /// The API group.
 pub const POLICY_GROUP: &str = "plumb.dev";
 
-/// At which pace the pods of workloads are resized in place, and what a failure leads to.
+/// The pace at which the controller resizes the pods of workloads in place, and its reaction to failures.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "plumb.dev",
@@ -22,7 +22,7 @@ pub const POLICY_GROUP: &str = "plumb.dev";
     kind = "RolloutPolicy",
     plural = "rolloutpolicies",
     namespaced,
-    doc = "RolloutPolicy has the running pods of workloads resized in place when the resources of their template change.",
+    doc = "RolloutPolicy makes the rollout controller resize the running pods of workloads in place when the resources of their template change.",
     shortname = "rop",
     category = "plumb",
     status = "RolloutPolicyStatus",
@@ -60,7 +60,7 @@ pub struct RolloutPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::max_unavailable")]
     pub max_unavailable: Option<IntOrString>,
-    /// How many pods are not resized, as a number or a part of all pods, rounded up.
+    /// The number of pods that the controller does not resize, as a number or a part of all pods, rounded up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::partition")]
     pub partition: Option<IntOrString>,
@@ -85,18 +85,18 @@ pub struct RolloutPolicySpec {
     #[serde(default)]
     #[schemars(range(min = 0, max = 86400))]
     pub soak_seconds: i32,
-    /// For how many seconds a resize may be deferred, fail or be under way before the pod counts as stuck.
+    /// How many seconds a resize may be deferred, failing or in progress before the controller considers the pod stuck.
     #[serde(default = "deferred_deadline")]
     #[schemars(range(min = 1, max = 86400))]
     pub deferred_deadline_seconds: i32,
-    /// What is done about a pod that is stuck.
+    /// What the controller does with a stuck pod.
     #[serde(default, deserialize_with = "known_or_default")]
     pub on_failure: OnFailure,
     /// Whether pods that another client has resized after a rollout are resized to the template again. A resource that a
     /// VerticalPodAutoscaler of the workload controls is left to the autoscaler, whatever this says.
     #[serde(default, deserialize_with = "known_or_default")]
     pub drift: Drift,
-    /// Whether no further pods are resized for now.
+    /// Whether the rollout is paused: the controller resizes no further pods.
     #[serde(default)]
     pub paused: bool,
 }
@@ -180,7 +180,7 @@ pub struct CanaryStep {
     pub pause_seconds: Option<i32>,
 }
 
-/// What is done about a pod that is stuck.
+/// What the controller does with a stuck pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum OnFailure {
     /// It is reported, and the other pods are resized.
@@ -223,7 +223,7 @@ pub enum Drift {
     Enforce,
 }
 
-/// What is known about a policy.
+/// The observed state of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutPolicyStatus {
@@ -231,11 +231,11 @@ pub struct RolloutPolicyStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
-    /// How many workloads the policy binds.
+    /// The number of workloads that the policy applies to.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub workloads: i32,
-    /// Whether the policy binds the workloads it selects: `Active`, and `Conflicting` with another policy.
+    /// Whether the policy applies to the workloads that it selects: `Active`, and `Conflicting` with another policy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -45,7 +45,7 @@ pub struct Settings {
     pub max_unavailable: i32,
     /// How many pods there may be beyond the replicas; none while the update is paused.
     pub max_surge: i32,
-    /// Whether no further pod is updated.
+    /// Whether the update is paused: the controller updates no further pods.
     pub paused: bool,
     /// Which pods are updated first.
     pub priority: PriorityStrategy,

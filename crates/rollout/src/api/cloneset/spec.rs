@@ -1,4 +1,4 @@
-//! What users ask for.
+//! The desired state of the `CloneSet`.
 
 #![expect(clippy::duplicated_attributes, reason = "printer columns have the same type or priority")]
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{CloneSetStatus, Lifecycle, UpdateStrategy, schema};
 
-/// What users ask for.
+/// The desired state of the `CloneSet`.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "apps.kruise.io",
@@ -62,14 +62,14 @@ use super::{CloneSetStatus, Lifecycle, UpdateStrategy, schema};
     },
 ]))]
 pub struct CloneSetSpec {
-    /// How many pods there are to be; 1 if absent.
+    /// The desired number of pods; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
-    /// Which pods belong to the set. It matches the labels of the template.
+    /// Selects the pods of the set. It must match the labels of the template.
     #[schemars(schema_with = "schema::workload_selector")]
     pub selector: LabelSelector,
-    /// What the pods are.
+    /// The template of the pods.
     #[serde(default)]
     #[schemars(schema_with = "schema::template")]
     pub template: Value,
@@ -83,7 +83,7 @@ pub struct CloneSetSpec {
     /// How pods are updated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_strategy: Option<UpdateStrategy>,
-    /// How many revisions of the past are kept; 10 if absent.
+    /// The number of old revisions to keep; 10 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub revision_history_limit: Option<i32>,
@@ -91,7 +91,7 @@ pub struct CloneSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub min_ready_seconds: Option<i32>,
-    /// What holds pods before they are deleted, updated or available.
+    /// Hooks that hold pods before they are deleted, updated or available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<Lifecycle>,
     /// For how many seconds an update may make no progress before the condition Progressing is False. Never if absent or
@@ -105,7 +105,7 @@ pub struct CloneSetSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleStrategy {
-    /// Names of pods to delete. Names of pods that are gone are removed from the list.
+    /// Names of pods to delete. The controller removes the names of deleted pods from the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub pods_to_delete: Vec<String>,
@@ -117,7 +117,7 @@ pub struct ScaleStrategy {
     )]
     #[schemars(schema_with = "schema::int_or_percent")]
     pub max_unavailable: Option<IntOrString>,
-    /// Whether the claims of a pod that is gone are given to a new one, as v1beta1 writes it; false if absent.
+    /// Whether a new pod reuses the claims of a deleted one, as v1beta1 writes it; false if absent.
     #[serde(default, rename = "enablePVCReuse", skip_serializing_if = "Option::is_none")]
     pub enable_pvc_reuse: Option<bool>,
     /// The opposite, as v1alpha1 writes it.

@@ -1,4 +1,4 @@
-//! What the controller reports of a `CloneSet`.
+//! The observed state of a `CloneSet`.
 
 #![expect(clippy::doc_markdown, reason = "comments are the descriptions in the definition")]
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::schema;
 
-/// What the controller reports of a `CloneSet`.
+/// The observed state of a `CloneSet`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CloneSetStatus {
     /// The generation that the controller has observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many pods there are.
+    /// The number of pods.
     #[serde(default)]
     pub replicas: i32,
     /// How many of them are ready.
@@ -33,19 +33,19 @@ pub struct CloneSetStatus {
     /// How many of them are at the update revision and available, and their update is complete.
     #[serde(default)]
     pub updated_available_replicas: i32,
-    /// How many pods are to be at the update revision: the replicas without the partition.
+    /// The desired number of pods at the update revision: the replicas without the partition.
     #[serde(default)]
     pub expected_updated_replicas: i32,
-    /// The revision that the template is.
+    /// The revision of the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
-    /// The revision that all pods had last.
+    /// The last revision that all pods were at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<String>,
-    /// How often the name of a revision was taken already.
+    /// The number of collisions of the names of revisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
-    /// What is noteworthy.
+    /// The conditions of the `CloneSet`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<CloneSetCondition>,
     /// The selector as text, for the scale subresource.
@@ -60,16 +60,16 @@ impl CloneSetStatus {
     }
 }
 
-/// Something noteworthy about a `CloneSet`.
+/// A condition of a `CloneSet`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CloneSetCondition {
-    /// What it is about: FailedScale, FailedUpdate or Progressing.
+    /// The type of the condition: FailedScale, FailedUpdate or Progressing.
     #[serde(rename = "type")]
     pub type_: String,
     /// True, False or Unknown.
     pub status: String,
-    /// When it was written last.
+    /// When it was updated last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::nullable_date_time")]
     pub last_update_time: Option<Time>,
@@ -77,10 +77,10 @@ pub struct CloneSetCondition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::nullable_date_time")]
     pub last_transition_time: Option<Time>,
-    /// Why, in one word.
+    /// The reason, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why, in a sentence.
+    /// A message for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -60,7 +60,7 @@ pub struct Pace {
     )]
     #[schemars(schema_with = "schema::int_or_percent")]
     pub max_unavailable: Option<IntOrString>,
-    /// How many pods there may be beyond the replicas; a percentage is rounded up. 0 if absent.
+    /// The maximum number of pods above the replicas; a percentage is rounded up. 0 if absent.
     #[serde(
         default,
         deserialize_with = "schema::read_int_or_string",
@@ -68,7 +68,7 @@ pub struct Pace {
     )]
     #[schemars(schema_with = "schema::int_or_percent")]
     pub max_surge: Option<IntOrString>,
-    /// Whether no further pod is updated.
+    /// Whether the update is paused: the controller updates no further pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
     /// Which pods are updated first.
@@ -116,7 +116,7 @@ pub struct WeightTerm {
     /// The weight.
     #[schemars(range(min = 0, max = 100))]
     pub weight: i32,
-    /// Which pods it counts for.
+    /// The pods that have the weight.
     #[schemars(schema_with = "schema::label_selector")]
     pub match_selector: LabelSelector,
 }
