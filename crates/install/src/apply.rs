@@ -12,7 +12,7 @@ use plumb_rollout::webhook;
 use serde_json::json;
 
 use crate::component::Component;
-use crate::manifests::{Options, annotated, definitions, manifests};
+use crate::manifests::{Options, PART_OF, annotated, definitions, manifests};
 use crate::uninstall::{Registration, registration_of};
 use crate::upstream::{self, REPLICAS_ANNOTATION};
 
@@ -160,7 +160,9 @@ async fn delete_replaced(
         }
         let (api, what) = api_of(client, &object);
         let found = api.get_opt(&object.name_any()).await.map_err(failed("reading", &what))?;
-        if found.is_none() {
+        let is_ours =
+            |found: &DynamicObject| found.labels().get(PART_OF.0).is_some_and(|part| part == PART_OF.1);
+        if !found.as_ref().is_some_and(is_ours) {
             continue;
         }
         let params = DeleteParams { dry_run: mode.dry_run, ..DeleteParams::background() };

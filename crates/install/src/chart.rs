@@ -60,13 +60,11 @@ pub fn chart() -> Result<BTreeMap<String, String>, SerializeError> {
 
 /// When the objects of a component are installed: not if another that is installed has it in its process.
 fn condition(component: Component) -> String {
-    let wholes =
-        Component::ALL.into_iter().filter(|whole| *whole != component && whole.parts().contains(&component));
-    let not: String = wholes.map(|whole| format!(" (not .Values.components.{whole})")).collect();
-    if not.is_empty() {
-        format!("if .Values.components.{component}")
-    } else {
-        format!("if and .Values.components.{component}{not}")
+    let whole =
+        Component::ALL.into_iter().find(|whole| *whole != component && whole.parts().contains(&component));
+    match whole {
+        None => format!("if .Values.components.{component}"),
+        Some(whole) => format!("if and .Values.components.{component} (not .Values.components.{whole})"),
     }
 }
 

@@ -77,7 +77,7 @@ async fn the_processes_of_another_layout_are_deleted() {
     let deployments: Api<Deployment> = Api::namespaced(admin.clone(), &separate.namespace);
     let names = async || {
         let listed = deployments.list(&ListParams::default()).await.unwrap();
-        listed.items.iter().map(|deployment| deployment.name_any()).collect::<Vec<_>>()
+        listed.items.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>()
     };
     let dry = Mode { dry_run: true, ..Mode::default() };
     installed(&admin, &in_one, dry).await.unwrap();

@@ -133,7 +133,7 @@ fn the_autoscaler_in_one_process_has_the_roles_of_its_parts_and_no_other() {
     }
     let names = |of: &[DynamicObject]| {
         let deployments = of.iter().filter(|object| kind(object) == "Deployment");
-        deployments.map(|deployment| deployment.name_any()).collect::<Vec<_>>()
+        deployments.map(ResourceExt::name_any).collect::<Vec<_>>()
     };
     assert_eq!(names(&whole), ["plumb-autoscaler"]);
     assert_eq!(crd_names(&whole), crd_names(&parts));
