@@ -67,12 +67,15 @@ fn requirements(size: &Requirements) -> ResourceRequirements {
 
 /// Emits an event for the result of a resize request, if it changed.
 pub(crate) fn emit_allocation(events: &Recorder, pod: &Pod, info: &PodInfo, result: &AllocationResult) {
-    let wanted = Resize::new(&info.shape, &info.desired, info.generation);
     match result.outcome {
         ResizeOutcome::Started => {
-            events.pod(pod, Kind::Normal, "ResizeStarted", format!("Pod resize started: {}", wanted.text()));
+            // The spec may be newer than the result of a retry.
+            let Allocation { allocated, generation, .. } = &result.entry.allocation;
+            let started = Resize::new(&info.shape, allocated, *generation);
+            events.pod(pod, Kind::Normal, "ResizeStarted", format!("Pod resize started: {}", started.text()));
         }
         ResizeOutcome::Pending(pending_reason) => {
+            let wanted = Resize::new(&info.shape, &info.desired, info.generation);
             let word = match (&result.verdict, pending_reason) {
                 (Some(Verdict::Deferred(why)), _) => why.reason(),
                 _ => pending_reason.name().to_owned(),

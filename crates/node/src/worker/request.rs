@@ -83,15 +83,18 @@ impl Worker {
         Ok(())
     }
 
-    /// Handles the result of a resize request.
+    /// Handles the result of a resize request. The result of a retry may have waited in the inbox while the worker changed the
+    /// entry, or requested a newer spec: then the newer result stands.
     pub(super) fn handle_allocation(&mut self, result: AllocationResult, trigger: Option<Trigger>) {
-        resized::emit_allocation(&self.node.events, &self.pod, &self.info, &result);
         self.count_allocation(&result, trigger);
-        if result.outcome == ResizeOutcome::Started {
-            self.actuation.start(result.entry.allocation.generation);
+        let entry = self.node.allocations.entry(&self.uid).unwrap_or_else(|| result.entry.clone());
+        if is_current(&result, &entry.allocation, self.info.generation) {
+            resized::emit_allocation(&self.node.events, &self.pod, &self.info, &result);
+            if result.outcome == ResizeOutcome::Started {
+                self.actuation.start(result.entry.allocation.generation);
+            }
         }
-        // The result of a retry may have waited in the inbox while the worker changed the entry.
-        self.entry = self.node.allocations.entry(&self.uid).unwrap_or(result.entry);
+        self.entry = entry;
         self.refresh_volumes();
     }
 
@@ -140,6 +143,19 @@ impl Worker {
         );
         self.entry.allocation.pending = Some(pending);
         true
+    }
+}
+
+/// Whether an allocation is still the one that a result has decided on, and a pending resize also that of the spec.
+fn is_current(result: &AllocationResult, allocation: &Allocation, generation: i64) -> bool {
+    let decided = &result.entry.allocation;
+    let pending = |allocation: &Allocation| allocation.pending.as_ref().map(|pending| pending.generation);
+    match result.outcome {
+        ResizeOutcome::Started => decided.generation == allocation.generation,
+        ResizeOutcome::Pending(_) => {
+            pending(decided) == Some(generation) && pending(allocation) == Some(generation)
+        }
+        ResizeOutcome::Withdrawn | ResizeOutcome::Unchanged => true,
     }
 }
 

@@ -174,6 +174,14 @@ impl Site {
         until_gone(&self.pods(), name).await;
     }
 
+    /// Waits until the agent has handed all earlier changes of pods to their workers: until it rejects another pod, which
+    /// takes no journal write.
+    pub(super) async fn dispatched(&self) {
+        let pod = self.pod("rejected", one(equal("64", "64Mi"))).await;
+        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+        self.until(&pod.metadata.name.unwrap(), |pod| phase(pod).as_deref() == Some("Failed")).await;
+    }
+
     /// The cpus that the container `c` of a pod runs on.
     pub(super) async fn cpus_of(&self, name: &str) -> String {
         let id = container_id(&self.pods().get(name).await.unwrap());

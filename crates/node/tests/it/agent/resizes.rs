@@ -8,8 +8,9 @@ use plumb_harness::eventually;
 use plumb_resize::features::IN_PLACE_POD_VERTICAL_SCALING;
 use plumb_resize::rules::{Dialect, Rules};
 use plumb_runtime::Error;
-use plumb_runtime::fault::{Call, Fault, FaultKind};
+use plumb_runtime::fault::{Call, Fault, FaultKind, Invocation};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::it::cluster::NODE;
 use crate::it::site::{Site, condition, equal, is_settled, one, status};
@@ -521,4 +522,39 @@ async fn a_resize_stays_reconsidered_when_the_entry_changes_before_the_api_serve
     let after = site.settled("a").await;
     assert_eq!(status(&after).resources.unwrap().requests.unwrap()["cpu"].0, "300m");
     assert_eq!(status(&after).container_id, status(&before).container_id);
+}
+
+#[tokio::test]
+async fn a_retry_of_a_deferred_resize_starts_that_resize_and_not_the_one_of_a_newer_spec() {
+    let site = Site::start(kep()).await;
+    for name in ["a", "b"] {
+        site.pod(name, one(equal("900m", "64Mi"))).await;
+    }
+    let a = site.settled("a").await;
+    site.settled("b").await;
+    site.resize("a", equal("1500m", "64Mi")).await;
+    site.until("a", |pod| condition(pod, "PodResizePending").is_some()).await;
+    // The worker of the pod starts its container again, and handles no message meanwhile.
+    let (release, held) = watch::channel(false);
+    site.faults.add(Fault::new(FaultKind::DelayUntil(held)).on(Call::CreateContainer).times(1));
+    site.faults.record();
+    site.kill_container(&a).await;
+    let creates = |invocation: &Invocation| invocation.call == Call::CreateContainer;
+    eventually(async || site.faults.recorded().iter().any(creates)).await;
+    site.resize("a", equal("2500m", "64Mi")).await;
+    site.dispatched().await;
+    // The worker of the deleted pod retries the deferred resize before the pod is gone.
+    site.delete("b").await;
+    site.gone("b").await;
+    release.send(true).unwrap();
+
+    let message = site.event("a", "ResizeStarted").await;
+    let expected = r#"{"limits":{"cpu":"1500m","memory":"64Mi"},"requests":{"cpu":"1500m","memory":"64Mi"}}}],"generation":2}"#;
+    assert!(message.ends_with(expected), "{message}");
+    let refused = |pod: &Pod| {
+        condition(pod, "PodResizePending").is_some_and(|(reason, _)| reason == "Infeasible")
+            && status(pod).allocated_resources.is_some_and(|allocated| allocated["cpu"].0 == "1500m")
+            && status(pod).resources.and_then(|actual| Some(actual.limits?["cpu"].0 == "1500m")) == Some(true)
+    };
+    site.until("a", refused).await;
 }
