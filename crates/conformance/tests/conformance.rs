@@ -137,7 +137,7 @@ fn every_case_is_for_a_sentence_of_the_plan_and_the_page_says_so() {
 #[tokio::test]
 #[ignore = "needs root and the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
 async fn the_table_holds_on_the_real_kubernetes() {
-    let cluster = Cluster::start(Config::default()).await.expect("it starts");
+    let cluster = Cluster::start(Config::from_environment().expect("a release")).await.expect("it starts");
     let client = cluster.client().await.expect("a client");
     let skips = skips::all().expect("skips.txt is a list of skips");
     let looks = Cgroups::missing().is_none();

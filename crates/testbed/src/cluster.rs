@@ -73,6 +73,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// A whole cluster of the release that `PLUMB_TESTBED_RELEASE` names, for tests that run on any release.
+    pub fn from_environment() -> Result<Self, Error> {
+        Ok(Self { release: Release::from_environment()?, ..Self::default() })
+    }
+
     /// The given parts in a temporary folder.
     pub fn of(parts: Parts) -> Self {
         Self { parts, ..Self::default() }

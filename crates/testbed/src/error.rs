@@ -10,6 +10,12 @@ pub enum Error {
     /// Neither `XDG_CACHE_HOME` nor a home directory is known.
     #[error("no cache folder: set XDG_CACHE_HOME or HOME")]
     NoCacheFolder,
+    /// The release that the environment names is not one of those that can be obtained.
+    #[error("PLUMB_TESTBED_RELEASE is {name:?}, and not one of 1.33, 1.34, 1.35 and 1.36")]
+    NoRelease {
+        /// The name.
+        name: String,
+    },
     /// The Go toolchain is not installed.
     #[error(
         "no Go toolchain on the PATH: install Go 1.26 or newer from the Go project's download page \

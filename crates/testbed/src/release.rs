@@ -6,9 +6,13 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use crate::cache::Cache;
+use crate::error::Error;
 
 /// The release that tests run with: that of the Go module in `kubernetes/`.
 pub const VERSION: &str = "v1.36.4";
+
+/// The variable that names the release of a cluster for those tests that run on any release.
+const VARIABLE: &str = "PLUMB_TESTBED_RELEASE";
 
 /// A minor release of Kubernetes that a cluster can be of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -31,6 +35,16 @@ pub enum Release {
 impl Release {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::V1_33, Self::V1_34, Self::V1_35, Self::V1_36];
+
+    /// The release that `PLUMB_TESTBED_RELEASE` names, such as `1.33`; the default if it names none.
+    pub fn from_environment() -> Result<Self, Error> {
+        let name = std::env::var(VARIABLE).unwrap_or_default();
+        if name.is_empty() { Ok(Self::default()) } else { Self::named(&name) }
+    }
+
+    fn named(name: &str) -> Result<Self, Error> {
+        Self::from_str(name, false).map_err(|_| Error::NoRelease { name: name.to_owned() })
+    }
 
     /// The patch release that its Go module pins.
     pub const fn version(self) -> &'static str {
@@ -215,6 +229,18 @@ mod tests {
         let last = Release::default();
         assert_eq!(last.version(), VERSION);
         assert!(last.go_mod().contains(&format!("sigs.k8s.io/metrics-server {METRICS_SERVER_VERSION}")));
+    }
+
+    #[test]
+    fn a_release_is_named_by_its_minor_version() {
+        assert_eq!(Release::named("1.33").unwrap(), Release::V1_33);
+        for name in ["v1.33", "1.33.13", "1.32"] {
+            let error = Release::named(name).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!("PLUMB_TESTBED_RELEASE is {name:?}, and not one of 1.33, 1.34, 1.35 and 1.36")
+            );
+        }
     }
 
     #[test]

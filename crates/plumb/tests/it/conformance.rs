@@ -72,7 +72,7 @@ async fn without_its_feature_gate_the_rollout_leaves_workloads_to_their_controll
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root and the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
 async fn the_table_of_vpas_boosts_and_rollouts_holds_on_the_real_kubernetes() {
-    let mut config = plumb_testbed::Config::default();
+    let mut config = plumb_testbed::Config::from_environment().unwrap();
     config.images = vec![plumb_testbed::ProgramImage {
         name: LOAD.to_owned(),
         program: env!("CARGO_BIN_EXE_plumb").into(),
@@ -107,7 +107,7 @@ async fn the_table_of_vpas_boosts_and_rollouts_holds_on_the_real_kubernetes() {
             let is_rolled = rollout.is_some() && case.rollout == Some(Gate::On);
             (case.needs_autoscaler() || is_rolled) && case.gates_off == gates_off
         };
-        let cases: Vec<Case> = table::all().into_iter().filter(is_for).collect();
+        let cases: Vec<Case> = asked_for().filter(is_for).collect();
         let summary = run(client.clone(), &cases, &options, |report| {
             println!("{report}");
             if matches!(report.verdict, Verdict::Failed(_)) {
@@ -241,6 +241,13 @@ async fn holds_for(
     assert!(failed.is_empty(), "{failed:#?}\n{said}");
 }
 
+/// The cases that `PLUMB_CONFORMANCE_ONLY` selects, or all: a machine that is slow runs some of them.
+fn asked_for() -> impl Iterator<Item = Case> {
+    let only = std::env::var("PLUMB_CONFORMANCE_ONLY").unwrap_or_else(|_| "*".to_owned());
+    let is_asked_for = move |case: &Case| only.split_whitespace().any(|glob| matches(glob, case.name));
+    table::all().into_iter().filter(is_asked_for)
+}
+
 /// Runs the cases, and returns those that fail. None is skipped without being listed.
 async fn fails(
     cluster: &Cluster,
@@ -260,10 +267,7 @@ async fn fails(
         timeout: plumb_harness::TIMEOUT,
         ..target.options(dialect, target != Target::Virtual)
     };
-    // A machine that is slow runs some of them.
-    let only = std::env::var("PLUMB_CONFORMANCE_ONLY").unwrap_or_else(|_| "*".to_owned());
-    let is_asked_for = |case: &Case| only.split_whitespace().any(|glob| matches(glob, case.name));
-    let cases: Vec<Case> = table::all().into_iter().filter(is_for).filter(is_asked_for).collect();
+    let cases: Vec<Case> = asked_for().filter(is_for).collect();
     let client = cluster.client().await;
     let mut failed = Vec::new();
     let summary = run(client, &cases, &options, |report| {

@@ -160,7 +160,7 @@ fn policies(client: &Client) -> Api<DynamicObject> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root and the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
 async fn an_installation_recommends_resizes_boosts_and_rolls_out() {
-    let mut config = Config::default();
+    let mut config = Config::from_environment().unwrap();
     (config.metrics, config.images) = (true, vec![image()]);
     let cluster = Cluster::start(config).await.unwrap();
     let client = cluster.client().await.unwrap();
