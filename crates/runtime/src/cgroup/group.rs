@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use nix::errno::Errno;
@@ -18,8 +18,9 @@ use super::usage::Usage;
 use super::{file, v1, v2};
 use crate::types::LinuxResources;
 
-/// How often the removal of a busy cgroup is retried, and the interval: a second altogether.
-const TRIES: u32 = 10;
+/// For how long the removal of a busy cgroup is retried, and the interval. Killed processes exit with the CPU that the groups around
+/// theirs leave them, which may be little.
+const BUSY_FOR: Duration = Duration::from_secs(10);
 const PAUSES: Exponential = Exponential::new(Duration::from_millis(1), Duration::from_millis(200));
 
 /// A cgroup: one path, in every hierarchy that there is.
@@ -220,13 +221,16 @@ impl Group {
     /// Kills everything in it and below, and removes it from all hierarchies. Retried for a while if the kernel
     /// returns EBUSY, since killed processes take a moment to exit.
     pub fn delete(&self) -> Result<()> {
+        // Before what is below it is killed, which needs CPU to exit.
+        match self.version() {
+            Version::V1 => v1::lift_quota(self)?,
+            Version::V2 => v2::lift_quota(self)?,
+        }
         for child in self.children()? {
             child.delete()?;
         }
-        if self.version() == Version::V1 {
-            v1::lift_quota(self)?;
-        }
         let mut left = self.folders();
+        let until = Instant::now() + BUSY_FOR;
         for attempt in 1.. {
             let mut busy = None;
             let mut still = Vec::new();
@@ -234,7 +238,9 @@ impl Group {
                 match fs::remove_dir(&folder) {
                     Ok(()) => {}
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) && attempt < TRIES => {
+                    Err(error)
+                        if error.raw_os_error() == Some(Errno::EBUSY as i32) && Instant::now() < until =>
+                    {
                         busy = Some(error);
                         still.push(folder);
                     }

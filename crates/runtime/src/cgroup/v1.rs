@@ -87,7 +87,7 @@ pub(super) fn set(group: &Group, to: &LinuxResources) -> Result<()> {
 }
 
 /// Prepares a cgroup for its removal, so that it does not affect others. The kernel takes a moment to free a removed cgroup,
-/// and until then lets the group around it have no less cpu than this one might have had.
+/// and until then lets the group around it have no less cpu than this one might have had. Also, its processes exit sooner.
 pub(super) fn lift_quota(group: &Group) -> Result<()> {
     let Some(folder) = group.folder(Controller::Cpu) else { return Ok(()) };
     file::write_if_there(&folder.join("cpu.cfs_quota_us"), "-1").map(drop)

@@ -139,6 +139,29 @@ fn a_group_that_is_full_of_processes_is_emptied_and_removed() {
 }
 
 #[test]
+fn a_process_that_may_use_hardly_any_cpu_is_removed_with_its_groups() {
+    let Some(tree) = OwnTree::new("a_process_that_may_use_hardly_any_cpu_is_removed_with_its_groups") else {
+        return;
+    };
+    let pod = tree.0.pod(QosClass::Burstable, "q1");
+    let group = pod.child("c", WeightScale::Quadratic);
+    group.create().unwrap();
+    // It takes cpu time to free this at its exit.
+    let script = "held=$(head -c 50000000 /dev/zero | tr '\\0' x); echo done; sleep 1000";
+    let mut inmate = Inmate::run(&group, script);
+    let mut rest = [0; 5];
+    inmate.0.stdout.as_mut().unwrap().read_exact(&mut rest).unwrap();
+    let little =
+        LinuxResources { cpu_quota: Some(1_000), cpu_period: Some(1_000_000), ..LinuxResources::default() };
+    for group in [&group, &pod] {
+        group.set(&little).unwrap();
+    }
+    pod.delete().unwrap();
+    assert!(!pod.exists());
+    assert!(!inmate.0.wait().unwrap().success());
+}
+
+#[test]
 fn file_pages_are_reclaimed_on_request() {
     let Some(tree) = OwnTree::new("file_pages_are_reclaimed_on_request") else { return };
     let group = tree.0.pod(QosClass::Burstable, "r1").child("c", WeightScale::Quadratic);
