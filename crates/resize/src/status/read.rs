@@ -104,6 +104,11 @@ impl Values {
         self.allocated.is_some_and(|allocated| allocated != self.desired.requests)
     }
 
+    /// Whether the desired resources are the allocated and the actual ones.
+    fn is_held(&self) -> bool {
+        self.allocated == Some(self.desired.requests) && self.actual == Some(self.desired)
+    }
+
     /// Whether the actual resources differ from the desired ones, as far as the status has them.
     fn is_elsewhere(&self) -> bool {
         self.actual.is_some_and(|actual| actual != self.desired)
@@ -152,14 +157,22 @@ fn stage(
     }
     let current =
         |condition: &PodCondition| condition.observed_generation.is_none_or(|seen| seen >= generation);
+    let values = || containers.iter().map(|container| container.values).chain(pod);
+    // A kubelet of Kubernetes 1.33 sets no generation. The desired resources are not pending if they are the allocated and the
+    // actual ones: the condition is about an earlier spec.
+    let is_of_earlier_spec = |condition: &PodCondition| {
+        condition.observed_generation.is_none()
+            && !containers.is_empty()
+            && values().all(|values| values.is_held())
+    };
     if let Some(pending) = condition(status, PENDING) {
         return match read_pending(pending) {
             _ if !current(pending) || word == Some(PodResizeStatus::Proposed) => Stage::Proposed,
+            _ if is_of_earlier_spec(pending) => Stage::Proposed,
             Pending { reason: PendingReason::Infeasible, message, .. } => Stage::Infeasible { message },
             Pending { reason: PendingReason::Deferred, message, .. } => Stage::Deferred { message },
         };
     }
-    let values = || containers.iter().map(|container| container.values).chain(pod);
     let untaken = || values().any(|values| values.is_untaken());
     let looked_at = status.observed_generation.map(|seen| seen >= generation);
     if let Some(in_progress) = condition(status, IN_PROGRESS) {

@@ -46,6 +46,26 @@ fn failing(generation: i64) -> Value {
 }
 
 #[test]
+fn a_pending_condition_without_a_generation_is_not_about_a_spec_that_is_actual() {
+    let without_generation = |reason: &str| {
+        let mut condition = pending(reason, 0);
+        condition.as_object_mut().unwrap().remove("observedGeneration");
+        json!([condition])
+    };
+    for (reason, otherwise) in [("Infeasible", "infeasible: why"), ("Deferred", "deferred: why")] {
+        let stage = |statuses: Value| {
+            let conditions = without_generation(reason);
+            let reading = read_status(json!({"containerStatuses": statuses, "conditions": conditions}));
+            reading.stage.to_string()
+        };
+        let proposed = "proposed: the node has not answered yet";
+        assert_eq!(stage(container("200m", "200m", "400m")), proposed, "the spec went back to it");
+        assert_eq!(stage(container("100m", "100m", "400m")), otherwise);
+        assert_eq!(stage(container("200m", "200m", "300m")), otherwise, "a limit alone is pending");
+    }
+}
+
+#[test]
 fn conditions_and_resources_without_a_resize_status() {
     let old = || container("100m", "100m", "400m");
     let allocated = || container("200m", "100m", "400m");
