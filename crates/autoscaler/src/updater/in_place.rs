@@ -304,7 +304,7 @@ pub fn decide_in_place(question: &Question<'_>) -> InPlace {
         return decide_infeasible(question, &targets, group);
     }
     // A resize to the recommendation was found infeasible by the API server, which left the spec as it is.
-    let known = pod.record.infeasible.as_ref();
+    let known = pod.infeasible();
     if known.is_some_and(|known| !known.is_void(&targets, question.allocatable)) && !pod.has(recommendation) {
         return InPlace::Infeasible { record: None };
     }

@@ -725,7 +725,7 @@ fn known_obstacle(
     if let Some(rejected) = rejected {
         return Some(Obstacle::Rejected(rejected.message.clone()));
     }
-    let infeasible = pod.record.infeasible.as_ref()?;
+    let infeasible = pod.infeasible()?;
     let still = !infeasible.is_void(&recommendation.targets(), surroundings.allocatable);
     still.then(|| Obstacle::Rejected("the node of the pod cannot hold it".to_owned()))
 }

@@ -11,7 +11,7 @@ use plumb_resize::status::{self, Stage, Values};
 use crate::admission::pod::UPDATES_ANNOTATION;
 use crate::boost;
 
-use super::attempt::{Record, Requests, Resources};
+use super::attempt::{Infeasible, Record, Requests, Resources};
 
 /// The annotation in which the admission webhook lists the containers that the VPA observed when the pod was created.
 pub const OBSERVED_CONTAINERS: &str = "vpaObservedContainers";
@@ -200,6 +200,14 @@ impl PodState {
     /// Whether a container was observed by the VPA when the pod was created.
     pub fn observes(&self, container: &str) -> bool {
         self.observed.as_ref().is_none_or(|observed| observed.iter().any(|name| name == container))
+    }
+
+    /// The requests that its node cannot hold, by the record, unless the node has applied just them. A kubelet of Kubernetes 1.33
+    /// reports conditions without a generation: one about an earlier spec is taken for one about this spec until it is removed.
+    pub fn infeasible(&self) -> Option<&Infeasible> {
+        let recorded = self.record.infeasible.as_ref()?;
+        let is_applied = self.stage == Stage::Applied && recorded.requests == self.desired_requests();
+        (!is_applied).then_some(recorded)
     }
 
     /// The requests in the spec, by container.

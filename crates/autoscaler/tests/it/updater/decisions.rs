@@ -371,6 +371,16 @@ fn an_infeasible_status_is_about_the_values_in_the_spec() {
 }
 
 #[test]
+fn what_the_node_has_applied_is_not_infeasible_whatever_is_recorded() {
+    let in_place = |pod: &Value, target| ask(&UpdateMode::InPlace, pod, target, &World::default());
+    // A condition without a generation, of an earlier spec, was taken for one of this spec.
+    let applied = recorded(pod("web", "2/2Gi"), &infeasible("2/2Gi", "8/16Gi"));
+    assert_eq!(in_place(&applied, "3/3Gi"), "approved");
+    let proposed = recorded(resizing(pod("web", "1/1Gi"), "2/2Gi", None), &infeasible("2/2Gi", "8/16Gi"));
+    assert_eq!(in_place(&proposed, "3/3Gi"), "infeasible cached");
+}
+
+#[test]
 fn the_infeasible_values_that_are_recorded_are_those_of_the_spec() {
     let pod = resizing(pod("web", "1/1Gi"), "4/4Gi", Some(pending("Infeasible", RECENT)));
     let Plan::InPlace(decided) = decide(&UpdateMode::InPlace, subject(&pod, "5/5Gi"), &World::default())
