@@ -69,8 +69,8 @@ fn registration() -> GroupVersionKind {
     GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService")
 }
 
-/// The Service, the EndpointSlice and the `APIService` of metrics-server.
-fn objects(address: &str, port: u16, bundle: &str) -> [(GroupVersionKind, Value); 3] {
+/// The Service, the EndpointSlice, the Endpoints and the `APIService` of metrics-server.
+fn objects(address: &str, port: u16, bundle: &str) -> [(GroupVersionKind, Value); 4] {
     let metadata = json!({ "name": NAME, "namespace": NAMESPACE });
     let service = json!({
         "metadata": metadata,
@@ -81,6 +81,15 @@ fn objects(address: &str, port: u16, bundle: &str) -> [(GroupVersionKind, Value)
         "addressType": "IPv4",
         "endpoints": [{ "addresses": [address], "conditions": { "ready": true } }],
         "ports": [{ "name": "https", "port": port, "protocol": "TCP" }],
+    });
+    // The aggregator of Kubernetes 1.33 resolves a Service by its Endpoints, later ones by its slices.
+    let labels = json!({ "endpointslice.kubernetes.io/skip-mirror": "true" });
+    let endpoints = json!({
+        "metadata": { "name": NAME, "namespace": NAMESPACE, "labels": labels },
+        "subsets": [{
+            "addresses": [{ "ip": address }],
+            "ports": [{ "name": "https", "port": port, "protocol": "TCP" }],
+        }],
     });
     let registered = json!({
         "metadata": { "name": API },
@@ -93,6 +102,7 @@ fn objects(address: &str, port: u16, bundle: &str) -> [(GroupVersionKind, Value)
     [
         (GroupVersionKind::gvk("", "v1", "Service"), service),
         (GroupVersionKind::gvk("discovery.k8s.io", "v1", "EndpointSlice"), slice),
+        (GroupVersionKind::gvk("", "v1", "Endpoints"), endpoints),
         (registration(), registered),
     ]
 }
