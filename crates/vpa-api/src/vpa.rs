@@ -93,6 +93,7 @@ pub struct PodUpdatePolicy {
     pub update_mode: Option<UpdateMode>,
     /// How many replicas must be alive before the updater evicts one of them; overrides its --min-replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 2_147_483_647))]
     pub min_replicas: Option<i32>,
     /// The conditions that must all hold before the updater evicts a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -100,7 +101,7 @@ pub struct PodUpdatePolicy {
     /// A container that is OOM-killed within this many seconds of its start makes its pod a candidate for an update;
     /// overrides the updater's --evict-after-oom-threshold.
     #[serde(default, rename = "evictAfterOOMSeconds", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 2_147_483_647))]
     pub evict_after_oom_seconds: Option<i32>,
 }
 
@@ -195,7 +196,7 @@ pub struct ContainerResourcePolicy {
     /// Length in seconds of the interval whose memory peak is one sample; overrides the recommender's
     /// --memory-aggregation-interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 2_147_483_647))]
     pub memory_aggregation_interval_seconds: Option<i32>,
     /// How many such intervals make up the history; overrides the recommender's --memory-aggregation-interval-count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -260,7 +261,7 @@ pub struct GenericStartupBoost {
     pub type_: StartupBoostType,
     /// By how much the request is multiplied, for type Factor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 2_147_483_647))]
     pub factor: Option<i32>,
     /// How much is added to the request, for type Quantity.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "schema::read_quantity")]
@@ -268,7 +269,7 @@ pub struct GenericStartupBoost {
     pub quantity: Option<Quantity>,
     /// For how many seconds after the pod became ready the boost lasts; until it is ready if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = 2_147_483_647))]
     pub duration_seconds: Option<i32>,
 }
 
