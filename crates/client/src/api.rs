@@ -155,20 +155,29 @@ impl<K: Codec> Api<K> {
     /// Lists objects.
     pub async fn list(&self, params: &ListParams) -> Result<ObjectList<K>> {
         let mut items = Vec::new();
-        let Head { types, metadata } = self.list_head(params, &mut |object| items.push(object)).await?;
+        let Head { types, metadata } =
+            self.items("list", self.list_request(params), &mut |object| items.push(object)).await?;
         Ok(ObjectList { types, metadata, items })
     }
 
     /// Lists objects, and calls a function with each as it comes: before the next one is read, and before it is known whether
     /// the whole list can be read. Answers with the metadata of the list.
+    ///
+    /// An object that cannot be decoded is logged and left out. API servers store objects that a client cannot decode, such as
+    /// custom resources whose schema is laxer than the client's type: one of them must not hide all others.
     pub async fn list_each(&self, params: &ListParams, each: &mut (dyn FnMut(K) + Send)) -> Result<ListMeta> {
-        Ok(self.list_head(params, each).await?.metadata)
+        let mut decode = |json: &str| {
+            match K::decode(json) {
+                Ok(object) => each(object),
+                Err(error) => send::left_out(json, &error),
+            }
+            Ok(())
+        };
+        Ok(send::items(&self.client, "list", self.list_request(params), &mut decode).await?.metadata)
     }
 
-    async fn list_head(&self, params: &ListParams, each: &mut (dyn FnMut(K) + Send)) -> Result<Head> {
-        let request =
-            if self.metadata { self.request.list_metadata(params) } else { self.request.list(params) };
-        self.items("list", request, each).await
+    fn list_request(&self, params: &ListParams) -> Built {
+        if self.metadata { self.request.list_metadata(params) } else { self.request.list(params) }
     }
 
     /// Creates an object.

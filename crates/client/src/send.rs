@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use futures_util::io::AsyncBufReadExt as _;
 use futures_util::stream::{BoxStream, StreamExt as _};
 use http::header::{ACCEPT_ENCODING, HeaderValue};
-use kube::core::{Status, request};
+use kube::core::{PartialObjectMeta, Status, request};
 use kube::{Client, Error, Result};
 
 use crate::list::{Each, Head, ItemSplitter};
@@ -110,13 +110,29 @@ pub(crate) fn no_event(line: &str, error: serde_json::Error) -> Option<Error> {
         return None;
     }
     Some(match serde_json::from_str::<Status>(line) {
-        Ok(status) => Error::Api(Box::new(status)),
-        Err(_) => Error::SerdeError(error),
+        // Every field of a Status is optional, so an event decodes as one, too.
+        Ok(status) if status.code != 0 => Error::Api(Box::new(status)),
+        _ => Error::SerdeError(error),
     })
 }
 
-/// What is wrong with a response that is not what was asked for.
+/// The error for a response that is not of the requested type.
 pub(crate) fn undecodable(json: &str, error: serde_json::Error) -> Error {
-    tracing::warn!(%error, body = json, "a response of the API cannot be decoded");
+    let object = name(json);
+    tracing::warn!(%error, object, "a response of the API server cannot be decoded");
     Error::SerdeError(error)
+}
+
+/// Logs that an object of a list is left out.
+pub(crate) fn left_out(json: &str, error: &serde_json::Error) {
+    let object = name(json);
+    tracing::warn!(%error, object, "an object cannot be decoded and is left out");
+}
+
+/// The name of an object for the log. Its other fields are not logged: it may be a Secret.
+fn name(json: &str) -> String {
+    let Ok(object) = serde_json::from_str::<PartialObjectMeta>(json) else { return String::new() };
+    let metadata = object.metadata;
+    let name = [metadata.namespace, metadata.name].into_iter().flatten().collect::<Vec<_>>().join("/");
+    object.types.map_or(name.clone(), |types| format!("{} {name}", types.kind))
 }

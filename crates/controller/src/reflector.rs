@@ -287,7 +287,13 @@ impl<K: Resource + Clone + Send + 'static> Reflector<K> {
                             End::Over if !short => {}
                             End::Over => self.failures.wait(Verb::Watch, &"it ended at once").await,
                             End::Broken(error) if is_expired(&error) => self.start_over(&error),
-                            End::Broken(error) => self.failures.wait(Verb::Watch, &error).await,
+                            End::Broken(error) => {
+                                self.failures.wait(Verb::Watch, &error).await;
+                                // A watch from the same version would meet the same object. A list leaves it out.
+                                if matches!(error, kube::Error::SerdeError(_)) {
+                                    self.state = State::Start;
+                                }
+                            }
                         }
                     }
                 },

@@ -1,5 +1,6 @@
 //! The list-and-watch loop on an API server in this process, whose requests the test sees and redirects.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,11 +9,12 @@ use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, PostParams};
+use kube::client::Body;
 use kube::{Api, Client};
 use plumb_controller::{Reflector, WatchConfig, WatchEvent};
 use plumb_harness::{Options, TestCluster, object};
 use plumb_store::{Store, WatchBuffer};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The requests that a reflector made.
 #[derive(Clone, Default)]
@@ -174,6 +176,45 @@ async fn a_watch_whose_history_is_forgotten_is_followed_by_a_list() {
             break;
         }
     }
+}
+
+/// A client of an API server that responds with these bodies, one after the other, and to further requests not at all.
+fn scripted(bodies: impl IntoIterator<Item = String>) -> Client {
+    let bodies = Arc::new(Mutex::new(bodies.into_iter().collect::<VecDeque<_>>()));
+    let service = tower::service_fn(move |_: http::Request<Body>| {
+        let body = bodies.lock().unwrap().pop_front();
+        async move {
+            match body {
+                Some(body) => Ok::<_, std::io::Error>(http::Response::new(Body::from(body.into_bytes()))),
+                None => std::future::pending().await,
+            }
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_decoded_hides_no_other() {
+    let map = |name: &str, version: &str, data: Value| json!({ "metadata": { "name": name, "resourceVersion": version }, "data": data });
+    let list = |version: &str, items: Value| {
+        json!({ "metadata": { "resourceVersion": version }, "items": items }).to_string()
+    };
+    let event = |object: Value| format!("{}\n", json!({ "type": "MODIFIED", "object": object }));
+    let (wrong, fine) = (json!({ "key": 5 }), json!({ "key": "5" }));
+    let client = scripted([
+        list(
+            "3",
+            json!([map("a", "1", wrong.clone()), map("b", "2", fine.clone()), map("c", "3", fine.clone())]),
+        ),
+        event(map("b", "4", wrong.clone())) + &event(map("c", "5", fine.clone())),
+        list("5", json!([map("a", "1", wrong.clone()), map("b", "4", wrong), map("c", "5", fine.clone())])),
+        event(map("a", "6", fine)),
+    ]);
+    let api = plumb_client::Api::default_namespaced(client);
+    let mut events: Events = Box::pin(Reflector::new(api, WatchConfig::default()).into_stream());
+    assert_eq!(next(&mut events).await, "= b c");
+    assert_eq!(next(&mut events).await, "= c", "the list after the watch that failed");
+    assert_eq!(next(&mut events).await, "+ a");
 }
 
 #[tokio::test(start_paused = true)]
