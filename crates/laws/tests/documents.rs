@@ -217,3 +217,54 @@ fn the_map_of_changes_names_files_that_exist() {
         }
     }
 }
+
+/// The Rust files below a folder.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The functions of all crates, each with the path of its module: `nodes::memory::a_limit_is_lowered`.
+fn functions() -> Vec<String> {
+    let mut files = Vec::new();
+    sources(&root().join("crates"), &mut files);
+    let mut functions = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let module = file.with_extension("").display().to_string().replace('/', "::");
+        let names = text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next());
+        functions.extend(names.map(|name| format!("{module}::{name}")));
+    }
+    functions
+}
+
+/// The filters of test names in the commands of a text: the words after `--skip`, and the first one after `--test it`.
+fn filters(text: &str) -> Vec<&str> {
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:".contains(c);
+    let after = |option: &'static str| {
+        text.split(option).skip(1).map(move |rest| rest.split(|c| !is_name(c)).next().unwrap_or_default())
+    };
+    after("--skip ").chain(after("--test it ")).filter(|filter| !filter.is_empty()).collect()
+}
+
+#[test]
+fn the_filters_in_test_commands_match_tests() {
+    let functions = functions();
+    let scripts = fs::read_dir(root().join(".ci")).unwrap().flatten().map(|entry| entry.path());
+    let mut stale = Vec::new();
+    for file in pages().into_iter().chain(scripts) {
+        let text = fs::read_to_string(&file).unwrap();
+        for filter in filters(&text) {
+            if !functions.iter().any(|function| function.contains(filter)) {
+                stale.push(format!("{}: {filter}", file.strip_prefix(root()).unwrap_or(&file).display()));
+            }
+        }
+    }
+    assert!(stale.is_empty(), "no test has these in its name: {stale:#?}");
+}
