@@ -29,7 +29,8 @@ pub(crate) enum Trigger {
     PodsRemoved,
     /// A pod has terminated.
     PodTerminated,
-    /// The actual resources of a pod have decreased.
+    /// A pod counts less: its actual resources decreased, exclusive CPUs were released, or a resize that was not actuated was
+    /// reverted.
     PodResized,
 }
 

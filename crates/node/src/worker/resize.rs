@@ -39,8 +39,8 @@ enum Progress {
 enum Lower {
     /// Set it to its target.
     ToTarget,
-    /// Do not change it, and reclaim memory first.
-    Reclaim,
+    /// Do not change it, and reclaim this many bytes first.
+    Reclaim(u64),
     /// Do not change it for this long.
     Wait(Duration),
 }
@@ -243,8 +243,8 @@ impl Worker {
             let usage = runtime.sandbox_stats(&id).await?.memory.working_set;
             let after = match self.lower(now.pod.limits.memory, to.limits.memory, usage) {
                 Lower::ToTarget => None,
-                Lower::Reclaim => {
-                    self.reclaim_all(surplus(usage, to.limits.memory)).await;
+                Lower::Reclaim(bytes) => {
+                    self.reclaim_all(bytes).await;
                     Some(POD_MEMORY_WAIT)
                 }
                 Lower::Wait(after) => Some(after),
@@ -289,8 +289,8 @@ impl Worker {
             let usage = self.node.runtime.container_stats(&id).await?.memory.working_set;
             let after = match self.lower(from.limits.memory, to.limits.memory, usage) {
                 Lower::ToTarget => None,
-                Lower::Reclaim => {
-                    self.reclaim(&id, surplus(usage, to.limits.memory)).await;
+                Lower::Reclaim(bytes) => {
+                    self.reclaim(&id, bytes).await;
                     Some(Duration::ZERO)
                 }
                 Lower::Wait(after) => Some(after),
@@ -357,9 +357,9 @@ impl Worker {
         let limit = from.filter(|limit| *limit > 0);
         match (Lowering { limit, target, usage, stalled: self.actuation.stalled, page: page_size() }).next() {
             LoweringStep::Done | LoweringStep::Set(_) => Lower::ToTarget,
-            LoweringStep::Reclaim(_) => {
+            LoweringStep::Reclaim(bytes) => {
                 self.actuation.stalled = self.actuation.stalled.saturating_add(1);
-                Lower::Reclaim
+                Lower::Reclaim(bytes.unsigned_abs())
             }
             LoweringStep::Wait(after) => {
                 self.actuation.stalled = self.actuation.stalled.saturating_add(1);
@@ -372,11 +372,6 @@ impl Worker {
     pub(super) fn handle_restored_limit(&mut self) {
         self.actuation.restored_limits.again();
     }
-}
-
-/// How much usage exceeds a limit.
-fn surplus(usage: u64, limit: Option<i64>) -> u64 {
-    usage.saturating_sub(limit.unwrap_or(0).unsigned_abs())
 }
 
 fn waits_for_memory(after: Duration, whose: &str, target: Option<i64>, usage: u64) -> Progress {

@@ -155,6 +155,20 @@ async fn a_memory_limit_is_not_lowered_below_the_usage_and_completes_once_memory
 }
 
 #[tokio::test]
+async fn memory_is_reclaimed_until_the_usage_leaves_a_margin_below_the_new_limit() {
+    let site = Site::start(kep()).await;
+    let resources = json!({ "requests": { "memory": "16Mi" }, "limits": { "memory": "256Mi" } });
+    let mut spec = json!({ "containers": one(resources) });
+    // Below the new limit, yet so close that the limit is not lowered without a reclaim.
+    spec["containers"][0]["args"] = json!(["--memory", "63Mi", "--keep", "0"]);
+    site.pod_of("a", spec).await;
+    site.settled("a").await;
+    site.resize("a", json!({ "limits": { "memory": "64Mi" } })).await;
+    let pod = site.settled("a").await;
+    assert_eq!(memory_limit(&pod), "64Mi");
+}
+
+#[tokio::test]
 async fn a_container_that_exits_while_its_resize_is_deferred_restarts_with_its_allocation() {
     let site = Site::start(kep()).await;
     let mut containers = one(equal("100m", "64Mi"));
