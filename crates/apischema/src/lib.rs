@@ -1,8 +1,7 @@
 //! The schema table of the Kubernetes API, and everything it drives.
 //!
-//! Names, field numbers, types, merge keys and list types of an API are facts; five parts of an API server need
-//! them. Here they stand once, in a table of 170 kB that is read in about a millisecond at first use, and the
-//! five parts are walks over it:
+//! Names, field numbers, types, merge keys and list types of an API are facts that many parts of an API server need. Here they stand once, in a table of 170 kB that is read in about a millisecond at first use, and the
+//! parts are walks over it:
 //!
 //! ```text
 //!   data/facts/*.tsv ──examples/table──▶ data/kubernetes-1.36.schema
@@ -31,9 +30,9 @@
 //!
 //! # The form of an object
 //!
-//! Every other API server decodes an object into Go structs, stores it as protobuf and encodes it again, and
+//! kube-apiserver decodes an object into Go structs, stores it as protobuf and encodes it again, and
 //! clients have come to rely on what that does: `status: {}` appears, `hostNetwork: false` and `command: []` are
-//! gone, `cpu: 0.5` is `500m`, moments are in UTC. Both decoders here build objects in that form at once, but for the
+//! gone, `cpu: 0.5` is `500m`, timestamps are in UTC. Both decoders here build objects in that form at once, but for the
 //! few empty lists and maps that some rule asks about, which [`json::settle`] drops before an object is stored.
 //!
 //! # Where this and upstream part

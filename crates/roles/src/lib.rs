@@ -1,11 +1,12 @@
-//! What each component may do in a cluster: the rules of its RBAC role, as data.
+//! The RBAC rules of the components that also run on another Kubernetes (autoscaler, rollout), as data.
 //!
 //! ```text
 //!   components ─┬─▶ API server: the roles that every cluster of `plumb up` has
 //!               └─▶ `plumb install`: the roles in the manifests for another cluster
 //! ```
 //!
-//! This is the only list of them: a component that needs another right gets it in both places by a line here.
+//! This is the only list of them: a component that needs another permission gets it in both places by a line here. The roles of
+//! the other controllers, of the scheduler and of nodes are in `crates/apiserver/src/authz/defaults`.
 
 mod autoscaler;
 mod rollout;

@@ -1,11 +1,11 @@
 //! Container runtimes for the node agent, behind one trait.
 //!
-//! [`Runtime`] has the calls of the CRI v1, in plain types ([`types`]), so that a client of a CRI socket can implement
-//! it as well as the runtimes of this crate do. [`fault::Faulty`] wraps any of them for tests and makes chosen calls
+//! [`Runtime`] has the calls of the CRI v1, and two more that the agent can do without, in plain types ([`types`]). A client of a
+//! CRI socket implements it (`plumb_cri`, for containerd) as well as the runtimes of this crate do. [`fault::Faulty`] wraps any of them for tests and makes chosen calls
 //! fail, wait, or lose their response.
 //!
 //! ```text
-//!   node agent ──▶ dyn Runtime ──▶ Faulty (tests) ──▶ Builtin or Virtual
+//!   node agent ──▶ dyn Runtime ──▶ (in tests: Faulty ──▶) Builtin, Virtual or plumb_cri
 //! ```
 
 pub mod builtin;

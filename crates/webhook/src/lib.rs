@@ -3,11 +3,11 @@
 //! ```text
 //!   API server ── AdmissionReview ──▶ server: TLS, body limit ──▶ Reviewer (of the component)
 //!        ▲
-//!        └── MutatingWebhookConfiguration ◀── registration ◀── trust: an authority in a Secret, shared by replicas
+//!        └── MutatingWebhookConfiguration ◀── registration ◀── trust: a CA in a Secret, shared by replicas
 //! ```
 //!
 //! Several replicas serve at once. They share one certificate authority, which is in a Secret, and apply the same
-//! configuration.
+//! `MutatingWebhookConfiguration`.
 
 pub mod authority;
 pub mod patch;

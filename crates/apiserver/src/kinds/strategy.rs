@@ -258,7 +258,7 @@ pub(crate) trait Strategy: fmt::Debug + Send + Sync {
         Ok(Reservation::none(cx.allocations))
     }
 
-    /// Checks a new object; its metadata was checked before.
+    /// Checks a new object; its metadata was checked before, or is checked after with `MetadataChecks::None`.
     fn validate(&self, _new: &Value, _rules: &Rules, _errors: &mut Errors) {}
 
     /// Checks an updated object; its metadata was checked before. Most kinds check it as a new one.

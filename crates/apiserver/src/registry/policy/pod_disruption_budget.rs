@@ -38,6 +38,7 @@ impl Strategy for PodDisruptionBudgetStrategy {
         false
     }
 
+    // Of updates, too: `validate_update` calls it by default.
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validate_pod_disruption_budget(new, errors);
     }
