@@ -79,6 +79,9 @@ struct Crate {
     all_code: String,
 }
 
+/// The most lines of a file.
+const MOST_LINES: usize = 750;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -325,4 +328,16 @@ fn tls_is_unverified_only_where_there_is_a_reason() {
         files.map(|file| file.strip_prefix(&root).unwrap().to_string_lossy().into_owned()).collect();
     let listed: Vec<&str> = UNVERIFIED_TLS.iter().map(|(file, _)| *file).collect();
     assert_eq!(found, listed);
+}
+
+#[test]
+fn no_file_is_too_long_to_have_one_subject() {
+    let root = root();
+    let too_long = sources(&root.join("crates")).unwrap().into_iter().filter_map(|file| {
+        let lines = fs::read_to_string(&file).unwrap().lines().count();
+        let path = file.strip_prefix(&root).unwrap().display().to_string();
+        (lines > MOST_LINES).then(|| format!("{path}: {lines} lines"))
+    });
+    let too_long: Vec<String> = too_long.collect();
+    assert!(too_long.is_empty(), "files of more than {MOST_LINES} lines:\n{}", too_long.join("\n"));
 }
