@@ -15,8 +15,11 @@ pub const FIELD_MANAGER: &str = "plumb-autoscaler";
 
 /// The fingerprints of all definitions that were ever released, the present ones last in each list.
 const RELEASED: [(&str, &[&str]); 2] = [
-    ("verticalpodautoscalercheckpoints.autoscaling.k8s.io", &["bbf87f64b27e93ef"]),
-    ("verticalpodautoscalers.autoscaling.k8s.io", &["d6681032e1c71707", "1e2dd5f1a41f419f"]),
+    ("verticalpodautoscalercheckpoints.autoscaling.k8s.io", &["bbf87f64b27e93ef", "0002ef03fa688309"]),
+    (
+        "verticalpodautoscalers.autoscaling.k8s.io",
+        &["d6681032e1c71707", "1e2dd5f1a41f419f", "cd2581de006f0cb5"],
+    ),
 ];
 
 /// Both definitions, with the fingerprints of their releases.

@@ -13,10 +13,11 @@ pub const FIELD_MANAGER: &str = "plumb-rollout";
 pub const CLONESETS: &str = "clonesets.apps.kruise.io";
 
 /// The fingerprints of all definitions of `CloneSet` that were ever released, the present one last.
-const CLONESET_RELEASED: &[&str] = &["0bea5752311720a8"];
+const CLONESET_RELEASED: &[&str] = &["0bea5752311720a8", "433f7b19cbc1fea4"];
 
 /// The fingerprints of all definitions of `RolloutPolicy` that were ever released, the present one last.
-const ROLLOUT_POLICY_RELEASED: &[&str] = &["ae7543114dad5ceb", "d608b6ea3612f21c", "9e255ee7d1337a51"];
+const ROLLOUT_POLICY_RELEASED: &[&str] =
+    &["ae7543114dad5ceb", "d608b6ea3612f21c", "9e255ee7d1337a51", "79963c13934217e8"];
 
 /// The definition of `CloneSet`, with the fingerprints of its releases.
 pub fn cloneset_definition() -> Definition {

@@ -190,7 +190,7 @@ async fn a_refused_join_reports_the_reason() {
         complaint(agent(&["node", "--server", server, "--token-file", empty.to_str().unwrap()], &node));
     assert!(said.contains("it holds no token"), "{said}");
     let said = complaint(agent(&["node", "--server", server, "--token", token], &node));
-    assert!(said.contains("--ca-hash says who may have it"), "{said}");
+    assert!(said.contains("pass --ca-hash, as `plumb token create` prints it"), "{said}");
     let other = format!("sha256:{}", "0".repeat(64));
     let stranger = ["node", "--server", server, "--token", token, "--ca-hash", &other];
     let said = complaint(agent(&stranger, &node));
