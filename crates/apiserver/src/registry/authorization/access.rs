@@ -15,7 +15,7 @@ pub(super) fn reject(row: &Row, errors: &[FieldError]) -> Result<(), ApiError> {
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(row.group(), "", "", errors)) }
 }
 
-/// The user whom a review is about.
+/// The user in the spec of a review.
 pub(super) fn user_of(spec: &Value) -> User {
     let extra = entries(spec, "extra").map(|(key, _)| (key.clone(), strings(&spec["extra"], key))).collect();
     User::exactly(text(spec, "user"), text(spec, "uid"), strings(spec, "groups")).with_extra(extra)
