@@ -25,6 +25,7 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use plumb_controller::clock::whole_seconds;
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{
     Backoff, Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, WorkQueue, adoption,
@@ -56,7 +57,7 @@ pub struct Context {
 impl Context {
     /// The time in whole seconds, as conditions have it.
     pub fn time(&self) -> Time {
-        Time(Timestamp::from_second(self.now.as_second()).unwrap_or(self.now))
+        Time(whole_seconds(self.now))
     }
 }
 

@@ -12,6 +12,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use plumb_controller::clock::whole_seconds;
 use plumb_controller::pods;
 use serde_json::{Map, Value, json};
 
@@ -76,7 +77,7 @@ impl State {
 
 /// A time in whole seconds, as Go's RFC 3339 has it.
 pub(super) fn seconds(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+    whole_seconds(time).to_string()
 }
 
 /// The state after an in-place update: whether the hook has to be complete again first.
