@@ -12,9 +12,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use plumb_resize::resource::Resource;
-use plumb_vpa_api::{
-    ContainerControlledValues, UpdateMode, VerticalPodAutoscaler, VerticalPodAutoscalerSpec,
-};
+use plumb_vpa_api::{ContainerControlledValues, VerticalPodAutoscaler, VerticalPodAutoscalerSpec};
 
 use crate::engine::{Desired, Field, Selected};
 
@@ -22,8 +20,7 @@ pub(crate) use watch::Vpas;
 
 /// Whether a VPA changes running pods.
 fn updates(vpa: &VerticalPodAutoscaler) -> bool {
-    vpa.metadata.deletion_timestamp.is_none()
-        && !matches!(vpa.spec.update_mode(), UpdateMode::Off | UpdateMode::Initial)
+    vpa.metadata.deletion_timestamp.is_none() && vpa.spec.updates_running_pods()
 }
 
 fn targets(vpa: &VerticalPodAutoscaler, workload: &Selected<'_>) -> bool {

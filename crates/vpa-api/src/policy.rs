@@ -21,6 +21,11 @@ impl VerticalPodAutoscalerSpec {
         }
     }
 
+    /// Whether the update mode changes running pods.
+    pub fn updates_running_pods(&self) -> bool {
+        !matches!(self.update_mode(), UpdateMode::Off | UpdateMode::Initial)
+    }
+
     /// The policy of a container: the first one with its name, else the last one for all.
     pub fn container_policy(&self, container: &str) -> Option<&ContainerResourcePolicy> {
         let policies = &self.resource_policy.as_ref()?.container_policies;
