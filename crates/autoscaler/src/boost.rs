@@ -28,7 +28,7 @@ pub use due::{Due, due, ready_since};
 pub use plan::{
     BoostContext, BoostPlan, BoostedContainer, Headroom, NoBoost, Refused, is_allowed, is_left_out,
 };
-pub use unboost::{Source, Unboost, UnboostedContainer, Unresolved};
+pub use unboost::{Source, Unboost, UnboostedContainer, Unresolved, ends_at_recommendation};
 
 use crate::api::{StartupBoostType, VerticalPodAutoscalerSpec};
 

@@ -262,6 +262,13 @@ pub fn boosted_restarts(pod: &Pod) -> BTreeMap<String, i32> {
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
+/// The CPU of a container once its boost ends, as far as the annotations have it: ours, as [`read_boosts`] has them, else
+/// upstream's.
+pub fn unboosted(pod: &Pod, container: &str, boosts: &BTreeMap<String, Boost>) -> Option<Cpu> {
+    let original = || Original::read(pod, container).and_then(|original| original.cpu()).ok();
+    boosts.get(container).map(|boost| boost.unboosted).or_else(original)
+}
+
 /// The CPU of a container that is boosted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActiveBoost {
@@ -280,18 +287,13 @@ pub fn active_boosts(pod: &Pod) -> BTreeMap<String, ActiveBoost> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let active = |container: &Container| {
         let (name, has) = (&container.name, Cpu::of(container));
-        let recorded = boosts.get(name);
-        let original = || Original::read(pod, name).and_then(|original| original.cpu()).ok();
-        let unboosted = recorded.map(|boost| boost.unboosted).or_else(original);
-        let given = recorded.map_or(has, |boost| boost.boosted);
+        let given = boosts.get(name).map_or(has, |boost| boost.boosted);
         let boosted = Cpu {
             request: has.request.min(given.request),
             limit: has.limit.map(|limit| given.limit.map_or(limit, |given| limit.min(given))),
         };
-        Some((
-            name.clone(),
-            ActiveBoost { unboosted: unboosted.filter(|cpu| cpu.request.is_some())?, boosted },
-        ))
+        let unboosted = unboosted(pod, name, &boosts).filter(|cpu| cpu.request.is_some())?;
+        Some((name.clone(), ActiveBoost { unboosted, boosted }))
     };
     containers.filter(|container| marked.contains(&container.name)).filter_map(active).collect()
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use plumb_resize::qos::QosClass;
 
-use super::annotation::{Damaged, Original, boosted_containers, read_boosts};
+use super::annotation::{Boost, Damaged, Original, boosted_containers, read_boosts};
 use super::{BoostContext, Cpu};
 use crate::api::{UpdateMode, VerticalPodAutoscaler};
 use crate::recommendation::PodRecommendation;
@@ -58,13 +58,21 @@ pub enum Source {
     Template,
 }
 
+/// Whether a container gets the recommendation of a VPA of this mode when its boost ends, and not its own values back. In
+/// the mode `Initial` the template owns the resources of running pods, so that a change of the CPU by a rollout stays.
+pub fn ends_at_recommendation(mode: &UpdateMode, boost: Option<&Boost>) -> bool {
+    match mode {
+        UpdateMode::Off => false,
+        UpdateMode::Initial => !boost.is_some_and(|boost| boost.rolled_out),
+        _ => true,
+    }
+}
+
 impl Unboost {
     /// The resources after the boost of the containers for which `is_due` holds.
     ///
-    /// A VPA that is not of mode `Off` gives its recommendation of this moment, for containers that it scales; everything
-    /// else gets back to its own values. So does a container whose CPU a rollout has changed since in the mode `Initial`,
-    /// in which the template owns the resources of running pods. `template` is the pod template of the pod's controller, for annotations that
-    /// cannot be used.
+    /// Containers that the VPA scales get its recommendation of this moment where [`ends_at_recommendation`] holds, all others
+    /// their own values back. `template` is the pod template of the pod's controller, for annotations that cannot be used.
     pub fn new(
         pod: &Pod,
         vpa: Option<&VerticalPodAutoscaler>,
@@ -84,20 +92,20 @@ impl Unboost {
                 cpu.write_to(container);
             }
         }
-        let applied = vpa.filter(|vpa| vpa.spec.update_mode() != UpdateMode::Off);
-        let recommended = applied.map(|vpa| PodRecommendation::new(vpa, &plain, &context.ranges));
-        let is_initial = applied.is_some_and(|vpa| vpa.spec.update_mode() == UpdateMode::Initial);
+        let recommended =
+            vpa.map(|vpa| (vpa.spec.update_mode(), PodRecommendation::new(vpa, &plain, &context.ranges)));
 
         for name in boosted.into_iter().filter(|name| is_due(name)) {
             let Some(index) = spec.containers.iter().position(|container| container.name == name) else {
                 unboost.unknown.push(name);
                 continue;
             };
-            let is_rolled_out = own.boosts.get(&name).is_some_and(|boost| boost.rolled_out);
+            let recommendation = recommended
+                .as_ref()
+                .filter(|(mode, _)| ends_at_recommendation(mode, own.boosts.get(&name)))
+                .and_then(|(_, recommended)| recommended.container(&name))
+                .filter(|container| container.target.cpu.is_some());
             let (damaged, own) = own.of(&name);
-            let recommendation = recommended.as_ref().and_then(|recommended| recommended.container(&name));
-            let recommendation = recommendation
-                .filter(|container| container.target.cpu.is_some() && !(is_initial && is_rolled_out));
             let own_limit = own.and_then(|(cpu, _)| cpu.limit);
             let to = match recommendation {
                 Some(container) => {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::printable;
 use crate::api::VerticalPodAutoscaler;
-use crate::boost::annotation::{Original, boosted_containers, read_boosts};
+use crate::boost::annotation::{boosted_containers, read_boosts, unboosted};
 use crate::boost::{Cpu, Due, due};
 
 /// The boost of a container.
@@ -34,11 +34,10 @@ impl BoostView {
         let boosted = boosted_containers(pod);
         let view = |container: &k8s_openapi::api::core::v1::Container| {
             let name = &container.name;
-            let original = || Original::read(pod, name).and_then(|original| original.cpu()).ok();
             Self {
                 container: name.clone(),
                 boosted: Cpu::of(container),
-                unboosted: recorded.get(name).map(|boost| boost.unboosted).or_else(original),
+                unboosted: unboosted(pod, name, &recorded),
                 ends: due(pod, name, vpa.map(|vpa| &vpa.spec), None),
                 seconds: vpa.map_or(0, |vpa| vpa.spec.startup_boost_duration(name).as_secs()),
             }

@@ -12,8 +12,9 @@ use plumb_resize::resource::Declared;
 use plumb_resize::status::Stage;
 
 use super::boost::BoostView;
-use crate::api::{UpdateMode, VerticalPodAutoscaler};
+use crate::api::VerticalPodAutoscaler;
 use crate::boost::annotation::read_boosts;
+use crate::boost::ends_at_recommendation;
 use crate::updater::Options;
 use crate::updater::decide::{Plan, Policy, Standing, Subject, Surroundings, plan, triage};
 use crate::updater::in_place::{InPlace, Recreating, Wait};
@@ -216,7 +217,7 @@ pub fn pods(
                 why,
                 containers: containers(vpa, subject, object, &boosts),
                 boosts,
-                managed: !matches!(vpa.spec.update_mode(), UpdateMode::Off | UpdateMode::Initial),
+                managed: vpa.spec.updates_running_pods(),
             }
         })
         .collect()
@@ -272,12 +273,8 @@ fn containers(
         let wanted = wanted.filter(|wanted| !wanted.target.is_none());
         let current = container.current(&pod.stage).requests;
         let mut target = wanted.map(|wanted| wanted.change_of(container.desired).requests);
-        let is_rolled_out = recorded.get(name).is_some_and(|boost| boost.rolled_out);
-        let gets_recommendation = match vpa.spec.update_mode() {
-            UpdateMode::Off => false,
-            UpdateMode::Initial if is_rolled_out => false,
-            _ => wanted.is_some_and(|wanted| wanted.target.cpu.is_some()),
-        };
+        let gets_recommendation = wanted.is_some_and(|wanted| wanted.target.cpu.is_some())
+            && ends_at_recommendation(&vpa.spec.update_mode(), recorded.get(name));
         let boost = boosts.iter().find(|boost| boost.container == *name);
         let own = boost.and_then(|boost| boost.unboosted?.request).filter(|_| !gets_recommendation);
         if let Some(own) = own {
