@@ -224,8 +224,7 @@ impl Cluster {
     /// Whether a container of a VPA uses more memory than its checkpoint shows: it is not to wait then.
     pub fn has_higher_peak(&self, key: &VpaKey) -> bool {
         let Some(vpa) = self.vpa_of(key) else { return false };
-        self.window_peaks(vpa)
-            .iter()
+        self.open_peaks(vpa)
             .any(|(name, peak)| vpa.history.peak_of(name).is_none_or(|known| peak.bytes > known.bytes))
     }
 
@@ -234,14 +233,20 @@ impl Cluster {
     fn window_peaks(&self, vpa: &Vpa) -> HashMap<Arc<str>, WindowPeak> {
         let known = vpa.history.peaks.iter().filter(|(_, peak)| self.now < peak.until);
         let mut peaks: HashMap<Arc<str>, WindowPeak> = known.cloned().collect();
-        let sets = vpa.label_sets.iter().filter_map(|&set| self.label_sets.get(set));
-        let pods = sets.flat_map(|set| &set.pods).filter_map(|&pod| self.pods.get(pod));
-        for (name, state) in pods.flat_map(|pod| &pod.containers) {
-            let Some((window_end, peak)) = state.open_window(self.now) else { continue };
-            let peak = WindowPeak::new(&self.config, peak, window_end.truncated_to_seconds());
+        for (name, peak) in self.open_peaks(vpa) {
             peaks.entry(name.clone()).and_modify(|known| *known = known.max(peak)).or_insert(peak);
         }
         peaks
+    }
+
+    /// The memory peaks of the windows of a VPA's containers that are not over.
+    fn open_peaks<'a>(&'a self, vpa: &'a Vpa) -> impl Iterator<Item = (&'a Arc<str>, WindowPeak)> {
+        let sets = vpa.label_sets.iter().filter_map(|&set| self.label_sets.get(set));
+        let pods = sets.flat_map(|set| &set.pods).filter_map(|&pod| self.pods.get(pod));
+        pods.flat_map(|pod| &pod.containers).filter_map(|(name, state)| {
+            let (window_end, peak) = state.open_window(self.now)?;
+            Some((name, WindowPeak::new(&self.config, peak, window_end.truncated_to_seconds())))
+        })
     }
 
     /// Notes that a checkpoint was written.
