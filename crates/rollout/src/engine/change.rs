@@ -107,8 +107,9 @@ fn vertical(desired: &Desired, pod: &Pod, rules: &Rules) -> Result<Change, BadQu
         return Ok(Change::None);
     }
     let shape = PodShape::of(pod)?;
-    let plain = without_boosts(spec, &boosts);
-    let old = PodResources::desired(&plain)?;
+    let unboosted = (!boosts.is_empty()).then(|| without_boosts(spec, &boosts));
+    let plain = unboosted.as_ref().unwrap_or(spec);
+    let old = PodResources::desired(plain)?;
     let mut target = plain.clone();
     let mut reasons = Vec::new();
     for name in desired.containers.keys().filter(|name| shape.position(name).is_none()) {
@@ -124,8 +125,12 @@ fn vertical(desired: &Desired, pod: &Pod, rules: &Rules) -> Result<Change, BadQu
         set(target.resources.get_or_insert_default(), wanted);
     }
     let new = PodResources::desired(&target)?;
-    let next = with_boosts(&target, spec, desired, &boosts);
-    let (has, sent) = (PodResources::desired(spec)?, PodResources::desired(&next)?);
+    let boosted = (!boosts.is_empty()).then(|| with_boosts(&target, spec, desired, &boosts));
+    let next = boosted.as_ref().unwrap_or(&target);
+    let (has, sent) = match &boosted {
+        Some(next) => (PodResources::desired(spec)?, PodResources::desired(next)?),
+        None => (old.clone(), new.clone()),
+    };
     let mut changed = Vec::new();
     for (i, (shape, (old, new))) in
         shape.containers.iter().zip(old.containers.iter().zip(&new.containers)).enumerate()
@@ -137,8 +142,8 @@ fn vertical(desired: &Desired, pod: &Pod, rules: &Rules) -> Result<Change, BadQu
         if shape.role == Role::Init && !rules.resize_init_containers {
             reasons.push(Reason::InitContainer { container: shape.name.clone() });
         }
-        let (before, after) = (resources_at(&plain, i), resources_at(&target, i));
-        let (now, soon) = (resources_at(spec, i), resources_at(&next, i));
+        let (before, after) = (resources_at(plain, i), resources_at(&target, i));
+        let (now, soon) = (resources_at(spec, i), resources_at(next, i));
         changed.push(ContainerChange {
             name: shape.name.clone(),
             role: shape.role,
@@ -166,7 +171,7 @@ fn vertical(desired: &Desired, pod: &Pod, rules: &Rules) -> Result<Change, BadQu
     let grows = !shape.requests(&sent).within(shape.requests(&has));
     let annotations = boost_annotations(pod, &target, &changed, &boosts);
     // What the pod has once its boosts end has to be valid, too.
-    for wanted in [Some(next), (!boosts.is_empty()).then_some(target)].into_iter().flatten() {
+    for wanted in boosted.into_iter().chain([target]) {
         if reasons.is_empty() {
             reasons.extend(refusal(pod, wanted, rules));
         }
