@@ -12,7 +12,7 @@ use plumb_rollout::webhook;
 use serde_json::json;
 
 use crate::component::Component;
-use crate::manifests::{Options, PART_OF, annotated, definitions, manifests};
+use crate::manifests::{Options, annotated, definitions, is_of_installation, manifests};
 use crate::uninstall::{Registration, registration_of};
 use crate::upstream::{self, REPLICAS_ANNOTATION};
 
@@ -160,19 +160,26 @@ async fn delete_replaced(
         }
         let (api, what) = api_of(client, &object);
         let found = api.get_opt(&object.name_any()).await.map_err(failed("reading", &what))?;
-        let is_ours =
-            |found: &DynamicObject| found.labels().get(PART_OF.0).is_some_and(|part| part == PART_OF.1);
-        if !found.as_ref().is_some_and(is_ours) {
-            continue;
+        if found.as_ref().is_some_and(is_of_installation)
+            && delete(&api, &object.name_any(), &what, mode.dry_run).await?
+        {
+            report(&what, Change::Deleted);
         }
-        let params = DeleteParams { dry_run: mode.dry_run, ..DeleteParams::background() };
-        match api.delete(&object.name_any(), &params).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            deleted => deleted.map_err(failed("deleting", &what))?,
-        }
-        report(&what, Change::Deleted);
     }
     Ok(())
+}
+
+/// Deletes an object, and what it owns in the background. Returns whether it existed.
+pub(crate) async fn delete(
+    api: &Api<DynamicObject>,
+    name: &str,
+    what: &str,
+    dry_run: bool,
+) -> Result<bool, ApplyError> {
+    match api.delete(name, &DeleteParams { dry_run, ..DeleteParams::background() }).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
+        deleted => deleted.map(|()| true).map_err(failed("deleting", what)),
+    }
 }
 
 /// Which of the components `plumb up` runs in its own process, by the webhooks that it has registered for itself.

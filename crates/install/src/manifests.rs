@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use kube::ResourceExt;
 use kube::core::DynamicObject;
 use serde::Serialize;
 
@@ -18,6 +19,12 @@ pub(crate) use crds::{annotated, definitions};
 
 /// The label with which all objects of an installation are found.
 pub const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "plumb");
+
+/// Whether an object carries the label of an installation.
+pub(crate) fn is_of_installation(object: &impl ResourceExt) -> bool {
+    let (key, value) = PART_OF;
+    object.labels().get(key).is_some_and(|own| own == value)
+}
 
 /// The labels of every object.
 pub const LABELS: [(&str, &str); 2] = [("app.kubernetes.io/name", "plumb"), PART_OF];

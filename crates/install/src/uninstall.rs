@@ -16,9 +16,7 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebho
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy,
-};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use plumb_autoscaler::admission::registration;
@@ -30,9 +28,9 @@ use plumb_controller::crds::DEFINITION_ANNOTATION;
 use plumb_rollout::webhook;
 use serde_json::json;
 
-use crate::apply::{ApplyError, api_of, failed, kind, namespace_of, upstream_deployments};
+use crate::apply::{ApplyError, api_of, delete, failed, kind, namespace_of, upstream_deployments};
 use crate::component::Component;
-use crate::manifests::{Options, PART_OF, crds, manifests};
+use crate::manifests::{Options, crds, is_of_installation, manifests};
 use crate::upstream::{self, REPLICAS_ANNOTATION};
 
 const NOT_FOUND: u16 = 404;
@@ -184,12 +182,6 @@ async fn refused_vpas(client: &Client, gates: &BTreeSet<String>) -> Result<Vec<R
     Ok(refused.filter(|vpa| !vpa.reasons.is_empty()).collect())
 }
 
-/// Whether an object carries our label.
-fn is_of_installation(object: &DynamicObject) -> bool {
-    let (key, value) = PART_OF;
-    object.labels().get(key).is_some_and(|own| own == value)
-}
-
 /// How reports name a webhook configuration.
 fn webhook_configuration(name: &str) -> String {
     format!("mutatingwebhookconfiguration.admissionregistration.k8s.io/{name}")
@@ -283,19 +275,10 @@ impl Remover<'_> {
     }
 
     async fn delete(&mut self, api: &Api<DynamicObject>, name: &str, what: &str) -> Result<(), ApplyError> {
-        let params = DeleteParams {
-            dry_run: self.removal.dry_run,
-            propagation_policy: Some(PropagationPolicy::Background),
-            ..DeleteParams::default()
-        };
-        match api.delete(name, &params).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            deleted => {
-                deleted.map_err(failed("deleting", what))?;
-                self.did(what, "deleted");
-                Ok(())
-            }
+        if delete(api, name, what, self.removal.dry_run).await? {
+            self.did(what, "deleted");
         }
+        Ok(())
     }
 
     /// Reports the pods that have a CPU start-up boost: there is no updater any more that ends it.

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 use plumb_autoscaler::api::{UpdateMode, VerticalPodAutoscaler};
 
-use crate::manifests::PART_OF;
+use crate::manifests::is_of_installation;
 
 /// The annotation of a Deployment that was scaled to zero: how many replicas it had.
 pub const REPLICAS_ANNOTATION: &str = "plumb.dev/replaced-replicas";
@@ -23,9 +23,8 @@ const PER_VPA_CONFIG: &str = "PerVPAConfig";
 
 /// Whether a Deployment is one of the three, wherever it comes from.
 pub fn is_upstream(deployment: &Deployment) -> bool {
-    let (key, value) = PART_OF;
-    let ours = deployment.labels().get(key).is_some_and(|own| own == value);
-    !ours && containers(deployment).any(|container| container.image.as_deref().is_some_and(is_upstream_image))
+    !is_of_installation(deployment)
+        && containers(deployment).any(|container| container.image.as_deref().is_some_and(is_upstream_image))
 }
 
 fn containers(deployment: &Deployment) -> impl Iterator<Item = &k8s_openapi::api::core::v1::Container> {
