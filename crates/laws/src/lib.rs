@@ -11,6 +11,8 @@
 //! assert!(total_order(&[0, 1, 2], cyclic).is_err());
 //! ```
 
+pub mod repository;
+
 use std::cmp::Ordering;
 use std::fmt::Debug;
 

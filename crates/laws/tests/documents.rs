@@ -4,11 +4,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
+use plumb_laws::repository::{root, sources};
 
 /// The pages of the repository.
 fn pages() -> Vec<PathBuf> {
@@ -218,24 +216,10 @@ fn the_map_of_changes_names_files_that_exist() {
     }
 }
 
-/// The Rust files below a folder.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 /// The functions of all crates, each with the path of its module: `nodes::memory::a_limit_is_lowered`.
 fn functions() -> Vec<String> {
-    let mut files = Vec::new();
-    sources(&root().join("crates"), &mut files);
     let mut functions = Vec::new();
-    for file in files {
+    for file in sources(&root().join("crates")).unwrap() {
         let text = fs::read_to_string(&file).unwrap();
         let module = file.with_extension("").display().to_string().replace('/', "::");
         let names = text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next());

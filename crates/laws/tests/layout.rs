@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a file that cannot be read has failed the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+
+use plumb_laws::repository::{root, sources};
 
 /// All that these crates depend on, outside of their tests: they are pure, and cheap to build.
 const PURE: &[(&str, &[&str])] = &[
@@ -82,10 +84,6 @@ struct Crate {
 /// The most lines of a file.
 const MOST_LINES: usize = 750;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
 /// The names in a section of a manifest.
 fn section(manifest: &str, name: &str) -> BTreeSet<String> {
     let lines = manifest.lines().skip_while(|line| *line != format!("[{name}]")).skip(1);
@@ -100,27 +98,6 @@ fn for_features(manifest: &str) -> BTreeSet<String> {
     let marked = manifest.lines().filter(|line| line.ends_with("# for its features"));
     let names = marked.filter_map(|line| line.split_once('.')).map(|(name, _)| name.to_owned());
     names.chain([HACK.to_owned()]).collect()
-}
-
-/// All Rust files below a directory.
-fn sources(below: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut waiting = vec![below.to_owned()];
-    while let Some(directory) = waiting.pop() {
-        if !directory.is_dir() {
-            continue;
-        }
-        for entry in fs::read_dir(directory)? {
-            let path = entry?.path();
-            if path.is_dir() {
-                waiting.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 fn code(crate_root: &Path, directories: &[&str]) -> String {

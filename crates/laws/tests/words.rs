@@ -3,8 +3,9 @@
 //! A few words of an older, private language are refused in the code, the documents and the data of every crate.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::fs;
+
+use plumb_laws::repository::{files, root};
 
 /// The files and directories that are searched for [`REFUSED`].
 const SEARCHED: &[&str] = &[
@@ -54,7 +55,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
 
 #[test]
 fn files_use_no_refused_words() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root();
     let refused: Vec<(&str, String, &str)> = REFUSED
         .iter()
         .flat_map(|(words, instead)| words.iter().map(move |word| (*word, format!(" {word} "), *instead)))
@@ -63,7 +64,7 @@ fn files_use_no_refused_words() {
     for searched in SEARCHED {
         let path = root.join(searched);
         assert!(path.exists(), "{searched} is in SEARCHED and does not exist");
-        for file in files(&path).unwrap() {
+        for file in files(&path, EXTENSIONS).unwrap() {
             let name = file.strip_prefix(&root).unwrap_or(&file).to_string_lossy().into_owned();
             let text = fs::read_to_string(&file).unwrap();
             // Most files have none of the letters, and need not be split into words.
@@ -118,24 +119,4 @@ fn words(line: &str) -> String {
         text.push(' ');
     }
     text
-}
-
-/// The files at a path, or below it, that have one of [`EXTENSIONS`].
-fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
-    if path.is_file() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut all = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        // The build directory of the fuzz targets, say.
-        if entry.file_name() != "target" {
-            all.extend(files(&entry.path())?);
-        }
-    }
-    all.retain(|file| {
-        file.extension().is_some_and(|own| EXTENSIONS.iter().any(|extension| own == *extension))
-    });
-    all.sort();
-    Ok(all)
 }
