@@ -70,7 +70,8 @@ async fn a_program_that_allocates_1_mib_per_ms_while_the_limit_drops_is_not_kill
     .await;
     let (groups, container) = (Groups::of(&started), id(&started, "c"));
     let used = || groups.number(&container, Figure::MemoryUsage).unwrap();
-    soon("growing", || used() > 20 * MIB).await;
+    // Near the new limit: a slow machine, too, has to reach it before the guard of the lowered limit ends.
+    soon("growing", || used() > 400 * MIB).await;
     resize(&pods, "grower", json!([{ "name": "c", "resources": { "limits": { "memory": "512Mi" } } }])).await;
     soon("800 MiB", || used() > 790 * MIB).await;
     let reported = until(&pods, "grower", "reported", |pod| {
