@@ -375,7 +375,7 @@ fn spend(groups: &mut Groups, subject: &Subject, spend: impl FnOnce(&mut Group))
 fn again(question: &Question<'_>, decision: &InPlace) -> Option<Timestamp> {
     match decision {
         InPlace::Wait(Wait::Backoff(backoff)) => Some(backoff.until),
-        InPlace::Wait(Wait::Replacements { until }) => Some(*until),
+        InPlace::Wait(Wait::Replacements { until } | Wait::Report { until }) => Some(*until),
         InPlace::Wait(Wait::Budget) => question.group.and_then(|group| group.settled_at),
         InPlace::Wait(Wait::Group | Wait::AdmissionController) => question.now.checked_add(READ_AGAIN).ok(),
         _ => None,

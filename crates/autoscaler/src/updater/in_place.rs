@@ -34,6 +34,10 @@ use super::requirements::admit_eviction;
 use super::state::{Phase, PodState, Recommendation};
 use crate::api::EvictionRequirement;
 
+/// How long a node may take to report a resize. A kubelet of Kubernetes 1.33 reports conditions without a generation: until then
+/// one that is final may be about the spec before.
+const REPORT_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
+
 /// The inputs of a decision about a pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
@@ -177,6 +181,11 @@ pub enum Wait {
         /// Whether the recommendation is another one than the resize is for.
         newer: bool,
     },
+    /// The node's report on a resize of a moment ago.
+    Report {
+        /// Until when.
+        until: Timestamp,
+    },
     /// The node, which retries a resize that failed.
     Error {
         /// The error.
@@ -212,7 +221,7 @@ impl Wait {
             Self::Budget => "DisruptionBudget",
             Self::Deferred { .. } => "ResizeDeferred",
             Self::InProgress { .. } => "ResizeInProgress",
-            Self::Proposed { .. } => "ResizeProposed",
+            Self::Proposed { .. } | Self::Report { .. } => "ResizeProposed",
             Self::Error { .. } => "ResizeError",
             Self::Rejected(_) => "ResizeRejected",
             Self::Backoff(backoff) => backoff.reason,
@@ -244,6 +253,7 @@ impl fmt::Display for Wait {
             Self::Proposed { newer: is_newer, .. } => {
                 write!(f, "the node has not answered the resize yet{}", newer(is_newer))
             }
+            Self::Report { .. } => f.write_str("the node has not reported on the resize yet"),
             Self::Error { message, newer: is_newer } => {
                 write!(f, "the node retries the resize, which failed: {message}{}", newer(is_newer))
             }
@@ -299,6 +309,9 @@ pub fn decide_in_place(question: &Question<'_>) -> InPlace {
         Ok(group) => group,
         Err(wait) => return InPlace::Wait(wait),
     };
+    if let Some(wait) = wait_for_report(question) {
+        return InPlace::Wait(wait);
+    }
     let targets = recommendation.targets();
     if let Stage::Infeasible { .. } = pod.stage {
         return decide_infeasible(question, &targets, group);
@@ -340,6 +353,9 @@ pub fn decide_in_place_or_recreate(question: &Question<'_>, eviction: &EvictionQ
         Ok(group) => group,
         Err(wait) => return Recreating::InPlace(InPlace::Wait(wait)),
     };
+    if let Some(wait) = wait_for_report(question) {
+        return Recreating::InPlace(InPlace::Wait(wait));
+    }
     let since = attempt_since(question);
     let too_long = |timeout: SignedDuration| question.now.duration_since(since) >= timeout;
     let cause = match &pod.stage {
@@ -402,6 +418,16 @@ fn known_group<'a>(question: &Question<'a>) -> Result<&'a Group, Wait> {
         return Err(Wait::Pending);
     }
     question.group.ok_or(Wait::Group)
+}
+
+/// A pod that this updater resized a moment ago waits for the node's report on that resize, if what the node reports may be about
+/// the spec before.
+fn wait_for_report(question: &Question<'_>) -> Option<Wait> {
+    let pod = question.pod;
+    let is_failure = matches!(pod.stage, Stage::Infeasible { .. } | Stage::Failing { .. });
+    let accepted = pod.record.accepted.as_ref().filter(|accepted| accepted.generation == pod.generation)?;
+    let until = accepted.at.checked_add(REPORT_TIMEOUT).ok()?;
+    (is_failure && pod.stage_without_generation && question.now < until).then_some(Wait::Report { until })
 }
 
 /// What a pod waits for whose resize the node has not completed.

@@ -43,6 +43,8 @@ pub struct PodState {
     pub stage: Stage,
     /// Since when, by the node's condition.
     pub stage_since: Option<Timestamp>,
+    /// Whether that condition has no generation, and may be about an earlier spec.
+    pub stage_without_generation: bool,
     /// Its main containers, in the order of the spec.
     pub containers: Vec<ContainerState>,
     /// The containers that its VPA observed at its creation; all if absent.
@@ -177,6 +179,7 @@ impl PodState {
             },
             stage: reading.stage,
             stage_since: reading.since.map(|time| time.0),
+            stage_without_generation: reading.without_generation,
             containers,
             observed: annotation(OBSERVED_CONTAINERS).and_then(observed_containers),
             admitted: [UPDATES_ANNOTATION, OBSERVED_CONTAINERS]

@@ -66,6 +66,8 @@ pub struct Reading {
     pub stage: Stage,
     /// Since when, if the status has it.
     pub since: Option<Time>,
+    /// Whether the condition behind the stage has no generation, and may be about an earlier spec.
+    pub without_generation: bool,
     /// The pending resize.
     pub pending: Option<Pending>,
     /// The allocation that is being actuated, which may be an older one.
@@ -136,6 +138,9 @@ pub fn read(pod: &Pod) -> Result<Reading, BadQuantity> {
     };
     Ok(Reading {
         stage,
+        // Where `status.resize` is published, a new spec resets it.
+        without_generation: word.is_none()
+            && says_so.is_some_and(|condition| condition.observed_generation.is_none()),
         since: says_so.and_then(|condition| condition.last_transition_time.clone()),
         pending: pending.map(read_pending),
         in_progress: in_progress.map(read_in_progress),

@@ -43,6 +43,7 @@ impl Inner {
             wait,
             Wait::InProgress { newer: false, .. }
                 | Wait::Proposed { newer: false, .. }
+                | Wait::Report { .. }
                 | Wait::Pending
                 // Emitted once, for the VPA.
                 | Wait::Replacements { .. }

@@ -381,6 +381,35 @@ fn what_the_node_has_applied_is_not_infeasible_whatever_is_recorded() {
 }
 
 #[test]
+fn a_failure_without_a_generation_is_not_taken_for_one_of_a_resize_of_a_moment_ago() {
+    let accepted = |at_time: &str| Record {
+        accepted: Some(Accepted { generation: 2, at: at(at_time) }),
+        ..Record::default()
+    };
+    let undated = |mut condition: Value| {
+        condition.as_object_mut().unwrap().remove("observedGeneration");
+        condition
+    };
+    let (infeasible, error) = (pending("Infeasible", RECENT), in_progress(Some("Error"), RECENT));
+    let (just_now, earlier) = ("2026-01-01T23:59:55Z", "2026-01-01T23:59:45Z");
+    // The condition, when the updater resized the pod, and what becomes of it in both modes.
+    let table = [
+        (undated(infeasible.clone()), just_now, "deferred: ResizeProposed", "deferred: ResizeProposed"),
+        (undated(error.clone()), just_now, "deferred: ResizeProposed", "deferred: ResizeProposed"),
+        (undated(infeasible.clone()), earlier, "infeasible", "evict: ResizeInfeasible"),
+        (undated(error), earlier, "deferred: ResizeError", "evict: ResizeError"),
+        (infeasible, just_now, "infeasible", "evict: ResizeInfeasible"),
+    ];
+    for (condition, resized, in_place, recreating) in table {
+        let pod = resizing(pod("web", "1/1Gi"), "2/2Gi", Some(condition.clone()));
+        let pod = recorded(pod, &accepted(resized));
+        let found = [UpdateMode::InPlace, UpdateMode::InPlaceOrRecreate]
+            .map(|mode| ask(&mode, &pod, "2/2Gi", &World::default()));
+        assert_eq!(found, [in_place, recreating], "{condition}, resized at {resized}");
+    }
+}
+
+#[test]
 fn the_infeasible_values_that_are_recorded_are_those_of_the_spec() {
     let pod = resizing(pod("web", "1/1Gi"), "4/4Gi", Some(pending("Infeasible", RECENT)));
     let Plan::InPlace(decided) = decide(&UpdateMode::InPlace, subject(&pod, "5/5Gi"), &World::default())
