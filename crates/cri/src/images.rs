@@ -47,10 +47,12 @@ impl State {
         let sandbox = self.sandbox_image().await?;
         let is_sandbox = sandbox.is_some_and(|sandbox| found.tags.contains(&sandbox));
         if used || is_sandbox || found.pinned {
-            let why = match () {
-                () if used => "is used by containers",
-                () if is_sandbox => "is that of sandboxes",
-                () => "is part of plumb",
+            let why = if used {
+                "is used by containers"
+            } else if is_sandbox {
+                "is that of sandboxes"
+            } else {
+                "is part of plumb"
             };
             return Err(Error::FailedPrecondition(format!("image {name} {why}")));
         }

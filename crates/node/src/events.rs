@@ -61,10 +61,12 @@ impl Recorder {
             spec.is_some_and(|spec| spec.init_containers.iter().flatten().any(|init| init.name == container));
         let is_ephemeral = spec
             .is_some_and(|spec| spec.ephemeral_containers.iter().flatten().any(|own| own.name == container));
-        let list = match () {
-            () if is_init => "initContainers",
-            () if is_ephemeral => "ephemeralContainers",
-            () => "containers",
+        let list = if is_init {
+            "initContainers"
+        } else if is_ephemeral {
+            "ephemeralContainers"
+        } else {
+            "containers"
         };
         let field = format!("spec.{list}{{{container}}}");
         self.record(pod, Some(field), NewEvent::new(kind, reason, message));

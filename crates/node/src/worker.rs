@@ -581,10 +581,12 @@ impl Worker {
         // Terminated: no container is started again, whatever the restart policy.
         let codes = self.observation.observed.containers.iter().flatten().map(ObservedContainer::exit_code);
         let codes: Vec<Option<i32>> = codes.collect();
-        match () {
-            () if codes.is_empty() => observed,
-            () if codes.iter().all(|code| *code == Some(0)) => Phase::Succeeded,
-            () => Phase::Failed,
+        if codes.is_empty() {
+            observed
+        } else if codes.iter().all(|code| *code == Some(0)) {
+            Phase::Succeeded
+        } else {
+            Phase::Failed
         }
     }
 

@@ -70,11 +70,14 @@ pub fn phase(spec: &PodSpec, shape: &PodShape, observed: &ObservedPod, restartin
             }
         }
     }
-    match () {
-        () if (!initialized && !has_run) || waiting => Phase::Pending,
-        () if running => Phase::Running,
-        () if failed => Phase::Failed,
-        () => Phase::Succeeded,
+    if (!initialized && !has_run) || waiting {
+        Phase::Pending
+    } else if running {
+        Phase::Running
+    } else if failed {
+        Phase::Failed
+    } else {
+        Phase::Succeeded
     }
 }
 

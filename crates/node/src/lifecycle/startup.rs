@@ -93,11 +93,14 @@ fn reconcile(view: View<'_>, decision: &mut Decision, position: usize) {
         State::Running { .. } => {
             let health = view.health(position);
             let changed = container.image.as_deref().is_some_and(|image| image != observed.image);
-            let why = match () {
-                () if changed => StopReason::Changed,
-                () if health.startup == Startup::Failed => StopReason::NotStarted,
-                () if !health.live => StopReason::NotLive,
-                () => return,
+            let why = if changed {
+                StopReason::Changed
+            } else if health.startup == Startup::Failed {
+                StopReason::NotStarted
+            } else if !health.live {
+                StopReason::NotLive
+            } else {
+                return;
             };
             decision.act(Action::Stop { container: position, why });
         }

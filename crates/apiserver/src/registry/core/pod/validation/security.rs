@@ -219,12 +219,12 @@ pub(super) fn host_sysctl_error(spec: &PodSpec, sysctl: &Sysctl) -> Option<&'sta
     let name = sysctl.name.replace('/', ".");
     let of_net = name.starts_with("net.");
     let of_ipc = IPC_SYSCTLS.contains(&name.as_str()) || name.starts_with("fs.mqueue.");
-    match () {
-        () if spec.host_network == Some(true) && of_net => {
-            Some("may not be specified when 'hostNetwork' is true")
-        }
-        () if spec.host_ipc == Some(true) && of_ipc => Some("may not be specified when 'hostIPC' is true"),
-        () => None,
+    if spec.host_network == Some(true) && of_net {
+        Some("may not be specified when 'hostNetwork' is true")
+    } else if spec.host_ipc == Some(true) && of_ipc {
+        Some("may not be specified when 'hostIPC' is true")
+    } else {
+        None
     }
 }
 
