@@ -3,9 +3,9 @@
 mod group;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use parking_lot::Mutex;
 use plumb_resize::cgroup::{DEFAULT_PERIOD, WeightScale, memory_limit, quota};
 use plumb_resize::pod::{PodCgroup, PodResources, PodShape};
 use plumb_resize::resource::{Declared, Requirements};
@@ -43,7 +43,7 @@ impl Cgroups {
         let first = group.first_process();
         let first = first.ok_or_else(|| format!("{}: no process is in its group", status.name))?;
         let key = (pod.metadata.uid.clone().unwrap_or_default(), status.name.clone());
-        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut processes = self.processes.lock();
         match processes.insert(key, (status.restart_count, first)) {
             Some((restarts, before)) if restarts == status.restart_count && before != first => Err(
                 Failure::Unmet(format!("{}: process {before} became {first} without a restart", status.name)),

@@ -4,10 +4,11 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::convert::identity;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use kube::{Client, Resource};
+use parking_lot::{Mutex, MutexGuard};
 use plumb_client::Api;
 use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
@@ -220,6 +221,6 @@ impl InformerFactory {
     }
 
     fn kinds(&self) -> MutexGuard<'_, Kinds> {
-        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kinds.lock()
     }
 }

@@ -7,12 +7,13 @@ mod inner;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::ListParams;
+use parking_lot::{Mutex, MutexGuard};
 use plumb_client::Api;
 use tokio::sync::watch;
 
@@ -168,7 +169,7 @@ impl<K: Resource> Store<K> {
 
     fn handle(&self, change: &Change<'_, K>) {
         // The objects are not locked meanwhile: a handler may read any store.
-        let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+        let handlers = self.handlers.lock();
         let mut panic = None;
         for handler in handlers.iter() {
             // A handler that panics must not keep the change from the others: it is not delivered again.
@@ -183,7 +184,7 @@ impl<K: Resource> Store<K> {
     /// Has a function called for each change from now on. It must return quickly, and must not add a handler to this
     /// store.
     pub fn add_handler(&self, handler: impl Fn(&Change<'_, K>) + Send + Sync + 'static) {
-        self.handlers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(handler));
+        self.handlers.lock().push(Box::new(handler));
     }
 
     /// Adds an index. The function returns the values of an object: an `Option`, a `Vec`, or any other collection.
@@ -280,7 +281,7 @@ impl<K: Resource> Store<K> {
 
     fn inner(&self) -> MutexGuard<'_, Inner<K>> {
         // The next event makes right whatever a panic left half done.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -15,7 +15,7 @@ pub mod eviction;
 pub mod health;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
@@ -24,6 +24,7 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition, ObjectReference, Pod, Tain
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, Resource as _};
+use parking_lot::Mutex;
 use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Clock, Informer, ObjectRef, Reconciler, Requeue, WorkQueue};
@@ -111,7 +112,7 @@ async fn notice_pauses(heartbeats: Heartbeats, clock: Clock, queue: Arc<WorkQueu
         if awake.elapsed() > AWAKE * 3 {
             tracing::warn!(for_ = ?awake.elapsed(), "the process was paused, heartbeats of nodes are awaited anew");
             let now = clock.monotonic();
-            let mut heartbeats = heartbeats.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut heartbeats = heartbeats.lock();
             for (name, when) in heartbeats.iter_mut() {
                 *when = now;
                 queue.add(ObjectRef::cluster(&**name));
@@ -125,11 +126,11 @@ async fn notice_pauses(heartbeats: Heartbeats, clock: Clock, queue: Arc<WorkQueu
 type Heartbeats = Arc<Mutex<HashMap<String, tokio::time::Instant>>>;
 
 fn note_heartbeat(heartbeats: &Heartbeats, name: &str, now: tokio::time::Instant) {
-    heartbeats.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), now);
+    heartbeats.lock().insert(name.to_owned(), now);
 }
 
 fn forget(heartbeats: &Heartbeats, name: &str) {
-    heartbeats.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    heartbeats.lock().remove(name);
 }
 
 fn tainted(node: &Node) -> &[Taint] {
@@ -203,7 +204,7 @@ impl NodeController {
         };
         let without_heartbeat = {
             let now = self.clock.monotonic();
-            let mut heartbeats = self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut heartbeats = self.heartbeats.lock();
             now.saturating_duration_since(*heartbeats.entry(name.to_owned()).or_insert(now))
         };
         let unknown = unknown_conditions(&node, without_heartbeat, now);

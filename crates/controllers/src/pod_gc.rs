@@ -2,7 +2,7 @@
 //! nodes that are out of service, and pods that have ended, if there are too many.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, Resource as _};
+use parking_lot::Mutex;
 use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Change, Clock, ObjectRef, Reconciler, Requeue, Store, WorkQueue};
@@ -99,7 +100,7 @@ fn enqueue_pod(change: &Change<'_, Pod>, queue: &WorkQueue<Key>, nodes: &Store<N
     let before = change.before.and_then(|pod| rank(pod));
     let after = change.after.and_then(|pod| rank(pod));
     if before != after {
-        let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = ended.lock();
         before.map(|before| ended.remove(&before));
         after.map(|after| ended.insert(after));
         if ended.len() > MAX_TERMINATED
@@ -183,7 +184,7 @@ impl Collector {
     }
 
     fn is_one_too_many(&self, pod: &Pod) -> bool {
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.ended.lock();
         let surplus = ended.len().saturating_sub(MAX_TERMINATED);
         ended.iter().take(surplus).any(|(_, _, at)| *at == ObjectRef::of(pod))
     }

@@ -18,7 +18,7 @@ mod counting;
 mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -29,6 +29,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::discovery::ApiResource;
 use kube::{Client, Resource as _};
+use parking_lot::{Mutex, MutexGuard};
 use plumb_client::Api;
 use plumb_controller::api_error::is_conflict;
 use plumb_controller::{
@@ -209,7 +210,7 @@ impl QuotaReconciler {
     }
 
     fn watches(&self) -> MutexGuard<'_, Watches> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watches.lock()
     }
 
     /// How the kinds that are watched are served.

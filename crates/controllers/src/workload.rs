@@ -19,12 +19,13 @@ pub(crate) mod recorder;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use parking_lot::Mutex;
 use plumb_controller::clock::whole_seconds;
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{
@@ -282,11 +283,11 @@ struct WorkloadReconciler<W> {
 
 impl<W: Workload> WorkloadReconciler<W> {
     fn take_failure(&self, key: &ObjectRef) -> Option<Failure> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key)
+        self.failures.lock().remove(key)
     }
 
     fn keep_failure(&self, key: &ObjectRef, failure: Failure) {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), failure);
+        self.failures.lock().insert(key.clone(), failure);
     }
 
     /// Performs the actions of a decision. Returns whether they were adoptions or releases.

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::jiff::tz::TimeZone;
+use parking_lot::Mutex;
 
 /// Where machines keep them.
 pub const USUAL_PLACE: &str = "/usr/share/zoneinfo";
@@ -29,7 +29,7 @@ impl Zones {
             return Some(TimeZone::UTC);
         }
         // What is read of a file is the same each time.
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.read.lock();
         if let Some(zone) = read.get(name) {
             return Some(zone.clone());
         }

@@ -1,10 +1,11 @@
 //! The `DaemonSet` controller as a [`Workload`](crate::workload::Workload).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use parking_lot::Mutex;
 use plumb_controller::{Clock, ObjectRef};
 
 use super::failures::Failures;
@@ -69,7 +70,7 @@ impl Workload for DaemonSets {
         let taken = taken.iter().filter_map(|one| one.metadata.name.clone()).collect();
         let (now, generation) = (self.clock.now(), set.metadata.generation.unwrap_or(0));
         // The backoff stays usable after a panic.
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         let failed =
             controlled.iter().filter(|pod| pods::phase(pod) == "Failed" && !pods::is_terminating(pod));
         let mended_at = failed.filter_map(|pod| {

@@ -4,7 +4,7 @@
 //! Resources come and go with CustomResourceDefinitions; each is monitored for as long as it is served.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -14,6 +14,7 @@ use kube::Client;
 use kube::api::DynamicObject;
 use kube::core::PartialObjectMeta;
 use kube::discovery::{ApiResource, Discovery, Scope, verbs};
+use parking_lot::{Mutex, MutexGuard};
 use plumb_client::Api;
 use plumb_controller::informer::Synced;
 use plumb_controller::{Reconciler, Reflector, Requeue, WatchConfig, WatchEvent, WorkQueue};
@@ -192,11 +193,11 @@ impl Default for GraphBuilder {
 impl GraphBuilder {
     /// The graph.
     pub fn graph(&self) -> MutexGuard<'_, Graph> {
-        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+        self.graph.lock()
     }
 
     fn kinds(&self) -> MutexGuard<'_, Kinds> {
-        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kinds.lock()
     }
 
     /// The resources that are served.
@@ -224,7 +225,7 @@ impl GraphBuilder {
 
     /// Has a function called with the name of each namespace that has become empty.
     pub fn on_empty_namespace(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+        self.listeners.lock().push(Box::new(listener));
     }
 
     /// Waits until the objects of all resources were listed.
@@ -344,7 +345,7 @@ impl GraphBuilder {
         for uid in touched {
             self.queue.add(uid);
         }
-        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let listeners = self.listeners.lock();
         for namespace in empty {
             for listener in listeners.iter() {
                 listener(&namespace);

@@ -1,7 +1,7 @@
 //! The objects of a cluster, from its watches.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, pin_mut};
@@ -9,6 +9,7 @@ use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -125,7 +126,7 @@ fn home(kind: &Kind, object: &DynamicObject) -> String {
 impl Shared {
     fn namespaces(&self) -> MutexGuard<'_, HashMap<String, NamespaceObjects>> {
         // A panic leaves a complete map.
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.namespaces.lock()
     }
 
     fn take(
