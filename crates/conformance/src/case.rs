@@ -1,5 +1,6 @@
 //! Cases, and their parts.
 
+use crate::capability::Capability;
 use crate::scale::{Scale, Scaled};
 use crate::step::{Act, Expectation, Step};
 
@@ -21,6 +22,8 @@ pub struct Case {
     pub gates_off: &'static [&'static str],
     /// Whether the case is about in-place rollouts, and whether their feature gate is on.
     pub rollout: Option<Gate>,
+    /// What Kubernetes has to be capable of; `plumb up` is capable of everything.
+    pub needs: &'static [Capability],
 }
 
 /// A feature gate that is off by default.
@@ -35,7 +38,16 @@ pub enum Gate {
 impl Case {
     /// A case of a pod in any namespace, on a node with enough capacity.
     pub const fn new(name: &'static str, containers: &'static [Container], steps: &'static [Step]) -> Self {
-        Self { name, rules: &[], free_cpu: None, containers, steps, gates_off: &[], rollout: None }
+        Self {
+            name,
+            rules: &[],
+            free_cpu: None,
+            containers,
+            steps,
+            gates_off: &[],
+            rollout: None,
+            needs: &[],
+        }
     }
 
     /// A case of workloads that VPAs scale, in a namespace of its own.
@@ -47,6 +59,12 @@ impl Case {
     /// rollouts run, with their feature gate on.
     pub const fn rollout(name: &'static str, steps: &'static [Step]) -> Self {
         Self { rollout: Some(Gate::On), ..Self::new(name, &[], steps) }
+    }
+
+    /// The same case, for clusters that are capable of this.
+    #[must_use]
+    pub const fn needing(self, needs: &'static [Capability]) -> Self {
+        Self { needs, ..self }
     }
 
     /// Whether an autoscaler has to run in the cluster.

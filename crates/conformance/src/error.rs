@@ -1,5 +1,7 @@
 //! Errors of a run, as opposed to failures of a case.
 
+use crate::failure::Failure;
+
 /// An error that ends a run. A case that fails is no error but has a verdict.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -59,6 +61,9 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
+    /// It is unknown what the cluster is capable of.
+    #[error("could not discover what the cluster is capable of")]
+    Capabilities(#[source] Failure),
     /// A new namespace did not get its service account.
     #[error("the namespace {0} did not get its default service account in time")]
     NoServiceAccount(String),

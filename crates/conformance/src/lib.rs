@@ -15,6 +15,7 @@
 //! # }
 //! ```
 
+mod capability;
 mod case;
 mod cgroups;
 mod check;
@@ -43,6 +44,7 @@ mod vpa;
 mod wait;
 mod witness;
 
+pub use capability::Capability;
 pub use case::{Amounts, Case, Container, Dialect, Gate, Policy, Rule};
 pub use cgroups::{Cgroups, Figure, Group};
 pub use error::Error;

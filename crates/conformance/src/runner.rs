@@ -7,6 +7,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
+use crate::capability;
 use crate::case::{Case, Dialect, Gate};
 use crate::error::Error;
 use crate::failure::Failure;
@@ -115,16 +116,23 @@ pub async fn run(
             Some(_) => is_small(case).then_some("the node has less cpu than its pod requests"),
         };
         match options.skip(case).or(unmet) {
-            Some(why) => record(&Report {
-                name: case.name,
-                verdict: Verdict::Skipped(why.to_owned()),
-                took: Duration::ZERO,
-            }),
+            Some(why) => record(&skipped(case, why)),
             None => wanted.push(case),
         }
     }
     let Some(node) = node.filter(|_| !wanted.is_empty()) else { return Ok(summary) };
     let shared = setup::namespace(&client).await?;
+    if options.target == Target::Kubernetes && wanted.iter().any(|case| !case.needs.is_empty()) {
+        let found =
+            capability::discover(&client, &shared, &node.name, options).await.map_err(Error::Capabilities)?;
+        wanted.retain(|case| {
+            let missing = case.needs.iter().find(|needed| !found.contains(needed));
+            if let Some(missing) = missing {
+                record(&skipped(case, missing.missing()));
+            }
+            missing.is_none()
+        });
+    }
     let witness = if wanted.iter().any(|case| case.needs_autoscaler()) {
         let is_asked = wanted.iter().any(|case| case.observes());
         Some(Witness::start(&client, &shared, options, is_asked).await)
@@ -151,6 +159,10 @@ pub async fn run(
     }
     setup::delete_namespace(&client, &shared).await?;
     Ok(summary)
+}
+
+fn skipped(case: &Case, why: &str) -> Report {
+    Report { name: case.name, verdict: Verdict::Skipped(why.to_owned()), took: Duration::ZERO }
 }
 
 /// Shared state of all cases.

@@ -1,5 +1,6 @@
 //! OpenKruise's proposal of in-place workload vertical scaling: one edit of a template, and the running pods follow.
 
+use crate::capability::Capability;
 use crate::case::{Amounts, Case, Container, Gate, Rule};
 use crate::roll::{Roll, Rolled};
 use crate::scale::{Pods, Resources, Scaled, Workload, WorkloadKind};
@@ -71,6 +72,7 @@ macro_rules! kind {
                 Step::scaled(Scaled::Specs(&[SMALL, LARGE, SMALL])),
             ],
         )
+        .needing(&[Capability::LowerMemoryLimit])
     };
 }
 
@@ -188,7 +190,8 @@ pub(super) const CASES: &[Case] = &[
             phase("Complete"),
             Step::rolled(Rolled::ResizingAtMost(2)),
         ],
-    ),
+    )
+    .needing(&[Capability::LowerMemoryLimit]),
     Case::rollout(
         "rollout-grows-one-pod-of-a-node-at-a-time",
         &[
@@ -352,7 +355,8 @@ pub(super) const CASES: &[Case] = &[
             phase("Complete"),
             RELEASED,
         ],
-    ),
+    )
+    .needing(&[Capability::NodeCapacity]),
     Case::rollout(
         "rollout-of-what-never-fits-is-rolled-back",
         &[

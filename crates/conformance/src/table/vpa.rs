@@ -1,5 +1,6 @@
 //! AEP-8818: what update modes do to running and to new pods.
 
+use crate::capability::Capability;
 use crate::case::{Amounts, Case, Container, Rule};
 use crate::scale::{Pods, Resources, Scale, Scaled, Workload};
 use crate::step::{Call, Expect, Expectation, Step, Who};
@@ -49,7 +50,8 @@ pub(super) const CASES: &[Case] = &[
             recommend(&[("main", "100m", "32Mi")]),
             Step::scaled(Scaled::applied(SMALL)),
         ],
-    ),
+    )
+    .needing(&[Capability::LowerMemoryLimit]),
     Case::scaled(
         "vpa-in-place-never-evicts-for-node-capacity",
         &[
@@ -62,7 +64,8 @@ pub(super) const CASES: &[Case] = &[
             INFEASIBLE,
             event("InPlaceResizeSkipped"),
         ],
-    ),
+    )
+    .needing(&[Capability::NodeCapacity]),
     Case::scaled(
         "vpa-infeasible-attempt-is-recorded-and-not-repeated",
         &[
@@ -82,7 +85,8 @@ pub(super) const CASES: &[Case] = &[
             differs(Scaled::Specs(&[SMALL]), Scaled::Specs(&[SMALL, TO_HUGE])),
             Step::scaled(Scaled::Infeasible(Some(("100k", "64Mi")))),
         ],
-    ),
+    )
+    .needing(&[Capability::NodeCapacity]),
     Case::scaled(
         "vpa-lower-recommendation-is-attempted-after-an-infeasible-one",
         &[
@@ -164,7 +168,8 @@ pub(super) const CASES: &[Case] = &[
             Step::scaled(Scaled::Specs(&[&[("main", HOLDER.amounts)], SHRUNK])),
             Step::scaled(Scaled::applied(SHRUNK)),
         ],
-    ),
+    )
+    .needing(&[Capability::LowerMemoryLimit]),
     Case::scaled(
         "vpa-pending-pod-is-left-alone",
         &[

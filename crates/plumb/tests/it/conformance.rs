@@ -1,6 +1,7 @@
 //! The table of resize cases against `plumb up`: with virtual pods, and with real containers in real cgroups.
 
 use std::path::Path;
+use std::time::Duration;
 
 use plumb_conformance::{Case, Cgroups, Dialect, Gate, Options, Target, Verdict, matches, run, skips, table};
 use plumb_registry::RegistryConfig;
@@ -101,6 +102,8 @@ async fn the_table_of_vpas_boosts_and_rollouts_holds_on_the_real_kubernetes() {
             command: Vec::new(),
             gates_off: gates_off.iter().map(|&gate| gate.to_owned()).collect(),
             skips: skips::all().unwrap(),
+            // A kubelet of Kubernetes 1.33 retries a deferred resize when it syncs the pod, up to 90 seconds later.
+            timeout: Duration::from_mins(3),
             ..Target::Kubernetes.options(Dialect::V1_36, Cgroups::missing().is_none())
         };
         let is_for = |case: &Case| {
