@@ -1,6 +1,7 @@
 //! The flags of `plumb run`: which components, where, and with upstream's names and defaults.
 
 mod admission;
+mod endpoint;
 mod ignored;
 mod rollout;
 mod updater;

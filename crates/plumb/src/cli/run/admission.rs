@@ -1,7 +1,6 @@
 //! The flags of the admission webhook, under the names that VPA's admission controller has.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use plumb_features::FeatureGates;
 use plumb_resize::Quantity;
 use plumb_webhook::{Certificates, Endpoint, MinTls, Registration, TlsSettings};
 
+use super::endpoint::{EndpointFlags, or_own_namespace};
 use crate::recommender_flags::positive_time;
 
 /// Where upstream's Deployment mounts certificates.
@@ -24,26 +24,12 @@ const MOUNTED: &str = "/etc/tls-certs";
 /// What the admission webhook does.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Admission webhook")]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct AdmissionFlags {
-    /// The port that the webhook is served on; 0 for any that is free.
-    #[arg(long, value_name = "PORT", default_value = "8000")]
-    pub(crate) port: u16,
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointFlags,
     /// The Service by which the API server reaches the webhook.
     #[arg(long, value_name = "NAME", default_value = "vpa-webhook")]
     pub(crate) webhook_service: String,
-    /// The namespace of that Service, and of the Secret of certificates. [default: what NAMESPACE says, else kube-system]
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
-    pub(crate) webhook_namespace: String,
-    /// Register the webhook by a URL instead of the Service: `https://ADDRESS:PORT/` of the two flags below.
-    #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub(crate) register_by_url: bool,
-    /// The host name or IP address of that URL.
-    #[arg(long, value_name = "HOST", default_value = "", hide_default_value = true)]
-    pub(crate) webhook_address: String,
-    /// The port of the Service or of the URL. [default: 443, and of the URL that of --port]
-    #[arg(long, value_name = "PORT")]
-    pub(crate) webhook_port: Option<u16>,
     /// Create and repair the MutatingWebhookConfiguration `vpa-webhook-config`. Turn it off where a chart has it.
     #[arg(long, value_name = "true|false", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) register_webhook: bool,
@@ -111,22 +97,11 @@ pub(crate) type Labels = BTreeMap<String, String>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ciphers(Vec<String>);
 
-/// The namespace that this process runs in.
-pub(crate) fn own_namespace() -> String {
-    let named = std::env::var("NAMESPACE").ok().filter(|name| !name.is_empty());
-    named.unwrap_or_else(|| "kube-system".to_owned())
-}
-
-/// The namespace of a flag, or that of this process.
-pub(super) fn or_own_namespace(flag: &str) -> String {
-    if flag.is_empty() { own_namespace() } else { flag.to_owned() }
-}
-
 impl AdmissionFlags {
     /// The error for flags that are valid by themselves and not together.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
-        if self.register_by_url && self.webhook_address.is_empty() {
-            return Some("--register-by-url needs --webhook-address");
+        if let Some(conflict) = self.endpoint.conflict() {
+            return Some(conflict);
         }
         let given = [&self.client_ca_file, &self.tls_cert_file, &self.tls_private_key];
         let given = given.iter().filter(|file| file.is_some()).count();
@@ -136,20 +111,11 @@ impl AdmissionFlags {
 
     /// The options of these flags, for a process of this name.
     pub(crate) fn options(&self, namespaces: &Namespaces, gates: &FeatureGates, holder: &str) -> Options {
-        let namespace = or_own_namespace(&self.webhook_namespace);
-        let endpoint = if self.register_by_url {
-            Endpoint::Url { host: self.webhook_address.clone(), port: self.webhook_port }
-        } else {
-            Endpoint::Service {
-                namespace: namespace.clone(),
-                name: self.webhook_service.clone(),
-                port: self.webhook_port.unwrap_or(443),
-            }
-        };
+        let endpoint = self.endpoint.endpoint(&self.webhook_service);
         Options {
             server: plumb_webhook::Options {
-                listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, self.port)),
-                certificates: self.certificates(&namespace, &endpoint),
+                listen: self.endpoint.listen(),
+                certificates: self.certificates(&endpoint),
                 registration: self.register_webhook.then(|| Registration {
                     fail: self.webhook_failure_policy_fail,
                     timeout_seconds: self.webhook_timeout_seconds,
@@ -176,7 +142,7 @@ impl AdmissionFlags {
     }
 
     /// Files that are named, else those that upstream's Deployment mounts, else the Secret.
-    fn certificates(&self, namespace: &str, endpoint: &Endpoint) -> Certificates {
+    fn certificates(&self, endpoint: &Endpoint) -> Certificates {
         let mounted = |name: &str| Path::new(MOUNTED).join(name);
         match (&self.client_ca_file, &self.tls_cert_file, &self.tls_private_key) {
             (Some(authority), Some(certificate), Some(key)) => Certificates::Files {
@@ -190,7 +156,7 @@ impl AdmissionFlags {
                 key: mounted("serverKey.pem"),
             },
             _ => Certificates::Own {
-                namespace: namespace.to_owned(),
+                namespace: self.endpoint.namespace(),
                 name: self.webhook_secret.clone(),
                 hosts: endpoint.names(),
             },

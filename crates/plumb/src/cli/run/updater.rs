@@ -9,7 +9,7 @@ use plumb_autoscaler::updater::rate_limit::RateLimit;
 use plumb_autoscaler::updater::{Options, budget, decide, priority};
 use plumb_features::FeatureGates;
 
-use super::admission::own_namespace;
+use super::endpoint::or_own_namespace;
 use crate::recommender_flags::{fraction, non_negative, number, positive_time};
 
 /// What the updater does.
@@ -84,7 +84,7 @@ impl UpdaterFlags {
         let defaults = decide::Settings::default();
         let namespace = &self.admission_controller_status_lease_namespace;
         let lease = AdmissionLease {
-            namespace: if namespace.is_empty() { own_namespace() } else { namespace.clone() },
+            namespace: or_own_namespace(namespace),
             name: self.admission_controller_status_lease_name.clone(),
             timeout: signed(self.admission_controller_status_lease_timeout),
         };
