@@ -164,7 +164,7 @@ pub fn pods(
         let state = match standing {
             Standing::Updated => (PodUpdateState::Updated, None, String::new()),
             Standing::Resizing => {
-                (PodUpdateState::Waiting, subject.pod.stage_since, subject.pod.stage.to_string())
+                (PodUpdateState::Waiting, subject.pod.stage_condition.since, subject.pod.stage.to_string())
             }
             Standing::Boosted => (PodUpdateState::Boosted, subject.pod.started, String::new()),
             Standing::NoRecommendation => (PodUpdateState::NoRecommendation, None, String::new()),
@@ -224,7 +224,7 @@ pub fn pods(
 }
 
 fn in_place(subject: &Subject, decision: &InPlace) -> (PodUpdateState, Option<Timestamp>, String) {
-    let since = subject.pod.stage_since;
+    let since = subject.pod.stage_condition.since;
     match decision {
         InPlace::Updated => (PodUpdateState::Updated, None, String::new()),
         InPlace::Resize { .. } => {

@@ -406,7 +406,7 @@ pub fn deadline(question: &Question<'_>, timeouts: &Timeouts) -> Option<Timestam
 
 fn attempt_since(question: &Question<'_>) -> Timestamp {
     let pod = question.pod;
-    pod.record.attempt_since(pod.generation, question.observed, pod.stage_since)
+    pod.record.attempt_since(pod.generation, question.observed, pod.stage_condition.since)
 }
 
 /// The budget of a pod that could be resized.
@@ -427,7 +427,8 @@ fn wait_for_report(question: &Question<'_>) -> Option<Wait> {
     let is_failure = matches!(pod.stage, Stage::Infeasible { .. } | Stage::Failing { .. });
     let accepted = pod.record.accepted.as_ref().filter(|accepted| accepted.generation == pod.generation)?;
     let until = accepted.at.checked_add(REPORT_TIMEOUT).ok()?;
-    (is_failure && pod.stage_without_generation && question.now < until).then_some(Wait::Report { until })
+    (is_failure && pod.stage_condition.without_generation && question.now < until)
+        .then_some(Wait::Report { until })
 }
 
 /// What a pod waits for whose resize the node has not completed.

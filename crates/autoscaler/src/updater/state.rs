@@ -41,10 +41,8 @@ pub struct PodState {
     pub ready: Ready,
     /// Where its latest resize stands.
     pub stage: Stage,
-    /// Since when, by the node's condition.
-    pub stage_since: Option<Timestamp>,
-    /// Whether that condition has no generation, and may be about an earlier spec.
-    pub stage_without_generation: bool,
+    /// The node's condition behind that.
+    pub stage_condition: StageCondition,
     /// Its main containers, in the order of the spec.
     pub containers: Vec<ContainerState>,
     /// The containers that its VPA observed at its creation; all if absent.
@@ -79,6 +77,15 @@ pub enum Phase {
     Running,
     /// All containers have ended for good.
     Ended,
+}
+
+/// The condition that a node reports the stage of a resize with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageCondition {
+    /// Since when it is so.
+    pub since: Option<Timestamp>,
+    /// Whether it has no generation, and may be about an earlier spec.
+    pub without_generation: bool,
 }
 
 /// Whether a pod is ready.
@@ -178,8 +185,10 @@ impl PodState {
                 since: ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0),
             },
             stage: reading.stage,
-            stage_since: reading.since.map(|time| time.0),
-            stage_without_generation: reading.without_generation,
+            stage_condition: StageCondition {
+                since: reading.since.map(|time| time.0),
+                without_generation: reading.without_generation,
+            },
             containers,
             observed: annotation(OBSERVED_CONTAINERS).and_then(observed_containers),
             admitted: [UPDATES_ANNOTATION, OBSERVED_CONTAINERS]

@@ -251,6 +251,11 @@ fn asked_for() -> impl Iterator<Item = Case> {
     table::all().into_iter().filter(is_asked_for)
 }
 
+/// How many cases run in parallel: `PLUMB_CONFORMANCE_AT_ONCE`, for a machine on which webhooks would time out, or 8.
+fn at_once() -> usize {
+    std::env::var("PLUMB_CONFORMANCE_AT_ONCE").map_or(8, |number| number.parse().unwrap())
+}
+
 /// Runs the cases, and returns those that fail. None is skipped without being listed.
 async fn fails(
     cluster: &Cluster,
@@ -266,7 +271,7 @@ async fn fails(
         in_place_rollout: gates.rollout,
         gates_off: gates.off.iter().map(|&gate| gate.to_owned()).collect(),
         skips: skips.clone(),
-        at_once: 8,
+        at_once: at_once(),
         timeout: plumb_harness::TIMEOUT,
         ..target.options(dialect, target != Target::Virtual)
     };

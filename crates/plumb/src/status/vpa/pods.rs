@@ -127,7 +127,7 @@ async fn of_vpa(
         subjects.push(Subject {
             recommendation: recommended.map(|recommended| Arc::new(Recommendation::from(&recommended))),
             allocatable: declared(allocatable).unwrap_or_default(),
-            observed: state.stage_since.unwrap_or(now),
+            observed: state.stage_condition.since.unwrap_or(now),
             backoff: None,
             arrival: 0,
             pod: Arc::new(state),
