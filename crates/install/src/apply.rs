@@ -1,6 +1,7 @@
 //! `plumb install --apply`: server-side apply of the manifests, and what has to hold before.
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -12,7 +13,7 @@ use plumb_rollout::webhook;
 use serde_json::json;
 
 use crate::component::Component;
-use crate::manifests::{Options, annotated, definitions, is_of_installation, manifests};
+use crate::manifests::{Options, PART_OF, annotated, definitions, is_of_installation, manifests};
 use crate::uninstall::{Registration, registration_of};
 use crate::upstream::{self, REPLICAS_ANNOTATION};
 
@@ -42,6 +43,11 @@ pub enum ApplyError {
         .0.join(" and ")
     )]
     PlumbUp(Vec<&'static str>),
+    /// The rights of the components are cluster-scoped: another installation would take them away.
+    #[error(
+        "Plumb is installed in namespace {0}: `plumb install -n {0}` changes that installation, `plumb uninstall -n {0}` removes it; nothing was installed"
+    )]
+    InstalledElsewhere(String),
     /// A request failed.
     #[error("{doing} {what}")]
     Request {
@@ -117,6 +123,9 @@ pub async fn apply(
     let own = run_by_plumb_up(client, &options.components).await?;
     if !own.is_empty() {
         return Err(ApplyError::PlumbUp(own));
+    }
+    if let Some(other) = installed_elsewhere(client, &options.namespace).await? {
+        return Err(ApplyError::InstalledElsewhere(other));
     }
     let without_crds = Options { crds: false, ..options.clone() };
     let mut objects = manifests(&without_crds).into_iter().peekable();
@@ -198,6 +207,19 @@ async fn run_by_plumb_up(client: &Client, components: &[Component]) -> Result<Ve
         own.push("the rollout controllers");
     }
     Ok(own)
+}
+
+/// The namespace of an installation that is not in this namespace, by the service accounts that have the rights of components.
+pub(crate) async fn installed_elsewhere(
+    client: &Client,
+    namespace: &str,
+) -> Result<Option<String>, ApplyError> {
+    let api: kube::Api<ClusterRoleBinding> = kube::Api::all(client.clone());
+    let ours = ListParams::default().labels(&format!("{}={}", PART_OF.0, PART_OF.1));
+    let bindings = api.list(&ours).await.map_err(failed("listing", "ClusterRoleBindings"))?;
+    let subjects = bindings.items.into_iter().flat_map(|binding| binding.subjects.unwrap_or_default());
+    let mut namespaces = subjects.filter_map(|subject| subject.namespace);
+    Ok(namespaces.find(|other| other != namespace))
 }
 
 /// It uses discovery: a version does not show the feature gates.

@@ -7,6 +7,7 @@ use clap::{Args, Parser as _};
 use plumb_install::apply::{ApplyError, Mode, apply};
 use plumb_install::uninstall::{Removal, UninstallError, UninstallOutcome, uninstall};
 use plumb_install::{Component, Options, check_parts, manifests, yaml};
+use plumb_validation::names::dns_label;
 
 use crate::cli::Cli;
 use crate::client::{Target, block_on, refusal, write_out};
@@ -29,7 +30,7 @@ const NAMESPACE: &str = "plumb-system";
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Install {
     /// The namespace of the controllers. The manifests create it, unless it is one that every cluster has.
-    #[arg(short, long, value_name = "NAME", default_value = NAMESPACE)]
+    #[arg(short, long, value_name = "NAME", default_value = NAMESPACE, value_parser = namespace)]
     namespace: String,
     /// The image of plumb. [default: localhost/plumb with this version, which has to be imported on every node]
     #[arg(long, value_name = "IMAGE", value_parser = image)]
@@ -83,7 +84,7 @@ pub(crate) struct Install {
     plumb uninstall")]
 pub(crate) struct Uninstall {
     /// The namespace of the controllers.
-    #[arg(short, long, value_name = "NAME", default_value = NAMESPACE)]
+    #[arg(short, long, value_name = "NAME", default_value = NAMESPACE, value_parser = namespace)]
     namespace: String,
     /// Uninstall though there are VPAs that a returning Vertical Pod Autoscaler would refuse.
     #[arg(long)]
@@ -97,6 +98,14 @@ pub(crate) struct Uninstall {
     dry_run: bool,
     #[command(flatten)]
     target: Target,
+}
+
+/// A namespace that can exist.
+fn namespace(text: &str) -> anyhow::Result<String> {
+    match dns_label(text).into_iter().next() {
+        Some(why) => bail!(why),
+        None => Ok(text.to_owned()),
+    }
 }
 
 fn image(text: &str) -> anyhow::Result<String> {
@@ -196,9 +205,7 @@ pub(crate) fn remove(args: Uninstall) -> anyhow::Result<()> {
         let mut report = |what: &str, done: &str| announce!("{what} {done}{suffix}");
         let outcome = uninstall(&client, &removal, &mut report).await.map_err(|error| match error {
             UninstallError::Request(error) => explained(error),
-            refused @ (UninstallError::Refused(_) | UninstallError::StillHeld(_)) => {
-                anyhow::Error::new(refused)
-            }
+            refused => anyhow::Error::new(refused),
         })?;
         if outcome == UninstallOutcome::NotInstalled {
             let namespace = &removal.namespace;
@@ -274,6 +281,7 @@ mod tests {
             ("--replicas", "0", "a component needs at least one pod"),
             ("--replicas", "-1", "a component needs at least one pod"),
             ("--replicas", "two", "it is no number of pods"),
+            ("--namespace", "Bad_NS", "must consist of lower case alphanumeric characters"),
         ] {
             let error = Cli::try_parse_from(["plumb", "install", &format!("{flag}={value}")]).unwrap_err();
             assert_eq!(error.exit_code(), 2);

@@ -3,6 +3,7 @@
 use http::{Request, Response};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -11,6 +12,7 @@ use plumb_autoscaler::admission::registration;
 use plumb_client::Api;
 use plumb_harness::{TestCluster, object};
 use plumb_install::apply::{ApplyError, Change, Mode, apply};
+use plumb_install::uninstall::{Removal, uninstall};
 use plumb_install::upstream::REPLICAS_ANNOTATION;
 use plumb_install::{Component, Options, manifests};
 use serde_json::json;
@@ -155,6 +157,23 @@ async fn in_a_cluster_of_plumb_up_its_own_components_are_not_installed_again() {
     }
     let deployments: Api<Deployment> = Api::all(admin);
     assert!(deployments.list(&ListParams::default()).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn a_second_installation_in_another_namespace_is_refused() {
+    let cluster = TestCluster::start();
+    let admin = cluster.admin();
+    installed(&admin, &all(), Mode::default()).await.unwrap();
+    let elsewhere = Options { namespace: "other".to_owned(), ..Options::default() };
+    let refused = installed(&admin, &elsewhere, Mode::default()).await.unwrap_err().to_string();
+    assert!(refused.starts_with("Plumb is installed in namespace plumb-system:"), "{refused}");
+    let namespaces: Api<Namespace> = Api::all(admin.clone());
+    assert!(namespaces.get_opt("other").await.unwrap().is_none());
+    let removal = Removal { namespace: "other".to_owned(), ..Removal::default() };
+    let refused = uninstall(&admin, &removal, &mut |_, _| {}).await.unwrap_err().to_string();
+    assert!(refused.contains("`plumb uninstall -n plumb-system` removes it"), "{refused}");
+    let repeated = installed(&admin, &all(), Mode::default()).await.unwrap();
+    assert!(repeated.iter().all(|(_, change)| *change == Change::Unchanged), "{repeated:?}");
 }
 
 #[tokio::test]
