@@ -10,9 +10,8 @@ mod release;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::net::IpAddr;
 
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -26,9 +25,12 @@ use plumb_autoscaler::recommender::shards::DEFAULT_LEASE;
 use plumb_client::Api;
 use plumb_controller::crds::DEFINITION_ANNOTATION;
 use plumb_rollout::webhook;
+use plumb_webhook::registration::{is_managed_by, is_on_loopback};
 use serde_json::json;
 
-use crate::apply::{ApplyError, api_of, delete, failed, kind, namespace_of, upstream_deployments};
+use crate::apply::{
+    ApplyError, api_of, delete, failed, installed_elsewhere, kind, namespace_of, upstream_deployments,
+};
 use crate::component::Component;
 use crate::manifests::{Options, crds, is_of_installation, manifests};
 use crate::upstream::{self, REPLICAS_ANNOTATION};
@@ -71,6 +73,9 @@ pub enum UninstallError {
         .0.join(", ")
     )]
     StillHeld(Vec<String>),
+    /// The installation is in another namespace.
+    #[error("Plumb is installed in namespace {0}: `plumb uninstall -n {0}` removes it; nothing was removed")]
+    InstalledElsewhere(String),
     /// A request failed.
     #[error(transparent)]
     Request(#[from] ApplyError),
@@ -118,6 +123,9 @@ pub async fn uninstall(
     // Components that are parts of others have objects in common with them.
     let mut seen = BTreeSet::new();
     objects.retain(|object| seen.insert((kind(object).to_owned(), object.name_any())));
+    if let Some(other) = installed_elsewhere(client, &removal.namespace).await? {
+        return Err(UninstallError::InstalledElsewhere(other));
+    }
     let mut remover = Remover { client, removal, report, removed: false };
     let refused = refused_vpas(client, &upstream::feature_gates(replaced.iter().copied())).await?;
     if !refused.is_empty()
@@ -187,14 +195,6 @@ fn webhook_configuration(name: &str) -> String {
     format!("mutatingwebhookconfiguration.admissionregistration.k8s.io/{name}")
 }
 
-/// Whether a webhook listens on the loopback address of the API server, as that of `plumb up` does and none of an
-/// installation can.
-fn is_on_api_servers_machine(webhook: &MutatingWebhook) -> bool {
-    let url = webhook.client_config.url.as_deref().and_then(|url| url.parse::<http::Uri>().ok());
-    let address = url.as_ref().and_then(http::Uri::host).and_then(|host| host.parse::<IpAddr>().ok());
-    address.is_some_and(|address| address.is_loopback())
-}
-
 /// Who registered a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Registration {
@@ -217,11 +217,13 @@ pub(crate) async fn registration_of(
     let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let found = api.get_opt(name).await.map_err(failed("reading", &webhook_configuration(name)))?;
     let Some(found) = found else { return Ok(Registration::Missing) };
-    if !found.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(manager)) {
-        return Ok(Registration::Foreign);
-    }
-    let is_of_plumb_up = found.webhooks.iter().flatten().any(is_on_api_servers_machine);
-    Ok(if is_of_plumb_up { Registration::OfPlumbUp } else { Registration::OfInstallation })
+    Ok(if !is_managed_by(&found, manager) {
+        Registration::Foreign
+    } else if is_on_loopback(&found) {
+        Registration::OfPlumbUp
+    } else {
+        Registration::OfInstallation
+    })
 }
 
 /// Removes objects one by one.

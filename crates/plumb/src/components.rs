@@ -6,14 +6,21 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use kube::Client;
 use plumb_apiserver::ApiServer;
-use plumb_apiserver::pki::Pki;
+use plumb_apiserver::authn::User;
+use plumb_apiserver::pki::{ADMIN_USER, MASTERS_GROUP, Pki};
+use plumb_autoscaler::admission::registration;
 use plumb_controller::metrics::{CountedService, Metrics};
+use plumb_controller::{Backoff, Exponential};
 use plumb_features::Feature;
 use plumb_resize::rules::Rules;
+use plumb_rollout::webhook;
 use plumb_supervise::Supervisor;
+use plumb_webhook::registration::unregister_from_loopback;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -35,36 +42,42 @@ static TABLE: &[Component] = &[
         about: "the Kubernetes API; it always runs",
         // Every component reads these through the rules of a resize.
         features: plumb_resize::features::FEATURES,
+        webhook: None,
         start: Start::ByItself,
     },
     Component {
         name: CONTROLLERS,
         about: "workload controllers, garbage collection, quotas, service accounts, certificates",
         features: &[],
+        webhook: None,
         start: Start::Tasks(controllers::start),
     },
     Component {
         name: "scheduler",
         about: "assigns pods to nodes",
         features: plumb_scheduler::features::FEATURES,
+        webhook: None,
         start: Start::Tasks(scheduler::start),
     },
     Component {
         name: NODE,
         about: "node agents, which run pods; virtual ones where this user may not run containers",
         features: &[],
+        webhook: None,
         start: Start::ByItself,
     },
     Component {
         name: "autoscaler",
         about: "the Vertical Pod Autoscaler",
         features: plumb_autoscaler::features::FEATURES,
+        webhook: Some((registration::NAME, registration::FIELD_MANAGER)),
         start: Start::Tasks(autoscaler::start),
     },
     Component {
         name: "rollout",
         about: "CloneSets, and in-place rollout of changed resources in pod templates (feature gate)",
         features: plumb_rollout::features::FEATURES,
+        webhook: Some((webhook::NAME, webhook::FIELD_MANAGER)),
         start: Start::Tasks(rollout::start),
     },
 ];
@@ -78,6 +91,8 @@ struct Component {
     about: &'static str,
     /// The feature gates that it reads.
     features: &'static [Feature],
+    /// The configuration of the webhook that it serves, and the manager of its fields.
+    webhook: Option<(&'static str, &'static str)>,
     /// How it is started.
     start: Start,
 }
@@ -143,7 +158,29 @@ impl Components {
             Start::Tasks(start) => Some(start(context)),
             Start::ByItself => None,
         });
-        starts.collect()
+        let mut absent = JoinSet::new();
+        let administrator = User::new(ADMIN_USER, "", [MASTERS_GROUP]);
+        let client = Client::new(context.count(context.server.inside(administrator)), "default");
+        let this = self.clone();
+        absent.spawn(context.supervisor.finish("absent-webhooks", move || {
+            let (this, client) = (this.clone(), client.clone());
+            async move { this.unregister_absent(&client).await }
+        }));
+        starts.chain([absent]).collect()
+    }
+
+    /// Removes the webhooks that an earlier `plumb up` registered for components that are not to run: the API server would
+    /// call them for each pod, in vain.
+    async fn unregister_absent(&self, client: &Client) {
+        let absent = TABLE.iter().filter(|component| !self.contains(component.name));
+        for (name, manager) in absent.filter_map(|component| component.webhook) {
+            let mut backoff =
+                Backoff::new(Exponential::new(Duration::from_millis(200), Duration::from_secs(30)));
+            while let Err(error) = unregister_from_loopback(client, name, manager).await {
+                tracing::warn!(%error, name, "cannot remove the webhook of a component that does not run, will retry");
+                backoff.wait().await;
+            }
+        }
     }
 
     fn parse(text: &str) -> Result<Self, UnknownComponent> {

@@ -4,6 +4,7 @@
 //! manager: they do not fight, and there is no moment without a configuration.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -11,6 +12,9 @@ use k8s_openapi::api::admissionregistration::v1::{
     WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Client, ResourceExt as _};
+use plumb_client::Api;
 
 /// Where the API server finds a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,4 +143,35 @@ pub fn is_current(stored: &MutatingWebhookConfiguration, desired: &MutatingWebho
         stored.metadata.labels.as_ref().and_then(|labels| labels.get(key)) == Some(value)
     });
     has_labels && stored.webhooks == desired.webhooks
+}
+
+/// Whether a configuration is for a webhook at a loopback address of the API server. `plumb up` registers its own that way,
+/// and no webhook of an installation can be there.
+pub fn is_on_loopback(configuration: &MutatingWebhookConfiguration) -> bool {
+    let is_on_loopback = |webhook: &MutatingWebhook| {
+        let url = webhook.client_config.url.as_deref().and_then(|url| url.parse::<http::Uri>().ok());
+        let address = url.as_ref().and_then(http::Uri::host).and_then(|host| host.parse::<IpAddr>().ok());
+        address.is_some_and(|address| address.is_loopback())
+    };
+    configuration.webhooks.iter().flatten().any(is_on_loopback)
+}
+
+/// Whether a field manager has applied a configuration.
+pub fn is_managed_by(configuration: &MutatingWebhookConfiguration, manager: &str) -> bool {
+    configuration.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(manager))
+}
+
+/// Deletes the configuration of a webhook that `plumb up` served. That of any other webhook stays.
+pub async fn unregister_from_loopback(client: &Client, name: &str, manager: &str) -> kube::Result<()> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let found = api.get_opt(name).await?;
+    let Some(found) = found.filter(|found| is_on_loopback(found) && is_managed_by(found, manager)) else {
+        return Ok(());
+    };
+    let preconditions = Preconditions { uid: found.metadata.uid, resource_version: None };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match api.delete(name, &params).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+        deleted => deleted.map(drop),
+    }
 }

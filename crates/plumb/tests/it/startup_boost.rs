@@ -12,7 +12,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
-use plumb_harness::{eventually, in_time, object, until, until_all};
+use plumb_harness::{eventually, in_time, object, until, until_all, until_gone};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -277,6 +277,25 @@ async fn pods_of_a_deployment_start_with_more_cpu_and_get_back_once_they_are_rea
     vpa.spec.startup_boost = serde_json::from_value(refused["startupBoost"].clone()).unwrap();
     let error = vpas.create(&PostParams::default(), &vpa).await.unwrap_err().to_string();
     assert!(error.contains("must be a whole number of milli CPUs"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_webhooks_of_components_that_are_left_out_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let flags = [&FLAGS[..], &["--feature-gates", "InPlaceWorkloadVerticalScaling=true"]].concat();
+    let cluster = Cluster::start_with(&data, &flags);
+    let names = ["vpa-webhook-config", "plumb-rollout-webhook"];
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(cluster.client().await);
+    for name in names {
+        until(&configurations, name, |_: &MutatingWebhookConfiguration| true).await;
+    }
+    assert!(cluster.stop().success());
+    let cluster = Cluster::start_with(&data, &["--components", "apiserver,controllers"]);
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(cluster.client().await);
+    for name in names {
+        until_gone(&configurations, name).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
