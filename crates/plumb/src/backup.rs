@@ -17,9 +17,9 @@ use crate::data_dir::{self, objects};
 
 /// Writes a copy.
 pub(crate) fn backup(args: &Backup) -> anyhow::Result<()> {
-    let directory = objects(&args.data_dir);
+    data_dir::require(&args.data_dir)?;
     anyhow::ensure!(
-        directory.is_dir(),
+        objects(&args.data_dir).is_dir(),
         "there are no objects in {}; --data-dir names another",
         args.data_dir.display()
     );
@@ -62,6 +62,7 @@ pub(crate) fn restore(args: &Restore) -> anyhow::Result<()> {
     let file = File::open(&args.file).with_context(|| format!("opening {}", args.file.display()))?;
     data_dir::check_usable(&args.data_dir)?;
     let directory = objects(&args.data_dir);
+    let mut made = data_dir::FreshDirectory::new(&args.data_dir);
     std::fs::create_dir_all(&args.data_dir).with_context(|| format!("making {}", args.data_dir.display()))?;
     let restored = plumb_store::restore(BufReader::new(file), &directory).map_err(|error| match error {
         occupied @ OpenError::NotEmpty(_) => anyhow::Error::new(occupied)
@@ -69,6 +70,7 @@ pub(crate) fn restore(args: &Restore) -> anyhow::Result<()> {
         other => anyhow::Error::new(other),
     });
     let revision = restored.with_context(|| format!("restoring into {}", args.data_dir.display()))?;
+    made.keep();
     announce!("restored {} at revision {revision} from {}", args.data_dir.display(), args.file.display());
     Ok(())
 }

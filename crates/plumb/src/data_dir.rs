@@ -72,6 +72,51 @@ pub(crate) fn check_usable(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Refuses a directory that does not exist, that this user may not read, or that Plumb did not make.
+pub(crate) fn require(directory: &Path) -> anyhow::Result<()> {
+    let shown = directory.display();
+    let entries = match entries(directory) {
+        Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => {
+            bail!("there is no data directory {shown}; --data-dir names another")
+        }
+        found => found.with_context(|| format!("reading the data directory {shown}"))?,
+    };
+    if is_data_dir(directory) {
+        return Ok(());
+    }
+    for own in entries.iter().filter(|name| is_own(name)) {
+        let read = std::fs::read_dir(directory.join(own));
+        if read.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+            bail!("{shown} belongs to another user: run the command as that user, with sudo for root");
+        }
+    }
+    bail!("{shown} is no data directory of Plumb; --data-dir names another")
+}
+
+/// A data directory that did not exist: it is removed again unless what makes it succeeds.
+pub(crate) struct FreshDirectory(Option<PathBuf>);
+
+impl FreshDirectory {
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self((!directory.exists()).then(|| directory.to_owned()))
+    }
+
+    /// It stays from now on.
+    pub(crate) fn keep(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for FreshDirectory {
+    fn drop(&mut self) {
+        if let Some(directory) = self.0.take().filter(|directory| directory.exists())
+            && let Err(error) = remove_tree(&directory)
+        {
+            tracing::warn!(%error, directory = %directory.display(), "cannot remove a data directory that was made in vain");
+        }
+    }
+}
+
 /// Removes every entry that Plumb makes, and the directory if it is empty then. Returns the remaining entries; none
 /// if the directory is removed.
 pub(crate) fn remove(directory: &Path) -> anyhow::Result<Option<Vec<OsString>>> {

@@ -1,6 +1,7 @@
 //! `plumb down`: removes the remains of a cluster from this machine.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -16,17 +17,17 @@ use crate::client::{block_on, write_out};
 use crate::data_dir::{self, JOURNAL, objects};
 use crate::nodes::{builtin_config, remove_cri_pods};
 
+/// The user who may run containers.
+const ROOT: u32 = 0;
+
 pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     let data = &args.data_dir;
-    if !data.is_dir() {
-        bail!("there is no data directory {}; --data-dir names another", data.display());
-    }
-    if !data_dir::is_data_dir(data) {
-        bail!("{} is no data directory of Plumb; --data-dir names another", data.display());
-    }
+    data_dir::require(data)?;
     let shown = data.display();
     let data = std::fs::canonicalize(data).with_context(|| format!("finding {shown}"))?;
-    let had_containers = data.join(builtin::FOLDER).is_dir();
+    // A user who is not root has images there at most.
+    let owner = std::fs::metadata(data.join(builtin::FOLDER)).map(|folder| folder.uid()).ok();
+    let had_containers = owner.is_some_and(|owner| owner == ROOT);
     if had_containers && !nix::unistd::geteuid().is_root() {
         bail!("{} has held real containers: only root can remove what is left of them", data.display());
     }

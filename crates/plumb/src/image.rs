@@ -10,7 +10,7 @@ use plumb_runtime::image::Limits;
 
 use crate::cli::{Image, ImageCommand};
 use crate::client::write_out;
-use crate::data_dir::check_usable;
+use crate::data_dir::{FreshDirectory, check_usable, require};
 
 /// Long enough to distinguish images, short enough to read.
 const SHORT_ID: usize = 12;
@@ -19,11 +19,13 @@ pub(crate) fn run(image: Image) -> anyhow::Result<()> {
     match image.command {
         ImageCommand::Import { file, names, max_unpacked_bytes } => {
             check_usable(&image.data_dir)?;
+            let mut made = FreshDirectory::new(&image.data_dir);
             let images = images_of(&image.data_dir)?;
             let limits = Limits { unpacked_bytes: max_unpacked_bytes, ..Limits::default() };
             let imported = images
                 .import_within(&file, &names, limits)
                 .with_context(|| format!("importing {}", file.display()))?;
+            made.keep();
             for record in imported {
                 let name = record.tags.first().map_or(record.id.as_str(), String::as_str);
                 announce!("imported {name}");
@@ -31,6 +33,7 @@ pub(crate) fn run(image: Image) -> anyhow::Result<()> {
         }
         ImageCommand::Pull(args) => pull::run(&image.data_dir, &args)?,
         ImageCommand::Ls => {
+            require(&image.data_dir)?;
             let mut text = format!("{:<48} {:<SHORT_ID$} {:>10}\n", "NAME", "ID", "SIZE");
             // Without any nothing is made.
             let images = has_images(&image.data_dir).then(|| images_of(&image.data_dir)).transpose()?;
@@ -47,6 +50,7 @@ pub(crate) fn run(image: Image) -> anyhow::Result<()> {
             write_out(&text)?;
         }
         ImageCommand::Rm { name } => {
+            require(&image.data_dir)?;
             if !has_images(&image.data_dir) || !remove_image(&image.data_dir, &name)? {
                 bail!("there is no image {name:?}");
             }

@@ -1,7 +1,7 @@
 //! `plumb up`: a cluster on this machine.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let data = &args.data_dir;
     data_dir::check_usable(data)?;
     // No directory is created for a cluster that cannot be served; an existing one names the process that holds it.
-    let mut created = FreshDirectory::new(data);
+    let mut created = data_dir::FreshDirectory::new(data);
     let early = (!data.exists()).then(|| holder::listen(args.listen, "--listen")).transpose()?;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
     let store =
@@ -213,29 +213,6 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     }
     store.close();
     Ok(())
-}
-
-/// A data directory that did not exist: it is removed again unless the cluster starts.
-struct FreshDirectory(Option<PathBuf>);
-
-impl FreshDirectory {
-    fn new(directory: &Path) -> Self {
-        Self((!directory.exists()).then(|| directory.to_owned()))
-    }
-
-    fn keep(&mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for FreshDirectory {
-    fn drop(&mut self) {
-        if let Some(directory) = self.0.take().filter(|directory| directory.exists())
-            && let Err(error) = plumb_runtime::untrusted::remove_tree(&directory)
-        {
-            tracing::warn!(%error, directory = %directory.display(), "cannot remove the data directory of a failed start");
-        }
-    }
 }
 
 /// Why a data directory cannot be opened, with what to do about it.
