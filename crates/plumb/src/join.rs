@@ -189,6 +189,9 @@ fn name(args: &Node) -> anyhow::Result<String> {
 
 /// The address of this machine that a server is reached from.
 fn towards(server: &str) -> anyhow::Result<IpAddr> {
+    if server.starts_with("http://") {
+        bail!("{server}: the API is served over TLS only; write https://");
+    }
     let authority = server.strip_prefix("https://").unwrap_or(server).trim_end_matches('/');
     let authority = if authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
         authority.to_owned()

@@ -77,9 +77,16 @@ fn main() -> ExitCode {
     if let Some(why) = conflict {
         cli.command.usage().error(ErrorKind::ArgumentConflict, why).exit();
     }
+    let filter = match std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|filter| !filter.is_empty()) {
+        None => cli.log_filter(),
+        Some(given) => EnvFilter::try_new(&given).unwrap_or_else(|error| {
+            let why = format!("the variable {} is {given:?}: {error}", EnvFilter::DEFAULT_ENV);
+            cli.command.usage().error(ErrorKind::InvalidValue, why).exit()
+        }),
+    };
     let without_outages = cli.has_usual_log().then_some(reachability::WithoutOutages);
     tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| cli.log_filter()))
+        .with_env_filter(filter)
         .with_writer(std::io::stderr)
         // Colours are for people; in a file or a journal they are noise.
         .with_ansi(std::io::stderr().is_terminal())

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use clap::Args;
 use plumb_autoscaler::recommender::prometheus::{Authentication, PrometheusSettings};
 use plumb_autoscaler::recommender::{AggregationSettings, EstimationSettings, Percentiles};
@@ -44,7 +44,7 @@ pub(crate) struct Tuning {
     /// The percentile of memory peaks that the upper bound starts from.
     #[arg(long, value_name = "PERCENTILE", default_value = "0.95", value_parser = fraction)]
     recommendation_upper_bound_memory_percentile: f64,
-    /// The same of memory.
+    /// How much history of memory makes bounds reliable: with less they are further apart.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_time)]
     confidence_interval_memory: Duration,
     /// Write memory with two decimals of the largest unit. Deprecated: `--round-memory-bytes` rounds.
@@ -78,10 +78,10 @@ pub(crate) struct Tuning {
     #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     cpu_integer_post_processor_enabled: bool,
     /// The most cpu for a container whose policy has no maximum. [default: none]
-    #[arg(long, value_name = "CPU")]
+    #[arg(long, value_name = "CPU", value_parser = positive_quantity)]
     container_recommendation_max_allowed_cpu: Option<Quantity>,
     /// The most memory for a container whose policy has no maximum. [default: none]
-    #[arg(long, value_name = "MEMORY")]
+    #[arg(long, value_name = "MEMORY", value_parser = positive_quantity)]
     container_recommendation_max_allowed_memory: Option<Quantity>,
 }
 
@@ -247,6 +247,13 @@ pub(super) fn fraction(text: &str) -> anyhow::Result<f64> {
     Ok(number)
 }
 
+/// An amount that something may have at most.
+pub(super) fn positive_quantity(text: &str) -> anyhow::Result<Quantity> {
+    let amount: Quantity = text.parse().context("write it as 500m, 2 or 4Gi")?;
+    ensure!(amount.is_positive(), "it must be more than 0");
+    Ok(amount)
+}
+
 /// A time as Go writes it, such as `24h` or `1h30m`; days and weeks (`8d`), as Prometheus writes them, too.
 pub(super) fn positive_time(text: &str) -> anyhow::Result<Duration> {
     const DAY: u64 = 24 * 60 * 60;
@@ -317,6 +324,8 @@ mod tests {
             "--confidence-interval-cpu=1",
             "--round-cpu-millicores=0",
             "--container-recommendation-max-allowed-cpu=much",
+            "--container-recommendation-max-allowed-cpu=-1",
+            "--container-recommendation-max-allowed-memory=0",
         ] {
             assert!(Flags::try_parse_from(["plumb", wrong]).is_err(), "{wrong}");
         }

@@ -93,6 +93,7 @@ impl FromStr for Object {
         const VPA: [&str; 4] = ["vpa", "vpas", "verticalpodautoscaler", "verticalpodautoscalers"];
         let is_vpa = |kind: &str| VPA.contains(&kind.split('.').next().unwrap_or(kind));
         Ok(match text.split_once('/') {
+            Some((kind, "")) if !kind.is_empty() => bail!("the name is missing: write {kind}/NAME"),
             Some((kind, name)) if is_vpa(kind) => Self::Vpa(name.to_owned()),
             None if is_vpa(text) => Self::Vpas,
             None if POD_WORDS.contains(&text) => Self::Pods,
@@ -369,7 +370,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Object>().unwrap(), expected, "{text}");
         }
-        for text in ["job/web", "deploy/", "cloneset/web", "/web"] {
+        for text in ["pod/", "job/web", "cloneset/web", "/web"] {
             let refused = text.parse::<Object>().unwrap_err().to_string();
             assert!(refused.contains("pod/NAME"), "{text}: {refused}");
         }
@@ -377,7 +378,12 @@ mod tests {
 
     #[test]
     fn a_kind_without_a_name_is_no_pod() {
-        for (text, words) in [("deploy", "write deploy/NAME"), ("statefulsets", "write sts/NAME")] {
+        for (text, words) in [
+            ("deploy", "write deploy/NAME"),
+            ("deploy/", "write deploy/NAME"),
+            ("vpa/", "write vpa/NAME"),
+            ("statefulsets", "write sts/NAME"),
+        ] {
             let refused = text.parse::<Object>().unwrap_err().to_string();
             assert!(refused.contains(words), "{text}: {refused}");
         }

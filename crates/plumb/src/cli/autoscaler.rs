@@ -6,6 +6,7 @@ use clap::Args;
 use plumb_resize::Quantity;
 
 use crate::durations::interval;
+use crate::recommender_flags::positive_quantity;
 
 /// How the autoscaler works. A heading holds for what is flattened after it, too, which needs one of its own.
 #[derive(Clone, Debug, Args)]
@@ -22,7 +23,7 @@ pub(crate) struct AutoscalerFlags {
     #[arg(long)]
     pub(crate) memory_decrease_guard: bool,
     /// The most CPU that a container gets by a start-up boost; any amount if absent.
-    #[arg(long, value_name = "QUANTITY")]
+    #[arg(long, value_name = "QUANTITY", value_parser = positive_quantity)]
     pub(crate) max_allowed_cpu_boost: Option<Quantity>,
     /// For how long a pod that is not ready keeps its start-up boost.
     #[arg(long, default_value = "30m", value_name = "TIME", value_parser = interval)]

@@ -28,7 +28,10 @@ impl FromStr for Amounts {
                 Resource::Cpu => cpu(amount),
                 Resource::Memory => memory(amount),
             };
-            amounts.0[resource] = Some(read.map_err(|error| anyhow!("{name} {amount:?}: {error}"))?);
+            let read = read.map_err(|error| anyhow!("{name} {amount:?}: {error}"))?;
+            if amounts.0[resource].replace(read).is_some() {
+                bail!("{name} is given twice");
+            }
         }
         Ok(amounts)
     }
@@ -91,6 +94,12 @@ mod tests {
         for text in ["1Mi", "64Mi", "64M", "1.5Gi", "1e9", "1048576", "0"] {
             assert_eq!(memory(text).unwrap(), text.parse().unwrap(), "{text}");
         }
+    }
+
+    #[test]
+    fn an_amount_that_is_given_twice_is_refused() {
+        let refused = "cpu=1,memory=64Mi,cpu=2".parse::<Amounts>().unwrap_err().to_string();
+        assert_eq!(refused, "cpu is given twice");
     }
 
     #[test]

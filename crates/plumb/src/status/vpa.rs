@@ -30,6 +30,9 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
         Some(Output::Name) => Vec::new(),
         _ => pods::read(&client, &vpas).await,
     };
+    if vpas.is_empty() && !args.all_namespaces {
+        client::check_namespace(&client, namespace).await?;
+    }
     if vpas.is_empty() && args.output.is_none() {
         say!("no VPAs in {}", args.place(namespace));
         return Ok(ExitCode::SUCCESS);
@@ -65,21 +68,24 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
 
 async fn vpas(args: &Status, client: &Client, namespace: &str) -> anyhow::Result<Vec<VerticalPodAutoscaler>> {
     let api: Api<VerticalPodAutoscaler> = args.api(client, namespace);
-    let failed = |error: kube::Error| match &error {
+    let read = match &args.object {
+        Some(Object::Vpa(name)) => api.get(name).await.map(|vpa| vec![vpa]),
+        _ => {
+            let wanted = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
+            api.list(&wanted).await.map(|list| list.items)
+        }
+    };
+    match read {
         // Without the definition the path is not found; with it, a name in a group is.
-        kube::Error::Api(status)
+        Err(kube::Error::Api(status))
             if status.is_not_found()
                 && !status.message.contains("verticalpodautoscalers.autoscaling.k8s.io") =>
         {
-            anyhow::anyhow!(NOT_INSTALLED)
+            anyhow::bail!(NOT_INSTALLED)
         }
-        _ => client::refusal(error),
-    };
-    if let Some(Object::Vpa(name)) = &args.object {
-        return Ok(vec![api.get(name).await.map_err(failed)?]);
+        Err(error) => Err(client::refusal_in(client, namespace, error).await),
+        Ok(vpas) => Ok(vpas),
     }
-    let wanted = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
-    Ok(api.list(&wanted).await.map_err(failed)?.items)
 }
 
 /// Explains each VPA from its checkpoints.

@@ -16,7 +16,7 @@ use plumb_resize::Quantity;
 use plumb_webhook::{Certificates, Endpoint, MinTls, Registration, TlsSettings};
 
 use super::endpoint::{EndpointFlags, or_own_namespace};
-use crate::recommender_flags::positive_time;
+use crate::recommender_flags::{positive_quantity, positive_time};
 
 /// Where upstream's Deployment mounts certificates.
 const MOUNTED: &str = "/etc/tls-certs";
@@ -72,7 +72,7 @@ pub(crate) struct AdmissionFlags {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time)]
     pub(crate) status_lease_update_interval: Duration,
     /// The most CPU that a container gets by a start-up boost. [default: any amount]
-    #[arg(long, value_name = "QUANTITY")]
+    #[arg(long, value_name = "QUANTITY", value_parser = positive_quantity)]
     pub(crate) max_allowed_cpu_boost: Option<Quantity>,
     /// Accepted because upstream has it: the webhook always reloads certificate files.
     #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide = true)]
