@@ -127,6 +127,8 @@ impl Command {
             Self::Up(_) => "up",
             Self::Node(_) => "node",
             Self::Status(_) => "status",
+            Self::Resize(_) => "resize",
+            Self::Recommend(_) => "recommend",
             Self::Run(_) => "run",
             _ => return whole,
         };
@@ -175,7 +177,7 @@ pub(crate) enum Command {
     /// Run components against a cluster that runs elsewhere, until Ctrl-C or SIGTERM.
     #[command(after_help = "Examples:\n  \
         plumb run recommender --kubeconfig ~/.kube/config    # recommends, and changes no pod\n  \
-        plumb run all --kubeconfig ~/.kube/config --install-crds=true --register-by-url --webhook-address=192.0.2.7\n  \
+        plumb run all --install-crds=true --register-by-url --webhook-address=192.0.2.7\n  \
         plumb run rollout --help")]
     Run(Box<Run>),
     Install(Box<Install>),
@@ -185,7 +187,8 @@ pub(crate) enum Command {
     /// The certificates and keys in DIR/pki are not in it; copy that directory too. See docs/operations.md.
     #[command(after_help = "Examples:\n  \
         sudo plumb backup monday.plumb\n  \
-        sudo plumb backup --data-dir /var/lib/plumb /backup/monday.plumb && sudo cp -a /var/lib/plumb/pki /backup")]
+        sudo plumb backup --data-dir /var/lib/plumb /backup/monday.plumb\n  \
+        sudo cp -a /var/lib/plumb/pki /backup")]
     Backup(Backup),
     /// Restore a data directory from a backup of `plumb backup`.
     ///

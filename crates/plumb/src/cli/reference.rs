@@ -87,6 +87,18 @@ fn flags(name: &str, command: &Command) -> Vec<(String, Option<Arg>)> {
     seen.filter_map(|arg| Some((arg.get_long()?.to_owned(), Some(arg.clone())))).collect()
 }
 
+/// Help has this many columns where the terminal does not say how many it has.
+const COLUMNS: usize = 100;
+
+#[test]
+fn no_example_of_the_help_is_wrapped() {
+    for (name, command) in commands() {
+        let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let long: Vec<_> = examples.lines().filter(|line| line.chars().count() > COLUMNS).collect();
+        assert!(long.is_empty(), "{name}: {long:#?}");
+    }
+}
+
 #[test]
 fn the_page_has_every_command_and_flag_with_its_default_and_its_values() {
     let page = Page::read();

@@ -60,7 +60,7 @@ pub(crate) enum RunCommand {
     #[command(after_help = "Examples:\n  \
         plumb run recommender --kubeconfig ~/.kube/config --address=127.0.0.1:8942\n  \
         curl http://127.0.0.1:8942/debug/vpa/default/web\n  \
-        plumb run recommender --storage=prometheus --prometheus-address=http://prometheus:9090 \
+        plumb run recommender --storage=prometheus --prometheus-address=http://prometheus:9090 \\\n    \
         --prometheus-cadvisor-job-name=kubelet")]
     Recommender(Box<RunRecommender>),
     /// Run the updater of the Vertical Pod Autoscaler.
@@ -96,7 +96,7 @@ pub(crate) enum RunCommand {
     /// a workload in the write that changes it; while it is unavailable, workload controllers recreate the pods.
     #[command(after_help = "Examples:\n  \
         plumb run rollout --kubeconfig ~/.kube/config --install-crds=true\n  \
-        plumb run rollout --leader-elect=true --feature-gates=InPlaceWorkloadVerticalScaling=true \
+        plumb run rollout --leader-elect=true --feature-gates=InPlaceWorkloadVerticalScaling=true \\\n    \
         --register-by-url --webhook-address=192.0.2.7")]
     Rollout(Box<RunRollout>),
 }
