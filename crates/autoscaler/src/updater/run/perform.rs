@@ -135,8 +135,9 @@ impl Inner {
                 }
                 self.config.updater_metrics.updated(task.key);
                 self.emit_resized(task.vpa, pod);
-                let accepted =
-                    task.records_accepted.then(|| Accepted { generation, at: self.config.clock.now() });
+                // A condition without a generation is not about this resize for a while.
+                let is_recorded = task.records_accepted || pod.stage_condition.without_generation;
+                let accepted = is_recorded.then(|| Accepted { generation, at: self.config.clock.now() });
                 self.observed(&Write::updated(&resized.metadata)).await;
                 self.record(actuator, task, Record { accepted, ..Record::default() }).await;
                 false

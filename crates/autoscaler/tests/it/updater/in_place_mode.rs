@@ -119,6 +119,26 @@ async fn an_infeasible_resize_is_not_retried_until_the_recommendation_is_lower()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_condition_without_a_generation_is_not_about_a_resize_of_a_moment_ago() {
+    for mode in ["InPlace", "InPlaceOrRecreate"] {
+        let rules = Rules { refuse_over_capacity: false, ..Rules::v1_36() };
+        let world = World::start(rules, mode).await;
+        world.pod("web-1", "1/1Gi").await;
+        world.recommend("3/2Gi").await;
+        world.pass(MOMENT).await;
+        // Nor is it evicted, because a lower recommendation comes first.
+        world.recommend("2/3Gi").await;
+        world.answer_without_generation("web-1", Answer::Infeasible).await;
+        world.pass(Duration::from_secs(8)).await;
+        assert_eq!(world.requests("web-1").await, amounts("2/3Gi"));
+        world.answer_without_generation("web-1", Answer::Applied).await;
+        world.pass(MOMENT).await;
+        assert_eq!((world.count("/resize"), world.count("/eviction")), (2, 0), "{mode}");
+        assert_eq!(world.state("web-1").await.record.infeasible, None, "{mode}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_attempt_survives_a_restart_of_the_updater() {
     for rules in dialects() {
         let refuses = rules.refuse_over_capacity;

@@ -254,9 +254,18 @@ impl World {
 
     /// The node says where the latest resize of a pod stands.
     pub(crate) async fn answer(&self, name: &str, answer: Answer) {
+        let generation = self.pods().get(name).await.unwrap().metadata.generation;
+        self.report(name, answer, generation).await;
+    }
+
+    /// The same, without a generation, as kubelets of Kubernetes 1.33 do.
+    pub(crate) async fn answer_without_generation(&self, name: &str, answer: Answer) {
+        self.report(name, answer, None).await;
+    }
+
+    async fn report(&self, name: &str, answer: Answer, generation: Option<i64>) {
         let pod = self.pods().get(name).await.unwrap();
         let now = self.clock.now().to_string();
-        let generation = pod.metadata.generation;
         let spec = pod.spec.as_ref().unwrap();
         let condition = |type_: &str, reason: Option<&str>| {
             let mut condition = json!({
