@@ -183,6 +183,35 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_is_missing_or_of_others_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |path: &Path| require(path).unwrap_err().to_string();
+        let missing = folder.path().join("missing");
+        assert!(refused(&missing).starts_with("there is no data directory "), "{}", refused(&missing));
+        assert!(
+            refused(folder.path()).contains("is no data directory of Plumb"),
+            "{}",
+            refused(folder.path())
+        );
+        drop(Store::open(objects(folder.path()), Options::default()).unwrap());
+        require(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_was_made_in_vain_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (fresh, older) = (folder.path().join("fresh"), folder.path().join("older"));
+        fs::create_dir_all(&older).unwrap();
+        for directory in [&fresh, &older] {
+            let made = FreshDirectory::new(directory);
+            fs::create_dir_all(directory.join("runtime/images")).unwrap();
+            drop(made);
+        }
+        assert!(!fresh.exists());
+        assert!(older.join("runtime/images").exists());
+    }
+
+    #[test]
     fn directories_of_others_are_no_data_directories_whatever_their_entries_are_called() {
         let folder = tempfile::tempdir().unwrap();
         for name in ENTRIES {

@@ -34,7 +34,7 @@ pub(crate) struct Recommend {
     #[arg(long, value_name = "URL", alias = "prometheus-address")]
     prometheus: Option<String>,
     /// Report on one namespace. [default: all]
-    #[arg(short, long, value_name = "NAME", requires = "prometheus", alias = "vpa-object-namespace")]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "samples", alias = "vpa-object-namespace")]
     namespace: Option<String>,
     /// The output format: `csv` and `html` are for reports on a cluster.
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]

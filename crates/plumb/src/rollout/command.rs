@@ -20,7 +20,7 @@ use plumb_rollout::commands::{self, Command, CommandError};
 use plumb_rollout::engine::{Phase, RolloutStatus};
 use plumb_rollout::workloads::{WorkloadKind, WorkloadRecord};
 
-use crate::client::{Cluster, Output, block_on, json, refusal, table, write_out, yaml};
+use crate::client::{Cluster, Output, block_on, json, refusal, refusal_in, table, write_out, yaml};
 
 /// Show, pause, resume and undo in-place rollouts of Deployments, StatefulSets and DaemonSets.
 #[derive(Debug, Args)]
@@ -125,7 +125,9 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         let Workload { kind, name } = &named.workload;
         match commands::command(&client, *kind, &namespace, name, command).await {
             Ok(()) => write_out(&format!("{} {done}\n", named.workload))?,
-            Err(CommandError::Request { source, .. }) => return Err(refusal(source)),
+            Err(CommandError::Request { source, .. }) => {
+                return Err(refusal_in(&client, &namespace, source).await);
+            }
             Err(why) => bail!("{}: {why}", named.workload),
         }
         Ok(ExitCode::SUCCESS)
@@ -148,7 +150,10 @@ pub(crate) async fn show(
         WorkloadKind::AdvancedDaemonSet => ApiResource::erase::<AdvancedDaemonSet>(&()),
     };
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let read = api.get_metadata(&workload.name).await.map_err(refusal)?;
+    let read = match api.get_metadata(&workload.name).await {
+        Ok(read) => read,
+        Err(error) => return Err(refusal_in(&client, namespace, error).await),
+    };
     let progress = Progress::of(&read);
     if let Progress::None = &progress {
         let object = api.get(&workload.name).await.map_err(refusal)?;

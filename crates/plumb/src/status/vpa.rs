@@ -68,12 +68,11 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
 
 async fn vpas(args: &Status, client: &Client, namespace: &str) -> anyhow::Result<Vec<VerticalPodAutoscaler>> {
     let api: Api<VerticalPodAutoscaler> = args.api(client, namespace);
-    let read = match &args.object {
-        Some(Object::Vpa(name)) => api.get(name).await.map(|vpa| vec![vpa]),
-        _ => {
-            let wanted = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
-            api.list(&wanted).await.map(|list| list.items)
-        }
+    let read = if let Some(Object::Vpa(name)) = &args.object {
+        api.get(name).await.map(|vpa| vec![vpa])
+    } else {
+        let wanted = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
+        api.list(&wanted).await.map(|list| list.items)
     };
     match read {
         // Without the definition the path is not found; with it, a name in a group is.
