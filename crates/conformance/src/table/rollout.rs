@@ -433,7 +433,8 @@ pub(super) const CASES: &[Case] = &[
         edit(SMALL),
         Step::scaled(Scaled::applied(SMALL)),
         phase("Complete")
-    ),
+    )
+    .needing(&[Capability::LowerMemoryLimit]),
     deferred!(
         "rollout-takes-the-pod-back-that-is-deferred",
         r#"{"onFailure":"RollbackPod","deferredDeadlineSeconds":1}"#,
@@ -441,7 +442,8 @@ pub(super) const CASES: &[Case] = &[
         phase("Complete"),
         HALF,
         RELEASED
-    ),
+    )
+    .needing(&[Capability::LowerMemoryLimit]),
     deferred!(
         "rollout-takes-all-pods-back-after-a-failure",
         r#"{"onFailure":"RollbackAll","deferredDeadlineSeconds":1}"#,
@@ -452,7 +454,8 @@ pub(super) const CASES: &[Case] = &[
         Step::scaled(Scaled::Specs(&[SMALL, LARGE, SMALL])),
         Step::wait("", Expectation::Event { reason: "InPlaceRolledBack" }),
         RELEASED
-    ),
+    )
+    .needing(&[Capability::LowerMemoryLimit]),
     deferred!(
         "rollout-whose-rollback-fails-is-reported-and-left-so",
         r#"{"onFailure":"RollbackAll","deferredDeadlineSeconds":1}"#,
