@@ -368,24 +368,26 @@ fn a_purge_removes_what_plumb_made_and_names_what_it_leaves() {
 }
 
 #[test]
-fn images_are_listed_without_making_anything() {
+fn a_directory_that_is_no_data_directory_is_refused_and_nothing_is_made_in_it() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let plumb = |args: &[&str]| plumb(args, &data);
-    let (code, text) = plumb(&["image", "ls"]);
-    assert_eq!((code, text.lines().count()), (Some(0), 1), "{text}");
-    assert!(!data.exists());
-    let (code, text) = plumb(&["image", "rm", "mine"]);
-    assert_eq!((code, text.as_str()), (Some(1), "plumb: there is no image \"mine\"\n"));
-    assert!(!data.exists());
-    fs::create_dir(&data).unwrap();
-    assert_eq!(plumb(&["image", "ls"]).0, Some(0));
-    let (code, text) = plumb(&["down"]);
-    assert_eq!(code, Some(1), "{text}");
-    assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
-    fs::remove_dir(&data).unwrap();
     let missing = format!("plumb: there is no data directory {}; --data-dir names another\n", data.display());
-    assert_eq!(plumb(&["down"]), (Some(1), missing));
+    let foreign =
+        format!("plumb: {} is no data directory of Plumb; --data-dir names another\n", data.display());
+    let commands: [&[&str]; 4] =
+        [&["image", "ls"], &["image", "rm", "mine"], &["down"], &["backup", "copy.plumb"]];
+    for command in commands {
+        assert_eq!(plumb(command), (Some(1), missing.clone()), "{command:?}");
+        assert!(!data.exists());
+    }
+    let (code, text) = plumb(&["image", "import", "nosuch.tar"]);
+    assert_eq!((code, data.exists()), (Some(1), false), "{text}");
+    fs::create_dir(&data).unwrap();
+    for command in commands {
+        assert_eq!(plumb(command), (Some(1), foreign.clone()), "{command:?}");
+        assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
+    }
 }
 
 #[test]

@@ -141,7 +141,10 @@ async fn all_containers_of_all_vpas_are_shown_and_each_is_explained() {
 
     let gone = plumb(&cluster, &["status", "vpa/gone", "--explain"]);
     assert_eq!(gone.status.code(), Some(1));
-    assert_eq!(err(&gone), "plumb: verticalpodautoscalers.autoscaling.k8s.io \"gone\" not found\n");
+    let missing = "verticalpodautoscalers.autoscaling.k8s.io \"gone\" not found in namespace \"default\"";
+    assert_eq!(err(&gone), format!("plumb: {missing}\n"));
+    let elsewhere = plumb(&cluster, &["status", "vpa", "-n", "nowhere"]);
+    assert_eq!(err(&elsewhere), "plumb: there is no namespace \"nowhere\"; -n names another\n");
     let wrong = plumb(&cluster, &["status", "--explain"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", err(&wrong));
 }
