@@ -46,20 +46,10 @@ pub(crate) fn check(_: &[String]) -> Outcome {
 
 /// What cargo resolves for a selection of packages.
 fn resolve(selection: &[&str], edges: &str) -> Result<Resolved, String> {
-    let output = cargo([
-        "tree",
-        "--locked",
-        "--prefix",
-        "none",
-        "--no-dedupe",
-        "--format",
-        "{p}|{f}",
-        "--edges",
-        edges,
-    ])
-    .args(selection)
-    .output()
-    .map_err(|error| format!("cannot start cargo tree: {error}"))?;
+    let output = cargo(["tree", "--locked", "--prefix", "none", "--format", "{p}|{f}", "--edges", edges])
+        .args(selection)
+        .output()
+        .map_err(|error| format!("cannot start cargo tree: {error}"))?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
