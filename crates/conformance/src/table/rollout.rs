@@ -437,7 +437,8 @@ pub(super) const CASES: &[Case] = &[
     .needing(&[Capability::LowerMemoryLimit]),
     deferred!(
         "rollout-takes-the-pod-back-that-is-deferred",
-        r#"{"onFailure":"RollbackPod","deferredDeadlineSeconds":1}"#,
+        // Long enough for a kubelet that defers the growth of the first pod, too, until pods of an earlier case are gone.
+        r#"{"onFailure":"RollbackPod","deferredDeadlineSeconds":5}"#,
         edit(LARGE),
         phase("Complete"),
         HALF,
