@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use kube::{Client, Resource};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use plumb_client::Api;
 use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
@@ -180,7 +180,7 @@ impl InformerFactory {
         &self,
         transform: fn(K) -> K,
     ) -> Informer<K> {
-        let mut kinds = self.kinds();
+        let mut kinds = self.kinds.lock();
         let known = kinds.by_type.get(&TypeId::of::<K>()).and_then(|any| any.downcast_ref::<Informer<K>>());
         if let Some(informer) = known {
             return informer.clone();
@@ -217,10 +217,6 @@ impl InformerFactory {
     }
 
     fn entries(&self) -> Vec<Arc<dyn Entry>> {
-        self.kinds().entries.clone()
-    }
-
-    fn kinds(&self) -> MutexGuard<'_, Kinds> {
-        self.kinds.lock()
+        self.kinds.lock().entries.clone()
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::ListParams;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use plumb_client::Api;
 use tokio::sync::watch;
 
@@ -106,7 +106,7 @@ impl<K> Clone for Index<K> {
 impl<K: Resource> Index<K> {
     /// The objects that have a value, by namespace and name.
     pub fn get(&self, value: &str) -> Vec<Arc<K>> {
-        self.store.inner().by_index(self.position, value)
+        self.store.inner.lock().by_index(self.position, value)
     }
 }
 
@@ -129,7 +129,7 @@ impl<K: Resource> Store<K> {
         let restarted = matches!(event, Some(WatchEvent::Restarted(_)));
         match event {
             Some(WatchEvent::Restarted(objects)) => {
-                let mut missing = self.inner().refs();
+                let mut missing = self.inner.lock().refs();
                 for object in objects {
                     missing.remove(&ObjectRef::of(&object));
                     self.insert(object);
@@ -150,7 +150,7 @@ impl<K: Resource> Store<K> {
 
     fn insert(&self, object: K) {
         let object = Arc::new(object);
-        let before = self.inner().insert(object.clone());
+        let before = self.inner.lock().insert(object.clone());
         let unchanged = before.as_ref().is_some_and(|before| {
             before.meta().resource_version.is_some()
                 && before.meta().resource_version == object.meta().resource_version
@@ -161,7 +161,7 @@ impl<K: Resource> Store<K> {
     }
 
     fn remove(&self, object: &ObjectRef) {
-        let before = self.inner().remove(object);
+        let before = self.inner.lock().remove(object);
         if before.is_some() {
             self.handle(&Change { before: before.as_ref(), after: None });
         }
@@ -201,23 +201,24 @@ impl<K: Resource> Store<K> {
     where
         V: IntoIterator<Item = String>,
     {
-        let position = self.inner().add_index(Box::new(move |object| values(object).into_iter().collect()));
+        let position =
+            self.inner.lock().add_index(Box::new(move |object| values(object).into_iter().collect()));
         Index { store: self.clone(), position }
     }
 
     /// An object.
     pub fn get(&self, object: &ObjectRef) -> Option<Arc<K>> {
-        self.inner().get(object)
+        self.inner.lock().get(object)
     }
 
     /// All objects, by namespace and name.
     pub fn all(&self) -> Vec<Arc<K>> {
-        self.inner().all()
+        self.inner.lock().all()
     }
 
     /// How many objects there are.
     pub fn len(&self) -> usize {
-        self.inner().len()
+        self.inner.lock().len()
     }
 
     /// Whether there are no objects.
@@ -227,17 +228,17 @@ impl<K: Resource> Store<K> {
 
     /// The objects of a namespace, by name.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.inner().in_namespace(namespace)
+        self.inner.lock().in_namespace(namespace)
     }
 
     /// The objects whose controller has a uid.
     pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
-        self.inner().controlled_by(uid)
+        self.inner.lock().controlled_by(uid)
     }
 
     /// The objects of a namespace that have no controller.
     pub fn orphans(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.inner().orphans(namespace)
+        self.inner.lock().orphans(namespace)
     }
 
     /// Whether the first list was applied.
@@ -277,11 +278,6 @@ impl<K: Resource> Store<K> {
         let is_so = |_: &Observed| self.get(object).is_none_or(|object| is_so(object.meta()));
         // The sender lives as long as the store.
         let _ = self.observed.subscribe().wait_for(is_so).await;
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner<K>> {
-        // The next event makes right whatever a panic left half done.
-        self.inner.lock()
     }
 }
 

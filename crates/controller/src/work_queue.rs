@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -148,14 +148,14 @@ impl<T: Key> WorkQueue<T> {
     /// Adds a key that is ready now.
     pub fn add(&self, key: T) {
         let now = self.clock.monotonic();
-        self.state().add(key, now, self.metrics.get());
+        self.state.lock().add(key, now, self.metrics.get());
         self.changed.notify_one();
     }
 
     /// Adds a key that becomes ready after a delay, unless it is added before. Of two delays the shorter counts.
     pub fn add_after(&self, key: T, wait: Duration) {
         let due = later(self.clock.monotonic(), wait);
-        self.state().delay(key, due);
+        self.state.lock().delay(key, due);
         self.changed.notify_one();
     }
 
@@ -168,7 +168,7 @@ impl<T: Key> WorkQueue<T> {
     /// The next key that is ready, which is being processed until [`done`](Self::done) says otherwise.
     pub fn get(&self) -> Option<T> {
         let now = self.clock.monotonic();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.wake(now, self.metrics.get());
         let (key, since) = loop {
             let key = state.ready.pop_front()?;
@@ -192,7 +192,7 @@ impl<T: Key> WorkQueue<T> {
     pub async fn next(&self) -> T {
         loop {
             if let Some(key) = self.get() {
-                if !self.state().ready.is_empty() {
+                if !self.state.lock().ready.is_empty() {
                     // One notification may be for several keys.
                     self.changed.notify_one();
                 }
@@ -205,7 +205,7 @@ impl<T: Key> WorkQueue<T> {
     /// A key is not processed any more.
     pub fn done(&self, key: T, outcome: WorkResult) {
         let now = self.clock.monotonic();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some((since, _)) = state.processing.remove(&key) {
             let took = now.saturating_duration_since(since);
             let cool_down = took.saturating_mul(self.limit.cool_down).min(self.limit.longest_cool_down);
@@ -239,7 +239,7 @@ impl<T: Key> WorkQueue<T> {
     /// before the first key is processed again.
     pub fn requeue_processing(&self) {
         let now = self.clock.monotonic();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         for (key, _) in std::mem::take(&mut state.processing) {
             state.dirty.remove(&key);
             state.add(key, now, self.metrics.get());
@@ -250,17 +250,17 @@ impl<T: Key> WorkQueue<T> {
 
     /// How often a key failed in a row.
     pub fn failures(&self, key: &T) -> u32 {
-        self.state().failures.get(key).copied().unwrap_or_default()
+        self.state.lock().failures.get(key).copied().unwrap_or_default()
     }
 
     /// How many keys are ready.
     pub fn depth(&self) -> usize {
-        self.state().ready.len()
+        self.state.lock().ready.len()
     }
 
     /// When the next key is due that waits.
     pub fn next_due(&self) -> Option<Instant> {
-        self.state().delayed.first().map(|(due, _)| *due)
+        self.state.lock().delayed.first().map(|(due, _)| *due)
     }
 
     /// Waits until a key was added or is done, or until the next key is due.
@@ -275,11 +275,6 @@ impl<T: Key> WorkQueue<T> {
     /// The clock of the queue.
     pub fn clock(&self) -> &Clock {
         &self.clock
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        // Each step leaves it whole.
-        self.state.lock()
     }
 }
 

@@ -29,7 +29,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::discovery::ApiResource;
 use kube::{Client, Resource as _};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use plumb_client::Api;
 use plumb_controller::api_error::is_conflict;
 use plumb_controller::{
@@ -141,12 +141,12 @@ impl QuotaReconciler {
     /// that is not served.
     async fn watch_kinds(&self, quota: &ResourceQuota) {
         for kind in kinds(quota) {
-            if self.watches().by_kind.contains_key(&kind) {
+            if self.watches.lock().by_kind.contains_key(&kind) {
                 continue;
             }
             if let Some(resource) = kind.resolve(&self.clients.watch).await {
                 let task = self.start(&kind, &resource);
-                self.watches().by_kind.insert(kind, Watch { resource, task });
+                self.watches.lock().by_kind.insert(kind, Watch { resource, task });
             }
         }
     }
@@ -154,7 +154,7 @@ impl QuotaReconciler {
     /// Ends the watches of kinds that no quota counts any more.
     fn stop_unused_watches(&self) {
         let counted: BTreeSet<Kind> = self.quotas.all().iter().flat_map(|quota| kinds(quota)).collect();
-        let mut watches = self.watches();
+        let mut watches = self.watches.lock();
         let unused: Vec<Kind> =
             watches.by_kind.keys().filter(|kind| !counted.contains(*kind)).cloned().collect();
         for kind in unused {
@@ -206,16 +206,12 @@ impl QuotaReconciler {
             };
             watch(reflector(), config.clone(), kind.clone(), released)
         });
-        self.watches().running.spawn(watching)
-    }
-
-    fn watches(&self) -> MutexGuard<'_, Watches> {
-        self.watches.lock()
+        self.watches.lock().running.spawn(watching)
     }
 
     /// How the kinds that are watched are served.
     fn served(&self) -> BTreeMap<Kind, ApiResource> {
-        let watches = self.watches();
+        let watches = self.watches.lock();
         watches.by_kind.iter().map(|(kind, watch)| (kind.clone(), watch.resource.clone())).collect()
     }
 
@@ -233,7 +229,7 @@ impl QuotaReconciler {
             Err((kind, error)) => {
                 // It may be served in another version now: the next attempt finds out.
                 if matches!(&error, kube::Error::Api(status) if status.is_not_found()) {
-                    self.watches().stop(&kind);
+                    self.watches.lock().stop(&kind);
                 }
                 return Err(error);
             }

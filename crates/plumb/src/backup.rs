@@ -60,9 +60,8 @@ fn copy(data: &Path, file: &File) -> anyhow::Result<()> {
 /// Makes a data directory from a copy.
 pub(crate) fn restore(args: &Restore) -> anyhow::Result<()> {
     let file = File::open(&args.file).with_context(|| format!("opening {}", args.file.display()))?;
-    data_dir::check_usable(&args.data_dir)?;
+    let mut made = data_dir::FreshDirectory::new(&args.data_dir)?;
     let directory = objects(&args.data_dir);
-    let mut made = data_dir::FreshDirectory::new(&args.data_dir);
     std::fs::create_dir_all(&args.data_dir).with_context(|| format!("making {}", args.data_dir.display()))?;
     let restored = plumb_store::restore(BufReader::new(file), &directory).map_err(|error| match error {
         occupied @ OpenError::NotEmpty(_) => anyhow::Error::new(occupied)

@@ -97,8 +97,10 @@ pub(crate) fn require(directory: &Path) -> anyhow::Result<()> {
 pub(crate) struct FreshDirectory(Option<PathBuf>);
 
 impl FreshDirectory {
-    pub(crate) fn new(directory: &Path) -> Self {
-        Self((!directory.exists()).then(|| directory.to_owned()))
+    /// A directory that can be used as [`check_usable`] has it. Creates nothing.
+    pub(crate) fn new(directory: &Path) -> anyhow::Result<Self> {
+        check_usable(directory)?;
+        Ok(Self((!directory.exists()).then(|| directory.to_owned())))
     }
 
     /// It stays from now on.
@@ -203,7 +205,7 @@ mod tests {
         let (fresh, older) = (folder.path().join("fresh"), folder.path().join("older"));
         fs::create_dir_all(&older).unwrap();
         for directory in [&fresh, &older] {
-            let made = FreshDirectory::new(directory);
+            let made = FreshDirectory::new(directory).unwrap();
             fs::create_dir_all(directory.join("runtime/images")).unwrap();
             drop(made);
         }

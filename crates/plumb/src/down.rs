@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use nix::mount::{MntFlags, umount2};
+use nix::unistd::{Uid, geteuid};
 use plumb_runtime::builtin::{self, Builtin};
 use plumb_runtime::cgroup::{Layout, Tree};
 use plumb_runtime::types::{ContainerFilter, SandboxFilter};
@@ -17,9 +18,6 @@ use crate::client::{block_on, write_out};
 use crate::data_dir::{self, JOURNAL, objects};
 use crate::nodes::{builtin_config, remove_cri_pods};
 
-/// The user who may run containers.
-const ROOT: u32 = 0;
-
 pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     let data = &args.data_dir;
     data_dir::require(data)?;
@@ -27,8 +25,8 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     let data = std::fs::canonicalize(data).with_context(|| format!("finding {shown}"))?;
     // A user who is not root has images there at most.
     let owner = std::fs::metadata(data.join(builtin::FOLDER)).map(|folder| folder.uid()).ok();
-    let had_containers = owner.is_some_and(|owner| owner == ROOT);
-    if had_containers && !nix::unistd::geteuid().is_root() {
+    let had_containers = owner.is_some_and(|owner| Uid::from_raw(owner).is_root());
+    if had_containers && !geteuid().is_root() {
         bail!("{} has held real containers: only root can remove what is left of them", data.display());
     }
     // Held until the end, so that no cluster starts meanwhile.

@@ -10,7 +10,7 @@ use plumb_runtime::image::Limits;
 
 use crate::cli::{Image, ImageCommand};
 use crate::client::write_out;
-use crate::data_dir::{FreshDirectory, check_usable, require};
+use crate::data_dir::{FreshDirectory, require};
 
 /// Long enough to distinguish images, short enough to read.
 const SHORT_ID: usize = 12;
@@ -18,8 +18,7 @@ const SHORT_ID: usize = 12;
 pub(crate) fn run(image: Image) -> anyhow::Result<()> {
     match image.command {
         ImageCommand::Import { file, names, max_unpacked_bytes } => {
-            check_usable(&image.data_dir)?;
-            let mut made = FreshDirectory::new(&image.data_dir);
+            let mut made = FreshDirectory::new(&image.data_dir)?;
             let images = images_of(&image.data_dir)?;
             let limits = Limits { unpacked_bytes: max_unpacked_bytes, ..Limits::default() };
             let imported = images

@@ -72,9 +72,8 @@ fn store_options() -> Options {
 async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let supervisor = plumb_supervise::process();
     let data = &args.data_dir;
-    data_dir::check_usable(data)?;
     // No directory is created for a cluster that cannot be served; an existing one names the process that holds it.
-    let mut created = data_dir::FreshDirectory::new(data);
+    let mut created = data_dir::FreshDirectory::new(data)?;
     let early = (!data.exists()).then(|| holder::listen(args.listen, "--listen")).transpose()?;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
     let store =

@@ -309,9 +309,6 @@ pub fn decide_in_place(question: &Question<'_>) -> InPlace {
         Ok(group) => group,
         Err(wait) => return InPlace::Wait(wait),
     };
-    if let Some(wait) = wait_for_report(question) {
-        return InPlace::Wait(wait);
-    }
     let targets = recommendation.targets();
     if let Stage::Infeasible { .. } = pod.stage {
         return decide_infeasible(question, &targets, group);
@@ -353,9 +350,6 @@ pub fn decide_in_place_or_recreate(question: &Question<'_>, eviction: &EvictionQ
         Ok(group) => group,
         Err(wait) => return Recreating::InPlace(InPlace::Wait(wait)),
     };
-    if let Some(wait) = wait_for_report(question) {
-        return Recreating::InPlace(InPlace::Wait(wait));
-    }
     let since = attempt_since(question);
     let too_long = |timeout: SignedDuration| question.now.duration_since(since) >= timeout;
     let cause = match &pod.stage {
@@ -409,7 +403,7 @@ fn attempt_since(question: &Question<'_>) -> Timestamp {
     pod.record.attempt_since(pod.generation, question.observed, pod.stage_condition.since)
 }
 
-/// The budget of a pod that could be resized.
+/// The budget of a pod that could be resized, and about whose latest resize the node's report is known.
 fn known_group<'a>(question: &Question<'a>) -> Result<&'a Group, Wait> {
     if question.pod.owner.is_none() {
         return Err(Wait::Owner);
@@ -417,7 +411,8 @@ fn known_group<'a>(question: &Question<'a>) -> Result<&'a Group, Wait> {
     if question.pod.phase == Phase::Pending {
         return Err(Wait::Pending);
     }
-    question.group.ok_or(Wait::Group)
+    let group = question.group.ok_or(Wait::Group)?;
+    wait_for_report(question).map_or(Ok(group), Err)
 }
 
 /// A pod that this updater resized a moment ago waits for the node's report on that resize, if what the node reports may be about

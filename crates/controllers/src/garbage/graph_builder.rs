@@ -196,31 +196,27 @@ impl GraphBuilder {
         self.graph.lock()
     }
 
-    fn kinds(&self) -> MutexGuard<'_, Kinds> {
-        self.kinds.lock()
-    }
-
     /// The resources that are served.
     pub fn served(&self) -> Vec<ServedResource> {
-        self.kinds().all.iter().flatten().cloned().collect()
+        self.kinds.lock().all.iter().flatten().cloned().collect()
     }
 
     /// A resource by its number.
     pub(super) fn kind(&self, number: KindId) -> Option<ServedResource> {
-        self.kinds().all.get(number)?.clone()
+        self.kinds.lock().all.get(number)?.clone()
     }
 
     /// The resource of an owner.
     pub(super) fn kind_of(&self, owner: &OwnerReference) -> Option<ServedResource> {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        let kinds = self.kinds();
+        let kinds = self.kinds.lock();
         let mut served = kinds.all.iter().flatten();
         served.find(|kind| kind.resource.group == group && kind.resource.kind == owner.kind).cloned()
     }
 
     /// Reconciles an object again when other resources are served.
     pub(super) fn retry_after_discovery(&self, uid: &str) {
-        self.kinds().unresolved.insert(uid.to_owned());
+        self.kinds.lock().unresolved.insert(uid.to_owned());
     }
 
     /// Has a function called with the name of each namespace that has become empty.
@@ -237,7 +233,7 @@ impl GraphBuilder {
     /// Notes which resources are served, and returns what changes with them.
     fn compare(&self, served: Vec<ServedResource>) -> Changes {
         let defined = self.defined();
-        let mut kinds = self.kinds();
+        let mut kinds = self.kinds.lock();
         let mut changes = Changes::default();
         let names: BTreeSet<_> = served.iter().map(ServedResource::name).collect();
         let absent = kinds.numbers.iter().filter(|(name, _)| !names.contains(*name));
@@ -287,7 +283,7 @@ impl GraphBuilder {
     /// The names of the CustomResourceDefinitions.
     fn defined(&self) -> HashSet<String> {
         let name = (DEFINITIONS.0.to_owned(), DEFINITIONS.1.to_owned());
-        let number = self.kinds().numbers.get(&name).copied();
+        let number = self.kinds.lock().numbers.get(&name).copied();
         number.into_iter().flat_map(|number| self.graph().names(number)).collect()
     }
 
@@ -304,7 +300,7 @@ impl GraphBuilder {
             let restarted = matches!(event, WatchEvent::Restarted(_));
             self.apply(number, event);
             if restarted {
-                self.kinds().unlisted.remove(&number);
+                self.kinds.lock().unlisted.remove(&number);
                 self.note_synced();
             }
             if defines_resources {
@@ -315,7 +311,7 @@ impl GraphBuilder {
 
     fn note_synced(&self) {
         let ready = {
-            let kinds = self.kinds();
+            let kinds = self.kinds.lock();
             !kinds.all.is_empty() && kinds.unlisted.is_empty()
         };
         if ready {

@@ -13,7 +13,7 @@ use plumb_runtime::image::{Limits, PullRequest, pull};
 
 use crate::cli::ImagePull;
 use crate::client::write_out;
-use crate::data_dir::{FreshDirectory, check_usable};
+use crate::data_dir::FreshDirectory;
 
 /// How many digits of a layer's digest are shown.
 const SHORT_DIGEST: usize = 12;
@@ -22,8 +22,7 @@ pub(super) fn run(data_dir: &Path, args: &ImagePull) -> anyhow::Result<()> {
     let image: Reference =
         args.name.parse().with_context(|| format!("couldn't parse image name {:?}", args.name))?;
     let credentials = credentials(args.auth_file.as_deref(), &image)?;
-    check_usable(data_dir)?;
-    let mut made = FreshDirectory::new(data_dir);
+    let mut made = FreshDirectory::new(data_dir)?;
     let images = Arc::new(images_of(data_dir)?);
     let registry = Registry::new(args.registry.config());
     let limits = Limits { unpacked_bytes: args.max_unpacked_bytes, ..Limits::default() };

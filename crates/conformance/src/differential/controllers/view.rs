@@ -9,7 +9,7 @@ use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -71,27 +71,31 @@ impl View {
 
     /// The objects of a namespace now.
     pub(super) fn objects_in(&self, namespace: &str) -> NamespaceObjects {
-        self.shared.namespaces().get(namespace).cloned().unwrap_or_default()
+        self.shared.namespaces.lock().get(namespace).cloned().unwrap_or_default()
     }
 
     /// Records that a request was sent in a namespace, so that it is not stable.
     pub(super) fn disturb(&self, namespace: &str) {
-        self.shared.namespaces().entry(namespace.to_owned()).or_default().changed = Instant::now();
+        self.shared.namespaces.lock().entry(namespace.to_owned()).or_default().changed = Instant::now();
     }
 
     /// For how long no object of a namespace has changed.
     pub(super) fn rest(&self, namespace: &str) -> Duration {
-        self.shared.namespaces().get(namespace).map_or(Duration::ZERO, |objects| objects.changed.elapsed())
+        self.shared
+            .namespaces
+            .lock()
+            .get(namespace)
+            .map_or(Duration::ZERO, |objects| objects.changed.elapsed())
     }
 
     /// The resource version of an object.
     pub(super) fn version(&self, namespace: &str, kind: &'static str, name: &str) -> Option<u64> {
-        version(self.shared.namespaces().get(namespace)?.there.get(&(kind, name.to_owned()))?)
+        version(self.shared.namespaces.lock().get(namespace)?.there.get(&(kind, name.to_owned()))?)
     }
 
     /// When an object of a namespace last changed.
     pub(super) fn changed(&self, namespace: &str) -> Option<Instant> {
-        self.shared.namespaces().get(namespace).map(|objects| objects.changed)
+        self.shared.namespaces.lock().get(namespace).map(|objects| objects.changed)
     }
 
     /// Notifies of changes.
@@ -101,7 +105,7 @@ impl View {
 
     /// The nodes of all scenarios, and whether each sends heartbeats.
     pub(super) fn nodes(&self) -> Vec<Value> {
-        let namespaces = self.shared.namespaces();
+        let namespaces = self.shared.namespaces.lock();
         let there = namespaces.values().flat_map(|objects| &objects.there);
         there.filter(|((kind, _), _)| *kind == "nodes").map(|(_, node)| node.clone()).collect()
     }
@@ -124,11 +128,6 @@ fn home(kind: &Kind, object: &DynamicObject) -> String {
 }
 
 impl Shared {
-    fn namespaces(&self) -> MutexGuard<'_, HashMap<String, NamespaceObjects>> {
-        // A panic leaves a complete map.
-        self.namespaces.lock()
-    }
-
     fn take(
         &self,
         kind: &'static Kind,
@@ -142,7 +141,7 @@ impl Shared {
                 self.put(kind, object);
             }
             Event::InitDone => {
-                for (namespace, objects) in self.namespaces().iter_mut() {
+                for (namespace, objects) in self.namespaces.lock().iter_mut() {
                     let lost: Vec<String> = objects
                         .there
                         .keys()
@@ -159,7 +158,7 @@ impl Shared {
             Event::Apply(object) => self.put(kind, object),
             Event::Delete(object) => {
                 let name = object.metadata.name.clone().unwrap_or_default();
-                self.namespaces().entry(home(kind, &object)).or_default().drop(kind, &name);
+                self.namespaces.lock().entry(home(kind, &object)).or_default().drop(kind, &name);
             }
         }
         self.changes.send_replace(());
@@ -173,7 +172,7 @@ impl Shared {
             fields.remove("kind");
             fields.remove("apiVersion");
         }
-        let mut namespaces = self.namespaces();
+        let mut namespaces = self.namespaces.lock();
         let objects = namespaces.entry(home).or_default();
         objects.changed = Instant::now();
         // One of the same name may have replaced it.
