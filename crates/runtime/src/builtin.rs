@@ -29,6 +29,7 @@ mod program;
 mod pulls;
 mod runtime;
 mod sandbox;
+mod source_guard;
 mod specify;
 mod state;
 mod statistics;
@@ -162,7 +163,10 @@ impl Builtin {
     /// Makes the rules of the pod network anew whenever another program removes them, until the future is dropped.
     pub fn watch_network(&self) -> BoxFuture<'static, ()> {
         let state = self.state.clone();
-        Box::pin(crate::nftables::on_change(move || state.nat.repair()))
+        Box::pin(crate::nftables::on_change(move || {
+            state.nat.repair();
+            state.source_guard.repair();
+        }))
     }
 
     /// The images.

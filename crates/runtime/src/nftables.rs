@@ -11,6 +11,8 @@ mod expression;
 mod message;
 mod socket;
 
-pub(crate) use expression::{DESTINATION_TRANSLATED, Expression, LOCAL, Register, Verdict};
-pub(crate) use message::{Batch, Chain, ChainKind, Element, Hook, Map, address_and_port, types};
-pub(crate) use socket::{has_table, on_change};
+pub(crate) use expression::{
+    DESTINATION_TRANSLATED, ETHERTYPE_ARP, ETHERTYPE_IPV4, Expression, LOCAL, Register, Verdict, interface,
+};
+pub(crate) use message::{Batch, Chain, ChainKind, Element, Family, Hook, Map, Set, address_and_port, types};
+pub(crate) use socket::{has_table, has_table_of, on_change};

@@ -8,11 +8,12 @@ use std::path::Path;
 use std::thread;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::sethostname;
 use rustix::fs::statfs;
 
-use super::network::Wire;
+use super::network::{Wire, pod_hardware_address};
+use super::source_guard::HardwareAddress;
 use crate::sysctl;
 use crate::types::{NamespaceMode, SandboxConfig};
 
@@ -30,6 +31,7 @@ pub(super) struct VethPair {
     pub(super) name: String,
     /// The index of the bridge, in the host's namespace.
     pub(super) bridge: u32,
+    pub(super) hardware: HardwareAddress,
     pub(super) address: Ipv4Addr,
     pub(super) prefix: u8,
     pub(super) gateway: Ipv4Addr,
@@ -77,7 +79,7 @@ pub(super) fn make(
             }
             if let Some(veth) = veth.filter(|_| own_net) {
                 let namespace = File::open(folder.join(NET))?;
-                machine.add_veth(&veth.name, veth.bridge, namespace.as_fd())?;
+                machine.add_veth(&veth.name, veth.bridge, veth.hardware, namespace.as_fd())?;
                 Wire::open()?.connect_pod(veth.address, veth.prefix, veth.gateway)?;
             }
             sysctl::write(&config.sysctls, config.namespaces)
@@ -85,6 +87,20 @@ pub(super) fn make(
         let thread = thread::Builder::new().name("sandbox".into()).stack_size(256 << 10);
         let made = thread.spawn_scoped(scope, inside)?.join();
         made.unwrap_or_else(|_| Err(io::Error::other("making namespaces broke off")))
+    })
+}
+
+/// The hardware address of the interface of a pod whose record does not have it.
+pub(super) fn hardware_address_in(folder: &Path) -> io::Result<HardwareAddress> {
+    let namespace = File::open(folder.join(NET))?;
+    thread::scope(|scope| {
+        let inside = || -> io::Result<HardwareAddress> {
+            setns(namespace, CloneFlags::CLONE_NEWNET)?;
+            pod_hardware_address()
+        };
+        let thread = thread::Builder::new().name("sandbox".into()).stack_size(256 << 10);
+        let read = thread.spawn_scoped(scope, inside)?.join();
+        read.unwrap_or_else(|_| Err(io::Error::other("entering a network namespace broke off")))
     })
 }
 

@@ -19,7 +19,10 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
+
+use super::source_guard::HardwareAddress;
 
 /// The interface in the pod.
 const INSIDE: &str = "eth0";
@@ -105,10 +108,19 @@ impl Wire {
     }
 
     /// Adds a veth pair from the bridge of this index into a network namespace.
-    pub(super) fn add_veth(&self, name: &str, bridge: u32, into: BorrowedFd<'_>) -> io::Result<()> {
+    pub(super) fn add_veth(
+        &self,
+        name: &str,
+        bridge: u32,
+        hardware: HardwareAddress,
+        into: BorrowedFd<'_>,
+    ) -> io::Result<()> {
         let mut inside = LinkMessage::default();
-        inside.attributes =
-            vec![LinkAttribute::IfName(INSIDE.to_owned()), LinkAttribute::NetNsFd(into.as_raw_fd())];
+        inside.attributes = vec![
+            LinkAttribute::IfName(INSIDE.to_owned()),
+            LinkAttribute::Address(hardware.to_vec()),
+            LinkAttribute::NetNsFd(into.as_raw_fd()),
+        ];
         let mut link = LinkMessage::default();
         link.header.flags = LinkFlags::Up;
         link.header.change_mask = LinkFlags::Up;
@@ -158,6 +170,13 @@ impl Wire {
     fn loopback_up(&self) -> io::Result<()> {
         self.link_up(if_nametoindex("lo")?)
     }
+}
+
+/// The hardware address of a pod's interface, in the network namespace of the calling thread.
+pub(super) fn pod_hardware_address() -> io::Result<HardwareAddress> {
+    let mut own = getifaddrs()?.filter(|interface| interface.interface_name == INSIDE);
+    let found = own.find_map(|interface| interface.address?.as_link_addr()?.addr());
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the pod has no interface eth0"))
 }
 
 fn unless_there(done: io::Result<()>) -> io::Result<()> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Once;
@@ -26,6 +27,7 @@ use super::nat::{Nat, PodNetwork};
 use super::network::{Addresses, Wire};
 use super::program::ShimProgram;
 use super::pulls::Pulls;
+use super::source_guard::{PodAddresses, SourceGuard};
 use super::state::{
     ContainerEntry, ContainerRecord, EVENTS, Pods, SandboxEntry, SandboxRecord, State, WatchedContainer,
 };
@@ -130,6 +132,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         prefix,
         masquerade: config.masquerade,
     });
+    let source_guard = Arc::new(SourceGuard::new(naming.table()));
     let state = State {
         folder,
         naming,
@@ -141,6 +144,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         addresses: Mutex::new(Addresses::new(network, prefix)),
         bridge: Mutex::default(),
         nat,
+        source_guard,
         events,
         notifier: Arc::new(notifier),
         watched: listened,
@@ -151,6 +155,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     };
     let running = state.adopt_all()?;
     state.nat.resume();
+    state.source_guard.resume();
     Ok((Arc::new(state), running))
 }
 
@@ -195,7 +200,9 @@ impl State {
     fn remove_network(&self) -> Result<()> {
         let (bridge, table) = (self.naming.bridge(), self.naming.table());
         let mut made = self.bridge.lock();
-        self.nat.clear().map_err(|error| Error::io(format!("removing the table {table}"), &error))?;
+        let doing = |error: io::Error| Error::io(format!("removing the table {table}"), &error);
+        self.nat.clear().map_err(doing)?;
+        self.source_guard.clear().map_err(doing)?;
         Wire::open()
             .and_then(|wire| wire.remove(&bridge))
             .map_err(|error| Error::io(format!("removing the bridge {bridge}"), &error))?;
@@ -224,6 +231,7 @@ impl State {
             if let Some(address) = record.address {
                 self.addresses.lock().keep(address);
                 self.nat.adopt(&record.config.port_mappings, address);
+                self.adopt_source(&folder, &record, address);
             }
             let (id, complete) = (record.id.clone(), record.complete);
             let (context, whose, notifications) =
@@ -268,6 +276,20 @@ impl State {
         self.sweep_groups()?;
         self.sweep_images()?;
         Ok(running)
+    }
+
+    /// Binds a pod that runs already to its addresses.
+    fn adopt_source(&self, folder: &Path, record: &SandboxRecord, address: Ipv4Addr) {
+        let hardware = record.hardware.map_or_else(|| namespaces::hardware_address_in(folder), Ok);
+        match hardware {
+            Ok(hardware) => {
+                let veth = self.naming.veth(record.id.as_str());
+                self.source_guard.adopt(veth, PodAddresses { hardware, address });
+            }
+            Err(error) => {
+                tracing::warn!(sandbox = %record.id, %error, "a pod is not bound to its own addresses");
+            }
+        }
     }
 
     /// Continues the guards that a runtime before this one left, of pods and of running containers.

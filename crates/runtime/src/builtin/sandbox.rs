@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use super::guard::GroupGuard;
 use super::namespaces::{self, VethPair};
 use super::network::Wire;
+use super::source_guard::{PodAddresses, SourceGuard, hardware_address};
 use super::state::{SandboxEntry, SandboxRecord, State};
 use crate::error::{Error, Result};
 use crate::hosts::{host_name, hosts_file};
@@ -51,6 +52,7 @@ impl State {
             id: id.clone(),
             created_at: now,
             address: None,
+            hardware: None,
             state: SandboxState::NotReady,
             complete: false,
             pause: None,
@@ -103,6 +105,7 @@ impl State {
             record.address = Some(address.ok_or_else(|| {
                 Error::failed("giving the pod an address", "all addresses of the node are in use")
             })?);
+            record.hardware = record.address.map(hardware_address);
             entry.record.lock().address = record.address;
         }
         store(&entry.folder.join(RECORD), &record, false).map_err(doing("writing the sandbox's record"))?;
@@ -114,6 +117,9 @@ impl State {
             Some(address) => Some(self.veth(&record.id, address)?),
             None => None,
         };
+        if let Some(VethPair { name, hardware, address, .. }) = &veth {
+            self.source_guard.add(name, PodAddresses { hardware: *hardware, address: *address })?;
+        }
         namespaces::make(&entry.folder, &record.config, &hostname, veth.as_ref())
             .map_err(doing("making the sandbox's namespaces"))?;
         if let Some(address) = record.address {
@@ -178,7 +184,9 @@ impl State {
 
     fn veth(&self, id: &SandboxId, address: std::net::Ipv4Addr) -> Result<VethPair> {
         let (number, gateway, prefix) = self.bridge()?;
-        Ok(VethPair { name: self.naming.veth(id.as_str()), bridge: number, address, prefix, gateway })
+        let name = self.naming.veth(id.as_str());
+        let hardware = hardware_address(address);
+        Ok(VethPair { name, bridge: number, hardware, address, prefix, gateway })
     }
 
     /// Starts the process that holds a process namespace for all containers.
@@ -212,7 +220,7 @@ impl State {
             .map_err(|error| Error::io("unmounting the sandbox's namespaces", &error))?;
         if let Some(address) = address {
             self.nat.remove(&ports, address);
-            remove_veth(self.naming.veth(id.as_str()));
+            remove_veth(self.naming.veth(id.as_str()), self.source_guard.clone());
             self.addresses.lock().release(address);
         }
         Ok(())
@@ -241,11 +249,13 @@ impl State {
 
 /// The kernel takes its time to remove an interface, and this does not wait for it: the namespace of its peer is
 /// released, and removes it unless a process still is in there.
-fn remove_veth(veth: String) {
+fn remove_veth(veth: String, source_guard: Arc<SourceGuard>) {
     let remove = move || {
         if let Err(error) = Wire::open().and_then(|wire| wire.remove(&veth)) {
             tracing::warn!(%error, interface = veth, "a pod's interface could not be removed");
         }
+        // A process that is left in the pod must not send before its interface is removed.
+        source_guard.remove(&veth);
     };
     let thread = thread::Builder::new().name("veth".into()).stack_size(256 << 10);
     if let Err(error) = thread.spawn(remove) {

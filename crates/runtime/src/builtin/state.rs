@@ -19,6 +19,7 @@ use super::nat::Nat;
 use super::network::Addresses;
 use super::program::ShimProgram;
 use super::pulls::Pulls;
+use super::source_guard::{HardwareAddress, SourceGuard};
 use crate::cgroup::{Group, Notifier, Tree};
 use crate::image::Images;
 use crate::shim::is_running;
@@ -44,6 +45,8 @@ pub(super) struct State {
     pub(super) bridge: Mutex<Option<u32>>,
     /// The address translation of pods.
     pub(super) nat: Nat,
+    /// Keeps pods from sending with the addresses of others.
+    pub(super) source_guard: Arc<SourceGuard>,
     pub(super) events: broadcast::Sender<Event>,
     pub(super) notifier: Arc<Notifier>,
     /// Containers by the number under which the kernel speaks of them.
@@ -79,6 +82,9 @@ pub(super) struct SandboxRecord {
     pub(super) config: SandboxConfig,
     pub(super) created_at: Timestamp,
     pub(super) address: Option<Ipv4Addr>,
+    /// The hardware address of its interface. A record of an older version has none.
+    #[serde(default)]
+    pub(super) hardware: Option<HardwareAddress>,
     pub(super) state: SandboxState,
     /// Everything of the sandbox was created.
     pub(super) complete: bool,

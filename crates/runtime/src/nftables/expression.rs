@@ -29,6 +29,16 @@ pub(crate) enum Expression {
     InputInterface(Register),
     /// Loads the name of the interface that the packet leaves by.
     OutputInterface(Register),
+    /// Loads the protocol of the packet in a frame, such as [`ETHERTYPE_IPV4`].
+    Protocol(Register),
+    /// Loads the hardware address that a frame comes from.
+    EthernetSource(Register),
+    /// Loads the first five bytes of the hardware address that a frame goes to.
+    EthernetDestinationPrefix(Register),
+    /// Loads the hardware address that the sender of an ARP packet claims.
+    ArpSenderHardware(Register),
+    /// Loads the IPv4 address that the sender of an ARP packet claims.
+    ArpSenderAddress(Register),
     /// Loads the protocol of the transport, such as 6 for TCP.
     TransportProtocol(Register),
     /// Loads the source address.
@@ -51,6 +61,8 @@ pub(crate) enum Expression {
     Differs(Register, Vec<u8>),
     /// Goes on if a map has the key that is in a register, and loads its value into another.
     Lookup { map: &'static str, key: Register, value: Register },
+    /// Goes on if a set has the key that is in a register.
+    Contained { set: &'static str, key: Register },
     /// Sends the connection to the address in one register and the port in another.
     TranslateDestination { address: Register, port: Register },
     /// Sends the connection from the address of the interface that it leaves by.
@@ -59,14 +71,20 @@ pub(crate) enum Expression {
     Verdict(Verdict),
 }
 
+/// `ETH_P_IP`.
+pub(crate) const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+/// `ETH_P_ARP`.
+pub(crate) const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 /// `RTN_LOCAL`: an address of this machine.
 pub(crate) const LOCAL: u32 = 2;
 /// `IPS_DST_NAT`: the destination of the connection was translated.
 pub(crate) const DESTINATION_TRANSLATED: u32 = 1 << 5;
 
+const NFT_META_PROTOCOL: u32 = 1;
 const NFT_META_IIFNAME: u32 = 6;
 const NFT_META_OIFNAME: u32 = 7;
 const NFT_META_L4PROTO: u32 = 16;
+const NFT_PAYLOAD_LL_HEADER: u32 = 0;
 const NFT_PAYLOAD_NETWORK_HEADER: u32 = 1;
 const NFT_PAYLOAD_TRANSPORT_HEADER: u32 = 2;
 const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
@@ -105,6 +123,12 @@ impl Expression {
         let (name, data) = match self {
             Self::InputInterface(register) => meta(register, NFT_META_IIFNAME),
             Self::OutputInterface(register) => meta(register, NFT_META_OIFNAME),
+            Self::Protocol(register) => meta(register, NFT_META_PROTOCOL),
+            Self::EthernetSource(register) => payload(register, NFT_PAYLOAD_LL_HEADER, 6, 6),
+            Self::EthernetDestinationPrefix(register) => payload(register, NFT_PAYLOAD_LL_HEADER, 0, 5),
+            // ARP over Ethernet for IPv4: eight bytes, the two addresses of the sender, those of the target.
+            Self::ArpSenderHardware(register) => payload(register, NFT_PAYLOAD_NETWORK_HEADER, 8, 6),
+            Self::ArpSenderAddress(register) => payload(register, NFT_PAYLOAD_NETWORK_HEADER, 14, 4),
             Self::TransportProtocol(register) => meta(register, NFT_META_L4PROTO),
             Self::SourceAddress(register) => payload(register, NFT_PAYLOAD_NETWORK_HEADER, 12, 4),
             Self::DestinationAddress(register) => payload(register, NFT_PAYLOAD_NETWORK_HEADER, 16, 4),
@@ -126,6 +150,7 @@ impl Expression {
             Self::Lookup { map, key, value } => {
                 ("lookup", none().text(1, map).number(2, key.number()).number(3, value.number()))
             }
+            Self::Contained { set, key } => ("lookup", none().text(1, set).number(2, key.number())),
             Self::TranslateDestination { address, port } => {
                 let data = none().number(1, NFT_NAT_DNAT).number(2, NFPROTO_IPV4);
                 ("nat", data.number(3, address.number()).number(5, port.number()))
@@ -145,7 +170,7 @@ impl Expression {
 }
 
 /// The name of an interface, as the kernel compares it.
-fn interface(name: &str) -> Vec<u8> {
+pub(crate) fn interface(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(IFNAMSIZ, 0);
     bytes

@@ -23,7 +23,6 @@ const NLM_F_APPEND: u16 = 0x800;
 const NLA_F_NESTED: u16 = 0x8000;
 
 const NFPROTO_UNSPEC: u8 = 0;
-const NFPROTO_IPV4: u8 = 2;
 const NFT_SET_MAP: u32 = 0x8;
 const NFTA_LIST_ELEM: u16 = 1;
 const NFTA_DATA_VALUE: u16 = 1;
@@ -72,18 +71,35 @@ impl Attributes {
     }
 }
 
+/// The family of a table: which packets its chains see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// IPv4 packets.
+    Ip = 2,
+    /// Frames of bridges.
+    Bridge = 7,
+}
+
 /// A request for a table.
-pub(super) fn table_request(name: &str) -> Vec<u8> {
+pub(super) fn table_request(family: Family, name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    write(&mut bytes, (NFNL_SUBSYS_NFTABLES << 8) | GETTABLE, 0, 0, &Attributes::default().text(1, name));
+    let kind = (NFNL_SUBSYS_NFTABLES << 8) | GETTABLE;
+    write(&mut bytes, family, kind, 0, 0, &Attributes::default().text(1, name));
     bytes
 }
 
 /// Appends a message; returns where its flags are.
-fn write(bytes: &mut Vec<u8>, kind: u16, flags: u16, sequence: u32, attributes: &Attributes) -> usize {
+fn write(
+    bytes: &mut Vec<u8>,
+    family: Family,
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    attributes: &Attributes,
+) -> usize {
     // `struct nfgenmsg`: family, version, and for the limits of a batch the subsystem.
     let (family, resource) = if kind >> 8 == NFNL_SUBSYS_NFTABLES {
-        (NFPROTO_IPV4, 0)
+        (family as u8, 0)
     } else {
         (NFPROTO_UNSPEC, NFNL_SUBSYS_NFTABLES)
     };
@@ -105,6 +121,8 @@ fn write(bytes: &mut Vec<u8>, kind: u16, flags: u16, sequence: u32, attributes: 
 pub(crate) enum Hook {
     /// A packet has arrived, and is not routed yet.
     Prerouting = 0,
+    /// A packet or frame is for this machine.
+    Input = 1,
     /// A process of this machine sends a packet.
     Output = 3,
     /// A packet is about to leave.
@@ -142,9 +160,20 @@ pub(crate) struct Map {
     pub(crate) value_length: u32,
 }
 
-/// The types of the `nft` program, for [`Map`].
+/// A set of keys of one length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Set {
+    pub(crate) name: &'static str,
+    /// The type of a key, as in [`Map`].
+    pub(crate) key_type: u32,
+    pub(crate) key_length: u32,
+}
+
+/// The types of the `nft` program, for [`Map`] and [`Set`].
 pub(crate) mod types {
     pub(crate) const IPV4_ADDR: u32 = 7;
+    pub(crate) const ETHER_ADDR: u32 = 9;
+    pub(crate) const IFNAME: u32 = 41;
     pub(crate) const INET_PROTO: u32 = 12;
     pub(crate) const INET_SERVICE: u32 = 13;
     /// `ipv4_addr . inet_service`.
@@ -166,21 +195,31 @@ pub(crate) struct Element {
     pub(crate) value: Vec<u8>,
 }
 
-/// Changes of one table of the family `ip`, which the kernel applies together.
+/// Changes of one table, which the kernel applies together.
 #[derive(Debug)]
 pub(crate) struct Batch {
+    family: Family,
     table: String,
     bytes: Vec<u8>,
     /// The operation of each message, by its sequence number, for errors.
     messages: Vec<String>,
     /// The offset of the flags of the last message.
     last_flags: usize,
+    /// How many maps and sets it adds.
+    sets: u32,
 }
 
 impl Batch {
+    /// Changes of a table of the family `ip`.
     pub(crate) fn new(table: &str) -> Self {
+        Self::for_family(Family::Ip, table)
+    }
+
+    /// Changes of a table of this family.
+    pub(crate) fn for_family(family: Family, table: &str) -> Self {
+        let table = table.to_owned();
         let mut batch =
-            Self { table: table.to_owned(), bytes: Vec::new(), messages: Vec::new(), last_flags: 0 };
+            Self { family, table, bytes: Vec::new(), messages: Vec::new(), last_flags: 0, sets: 0 };
         batch.message("begin", NFNL_MSG_BATCH_BEGIN, 0, &Attributes::default());
         batch
     }
@@ -218,7 +257,36 @@ impl Batch {
         self.change(&what, NEWRULE, NLM_F_CREATE | NLM_F_APPEND, &attributes);
     }
 
+    /// A number by which the rest of the batch may refer to a set; the kernel requires one.
+    fn next_set(&mut self) -> u32 {
+        self.sets += 1;
+        self.sets
+    }
+
+    pub(crate) fn add_set(&mut self, set: &Set) {
+        let number = self.next_set();
+        let attributes = Attributes::default()
+            .text(1, &self.table)
+            .text(2, set.name)
+            .number(3, 0)
+            .number(4, set.key_type)
+            .number(5, set.key_length)
+            .number(10, number);
+        self.change(&format!("add the set {}", set.name), NEWSET, NLM_F_CREATE, &attributes);
+    }
+
+    pub(crate) fn add_keys(&mut self, set: &Set, keys: &[Vec<u8>]) {
+        let attributes = self.elements(set.name, keys.iter().map(|key| Attributes::default().data(1, key)));
+        self.change(&format!("add to the set {}", set.name), NEWSETELEM, NLM_F_CREATE, &attributes);
+    }
+
+    pub(crate) fn delete_keys(&mut self, set: &Set, keys: &[Vec<u8>]) {
+        let attributes = self.elements(set.name, keys.iter().map(|key| Attributes::default().data(1, key)));
+        self.change(&format!("delete from the set {}", set.name), DELSETELEM, 0, &attributes);
+    }
+
     pub(crate) fn add_map(&mut self, map: &Map) {
+        let number = self.next_set();
         let attributes = Attributes::default()
             .text(1, &self.table)
             .text(2, map.name)
@@ -227,8 +295,7 @@ impl Batch {
             .number(5, map.key_length)
             .number(6, map.value_type)
             .number(7, map.value_length)
-            // By which the rest of the batch may refer to it; the kernel requires one.
-            .number(10, 1);
+            .number(10, number);
         self.change(&format!("add the map {}", map.name), NEWSET, NLM_F_CREATE, &attributes);
     }
 
@@ -236,17 +303,17 @@ impl Batch {
         let written = elements
             .iter()
             .map(|element| Attributes::default().data(1, &element.key).data(2, &element.value));
-        let attributes = self.elements(map, written);
+        let attributes = self.elements(map.name, written);
         self.change(&format!("add to the map {}", map.name), NEWSETELEM, NLM_F_CREATE, &attributes);
     }
 
     pub(crate) fn delete_elements(&mut self, map: &Map, keys: &[Vec<u8>]) {
-        let attributes = self.elements(map, keys.iter().map(|key| Attributes::default().data(1, key)));
+        let attributes = self.elements(map.name, keys.iter().map(|key| Attributes::default().data(1, key)));
         self.change(&format!("delete from the map {}", map.name), DELSETELEM, 0, &attributes);
     }
 
-    fn elements(&self, map: &Map, elements: impl Iterator<Item = Attributes>) -> Attributes {
-        Attributes::default().text(1, &self.table).text(2, map.name).list(3, elements)
+    fn elements(&self, set: &str, elements: impl Iterator<Item = Attributes>) -> Attributes {
+        Attributes::default().text(1, &self.table).text(2, set).list(3, elements)
     }
 
     fn change(&mut self, what: &str, kind: u16, flags: u16, attributes: &Attributes) {
@@ -256,7 +323,7 @@ impl Batch {
     fn message(&mut self, what: &str, kind: u16, flags: u16, attributes: &Attributes) {
         let sequence = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
         self.messages.push(what.to_owned());
-        let flags = write(&mut self.bytes, kind, flags, sequence, attributes);
+        let flags = write(&mut self.bytes, self.family, kind, flags, sequence, attributes);
         if kind >> 8 == NFNL_SUBSYS_NFTABLES {
             self.last_flags = flags;
         }

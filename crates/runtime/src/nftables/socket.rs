@@ -6,15 +6,20 @@ use std::os::fd::AsFd as _;
 use netlink_sys::{Socket as NetlinkSocket, SocketAddr, protocols::NETLINK_NETFILTER};
 use tokio::net::UnixDatagram;
 
-use super::message::{Batch, HEADER, table_request};
+use super::message::{Batch, Family, HEADER, table_request};
 
 const NLMSG_ERROR: u16 = 2;
 /// The group of those that are notified of changes of rules.
 const NFNLGRP_NFTABLES: u32 = 7;
 
-/// Whether a table exists in the network namespace of the calling thread.
+/// Whether a table of the family `ip` exists in the network namespace of the calling thread.
 pub(crate) fn has_table(name: &str) -> io::Result<bool> {
-    Socket::open()?.has_table(name)
+    has_table_of(Family::Ip, name)
+}
+
+/// Whether a table of this family exists there.
+pub(crate) fn has_table_of(family: Family, name: &str) -> io::Result<bool> {
+    Socket::open()?.has_table(family, name)
 }
 
 impl Batch {
@@ -47,8 +52,8 @@ impl Socket {
         Ok(Self(socket))
     }
 
-    fn has_table(&self, name: &str) -> io::Result<bool> {
-        self.0.send(&table_request(name), 0)?;
+    fn has_table(&self, family: Family, name: &str) -> io::Result<bool> {
+        self.0.send(&table_request(family, name), 0)?;
         let (answer, _) = self.0.recv_from_full()?;
         match results(&answer).first() {
             None | Some((_, 0)) => Ok(true),

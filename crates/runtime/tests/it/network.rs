@@ -11,11 +11,15 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkFlags, LinkMessage};
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::Socket;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
+use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, unshare};
 use plumb_runtime::service_nat::ServiceNat;
 use plumb_runtime::types::{PortMapping, Protocol, SandboxId};
@@ -47,16 +51,7 @@ fn loopback_up() {
     link.header.index = 1;
     link.header.flags = LinkFlags::Up;
     link.header.change_mask = LinkFlags::Up;
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | NLM_F_ACK;
-    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(RouteNetlinkMessage::SetLink(link)));
-    message.finalize();
-    let mut buffer = vec![0; message.buffer_len()];
-    message.serialize(&mut buffer);
-    let mut socket = Socket::new(NETLINK_ROUTE).unwrap();
-    socket.bind_auto().unwrap();
-    socket.send(&buffer, 0).unwrap();
-    socket.recv_from_full().unwrap();
+    route(RouteNetlinkMessage::SetLink(link), 0);
 }
 
 /// A pod without containers.
@@ -468,5 +463,126 @@ fn rules_of_the_service_that_another_program_removes_are_made_anew() {
         watching.abort();
         ServiceNat::clear(data.path()).unwrap();
         there.end().await;
+    });
+}
+
+/// A message to the kernel's networking, in the network namespace of the calling thread.
+fn route(message: RouteNetlinkMessage, flags: u16) {
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+    message.finalize();
+    let mut buffer = vec![0; message.buffer_len()];
+    message.serialize(&mut buffer);
+    let mut socket = Socket::new(NETLINK_ROUTE).unwrap();
+    socket.bind_auto().unwrap();
+    socket.send(&buffer, 0).unwrap();
+    let (answer, _) = socket.recv_from_full().unwrap();
+    assert_eq!(&answer[16..20], [0; 4], "{answer:?}");
+}
+
+impl Pod {
+    /// Has the pod's interface take an address, as a process with `NET_ADMIN` or `NET_RAW` can pretend to have.
+    fn claim(&self, address: Ipv4Addr) {
+        self.within(|| {
+            let mut message = AddressMessage::default();
+            message.header.family = AddressFamily::Inet;
+            message.header.prefix_len = 32;
+            message.header.index = if_nametoindex("eth0").unwrap();
+            message.attributes =
+                vec![AddressAttribute::Local(address.into()), AddressAttribute::Address(address.into())];
+            route(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL);
+        });
+    }
+
+    fn set_hardware_address(&self, address: [u8; 6]) {
+        self.within(|| {
+            let mut link = LinkMessage::default();
+            link.header.index = if_nametoindex("eth0").unwrap();
+            link.attributes = vec![LinkAttribute::Address(address.to_vec())];
+            route(RouteNetlinkMessage::SetLink(link), 0);
+        });
+    }
+
+    fn hardware_address(&self) -> [u8; 6] {
+        self.within(|| {
+            let mut own = nix::ifaddrs::getifaddrs().unwrap().filter(|found| found.interface_name == "eth0");
+            own.find_map(|found| found.address?.as_link_addr()?.addr()).unwrap()
+        })
+    }
+
+    fn udp(&self, address: Ipv4Addr) -> UdpSocket {
+        let socket = self.within(|| UdpSocket::bind((address, 53)).unwrap());
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+        socket
+    }
+}
+
+/// The text and sender of the next packet.
+fn received(socket: &UdpSocket) -> (String, IpAddr) {
+    let mut buffer = [0; 64];
+    let (length, from) = socket.recv_from(&mut buffer).unwrap();
+    (String::from_utf8_lossy(&buffer[..length]).into_owned(), from.ip())
+}
+
+/// Tries to send with foreign addresses to a pod that listens; only what has the sender's own addresses arrives.
+fn cannot_pretend(attacker: &Pod, victim: &Pod, listener: &Pod) {
+    let inbox = listener.udp(Ipv4Addr::UNSPECIFIED);
+    let to = (listener.address, 53);
+    let honest = attacker.udp(attacker.address);
+    // The address of another pod.
+    attacker.claim(victim.address);
+    let forged = attacker.udp(victim.address);
+    forged.send_to(b"as another pod", to).unwrap();
+    honest.send_to(b"one", to).unwrap();
+    assert_eq!(received(&inbox), ("one".to_owned(), attacker.address.into()));
+    // The hardware address of another pod: the bridge would send that pod's frames to the attacker.
+    let own = attacker.hardware_address();
+    attacker.set_hardware_address(victim.hardware_address());
+    honest.send_to(b"as another interface", to).unwrap();
+    attacker.set_hardware_address(own);
+    honest.send_to(b"two", to).unwrap();
+    assert_eq!(received(&inbox), ("two".to_owned(), attacker.address.into()));
+    // An address that no pod has: the answer to an ARP request for it is forged.
+    let [a, b, c, _] = attacker.address.octets();
+    let unused = Ipv4Addr::new(a, b, c, 200);
+    attacker.claim(unused);
+    let _listening = attacker.within(|| TcpListener::bind((unused, 80)).unwrap());
+    let reached =
+        listener.within(|| TcpStream::connect_timeout(&(unused, 80).into(), Duration::from_secs(1)));
+    reached.unwrap_err();
+    // The victim is reached as ever.
+    let victims = victim.udp(victim.address);
+    inbox.send_to(b"hello", (victim.address, 53)).unwrap();
+    assert_eq!(received(&victims), ("hello".to_owned(), listener.address.into()));
+}
+
+#[test]
+fn a_pod_sends_with_its_own_addresses_alone() {
+    let test = "a_pod_sends_with_its_own_addresses_alone";
+    on_own_machine(async move || {
+        let Some(node) = Node::new(test).await else { return };
+        if !has_rules(test, &node).await {
+            return;
+        }
+        let (attacker, victim, listener) = (
+            Pod::run(&node, "attacker", &[]).await.unwrap(),
+            Pod::run(&node, "victim", &[]).await.unwrap(),
+            Pod::run(&node, "listener", &[]).await.unwrap(),
+        );
+        cannot_pretend(&attacker, &victim, &listener);
+        // Pods that are adopted after a restart of the agent, whose rules another program had removed.
+        let adopted = Pod::run(&node, "adopted", &[]).await.unwrap();
+        flush_ruleset();
+        // Without the rules the attack succeeds.
+        let inbox = listener.udp(Ipv4Addr::UNSPECIFIED);
+        attacker.udp(victim.address).send_to(b"as another pod", (listener.address, 53)).unwrap();
+        assert_eq!(received(&inbox), ("as another pod".to_owned(), victim.address.into()));
+        drop(inbox);
+        let folder = node.folder.clone();
+        drop(node);
+        let node = Node::again(folder).await;
+        cannot_pretend(&adopted, &victim, &listener);
+        node.end().await;
     });
 }

@@ -1,0 +1,285 @@
+//! Keeps pods from sending with the addresses of others: of another pod, or of the gateway.
+//!
+//! ```text
+//!   table bridge plumb-<hash>
+//!     set addresses      interface . hardware address . IPv4 address of each pod
+//!     set interfaces     interface of each pod
+//!     chain prerouting   IPv4 from its own addresses, ARP about its own addresses ▸ accept; else from a pod ▸ drop
+//!     chain input        frames to the bridge itself (STP, LLDP), from a pod ▸ drop
+//! ```
+//!
+//! Pods have `NET_RAW` by default, as with containerd. Without these rules one could answer the ARP requests of another, and
+//! read and change its traffic, or send from its address. The kernel calls the chain before the bridge learns where the source
+//! of a frame is, so that a forged hardware address does not redirect frames either; the chain `input` is for the frames
+//! that the bridge learns from without `prerouting`. Pods have no IPv6 address, and their IPv6 packets are dropped.
+//!
+//! The rules of a pod are there before its interface is, and are removed after it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Ipv4Addr;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::nftables::{
+    Batch, Chain, ChainKind, ETHERTYPE_ARP, ETHERTYPE_IPV4, Expression, Family, Hook, Register, Set, Verdict,
+    has_table_of, interface, types,
+};
+
+const ADDRESSES: Set = Set {
+    name: "addresses",
+    // `ifname . ether_addr . ipv4_addr`; each part fills a multiple of four bytes.
+    key_type: (types::IFNAME << 12) | (types::ETHER_ADDR << 6) | types::IPV4_ADDR,
+    key_length: 28,
+};
+const INTERFACES: Set = Set { name: "interfaces", key_type: types::IFNAME, key_length: 16 };
+
+/// Before other rules, and before `br_netfilter` passes frames to the rules of IPv4.
+const PRIORITY: i32 = -300;
+const PREROUTING: Chain =
+    Chain { name: "prerouting", kind: ChainKind::Filter, hook: Hook::Prerouting, priority: PRIORITY };
+const INPUT: Chain = Chain { name: "input", kind: ChainKind::Filter, hook: Hook::Input, priority: PRIORITY };
+
+/// The registers of the parts of a key of the set of addresses.
+const INTERFACE: Register = Register(0);
+const HARDWARE: Register = Register(4);
+const ADDRESS: Register = Register(6);
+const FREE: Register = Register(8);
+/// The destination of frames that bridges do not forward (IEEE 802.1D, 7.12.6), without its last byte.
+const LINK_LOCAL: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];
+
+/// A hardware address.
+pub(super) type HardwareAddress = [u8; 6];
+
+/// The hardware address of the pod that has this address. It is derived from it, like that of the CNI project's plugins, so
+/// that the rules can be made before the interface. The first bit but one marks addresses that no manufacturer assigns.
+pub(super) fn hardware_address(address: Ipv4Addr) -> HardwareAddress {
+    let [a, b, c, d] = address.octets();
+    [0x0a, 0x58, a, b, c, d]
+}
+
+/// The addresses that a pod may send from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PodAddresses {
+    pub(super) hardware: HardwareAddress,
+    pub(super) address: Ipv4Addr,
+}
+
+/// The rules of a cluster.
+#[derive(Debug)]
+pub(super) struct SourceGuard {
+    table: String,
+    rules: Mutex<Rules>,
+}
+
+#[derive(Debug, Default)]
+struct Rules {
+    /// By the host's interface of the pod.
+    pods: BTreeMap<String, PodAddresses>,
+    /// Whether the kernel has the table, as far as is known.
+    applied: bool,
+    /// Whether the kernel does not have what the rules need.
+    unsupported: bool,
+}
+
+impl SourceGuard {
+    pub(super) fn new(table: String) -> Self {
+        Self { table, rules: Mutex::default() }
+    }
+
+    /// Adopts a pod that runs already.
+    pub(super) fn adopt(&self, veth: String, pod: PodAddresses) {
+        self.rules.lock().pods.insert(veth, pod);
+    }
+
+    /// Makes the rules of adopted pods, if there are any: an agent that was killed may have left others.
+    pub(super) fn resume(&self) {
+        let mut rules = self.rules.lock();
+        if !rules.pods.is_empty()
+            && let Err(error) = self.replace(&mut rules)
+        {
+            rules.give_up(&error);
+        }
+    }
+
+    /// Binds a pod to its addresses. A kernel without the family `bridge` is only warned about.
+    pub(super) fn add(&self, veth: &str, pod: PodAddresses) -> Result<()> {
+        let mut rules = self.rules.lock();
+        let before = rules.pods.insert(veth.to_owned(), pod);
+        if rules.unsupported {
+            return Ok(());
+        }
+        let was_applied = rules.applied;
+        if was_applied && before.is_none() {
+            let mut batch = self.batch();
+            batch.add_keys(&ADDRESSES, &[key(veth, pod)]);
+            batch.add_keys(&INTERFACES, &[interface(veth)]);
+            if batch.commit().is_ok() {
+                return Ok(());
+            }
+            // An administrator may have flushed all rules: then they are made anew.
+        }
+        match self.replace(&mut rules) {
+            Err(error) if was_applied => {
+                rules.pods.remove(veth);
+                Err(Error::io(format!("binding the interface {veth} to the addresses of its pod"), &error))
+            }
+            Err(error) => {
+                rules.give_up(&error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Removes the rules of a pod whose interface was removed.
+    pub(super) fn remove(&self, veth: &str) {
+        let mut rules = self.rules.lock();
+        let Some(pod) = rules.pods.remove(veth) else { return };
+        if !rules.applied {
+            return;
+        }
+        let mut batch = self.batch();
+        batch.delete_keys(&ADDRESSES, &[key(veth, pod)]);
+        batch.delete_keys(&INTERFACES, &[interface(veth)]);
+        if let Err(error) = batch.commit().or_else(|_| self.replace(&mut rules)) {
+            tracing::warn!(%error, interface = veth, "the rules of a pod that has ended could not be removed");
+        }
+    }
+
+    /// Makes the rules anew if another program has removed them.
+    pub(super) fn repair(&self) {
+        let mut rules = self.rules.lock();
+        if !rules.applied || has_table_of(Family::Bridge, &self.table).unwrap_or(true) {
+            return;
+        }
+        match self.replace(&mut rules) {
+            Ok(()) => tracing::warn!(
+                "another program had removed the rules that keep pods from sending with foreign addresses; they are made anew"
+            ),
+            Err(error) => tracing::warn!(
+                %error,
+                "another program has removed the rules that keep pods from sending with foreign addresses"
+            ),
+        }
+    }
+
+    /// Removes all rules.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        let mut rules = self.rules.lock();
+        let mut batch = self.batch();
+        batch.remove_table();
+        match batch.commit() {
+            // A kernel without the family has no rules to remove.
+            Err(error) if rules.applied => return Err(error),
+            _ => {}
+        }
+        rules.applied = false;
+        Ok(())
+    }
+
+    fn batch(&self) -> Batch {
+        Batch::for_family(Family::Bridge, &self.table)
+    }
+
+    fn replace(&self, rules: &mut Rules) -> io::Result<()> {
+        let mut batch = self.batch();
+        batch.remove_table();
+        batch.add_table();
+        batch.add_set(&ADDRESSES);
+        batch.add_set(&INTERFACES);
+        batch.add_chain(&PREROUTING);
+        batch.add_chain(&INPUT);
+        for rule in accept_own() {
+            batch.add_rule(&PREROUTING, &rule);
+        }
+        batch.add_rule(&PREROUTING, &[from_pods().as_slice(), &[DROP]].concat());
+        let to_the_bridge = [
+            Expression::EthernetDestinationPrefix(FREE),
+            Expression::Equals(FREE, LINK_LOCAL.to_vec()),
+            DROP,
+        ];
+        batch.add_rule(&INPUT, &[from_pods().as_slice(), &to_the_bridge].concat());
+        if !rules.pods.is_empty() {
+            let keys: Vec<_> = rules.pods.iter().map(|(veth, pod)| key(veth, *pod)).collect();
+            batch.add_keys(&ADDRESSES, &keys);
+            let names: Vec<_> = rules.pods.keys().map(|veth| interface(veth)).collect();
+            batch.add_keys(&INTERFACES, &names);
+        }
+        rules.applied = false;
+        batch.commit()?;
+        rules.applied = true;
+        Ok(())
+    }
+}
+
+impl Rules {
+    /// Warns, once, that pods are not bound to their addresses.
+    fn give_up(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.unsupported, true) {
+            tracing::warn!(
+                %error,
+                "pods with the capability NET_RAW can send with the addresses of other pods: the kernel does not take \
+                 nftables rules of the family bridge"
+            );
+        }
+    }
+}
+
+const DROP: Expression = Expression::Verdict(Verdict::Drop);
+const ACCEPT: Expression = Expression::Verdict(Verdict::Accept);
+
+/// As it is in the registers.
+fn key(veth: &str, pod: PodAddresses) -> Vec<u8> {
+    let mut key = interface(veth);
+    key.extend(pod.hardware);
+    key.extend([0, 0]);
+    key.extend(pod.address.octets());
+    key
+}
+
+fn from_pods() -> [Expression; 2] {
+    [Expression::InputInterface(INTERFACE), Expression::Contained { set: INTERFACES.name, key: INTERFACE }]
+}
+
+/// The rules for what a pod may send.
+fn accept_own() -> [Vec<Expression>; 2] {
+    let is_protocol =
+        |number: [u8; 2]| [Expression::Protocol(INTERFACE), Expression::Equals(INTERFACE, number.to_vec())];
+    let known = || Expression::Contained { set: ADDRESSES.name, key: INTERFACE };
+    let mut ipv4 = is_protocol(ETHERTYPE_IPV4).to_vec();
+    ipv4.extend([
+        Expression::InputInterface(INTERFACE),
+        Expression::EthernetSource(HARDWARE),
+        Expression::SourceAddress(ADDRESS),
+        known(),
+        ACCEPT,
+    ]);
+    // The sender that the packet claims, and the one that the frame has.
+    let mut arp = is_protocol(ETHERTYPE_ARP).to_vec();
+    arp.extend([
+        Expression::InputInterface(INTERFACE),
+        Expression::EthernetSource(HARDWARE),
+        Expression::ArpSenderAddress(ADDRESS),
+        known(),
+        Expression::ArpSenderHardware(HARDWARE),
+        known(),
+        ACCEPT,
+    ]);
+    [ipv4, arp]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_the_length_of_the_set() {
+        let address = Ipv4Addr::new(10, 64, 0, 2);
+        let pod = PodAddresses { hardware: hardware_address(address), address };
+        let key = key("v0123456789abcd", pod);
+        assert_eq!(key.len(), usize::try_from(ADDRESSES.key_length).unwrap());
+        assert_eq!(key[16..], [0x0a, 0x58, 10, 64, 0, 2, 0, 0, 10, 64, 0, 2]);
+    }
+}
