@@ -234,6 +234,8 @@ impl Agent {
             node: self.node.name.clone(),
             pods: self.node.clone(),
             runtime: self.node.runtime.clone(),
+            addresses: self.node.facts.host_ips.clone(),
+            reachable: self.node.reachable,
             metrics: self.node.metrics.clone(),
             clock: self.node.clock.clone(),
             machine,

@@ -23,6 +23,7 @@ mod streams;
 
 use std::convert::Infallible;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -66,6 +67,10 @@ pub struct ServerConfig {
     pub pods: Arc<dyn Pods>,
     /// The container runtime.
     pub runtime: Arc<dyn Runtime>,
+    /// The node's addresses, which are those of pods on its network.
+    pub addresses: Vec<IpAddr>,
+    /// Whether pod addresses are reachable: not if pods are virtual.
+    pub reachable: bool,
     /// The agent's metrics.
     pub metrics: Arc<Metrics>,
     /// The clock.

@@ -4,6 +4,7 @@
 
 mod it {
     mod accounts;
+    mod attacks;
     mod authorization;
     mod autoscaler;
     mod backup;

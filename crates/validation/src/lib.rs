@@ -7,8 +7,10 @@
 //! |---|---|
 //! | what is wrong with which field, and how is it reported? | [`field`] |
 //! | is this a DNS label, a label key, a label value? | [`names`] |
+//! | may a client have a component connect to this address? | [`addresses`] |
 //! | can a webhook be called at this address or service? | [`webhook`] |
 
+pub mod addresses;
 pub mod field;
 pub mod names;
 pub mod webhook;

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::Outcome;
-use super::target::{dialed, place};
+use super::target::{Dialer, dialed, place};
 
 const AGENT: &str = "kube-probe/1.36";
 /// The largest response: it is a few bytes long.
@@ -24,13 +24,14 @@ const STATES: [&str; 4] = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN
 const SERVING: u8 = 1;
 
 /// Probes once, within this time.
-pub(super) async fn check(host: &str, port: u16, service: &str, within: Duration) -> Outcome {
+pub(super) async fn check(dialer: &Dialer, port: u16, service: &str, within: Duration) -> Outcome {
     let end = Instant::now() + within;
-    let at = place(host, port);
-    let stream = match timeout_at(end, TcpStream::connect((host, port))).await {
+    let host = dialer.host(None);
+    let at = place(&host, port);
+    let stream = match timeout_at(end, dialer.connect(&host, port)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            let why = dialed(host, port, &error);
+            let why = dialed(&host, port, &error);
             return Outcome::Failure(format!("error: failed to connect service at {at:?}: {why}"));
         }
         Err(_) => {

@@ -13,11 +13,10 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::HTTPGetAction;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::Outcome;
-use super::target::{dialed, place};
+use super::target::{Dialer, dialed, place};
 use crate::insecure_tls;
 
 /// How many bytes of a response are read, and how many redirects are followed.
@@ -27,23 +26,23 @@ const MOST_REDIRECTS: usize = 10;
 const AGENT: &str = "kube-probe/1.36";
 
 /// Sends a probe's request, within this time.
-pub(super) async fn check(get: &HTTPGetAction, own: String, port: u16, within: Duration) -> Outcome {
-    send_request(get, own, port, within, outcome_of).await
+pub(super) async fn check(get: &HTTPGetAction, dialer: &Dialer, port: u16, within: Duration) -> Outcome {
+    send_request(get, dialer, port, within, outcome_of).await
 }
 
 /// Sends the request of a lifecycle hook, which succeeds with any response.
-pub(super) async fn call(get: &HTTPGetAction, own: String, port: u16, within: Duration) -> Outcome {
-    send_request(get, own, port, within, async |_| Outcome::Success).await
+pub(super) async fn call(get: &HTTPGetAction, dialer: &Dialer, port: u16, within: Duration) -> Outcome {
+    send_request(get, dialer, port, within, async |_| Outcome::Success).await
 }
 
 async fn send_request(
     get: &HTTPGetAction,
-    own: String,
+    dialer: &Dialer,
     port: u16,
     within: Duration,
     outcome_of: impl AsyncFnOnce(Response<Incoming>) -> Outcome,
 ) -> Outcome {
-    let host = get.host.clone().filter(|host| !host.is_empty()).unwrap_or(own);
+    let host = dialer.host(get.host.as_deref());
     let https = get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
     let first = Address { https, host, port, path: path(get.path.as_deref().unwrap_or_default()) };
     let headers = match headers(get) {
@@ -52,7 +51,7 @@ async fn send_request(
     };
     let url = first.to_string();
     let work = async {
-        match respond(first, &headers).await {
+        match respond(dialer, first, &headers).await {
             Ok(answer) => outcome_of(answer).await,
             Err(error) => Outcome::Failure(error.to_string()),
         }
@@ -106,10 +105,14 @@ enum GetError {
 }
 
 /// The response to a request, after redirects within its host.
-async fn respond(first: Address, headers: &HeaderMap) -> Result<Response<Incoming>, GetError> {
+async fn respond(
+    dialer: &Dialer,
+    first: Address,
+    headers: &HeaderMap,
+) -> Result<Response<Incoming>, GetError> {
     let mut address = first.clone();
     for _ in 0..MOST_REDIRECTS {
-        let answer = match send(&address, headers).await {
+        let answer = match send(dialer, &address, headers).await {
             Ok(answer) => answer,
             Err(error) => return Err(GetError::Send { address, error }),
         };
@@ -140,9 +143,13 @@ async fn outcome_of(answer: Response<Incoming>) -> Outcome {
     }
 }
 
-async fn send(address: &Address, headers: &HeaderMap) -> Result<Response<Incoming>, SendError> {
+async fn send(
+    dialer: &Dialer,
+    address: &Address,
+    headers: &HeaderMap,
+) -> Result<Response<Incoming>, SendError> {
     let Address { host, port, .. } = address;
-    let stream = TcpStream::connect((host.as_str(), *port)).await;
+    let stream = dialer.connect(host, *port).await;
     let stream = stream.map_err(|error| SendError::Dial(dialed(host, *port, &error)))?;
     if address.https {
         let name = ServerName::try_from(host.clone())?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Probe, TCPSocketAc
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use plumb_runtime::types::ContainerId;
 use plumb_runtime::{Error, Runtime};
-use tokio::net::TcpStream;
+use plumb_validation::addresses::is_global_unicast;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use super::{Outcome, grpc, http};
@@ -28,8 +29,10 @@ pub struct Target {
     pub id: ContainerId,
     /// Its spec.
     pub container: Container,
-    /// Its pod's address.
+    /// Its pod's address, according to the runtime.
     pub pod_ip: Option<IpAddr>,
+    /// Whether its pod is on the node's network.
+    pub on_host_network: bool,
     /// Whether the pod's address is reachable. If it is not, as with the virtual runtime, every probe is sent to the
     /// runtime.
     pub reachable: bool,
@@ -46,23 +49,23 @@ impl fmt::Debug for Target {
 impl Target {
     /// Checks once.
     pub async fn check(&self, probe: &Probe, within: Duration) -> Outcome {
-        let host = || self.pod_ip.map(|ip| ip.to_string()).unwrap_or_default();
+        let dialer = self.dialer();
         if let Some(exec) = &probe.exec {
             self.exec(exec.command.as_deref().unwrap_or_default(), within).await
         } else if !self.reachable {
             self.exec(&[], within).await
         } else if let Some(get) = &probe.http_get {
             match port(&get.port, &self.container) {
-                Ok(port) => http::check(get, host(), port, within).await,
+                Ok(port) => http::check(get, &dialer, port, within).await,
                 Err(error) => Outcome::Error(error.to_string()),
             }
         } else if let Some(socket) = &probe.tcp_socket {
-            self.connect(socket, host(), within).await
+            self.connect(socket, &dialer, within).await
         } else if let Some(grpc) = &probe.grpc {
             match u16::try_from(grpc.port) {
                 Ok(port) => {
                     let service = grpc.service.as_deref().unwrap_or_default();
-                    grpc::check(&host(), port, service, within).await
+                    grpc::check(&dialer, port, service, within).await
                 }
                 Err(_) => Outcome::Error(PortError::Invalid(grpc.port).to_string()),
             }
@@ -74,9 +77,8 @@ impl Target {
     /// Runs a lifecycle hook once. Unlike a probe, an HTTP request succeeds whatever the status of the response is.
     pub async fn run_hook(&self, hook: &LifecycleHandler, within: Duration) -> Outcome {
         if let (Some(get), None, true) = (&hook.http_get, &hook.exec, self.reachable) {
-            let host = self.pod_ip.map(|ip| ip.to_string()).unwrap_or_default();
             return match port(&get.port, &self.container) {
-                Ok(port) => http::call(get, host, port, within).await,
+                Ok(port) => http::call(get, &self.dialer(), port, within).await,
                 Err(error) => Outcome::Error(error.to_string()),
             };
         }
@@ -87,6 +89,10 @@ impl Target {
             ..Probe::default()
         };
         self.check(&probe, within).await
+    }
+
+    fn dialer(&self) -> Dialer {
+        Dialer { pod_ip: self.pod_ip, on_host_network: self.on_host_network }
     }
 
     async fn exec(&self, command: &[String], within: Duration) -> Outcome {
@@ -105,17 +111,46 @@ impl Target {
         }
     }
 
-    async fn connect(&self, socket: &TCPSocketAction, own: String, within: Duration) -> Outcome {
-        let host = socket.host.clone().filter(|host| !host.is_empty()).unwrap_or(own);
+    async fn connect(&self, socket: &TCPSocketAction, dialer: &Dialer, within: Duration) -> Outcome {
+        let host = dialer.host(socket.host.as_deref());
         let port = match port(&socket.port, &self.container) {
             Ok(port) => port,
             Err(error) => return Outcome::Error(error.to_string()),
         };
-        match timeout(within, TcpStream::connect((host.as_str(), port))).await {
+        match timeout(within, dialer.connect(&host, port)).await {
             Ok(Ok(_)) => Outcome::Success,
             Ok(Err(error)) => Outcome::Failure(dialed(&host, port, &error)),
             Err(_) => Outcome::Failure(format!("dial tcp {}: i/o timeout", place(&host, port))),
         }
+    }
+}
+
+/// Connects to a pod, or to the host that its probe or hook names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dialer {
+    pod_ip: Option<IpAddr>,
+    on_host_network: bool,
+}
+
+impl Dialer {
+    /// The host that a probe names; else the pod.
+    pub(super) fn host(&self, named: Option<&str>) -> String {
+        let own = || self.pod_ip.map(|ip| ip.to_string()).unwrap_or_default();
+        named.filter(|host| !host.is_empty()).map_or_else(own, str::to_owned)
+    }
+
+    /// Connects to a host. For a pod with a network of its own the loopback interface and the link of the node are not
+    /// reached: a user who may create pods would otherwise learn by a probe what runs there, and reach it by a hook. A name is
+    /// resolved once, so that the address that is checked is the one that is connected to.
+    pub(super) async fn connect(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let allowed = |address: &SocketAddr| {
+            self.on_host_network || self.pod_ip == Some(address.ip()) || is_global_unicast(&address.ip())
+        };
+        let found: Vec<SocketAddr> = lookup_host((host, port)).await?.filter(allowed).collect();
+        if found.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "address not allowed"));
+        }
+        TcpStream::connect(found.as_slice()).await
     }
 }
 

@@ -24,10 +24,13 @@ use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use plumb_runtime::types::{Sandbox, SandboxFilter, SandboxState};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
+use super::ServerConfig;
 use super::answer::{Body, refusal};
+use crate::cri_config::POD_UID;
 use handshake::Handshake;
 
 pub(super) use command::{StreamTarget, attach, exec};
@@ -54,6 +57,24 @@ impl Refused {
     fn no_pod() -> Self {
         Self::new(StatusCode::NOT_FOUND, "pod does not exist")
     }
+}
+
+/// The sandbox that the containers of a pod run in, according to the runtime.
+async fn ready_sandbox(
+    config: &ServerConfig,
+    (namespace, pod): (&str, &str),
+    uid: &str,
+) -> Result<Sandbox, Refused> {
+    let failed = |why: String| Refused::new(StatusCode::INTERNAL_SERVER_ERROR, why);
+    let labels = [(POD_UID.to_owned(), uid.to_owned())].into();
+    let filter = SandboxFilter { state: Some(SandboxState::Ready), labels, ..SandboxFilter::default() };
+    let sandboxes =
+        config.runtime.list_sandboxes(&filter).await.map_err(|error| failed(error.to_string()))?;
+    let newest =
+        sandboxes.into_iter().max_by_key(|Sandbox { meta, created_at, .. }| (meta.attempt, *created_at));
+    newest.ok_or_else(|| {
+        failed(format!("unable to find the sandbox of the pod: not found (\"{pod}_{namespace}\")"))
+    })
 }
 
 /// A connection that has been upgraded.

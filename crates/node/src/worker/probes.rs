@@ -7,6 +7,7 @@ use plumb_resize::aggregate::Role;
 use plumb_runtime::types::ContainerId;
 
 use super::Worker;
+use crate::cri_config::on_host_network;
 use crate::events::Kind;
 use crate::lifecycle::{Health, ObservedContainer, Startup, State, containers};
 use crate::probe::{ProbeReport, ProbeUpdate, Prober, Target, initial_health};
@@ -59,6 +60,7 @@ impl Worker {
             id,
             container: container.clone(),
             pod_ip: self.addresses().first().copied(),
+            on_host_network: self.pod.spec.as_ref().is_some_and(on_host_network),
             reachable: self.node.reachable,
             running_for,
         }

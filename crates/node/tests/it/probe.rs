@@ -42,7 +42,15 @@ async fn target(container: Value, model: &str) -> Target {
     let mut container = container;
     container["name"] = json!("c");
     let container: Container = serde_json::from_value(container).unwrap();
-    Target { runtime, id, container, pod_ip: Some(HERE), reachable: true, running_for: Duration::ZERO }
+    Target {
+        runtime,
+        id,
+        container,
+        pod_ip: Some(HERE),
+        on_host_network: false,
+        reachable: true,
+        running_for: Duration::ZERO,
+    }
 }
 
 /// The result of one check.
@@ -130,6 +138,34 @@ async fn an_answer_over_http_is_judged_by_its_code() {
     for (probe, expected) in table {
         assert_eq!(check(probe.clone()).await, expected, "{probe}");
     }
+}
+
+#[tokio::test]
+async fn a_probe_of_a_pod_with_its_own_network_does_not_reach_the_loopback_of_the_node() {
+    let at = server().await;
+    let mut pod = target(json!({}), "").await;
+    pod.pod_ip = Some(Ipv4Addr::new(192, 0, 2, 7).into());
+    for host in ["127.0.0.1", "localhost", "::ffff:127.0.0.1", "0.0.0.0"] {
+        let probes = [
+            json!({ "httpGet": { "path": "/ok", "port": at.port(), "host": host } }),
+            json!({ "tcpSocket": { "port": at.port(), "host": host } }),
+        ];
+        for probe in probes {
+            let probe: Probe = serde_json::from_value(probe).unwrap();
+            let outcome = in_time(pod.check(&probe, TIMEOUT / 2)).await;
+            let Outcome::Failure(why) = &outcome else { panic!("{host}: {outcome:?}") };
+            assert!(why.ends_with("address not allowed"), "{host}: {why}");
+        }
+        let hook = json!({ "httpGet": { "path": "/ok", "port": at.port(), "host": host } });
+        let hook: LifecycleHandler = serde_json::from_value(hook).unwrap();
+        let outcome = in_time(pod.run_hook(&hook, TIMEOUT / 2)).await;
+        assert!(matches!(outcome, Outcome::Failure(_)), "{host}: {outcome:?}");
+    }
+    // A pod on the node's network has the node's loopback interface.
+    pod.on_host_network = true;
+    let probe = json!({ "httpGet": { "path": "/ok", "port": at.port(), "host": "127.0.0.1" } });
+    let probe: Probe = serde_json::from_value(probe).unwrap();
+    assert_eq!(in_time(pod.check(&probe, TIMEOUT / 2)).await, Outcome::Success);
 }
 
 #[tokio::test]

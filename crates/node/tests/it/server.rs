@@ -123,6 +123,7 @@ impl Node {
         let meta = PodMeta { name: "web".into(), namespace: "default".into(), uid: "u".into(), attempt: 0 };
         let mut sandbox = SandboxConfig::new(meta, QosClass::BestEffort);
         sandbox.annotations.insert("virtual.plumb.dev/model".into(), "cpu=250m memory=64Mi".into());
+        sandbox.labels.insert("io.kubernetes.pod.uid".into(), "u".into());
         let sandbox = runtime.run_sandbox(sandbox).await.unwrap();
         let meta = ContainerMeta { name: "c".into(), attempt: 0 };
         let config = ContainerConfig { meta, image: "i".into(), ..ContainerConfig::default() };
@@ -134,6 +135,8 @@ impl Node {
             node: "n1".into(),
             pods: pods.clone(),
             runtime: runtime.clone(),
+            addresses: vec![Ipv4Addr::LOCALHOST.into()],
+            reachable: true,
             metrics: metrics.clone(),
             clock: Arc::new(Timestamp::now),
             machine: None,
@@ -346,4 +349,21 @@ async fn strangers_learn_only_that_it_is_there() {
     assert_eq!(ask(Method::GET, "/none", true).await, StatusCode::FORBIDDEN);
     assert_eq!(ask(Method::GET, "/none", false).await, StatusCode::NOT_FOUND);
     assert_eq!(ask(Method::POST, "/pods", false).await, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn a_connection_to_a_pod_goes_to_the_address_of_its_sandbox_and_never_to_loopback() {
+    let node = Node::start().await;
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // A client with the right to patch the status has written the address of the loopback interface.
+    let mut pod = (*node.pods.0.lock()[0]).clone();
+    pod.status.get_or_insert_default().pod_ip = Some("127.0.0.1".into());
+    *node.pods.0.lock() = vec![Arc::new(pod)];
+    let request = Request::get(format!("/podConnect/default/web?port={port}"));
+    let request = request.header("upgrade", "tcp").body(()).unwrap();
+    let response = in_time(node.server.clone().oneshot(request)).await.unwrap();
+    // The runtime of this test gives pods loopback addresses.
+    assert_eq!(response.status().as_u16(), 403);
+    listener.into_std().unwrap().accept().unwrap_err();
 }

@@ -14,7 +14,7 @@ use futures_util::stream::{FuturesUnordered, SplitSink};
 use futures_util::{SinkExt as _, StreamExt as _};
 use http::request::Parts;
 use http::{Response, StatusCode};
-use plumb_runtime::types::{Sandbox, SandboxFilter, SandboxId, SandboxState};
+use plumb_runtime::types::SandboxId;
 use plumb_runtime::{Connection, Error, Runtime, Streaming};
 use plumb_spdy::{Incoming, Side, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -28,8 +28,7 @@ use super::super::query::Query;
 use super::handshake::{Handshake, Spoken};
 use super::spdy::STREAM_TYPE;
 use super::tunnel::Tunnel;
-use super::{Refused, channels, remote, upgrade, websocket};
-use crate::cri_config::POD_UID;
+use super::{Refused, channels, ready_sandbox, remote, upgrade, websocket};
 
 /// SPDY inside of a `WebSocket`.
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
@@ -60,20 +59,7 @@ pub(in super::super) async fn answer(
     let uid = found.metadata.uid.clone().unwrap_or_default();
     let handshake = Handshake::read(&request.headers, SPOKEN)
         .map_err(|why| Refused::new(StatusCode::BAD_REQUEST, format!("unable to upgrade: {why}")))?;
-    let labels = [(POD_UID.to_owned(), uid.clone())].into();
-    let filter = SandboxFilter { state: Some(SandboxState::Ready), labels, ..SandboxFilter::default() };
-    let sandboxes = config.runtime.list_sandboxes(&filter).await;
-    let sandboxes =
-        sandboxes.map_err(|error| Refused::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let newest =
-        sandboxes.into_iter().max_by_key(|Sandbox { meta, created_at, .. }| (meta.attempt, *created_at));
-    let sandbox = newest.ok_or_else(|| {
-        let why = format!("not found (\"{pod}_{namespace}\")");
-        Refused::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("unable to find the sandbox of the pod: {why}"),
-        )
-    })?;
+    let sandbox = ready_sandbox(config, (namespace, pod), &uid).await?;
     let pod = Pod { runtime: config.runtime.clone(), sandbox: sandbox.id, name: pod.to_owned(), uid };
     let agreed = handshake.clone();
     let ports = match handshake {

@@ -1,0 +1,3 @@
+//! Attacks on a cluster, from outside of the binary. docs/security.md has a row for each.
+
+mod network;
