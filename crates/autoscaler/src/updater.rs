@@ -20,6 +20,7 @@
 //! | the API server rejected it: what is next? | [`refusal`] |
 //! | do evicted pods come back without the recommendation? | [`pace`] |
 //! | may memory be lowered so far? | [`memory_guard`] |
+//! | is the recommendation from before an OOM kill? | [`oom_hold`] |
 //!
 //! **Invariant: the update mode `InPlace` never evicts.** It is decided by [`in_place::decide_in_place`], whose answer has
 //! no variant for an eviction, and performed by an [`actuate::InPlaceActuator`], which holds no evictor.
@@ -37,6 +38,7 @@ pub mod memory_guard;
 pub mod metrics;
 pub mod mode;
 pub mod obstacle;
+pub mod oom_hold;
 pub mod options;
 pub mod pace;
 mod peaks;

@@ -26,6 +26,7 @@ pub use resources::{Resources, read_resources, resource_list};
 pub use status::{
     ConditionStatus, ConditionType, RESIZE_NOT_SERVED, RecommendedContainerResources,
     RecommendedPodResources, VerticalPodAutoscalerCondition, VerticalPodAutoscalerStatus,
+    kills_counted_message,
 };
 pub use vpa::{
     ContainerControlledValues, ContainerResourcePolicy, ContainerScalingMode, CrossVersionObjectReference,

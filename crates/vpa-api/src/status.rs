@@ -1,6 +1,7 @@
 //! The status of a `VerticalPodAutoscaler`: what is recommended, and whether that can be relied on.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +113,8 @@ string_enum! {
         ConfigDeprecated,
         /// Whether the object asks for something that is not supported.
         ConfigUnsupported,
+        /// Whether the recommendation includes OOM kills. Upstream has no such condition.
+        OOMKillsCounted,
     }
 }
 
@@ -131,7 +134,22 @@ string_enum! {
 /// `pods/resize`. The updater writes it; the recommender writes the condition with other reasons.
 pub const RESIZE_NOT_SERVED: &str = "ResizeNotServed";
 
+/// The message of the condition [`OOMKillsCounted`](ConditionType::OOMKillsCounted), but for the time at its end.
+const KILLS_COUNTED: &str = "The recommendation includes OOM kills until ";
+
+/// The message of the condition [`OOMKillsCounted`](ConditionType::OOMKillsCounted) of a recommendation that includes OOM
+/// kills up to this time. [`VerticalPodAutoscalerStatus::kills_counted_until`] reads it.
+pub fn kills_counted_message(until: Timestamp) -> String {
+    format!("{KILLS_COUNTED}{until}")
+}
+
 impl VerticalPodAutoscalerStatus {
+    /// The latest OOM kill that the recommendation includes, if the recommender reports that.
+    pub fn kills_counted_until(&self) -> Option<Timestamp> {
+        let condition = self.condition(&ConditionType::OOMKillsCounted)?;
+        condition.message.as_deref()?.strip_prefix(KILLS_COUNTED)?.parse().ok()
+    }
+
     /// The condition of this type, if there is one.
     pub fn condition(&self, type_: &ConditionType) -> Option<&VerticalPodAutoscalerCondition> {
         self.conditions.iter().find(|condition| condition.type_ == *type_)

@@ -1,12 +1,14 @@
 //! The conditions of a VPA's status.
 //!
-//! The recommender writes all six types and no other; conditions of other types stay as they are. So does the one
+//! The recommender writes upstream's six types and `OOMKillsCounted`; conditions of other types stay as they are. So does the one
 //! that the updater writes of type `ConfigUnsupported`, while the recommender has no reason for it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use k8s_openapi::jiff::Timestamp;
 
-use crate::api::{ConditionStatus, ConditionType, RESIZE_NOT_SERVED, VerticalPodAutoscalerCondition};
+use crate::api::{
+    ConditionStatus, ConditionType, RESIZE_NOT_SERVED, VerticalPodAutoscalerCondition, kills_counted_message,
+};
 
 const NO_PODS_MATCHED: &str = "NoPodsMatched";
 const NO_SAMPLES: &str = "NoSamples";
@@ -26,6 +28,8 @@ pub struct Facts<'a> {
     pub deprecated: Option<&'a str>,
     /// Why the object cannot be acted on, if it cannot.
     pub unsupported: Option<&'a str>,
+    /// The latest OOM kill that the recommendation includes.
+    pub kills_counted_until: Option<Timestamp>,
 }
 
 /// The conditions after `before`, in the order of their types.
@@ -53,6 +57,7 @@ pub fn conditions(
         let (reason, message) = no_pods.or(no_samples).unzip();
         condition(ConditionType::RecommendationProvided, ConditionStatus::False, reason, message)
     };
+    let kills_counted = facts.kills_counted_until.map(kills_counted_message);
     let ours = [
         Some(provided),
         holds(ConditionType::NoPodsMatched, no_pods),
@@ -66,6 +71,10 @@ pub fn conditions(
         ),
         holds(ConditionType::ConfigDeprecated, facts.deprecated.map(|message| ("Deprecated", message))),
         holds(ConditionType::ConfigUnsupported, facts.unsupported.map(|message| ("Unsupported", message))),
+        holds(
+            ConditionType::OOMKillsCounted,
+            kills_counted.as_deref().map(|message| ("OOMKillsCounted", message)),
+        ),
     ];
     let is_said = |condition: &VerticalPodAutoscalerCondition| {
         condition.type_ == ConditionType::ConfigUnsupported && facts.unsupported.is_some()

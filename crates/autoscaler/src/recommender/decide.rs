@@ -1,6 +1,6 @@
 //! The status of a VPA, and whether it has to be written. Pure.
 //!
-//! The recommender is the one writer of the recommendation and of the six types of conditions. Should another recommender
+//! The recommender is the one writer of the recommendation and of its types of conditions. Should another recommender
 //! replace the status of a VPA, it is put back once. If it is replaced again, two recommenders are responsible for one
 //! VPA: then it is left alone until the recommendation changes, so that they do not write in a loop.
 
@@ -33,6 +33,8 @@ pub struct Knowledge<'a> {
     pub fetching_history: bool,
     /// The error of the target, or of another field that cannot be acted on.
     pub unsupported: Option<&'a str>,
+    /// The latest OOM kill that this process has counted.
+    pub kills_counted_until: Option<Timestamp>,
 }
 
 /// The status that was written last.
@@ -128,6 +130,8 @@ fn status(
         fetching_history: knowledge.fetching_history,
         deprecated: (spec.update_mode() == UpdateMode::Auto).then_some(AUTO_IS_DEPRECATED),
         unsupported: Some(&*unsupported).filter(|text| !text.is_empty()),
+        // Those that another process has counted are in the checkpoints, or pods show them still.
+        kills_counted_until: knowledge.kills_counted_until.max(current.kills_counted_until()),
     };
     // Changes of our conditions by another writer do not change since when they hold.
     let ours = ours(written.map_or(current, |written| &written.status));

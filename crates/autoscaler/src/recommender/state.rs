@@ -64,6 +64,8 @@ struct Tracked {
     /// Whether its checkpoints were read. Until then none is written, because that would overwrite unread history.
     checkpoints_read: bool,
     written: Option<Written>,
+    /// The latest OOM kill of its pods that was counted.
+    kills_counted_until: Option<Timestamp>,
     /// The environment of the VPA.
     bearing: Bearing,
     /// Since when this process is responsible for it, see [`Ownership::term`].
@@ -168,8 +170,16 @@ impl State {
                 before.generation != after.generation || before.annotations != after.annotations;
         } else {
             let checkpoints_read = self.options.storage != Storage::Checkpoint;
-            let (target, written, bearing) = (TargetState::default(), None, Bearing::default());
-            self.vpas.insert(key, Tracked { object, target, checkpoints_read, written, bearing, term });
+            let tracked = Tracked {
+                object,
+                target: TargetState::default(),
+                checkpoints_read,
+                written: None,
+                kills_counted_until: None,
+                bearing: Bearing::default(),
+                term,
+            };
+            self.vpas.insert(key, tracked);
         }
     }
 
@@ -258,11 +268,24 @@ impl State {
             } else {
                 self.cluster.record_oom(namespace, pod, container, *at, *memory)
             };
+            if matches!(counted, Ok(()) | Err(Discarded::Duplicate)) {
+                self.kill_counted(namespace, pod, *at);
+            }
             if let Err(reason) = counted {
                 tracing::debug!(namespace, pod, container, %reason, "an OOM kill is not counted");
             }
         }
         unread
+    }
+
+    /// Notes for the VPAs of a pod that an OOM kill of it is counted: the updater waits for that. The status is due even if
+    /// the recommendation is the same.
+    fn kill_counted(&mut self, namespace: &str, pod: &str, at: Time) {
+        for key in self.cluster.vpas_of(namespace, pod) {
+            let Some(tracked) = self.vpas.get_mut(key) else { continue };
+            tracked.kills_counted_until = tracked.kills_counted_until.max(at.timestamp());
+            self.due.insert(key.clone());
+        }
     }
 
     /// Counts what containers used.
@@ -426,6 +449,7 @@ impl State {
             pods_matched: view.is_some_and(|view| view.pods() > 0) || tracked.target.is_unknown(),
             fetching_history,
             unsupported: unsupported.as_deref(),
+            kills_counted_until: tracked.kills_counted_until,
         };
         decide(&knowledge, tracked.written.as_ref(), now)
     }

@@ -17,6 +17,7 @@ use super::in_place::{
 };
 use super::mode::{Actuation, Modes, NoActuation};
 use super::obstacle::Obstacle;
+use super::oom_hold::OomHold;
 use super::priority::{self, Priority, Verdict, verdict};
 use super::state::{Owner, PodState, Recommendation};
 use crate::api::{EvictionRequirement, VerticalPodAutoscaler};
@@ -93,6 +94,8 @@ pub struct Subject {
     pub backoff: Option<Backoff>,
     /// Its place in the order in which this updater first observed pods.
     pub arrival: u64,
+    /// What recent OOM kills hold back for it, see [`oom_hold`](super::oom_hold).
+    pub oom_hold: Option<OomHold>,
 }
 
 /// The state of a pod that is not due.
@@ -359,6 +362,7 @@ fn ask<D>(
         allocatable: subject.allocatable,
         observed: subject.observed,
         not_before: subject.backoff.as_ref(),
+        oom_hold: subject.oom_hold,
         skip_budget: settings.skip_budget,
         now: surroundings.now,
     }))
@@ -375,7 +379,12 @@ fn spend(groups: &mut Groups, subject: &Subject, spend: impl FnOnce(&mut Group))
 fn again(question: &Question<'_>, decision: &InPlace) -> Option<Timestamp> {
     match decision {
         InPlace::Wait(Wait::Backoff(backoff)) => Some(backoff.until),
-        InPlace::Wait(Wait::Replacements { until } | Wait::Report { until }) => Some(*until),
+        InPlace::Wait(
+            Wait::Replacements { until }
+            | Wait::Report { until }
+            | Wait::UncountedKill { until }
+            | Wait::OomKilled { until },
+        ) => Some(*until),
         InPlace::Wait(Wait::Budget) => question.group.and_then(|group| group.settled_at),
         InPlace::Wait(Wait::Group | Wait::AdmissionController) => question.now.checked_add(READ_AGAIN).ok(),
         _ => None,

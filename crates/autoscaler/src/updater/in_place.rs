@@ -30,6 +30,7 @@ use plumb_resize::status::Stage;
 use super::attempt::{Infeasible, Requests, is_any_lower};
 use super::budget::Group;
 use super::obstacle::Obstacle;
+use super::oom_hold::OomHold;
 use super::requirements::admit_eviction;
 use super::state::{Phase, PodState, Recommendation};
 use crate::api::EvictionRequirement;
@@ -53,6 +54,8 @@ pub struct Question<'a> {
     pub observed: Timestamp,
     /// When the pod may be attempted again after a refusal.
     pub not_before: Option<&'a Backoff>,
+    /// What recent OOM kills hold back.
+    pub oom_hold: Option<OomHold>,
     /// `in-place-skip-disruption-budget`.
     pub skip_budget: bool,
     /// The time.
@@ -203,6 +206,16 @@ pub enum Wait {
     EvictionRequirements,
     /// The admission controller, without which the new pod would not get the recommendation.
     AdmissionController,
+    /// The recommender, which has not counted an OOM kill of the pod yet.
+    UncountedKill {
+        /// Until when.
+        until: Timestamp,
+    },
+    /// A recommendation with at least as much memory as the pod was OOM-killed with.
+    OomKilled {
+        /// Until when.
+        until: Timestamp,
+    },
     /// The next updater interval: pods that replace evicted ones come up without the recommendation.
     Replacements {
         /// When it begins.
@@ -228,6 +241,8 @@ impl Wait {
             Self::Obstacle(obstacle) => obstacle.reason(),
             Self::EvictionRequirements => "EvictionRequirements",
             Self::AdmissionController => "AdmissionControllerDown",
+            Self::UncountedKill { .. } => "OOMKillNotCounted",
+            Self::OomKilled { .. } => "OOMKilled",
             Self::Replacements { .. } => "ReplacementsNotUpdated",
         }
     }
@@ -265,6 +280,12 @@ impl fmt::Display for Wait {
             }
             Self::AdmissionController => f.write_str(
                 "the admission controller is not alive, so a new pod would not get the recommendation",
+            ),
+            Self::UncountedKill { .. } => {
+                f.write_str("a container was OOM-killed, which the recommendation does not include yet")
+            }
+            Self::OomKilled { .. } => f.write_str(
+                "a container was OOM-killed, and the recommendation has less memory than it was killed with",
             ),
             Self::Replacements { .. } => f.write_str(
                 "new pods come up without the recommendation, so pods are evicted once per updater interval",
@@ -385,6 +406,9 @@ pub fn decide_recreate(question: &Question<'_>, eviction: &EvictionQuestion<'_>)
         return Recreating::InPlace(InPlace::Wait(Wait::Owner));
     }
     let Some(group) = question.group else { return Recreating::InPlace(InPlace::Wait(Wait::Group)) };
+    if let Some(wait) = wait_for_count(question) {
+        return Recreating::InPlace(InPlace::Wait(wait));
+    }
     evict(question, eviction, group, Cause::Mode)
 }
 
@@ -412,7 +436,14 @@ fn known_group<'a>(question: &Question<'a>) -> Result<&'a Group, Wait> {
         return Err(Wait::Pending);
     }
     let group = question.group.ok_or(Wait::Group)?;
-    wait_for_report(question).map_or(Ok(group), Err)
+    let wait = wait_for_report(question).or_else(|| wait_for_count(question));
+    wait.map_or(Ok(group), Err)
+}
+
+/// A pod that was OOM-killed a moment ago waits until the recommendation includes that.
+fn wait_for_count(question: &Question<'_>) -> Option<Wait> {
+    let until = question.oom_hold?.uncounted_until?;
+    Some(Wait::UncountedKill { until })
 }
 
 /// A pod that this updater resized a moment ago waits for the node's report on that resize, if what the node reports may be about
@@ -477,6 +508,9 @@ fn evict(
     let wait = |wait| Recreating::InPlace(InPlace::Wait(wait));
     if let Some(obstacle) = eviction.obstacle.filter(|obstacle| !obstacle.allows_eviction()) {
         return wait(Wait::Obstacle(obstacle.clone()));
+    }
+    if let Some(until) = question.oom_hold.and_then(|hold| hold.decrease_until) {
+        return wait(Wait::OomKilled { until });
     }
     if group.below_min_replicas {
         return wait(Wait::MinReplicas);

@@ -432,6 +432,7 @@ impl Index {
                 observed: tracked.observed.1,
                 backoff: tracked.memory.backoff.clone(),
                 arrival: tracked.arrival,
+                oom_hold: None,
             });
             gathered.pods.push(tracked.pod.clone());
         }

@@ -49,6 +49,7 @@ use super::memory_guard;
 use super::metrics::{Gauges, Step, UpdaterMetrics};
 use super::mode::{Actuation, Modes};
 use super::obstacle::{self, Obstacle, obstacle, resized};
+use super::oom_hold;
 use super::options::Options;
 use super::pace::{LastEvictions, Pause};
 use super::peaks::peaks;
@@ -255,7 +256,8 @@ impl Inner {
     fn watch(self: &Arc<Self>) {
         self.on_change(&self.config.informers.vpas, |inner, key, change| {
             let acts = |vpa: &Arc<VerticalPodAutoscaler>| {
-                (vpa.spec.clone(), vpa.metadata.annotations.clone(), recommendation_of(vpa).cloned())
+                let recommendation = recommendation_of(vpa).cloned();
+                (vpa.spec.clone(), vpa.metadata.annotations.clone(), recommendation, kills_counted_until(vpa))
             };
             let is_own =
                 change.before.zip(change.after).is_some_and(|(before, after)| acts(before) == acts(after));
@@ -386,6 +388,11 @@ fn recommendation_of(vpa: &VerticalPodAutoscaler) -> Option<&crate::api::Recomme
     vpa.status.as_ref().and_then(|status| status.recommendation.as_ref())
 }
 
+/// The latest OOM kill that the recommendation of a VPA includes, if its recommender reports that.
+fn kills_counted_until(vpa: &VerticalPodAutoscaler) -> Option<Timestamp> {
+    vpa.status.as_ref()?.kills_counted_until()
+}
+
 /// Whether a VPA recommends a target for any container.
 fn has_recommendation(vpa: &VerticalPodAutoscaler) -> bool {
     let containers = recommendation_of(vpa).map(|recommended| &recommended.container_recommendations);
@@ -493,10 +500,11 @@ impl Inner {
     async fn prepare(&self, key: &ObjectRef, began: Instant) -> Option<Prepared> {
         let gathered = self.index.lock().gather(key)?;
         let policy = self.policy(&gathered.vpa);
-        let gathered = self.guard_memory(key, gathered).await;
+        let mut gathered = self.guard_memory(key, gathered).await;
         self.observe_applied(&gathered.subjects);
         let settings = self.config.options.decisions;
         let now = self.config.clock.now();
+        oom_hold::hold(&mut gathered.subjects, kills_counted_until(&gathered.vpa), now);
         let triage = triage(&gathered.subjects, &policy, &settings.priority, now);
         self.config.updater_metrics.step(Step::FilterPods, self.since(began));
         let configured = self.read_owners(&gathered, &triage, &policy).await;

@@ -255,6 +255,7 @@ fn boosted_pod(mode: &str) -> PodView {
         observed: Timestamp::UNIX_EPOCH,
         backoff: None,
         arrival: 0,
+        oom_hold: None,
         pod: Arc::new(PodState::of(&pod).unwrap()),
     };
     let events = PodEvents::default();

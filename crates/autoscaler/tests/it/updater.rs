@@ -7,6 +7,7 @@ mod guard;
 mod in_place_mode;
 mod make;
 mod node_groups;
+mod oom;
 mod priority;
 mod records;
 mod recreating_modes;

@@ -136,6 +136,13 @@ impl Cluster {
         self.vpas.get(*oldest).map(|vpa| &*vpa.key)
     }
 
+    /// The VPAs that select a pod.
+    pub fn vpas_of(&self, namespace: &str, pod: &str) -> impl Iterator<Item = &Arc<VpaKey>> {
+        let id = self.namespaces.get(namespace).and_then(|namespace| namespace.pods.get(pod));
+        let set = id.and_then(|&id| self.pods.get(id)).and_then(|pod| self.label_sets.get(pod.label_set));
+        set.into_iter().flat_map(|set| &set.vpas).filter_map(|&id| Some(&self.vpas.get(id)?.key))
+    }
+
     /// The checkpoints that are known to exist: those that were read or written, by VPA and container.
     pub fn known_checkpoints(&self) -> impl Iterator<Item = (&VpaKey, &str)> {
         self.vpas.iter().flat_map(|(_, vpa)| {

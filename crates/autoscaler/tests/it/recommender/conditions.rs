@@ -39,7 +39,7 @@ fn pods_and_recommendation_are_upstreams_conditions() {
 }
 
 #[test]
-fn all_six_conditions_are_set() {
+fn all_conditions_are_set() {
     let facts = Facts {
         pods_matched: false,
         has_recommendation: true,
@@ -47,6 +47,7 @@ fn all_six_conditions_are_set() {
         fetching_history: true,
         deprecated: Some("mode Auto is deprecated"),
         unsupported: Some("Cannot read targetRef. Reason: not found"),
+        kills_counted_until: Some(Timestamp::UNIX_EPOCH),
     };
     assert_eq!(
         texts(&conditions(&[], facts, Timestamp::UNIX_EPOCH)),
@@ -56,6 +57,7 @@ fn all_six_conditions_are_set() {
             "FetchingHistory=True FetchingHistory: Usage history is being loaded",
             "LowConfidence=True ShortHistory: Less history than the confidence interval for: app, sidecar",
             "NoPodsMatched=True NoPodsMatched: No pods match this VPA object",
+            "OOMKillsCounted=True OOMKillsCounted: The recommendation includes OOM kills until 1970-01-01T00:00:00Z",
             "RecommendationProvided=True",
         ]
     );

@@ -42,6 +42,7 @@ fn knowledge<'a>(object: &'a VerticalPodAutoscaler, known: &'a [ContainerRecomme
         pods_matched: true,
         fetching_history: false,
         unsupported: None,
+        kills_counted_until: None,
     }
 }
 

@@ -140,5 +140,6 @@ pub(crate) fn subject(pod: &Value, target: &str) -> Subject {
         observed: at("2026-01-01T23:59:00Z"),
         backoff: None,
         arrival: 0,
+        oom_hold: None,
     }
 }

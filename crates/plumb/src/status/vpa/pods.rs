@@ -17,6 +17,7 @@ use plumb_autoscaler::recommendation::{LimitRanges, PodRecommendation};
 use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
 use plumb_autoscaler::updater::Options;
 use plumb_autoscaler::updater::decide::Subject;
+use plumb_autoscaler::updater::oom_hold::hold;
 use plumb_autoscaler::updater::state::{PodState, Recommendation};
 use plumb_autoscaler::vpas::{VpaIndex, why_stronger};
 use plumb_client::Api;
@@ -130,10 +131,13 @@ async fn of_vpa(
             observed: state.stage_condition.since.unwrap_or(now),
             backoff: None,
             arrival: 0,
+            oom_hold: None,
             pod: Arc::new(state),
         });
         objects.push(pod.clone());
     }
+    let counted = vpa.status.as_ref().and_then(|status| status.kills_counted_until());
+    hold(&mut subjects, counted, now);
     Ok(explain::pods(vpa, &subjects, &objects, &namespace.events, &Options::default(), now))
 }
 

@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
+use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::recommender::{COUNTED_KILLS_ANNOTATION, Discarded};
 use plumb_harness::object;
 use serde_json::{Value, json};
@@ -112,6 +113,29 @@ async fn an_oom_kill_from_before_the_start_raises_memory() {
         .await;
     running.minute(&bed).await;
     assert_eq!(bed.targets("web").await["app"].split('/').next_back(), expected.split('/').next_back());
+}
+
+#[tokio::test]
+async fn the_status_reports_with_the_recommendation_up_to_when_kills_are_counted() {
+    let bed = Bed::with_web().await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    let counted = |vpa: &VerticalPodAutoscaler| vpa.status.as_ref().unwrap().kills_counted_until();
+    assert_eq!(counted(&bed.get("web").await), None);
+    running.minute(&bed).await;
+    bed.pod_status("default", "web-1", killed(&bed, 1)).await;
+    running.minute(&bed).await;
+    let seconds_ago = |seconds: i64| Some(bed.time.now() - SignedDuration::from_secs(seconds));
+    assert_eq!(counted(&bed.get("web").await), seconds_ago(90));
+    assert_eq!(bed.targets("web").await["app"].split('/').next_back(), Some("628694953"));
+    // A kill that does not change the recommendation is reported, too: the updater waits for it.
+    bed.pod_status("default", "web-1", killed(&bed, 2)).await;
+    running.minute(&bed).await;
+    assert_eq!(counted(&bed.get("web").await), seconds_ago(90));
+    // Another process that takes over does not take it back.
+    drop(running);
+    bed.recommender().await.minute(&bed).await;
+    assert_eq!(counted(&bed.get("web").await), seconds_ago(150));
 }
 
 #[tokio::test]
