@@ -320,7 +320,6 @@ impl Worker {
             Err(error) => tracing::warn!(%error, uid = self.uid, "invalid resources in a pod's spec"),
         }
         self.pod = pod;
-        self.forget_failures_of_other_images();
         self.refresh_volumes();
         self.node.workers.update_pod(&self.uid, self.pod.clone());
         self.state.observe_phase(&self.pod);
@@ -399,6 +398,7 @@ impl Worker {
             return Ok(if self.deletion.is_done() { Requeue::Never } else { self.delete_from_api().await? });
         }
         self.request_resize().await?;
+        self.forget_outdated_failures();
         self.observe().await?;
         self.stop_after_failed_hooks();
         self.enforce_deadline();

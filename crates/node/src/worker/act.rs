@@ -12,7 +12,7 @@ use plumb_runtime::types::{
 };
 
 use super::error::{GenerateError, SandboxError, SyncError};
-use super::start_backoff::{Retry, StartBackoff};
+use super::start_backoff::{BackoffKey, Retry, StartBackoff};
 use super::{Message, POD_WORKER, Worker, declared_by_pod, error_chain};
 use crate::cri_config;
 use crate::env::{EnvFacts, environment};
@@ -315,8 +315,9 @@ impl Worker {
         self.run_post_start_hook(position, id);
         let is_restarting = self.entry.restarting.contains(&name);
         let ran = self.observation.observed.containers.get(position).and_then(Option::as_ref).and_then(ran);
+        let key = self.backoff_key(position);
         if let Some(start_backoff) = self.start_backoffs.get_mut(position) {
-            start_backoff.started(ran.filter(|_| attempt > 0 && !is_restarting));
+            start_backoff.started(key, ran.filter(|_| attempt > 0 && !is_restarting));
         }
         if is_restarting {
             let noted = self
@@ -396,10 +397,9 @@ impl Worker {
     /// Notes that a container could not be started.
     pub(super) fn not_started(&mut self, position: usize, failed: StartFailure) {
         let name = self.name_of(position).to_owned();
-        let image =
-            self.container(position).and_then(|container| container.image.clone()).unwrap_or_default();
+        let key = self.backoff_key(position);
         let backoff = self.start_backoffs.get_mut(position);
-        note_failure(&self.node, &self.pod, &name, image, failed, backoff);
+        note_failure(&self.node, &self.pod, &name, key, failed, backoff);
     }
 }
 
@@ -408,7 +408,7 @@ pub(super) fn note_failure(
     node: &Node,
     pod: &Pod,
     container: &str,
-    image: String,
+    key: BackoffKey,
     failed: StartFailure,
     backoff: Option<&mut StartBackoff>,
 ) {
@@ -424,8 +424,8 @@ pub(super) fn note_failure(
     let retry = if reason == CONFIG_ERROR { Retry::Steady } else { Retry::Backoff };
     let waiting = Waiting { reason: reason.to_owned(), message };
     let is_pull = later.is_some();
-    let back_off = format!("Back-off pulling image {image:?}");
-    let again = backoff.is_some_and(|backoff| backoff.failed(image, waiting, later, retry, (node.clock)()));
+    let back_off = format!("Back-off pulling image {:?}", key.image);
+    let again = backoff.is_some_and(|backoff| backoff.failed(key, waiting, later, retry, (node.clock)()));
     if again && is_pull {
         emit(Kind::Normal, "BackOff", back_off);
         emit(Kind::Warning, "Failed", "Error: ImagePullBackOff".to_owned());

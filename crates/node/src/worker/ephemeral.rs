@@ -14,6 +14,7 @@ use super::Worker;
 use super::act::{StartFailure, note_failure};
 use super::error::GenerateError;
 use super::image::needs_image;
+use super::start_backoff::BackoffKey;
 use crate::cri_config;
 use crate::events::Kind;
 use crate::lifecycle::{ObservedContainer, State, containers, ephemeral};
@@ -124,8 +125,10 @@ impl Worker {
     /// Notes that a container could not be started; it is tried again after a backoff.
     fn ephemeral_not_started(&mut self, container: &EphemeralContainer, failed: StartFailure) {
         let image = container.image.clone().unwrap_or_default();
+        // Ephemeral containers have no resources.
+        let key = BackoffKey { image, ..BackoffKey::default() };
         let backoff = self.ephemeral_backoffs.entry(container.name.clone()).or_default();
-        note_failure(&self.node, &self.pod, &container.name, image, failed, Some(backoff));
+        note_failure(&self.node, &self.pod, &container.name, key, failed, Some(backoff));
     }
 
     /// Notes that an image could not be pulled, of all containers that wait for it.

@@ -1,7 +1,13 @@
 //! Backoff of containers that keep exiting, or could not be started.
+//!
+//! A backoff belongs to an image and to allocated resources, which are parts of the kubelet's backoff key: a container that was
+//! killed because its memory limit was too low is started as soon as a resize has raised the limit, and not up to five minutes
+//! later.
 
 use jiff::{SignedDuration, Timestamp};
 use plumb_resize::aggregate::Role;
+use plumb_resize::plan::inherited;
+use plumb_resize::resource::Requirements;
 
 use super::Worker;
 use crate::cri_config::pod_name;
@@ -9,11 +15,21 @@ use crate::events::Kind;
 use crate::lifecycle::{CrashLoopBackoff, Decision, ObservedContainer, State, containers, restarts_after};
 use crate::status::Waiting;
 
+/// What a container is started with, as far as it decides about its backoff.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct BackoffKey {
+    pub(super) image: String,
+    /// The allocated resources, as the container's cgroup gets them.
+    pub(super) resources: Requirements,
+}
+
 /// The backoff of one container.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StartBackoff {
     /// The backoff after it has exited.
     backoff: CrashLoopBackoff,
+    /// What it was started with: the backoff does not apply to a start with anything else.
+    key: BackoffKey,
     /// It could not be started.
     failure: Option<Failure>,
     /// The attempt for which the event was emitted.
@@ -22,11 +38,20 @@ pub(super) struct StartBackoff {
 
 #[derive(Clone, Debug)]
 struct Failure {
-    /// The image of the failed start: another image is tried at once.
-    image: String,
+    /// What it was to be started with: another image is tried at once, and so are other resources.
+    key: BackoffKey,
+    /// The image could not be pulled, which no resources change.
+    of_image: bool,
     waiting: Waiting,
     until: Timestamp,
     backoff: CrashLoopBackoff,
+}
+
+impl Failure {
+    /// Whether it is expected of a start with this key.
+    fn applies(&self, key: &BackoffKey) -> bool {
+        self.key.image == key.image && (self.of_image || self.key.resources == key.resources)
+    }
 }
 
 /// The backoff after a failed start.
@@ -44,45 +69,66 @@ impl StartBackoff {
         self.failure.as_ref().map(|failure| (&failure.waiting, failure.until))
     }
 
-    /// It was started, after it had run for this long.
-    pub(super) fn started(&mut self, ran: Option<SignedDuration>) {
-        self.failure = None;
-        if let Some(ran) = ran {
-            self.backoff = self.backoff.restarted(ran);
-        }
+    /// The backoff before a start with this key.
+    fn crash_loop(&self, key: &BackoffKey) -> CrashLoopBackoff {
+        if self.key == *key { self.backoff } else { CrashLoopBackoff::default() }
     }
 
-    /// It could not be started with this image. `later` is its waiting state if that happens again; returns whether it
-    /// has.
+    /// It was started, after it had run for this long.
+    pub(super) fn started(&mut self, key: BackoffKey, ran: Option<SignedDuration>) {
+        self.failure = None;
+        let backoff = self.crash_loop(&key);
+        self.backoff = ran.map_or(backoff, |ran| backoff.restarted(ran));
+        self.key = key;
+    }
+
+    /// It could not be started. `later` is its waiting state if that happens again, which only a pull has; returns whether
+    /// it has.
     pub(super) fn failed(
         &mut self,
-        image: String,
+        key: BackoffKey,
         waiting: Waiting,
         later: Option<Waiting>,
         retry: Retry,
         now: Timestamp,
     ) -> bool {
-        let before = self.failure.take().filter(|failure| failure.image == image);
+        let before = self.failure.take().filter(|failure| failure.applies(&key));
         let backoff = before.as_ref().filter(|_| retry == Retry::Backoff).map(|failure| failure.backoff);
         let backoff = backoff.unwrap_or_default().restarted(SignedDuration::ZERO);
         let again = before.is_some();
+        let of_image = later.is_some();
         let waiting = if again { later.unwrap_or(waiting) } else { waiting };
-        self.failure = Some(Failure { image, waiting, until: backoff.until(now), backoff });
+        self.failure = Some(Failure { key, of_image, waiting, until: backoff.until(now), backoff });
         again
     }
 }
 
 impl Worker {
+    /// What each container is started with next, by position.
+    fn backoff_keys(&self) -> impl Iterator<Item = BackoffKey> {
+        let images = self.pod.spec.iter().flat_map(containers);
+        let images = images.map(|container| container.image.clone().unwrap_or_default());
+        images
+            .zip(inherited(&self.entry.allocation.allocated))
+            .map(|(image, resources)| BackoffKey { image, resources })
+    }
+
+    /// What a container is started with next.
+    pub(super) fn backoff_key(&self, position: usize) -> BackoffKey {
+        self.backoff_keys().nth(position).unwrap_or_default()
+    }
+
     /// The earliest restart of each container that has exited.
     pub(super) fn not_before(&self) -> Vec<Option<Timestamp>> {
         let observed = self.observation.observed.containers.iter().map(Option::as_ref);
         observed
-            .zip(&self.start_backoffs)
-            .map(|(observed, start_backoff)| match &observed?.state {
-                State::Exited { finished, .. } if start_backoff.backoff.waits() => {
-                    Some(start_backoff.backoff.until(*finished))
+            .zip(self.start_backoffs.iter().zip(self.backoff_keys()))
+            .map(|(observed, (start_backoff, key))| {
+                let backoff = start_backoff.crash_loop(&key);
+                match &observed?.state {
+                    State::Exited { finished, .. } if backoff.waits() => Some(backoff.until(*finished)),
+                    _ => None,
                 }
-                _ => None,
             })
             .collect()
     }
@@ -95,12 +141,11 @@ impl Worker {
             .collect()
     }
 
-    /// Resets the backoff of containers whose image has changed since the failed start.
-    pub(super) fn forget_failures_of_other_images(&mut self) {
-        let Some(spec) = &self.pod.spec else { return };
-        for (container, start_backoff) in containers(spec).zip(&mut self.start_backoffs) {
-            let image = container.image.as_deref().unwrap_or_default();
-            if start_backoff.failure.as_ref().is_some_and(|failure| failure.image != image) {
+    /// Resets the backoff of containers whose image or allocated resources have changed since the failed start.
+    pub(super) fn forget_outdated_failures(&mut self) {
+        let keys: Vec<BackoffKey> = self.backoff_keys().collect();
+        for (key, start_backoff) in keys.iter().zip(&mut self.start_backoffs) {
+            if start_backoff.failure.as_ref().is_some_and(|failure| !failure.applies(key)) {
                 start_backoff.failure = None;
             }
         }
@@ -197,21 +242,21 @@ mod tests {
     #[test]
     fn failed_starts_wait_longer_each_time_unless_something_in_the_spec_is_missing() {
         let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let key = |image: &str| BackoffKey { image: image.to_owned(), ..BackoffKey::default() };
         let word = |reason: &str| Waiting { reason: reason.to_owned(), message: String::new() };
         for (retry, expected) in [(Retry::Backoff, [10, 20, 40, 80, 160, 300, 300]), (Retry::Steady, [10; 7])]
         {
             let mut start_backoff = StartBackoff::default();
             let mut waits = Vec::new();
             for turn in 0..7 {
-                let again =
-                    start_backoff.failed("i".to_owned(), word("first"), Some(word("later")), retry, at(0));
+                let again = start_backoff.failed(key("i"), word("first"), Some(word("later")), retry, at(0));
                 assert_eq!(again, turn > 0);
                 let failure = start_backoff.failure.as_ref().unwrap();
                 assert_eq!(failure.waiting.reason, if again { "later" } else { "first" });
                 waits.push(failure.until.as_second());
             }
             assert_eq!(waits, expected, "{retry:?}");
-            assert!(!start_backoff.failed("other".to_owned(), word("first"), None, retry, at(0)));
+            assert!(!start_backoff.failed(key("other"), word("first"), None, retry, at(0)));
             assert_eq!(
                 start_backoff.failure.as_ref().unwrap().until,
                 at(10),

@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_harness::{TestNode, event, eventually, object, until, until_gone};
-use plumb_node::Config;
 use plumb_node::cpus::CpuAllocator;
 use plumb_node::journal::{Entry, open_store};
 use plumb_node::register::Machine;
+use plumb_node::{Clock, Config};
 use plumb_resize::rules::Rules;
 use plumb_runtime::fault::{Faults, Faulty};
 use plumb_runtime::types::{ContainerId, SandboxFilter};
@@ -41,6 +41,8 @@ pub(super) struct Site {
     pub(super) addresses: Vec<IpAddr>,
     /// Whether pods have volumes.
     pub(super) has_volumes: bool,
+    /// The clock of the agent.
+    pub(super) clock: Clock,
     folder: tempfile::TempDir,
 }
 
@@ -74,6 +76,7 @@ impl Site {
             machine_cpus: 2,
             addresses: Vec::new(),
             has_volumes: false,
+            clock: Arc::new(Timestamp::now),
             folder,
         }
     }
@@ -89,6 +92,7 @@ impl Site {
             cpus: self.cpus.clone(),
             allowed_unsafe_sysctls: self.unsafe_sysctls.parse().unwrap(),
             supervisor: self.supervisor.clone(),
+            clock: self.clock.clone(),
             ..self.node.config(self.cluster.node(), self.rules.clone())
         };
         config.setup.max_pods = 20;

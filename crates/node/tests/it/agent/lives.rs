@@ -15,7 +15,7 @@ use plumb_runtime::fault::{Call, Fault, FaultKind};
 use serde_json::json;
 
 use crate::it::cluster::NODE;
-use crate::it::site::{Site, equal, one, status};
+use crate::it::site::{Site, condition, equal, one, status};
 
 fn kep() -> Rules {
     Rules::kep()
@@ -110,6 +110,32 @@ async fn a_container_that_keeps_exiting_is_in_crash_loop_backoff() {
             .await
             .starts_with("Back-off restarting failed container c in pod a_default(")
     );
+}
+
+#[tokio::test]
+async fn a_resize_ends_the_crash_loop_backoff_of_a_container_that_ran_out_of_memory() {
+    for policy in ["NotRequired", "RestartContainer"] {
+        let mut site = Site::without_agent(kep());
+        // The clock of the agent stands still: no backoff comes to its end.
+        let now = jiff::Timestamp::now();
+        site.clock = Arc::new(move || now);
+        site.start_agent().await;
+        let mut containers = one(equal("100m", "64Mi"));
+        containers[0]["args"] = json!(["--memory", "128Mi"]);
+        containers[0]["resizePolicy"] = json!([{ "resourceName": "memory", "restartPolicy": policy }]);
+        site.pod("a", containers).await;
+        let waits = |pod: &k8s_openapi::api::core::v1::Pod| {
+            let waiting = status(pod).state.and_then(|state| state.waiting);
+            waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some("CrashLoopBackOff"))
+        };
+        site.until("a", waits).await;
+        // Resources that are not allocated change nothing.
+        site.resize("a", equal("100m", "1000Gi")).await;
+        site.until("a", |pod| waits(pod) && condition(pod, "PodResizePending").is_some()).await;
+        site.resize("a", equal("100m", "256Mi")).await;
+        let pod = site.settled("a").await;
+        assert!(status(&pod).state.unwrap().running.is_some(), "{policy}");
+    }
 }
 
 #[tokio::test]
