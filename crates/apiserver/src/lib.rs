@@ -30,6 +30,7 @@ mod controllers;
 mod custom;
 pub mod defaults;
 mod delete;
+mod discard;
 mod discovery;
 pub mod error;
 mod events;

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
-use http::header::CONTENT_ENCODING;
+use http::header::{CONTENT_ENCODING, EXPECT};
+use http::request::Parts;
+use http::{HeaderMap, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 
+use crate::discard::discard;
 use crate::error::ApiError;
 use crate::share::{Held, Pool};
 
@@ -33,8 +35,13 @@ pub(crate) struct RequestBodies {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of a request, of whichever type the HTTP server has; none if it is empty.
-pub(crate) struct Received(Option<UnsyncBoxBody<Bytes, BoxError>>);
+/// The body of a request, of whichever type the HTTP server has.
+pub(crate) struct Received {
+    /// `None` if it is empty, or was read to its end.
+    body: Option<UnsyncBoxBody<Bytes, BoxError>>,
+    /// Whether the client sends the body only after a `100 Continue`, which the first read causes.
+    awaits_continue: bool,
+}
 
 impl Received {
     pub(crate) fn of<B>(body: B) -> Self
@@ -42,7 +49,21 @@ impl Received {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Self((!body.is_end_stream()).then(|| body.map_err(Into::into).boxed_unsync()))
+        let body = (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed_unsync());
+        Self { body, awaits_continue: false }
+    }
+
+    /// Notes whether the client waits for a `100 Continue`. Over HTTP/2 none does: hyper never sends one there.
+    pub(crate) fn observe(&mut self, head: &Parts) {
+        self.awaits_continue =
+            self.body.is_some() && head.version < Version::HTTP_2 && head.headers.contains_key(EXPECT);
+    }
+
+    /// Discards what was not read, so that the client gets the response.
+    pub(crate) async fn discard(&mut self) {
+        if let Some(mut body) = self.body.take().filter(|_| !self.awaits_continue) {
+            discard(&mut body).await;
+        }
     }
 }
 
@@ -63,21 +84,26 @@ impl RequestBodies {
     pub(crate) async fn read(
         &self,
         headers: &HeaderMap,
-        body: Received,
+        received: &mut Received,
         user: &str,
     ) -> Result<RequestBody, ApiError> {
-        let Some(body) = body.0 else { return Ok(RequestBody::default()) };
+        let Some(body) = &mut received.body else { return Ok(RequestBody::default()) };
         // The size of a compressed body is not known before it is decompressed.
         if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
             return Err(ApiError::unsupported_content_encoding());
         }
-        let read = tokio::time::timeout(self.timeout, self.collect(body, user));
-        read.await.map_err(|_| ApiError::timeout("request did not complete within the allotted timeout"))?
+        received.awaits_continue = false;
+        let read = tokio::time::timeout(self.timeout, self.collect(body, user)).await;
+        if !matches!(read, Ok(Err(_))) {
+            // It was read, or does not come.
+            received.body = None;
+        }
+        read.map_err(|_| ApiError::timeout("request did not complete within the allotted timeout"))?
     }
 
     async fn collect(
         &self,
-        mut body: UnsyncBoxBody<Bytes, BoxError>,
+        body: &mut UnsyncBoxBody<Bytes, BoxError>,
         user: &str,
     ) -> Result<RequestBody, ApiError> {
         if body.size_hint().lower() > (MAX_BODY + OVERRUN) as u64 {

@@ -68,10 +68,13 @@ impl ApiServer {
         let began = Instant::now();
         let mut context =
             ResponseContext { encoding: ResponseEncoding::of(request.headers()), series: None, permit: None };
-        let response = match self.respond(request, &mut context).await {
+        let (head, mut body) = request.into_parts();
+        body.observe(&head);
+        let response = match self.respond(head, &mut body, &mut context).await {
             Ok(response) => response,
             Err(error) => refuse(&error),
         };
+        body.discard().await;
         let response = context.encoding.encode(response).await;
         let response = match context.permit {
             Some(permit) if response.status().is_success() => response.map(|body| body.with_permit(permit)),
@@ -88,10 +91,10 @@ impl ApiServer {
 
     async fn respond(
         &self,
-        request: Request<Received>,
+        mut head: http::request::Parts,
+        body: &mut Received,
         context: &mut ResponseContext,
     ) -> Result<Response<Body>, ApiError> {
-        let (mut head, body) = request.into_parts();
         let user = self.authenticator().authenticate(&mut head).map_err(|why| {
             tracing::debug!(%why, path = head.uri.path(), "refused a request");
             ApiError::unauthorized()

@@ -35,6 +35,7 @@ use super::{
 };
 use crate::{
     authn::{CertificateIdentity, Peer},
+    discard::discard,
     error::ApiError,
 };
 
@@ -307,7 +308,8 @@ async fn drive(
 /// Responds with 429 to the requests on a connection over the limit, until the client closes it.
 async fn refuse(stream: TlsStream<TcpStream>, is_http2: bool) -> Result<(), BoxError> {
     let io = TokioIo::new(stream);
-    let respond = service_fn(|_: Request<Incoming>| async {
+    let respond = service_fn(|mut request: Request<Incoming>| async move {
+        discard(request.body_mut()).await;
         Ok::<_, Infallible>(ApiError::too_many_requests().to_response().map(Full::new))
     });
     if is_http2 {

@@ -1,3 +1,4 @@
 //! Attacks on a cluster, from outside of the binary. docs/security.md has a row for each.
 
+mod http;
 mod network;

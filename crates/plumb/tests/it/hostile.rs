@@ -2,7 +2,7 @@
 //! no other client has to wait.
 
 mod bodies;
-mod frames;
+pub(super) mod frames;
 
 use bytes::Bytes;
 use http::{Method, Request};
@@ -11,11 +11,13 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use self::frames::Frames;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, admin_token, token_file};
 use super::wire::{Connection, Speech, soon};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: &str = "application/json";
+/// The token of another administrator, whose half requests must not delay the first one's.
+const TENANT_TOKEN: &str = "token-of-the-tenant";
 const BOTH: [Speech; 2] = [Speech::Http1, Speech::Http2];
 
 /// A cluster that bad things are done to.
@@ -28,7 +30,13 @@ impl Victim {
     /// Starts one with a config map in it that patches go to.
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let victim = Self { cluster: Cluster::start_alone(&folder.path().join("data")), _folder: folder };
+        let data = folder.path().join("data");
+        let administrator = admin_token(&data);
+        let tokens = format!(
+            "{administrator},kubernetes-admin,,system:masters\n{TENANT_TOKEN},tenant,,system:masters\n"
+        );
+        std::fs::write(token_file(&data), tokens).unwrap();
+        let victim = Self { cluster: Cluster::start_alone(&data), _folder: folder };
         let body = json!({ "metadata": { "name": "target" }, "data": { "k": "v".repeat(1_000) } });
         let connection = victim.cluster.wire().connect(Speech::Http2).await;
         assert_eq!(connection.ask(Method::POST, MAPS, JSON, body.to_string()).await.unwrap().0, 201);
@@ -128,7 +136,7 @@ async fn half_a_request_blocks_no_other_client() {
     const MANY: usize = 250;
     let victim = Victim::start().await;
     let before = victim.revision().await;
-    let wire = victim.cluster.wire();
+    let wire = victim.cluster.wire().with_token(TENANT_TOKEN);
     let token = &wire.token;
     let heads = [
         "POST".to_owned(),

@@ -58,6 +58,11 @@ impl Wire {
         Self { address, roots: Arc::new(roots), token }
     }
 
+    /// The same for another user.
+    pub(crate) fn with_token(self, token: &str) -> Self {
+        Self { token: token.to_owned(), ..self }
+    }
+
     /// A stream of bytes inside TLS.
     pub(crate) async fn raw(&self, speech: Speech) -> std::io::Result<TlsStream<TcpStream>> {
         let mut config =

@@ -1,0 +1,94 @@
+//! Attacks on the HTTP server: memory and connections of clients without rights.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::it::cluster::{Cluster, admin_token, token_file};
+use crate::it::hostile::frames::Frames;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const JSON: &str = "application/json";
+/// The token of a user without roles.
+const TENANT: &str = "token-of-the-tenant";
+
+struct Target {
+    cluster: Cluster,
+    folder: tempfile::TempDir,
+}
+
+impl Target {
+    /// An API server whose administrator has a token, and one user without roles.
+    fn start(flags: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let tokens = format!("{},kubernetes-admin,,system:masters\n{TENANT},tenant,,\n", admin_token(&data));
+        std::fs::write(token_file(&data), tokens).unwrap();
+        let flags = [&["--components", "apiserver"], flags].concat();
+        Self { cluster: Cluster::start_with(&data, &flags), folder }
+    }
+
+    fn authority(&self) -> std::path::PathBuf {
+        self.folder.path().join("data/pki/ca.crt")
+    }
+}
+
+/// The status that curl gets for a POST over HTTP/2; 0 if it gets none.
+fn curl(target: &Target, path: &str, token: Option<&str>, body: &Path) -> Option<(u16, String)> {
+    let mut command = Command::new("curl");
+    command.args([
+        "--silent",
+        "--show-error",
+        "--http2",
+        "--output",
+        "/dev/null",
+        "--write-out",
+        "%{http_code}",
+    ]);
+    command.arg("--cacert").arg(target.authority());
+    command.args(["--header", "Content-Type: application/json", "--data-binary"]);
+    command.arg(format!("@{}", body.display()));
+    if let Some(token) = token {
+        command.args(["--header", &format!("Authorization: Bearer {token}")]);
+    }
+    command.arg(format!("https://{}{path}", target.cluster.address()));
+    let output = command.output().ok()?;
+    let code = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or(0);
+    Some((code, String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+#[test]
+fn curl_gets_the_status_of_a_refused_request() {
+    let target = Target::start(&[]);
+    let admin = target.cluster.wire().token;
+    let requests =
+        [(MAPS, None, 401), ("/apis/nothing/v1/here", Some(admin.as_str()), 404), (MAPS, Some(TENANT), 403)];
+    for size in [2_000, 200_000] {
+        let body = target.folder.path().join(format!("body-{size}"));
+        std::fs::write(&body, "x".repeat(size)).unwrap();
+        for (path, token, expected) in requests {
+            for _ in 0..5 {
+                let Some((status, error)) = curl(&target, path, token, &body) else {
+                    plumb_skip::skip(plumb_skip::MACHINE, "there is no curl here");
+                    return;
+                };
+                assert_eq!(status, expected, "{size} bytes to {path}: {error}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_stream_of_a_refused_request_is_not_reset_when_its_body_is_small() {
+    let target = Target::start(&[]);
+    let wire = target.cluster.wire().with_token("unknown");
+    let mut frames = Frames::open(&wire).await;
+    frames.headers(1, "POST", MAPS, &[("content-type", JSON)], false).await;
+    // The server has received the head when it answers, and could refuse the request.
+    let mut received = frames.until_pong().await;
+    frames.data(1, &[b'x'; 1_000], true).await;
+    while !received.iter().any(|frame| frame.stream == 1 && frame.ends_response()) {
+        received.push(frames.next().await.unwrap());
+    }
+    received.extend(frames.until_pong().await);
+    assert!(!received.iter().any(|frame| frame.is_reset()), "{received:?}");
+}
