@@ -126,6 +126,9 @@ impl Images {
     /// The images in this folder, which is made if it is not there.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, ImageError> {
         let folder = folder.into();
+        // Layers are unpacked by a thread with a working directory of its own.
+        let folder =
+            std::path::absolute(&folder).map_err(ImageError::io(format!("finding {}", folder.display())))?;
         for part in [RECORDS, SNAPSHOTS, DOWNLOADS] {
             let path = folder.join(part);
             fs::create_dir_all(&path).map_err(ImageError::io(format!("making {}", path.display())))?;

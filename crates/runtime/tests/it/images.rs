@@ -170,3 +170,28 @@ fn docker_archives_are_imported_compressed_or_not_and_checked() {
     assert!(images.import(Path::new("/no/such"), &[]).is_err());
     assert_eq!(images.list().unwrap().len(), 1);
 }
+
+#[test]
+fn several_layers_are_imported_into_a_relative_folder() {
+    if !rustix::process::geteuid().is_root() {
+        plumb_skip::skip(plumb_skip::ROOT, "several layers: mounting an overlay needs root");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("two.tar");
+    let layer = |name: &str| {
+        let mut layer = tar::Builder::new(Vec::new());
+        text(&mut layer, name, "content\n");
+        layer.into_inner().unwrap()
+    };
+    fs::write(&archive, crate::hostile_images::docker(&[layer("one"), layer("two")])).unwrap();
+    // As the data directory ./plumb-data, without a change of the working directory, which all tests share.
+    let depth = std::env::current_dir().unwrap().components().count() - 1;
+    let relative =
+        "../".repeat(depth) + folder.path().join("images").to_str().unwrap().trim_start_matches('/');
+    let images = Images::open(relative).unwrap();
+    let imported = images.import(&archive, &[]).unwrap();
+    assert_eq!(imported.len(), 1);
+    let snapshots: Vec<_> = fs::read_dir(folder.path().join("images/snapshots")).unwrap().collect();
+    assert_eq!(snapshots.len(), 2, "{snapshots:?}");
+}
