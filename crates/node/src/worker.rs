@@ -16,6 +16,7 @@ mod cleanup;
 mod count;
 mod ephemeral;
 mod error;
+mod failures;
 mod image;
 mod pin;
 mod probes;
@@ -56,6 +57,7 @@ use actuation::Actuation;
 use allocated::AdoptedVolumes;
 use count::Counted;
 use error::SyncError;
+use failures::Failures;
 use image::{Pull, Pulled};
 use probes::ProbedContainer;
 use request::ResizeRequest;
@@ -170,7 +172,7 @@ pub(crate) struct Worker {
     /// How the pod is terminated because the node shuts down.
     shutdown: Option<Termination>,
     /// Consecutive failed syncs.
-    failures: u32,
+    failures: Failures,
 
     status_manager: StatusManager,
     counted: Counted,
@@ -208,7 +210,7 @@ impl Worker {
             deletion: Deletion::default(),
             counted: Counted::default(),
             actuation: Actuation::default(),
-            failures: 0,
+            failures: Failures::default(),
             volumes: AdoptedVolumes::default(),
             shutdown: None,
             pod,
@@ -377,15 +379,19 @@ impl Worker {
                 Ok(Requeue::Now) => self.observation.mark(Outdated::All),
                 Ok(Requeue::ReadBack) => self.observation.mark(Outdated::Resources),
                 Ok(requeue) => {
-                    self.failures = 0;
+                    self.failures.reset();
                     return requeue;
                 }
                 Err(error) => {
                     self.observation.mark(Outdated::All);
-                    self.failures = self.failures.saturating_add(1);
-                    let wait = DELAYS.after(self.failures);
                     let error = error_chain(&error);
-                    tracing::warn!(uid = self.uid, pod = self.info.name, error, ?wait, "will retry");
+                    let is_logged = self.failures.add(&error);
+                    let wait = DELAYS.after(self.failures.count());
+                    if is_logged {
+                        tracing::warn!(uid = self.uid, pod = self.info.name, error, ?wait, "will retry");
+                    } else {
+                        tracing::debug!(uid = self.uid, pod = self.info.name, error, ?wait, "will retry");
+                    }
                     return Requeue::After(Some(wait));
                 }
             }
