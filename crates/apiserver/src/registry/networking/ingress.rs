@@ -1,12 +1,13 @@
 //! Ingresses.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::registry::core::service::load_balancer_addresses;
 use crate::registry::{MetadataChecks, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::View;
+use crate::warnings::no_effect;
 
 /// The strategy of Ingresses.
 #[derive(Debug)]
@@ -23,6 +24,10 @@ impl Strategy for IngressStrategy {
 
     fn counts_generation(&self) -> bool {
         true
+    }
+
+    fn warnings(&self, _new: &Value) -> Vec<String> {
+        vec![no_effect::of_kind("no controller forwards requests for its hosts")]
     }
 }
 

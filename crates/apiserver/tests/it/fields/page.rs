@@ -66,8 +66,8 @@ Other protections that a cluster may have and this one has not: there is no audi
 encrypted in the store (Secrets included: protect the data directory), and the node evicts no pod under disk or memory
 pressure.
 
-Services and Ingresses have no warning, since they protect nothing: a Service gets an address, but there is no kube-proxy, so only
-the Service `kubernetes` is reachable from pods; no controller acts on an Ingress.
+A Service gets a cluster IP and, with the type NodePort, a port, but there is no kube-proxy: only the Service `kubernetes` is
+reachable from pods. `kubectl port-forward service/NAME` works, since kubectl chooses a pod.
 ";
 
 /// The page as the tables and the server have it.
